@@ -1,7 +1,7 @@
 """Long scripts on a machine, which go on where the connection breaks.
 
 A job is started once, under an id, in a folder of its own: ``run`` is its script, ``job`` a link
-whose target is PID@BOOT, ``log`` its output, and ``rc`` its exit code once it has ended.
+whose target is PID@BOOT@START, ``log`` its output, and ``rc`` its exit code once it has ended.
 """
 
 import re
@@ -40,7 +40,7 @@ def start_job(id_: str, script: str) -> str:
     """A script that starts a job once: only who creates its folder starts it."""
     body = (
         f'. "$(dirname "$0")/../../names"; J="$R/jobs/{id_}"; cd "$R" || exit 1\n'
-        'ln -s "$$@$(boot)" "$J/job" || exit 1\n'
+        'ln -s "$(mark $$)" "$J/job" || exit 1\n'
         '[ -f "$R/secrets" ] && { set -a; . "$R/secrets"; set +a; }\n'
         f'job() {{\n{script}\n}}\n(job) > "$J/log" 2>&1 </dev/null\n'
         'echo $? > "$J/rc.part"; mv "$J/rc.part" "$J/rc"\n'

@@ -91,15 +91,20 @@ class Step:
 
 ALIVE = """\
 boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; }
-pid_in() {  # the process id in a link PID@BOOT or in a file; never one that means a group or all
+mark() {  # PID@BOOT@START of a process: an id alone may be another program's by now
+  if started=$(cat "/proc/$1/stat" 2>/dev/null); then
+    set -- "$1" ${started##*) }; echo "$1@$(boot)@${21}"
+  else echo "$1@$(boot)@$(ps -o lstart= -p "$1" 2>/dev/null | tr -s ' ' _)"; fi
+}
+pid_in() {  # the process id in a link of `mark` or in a file; never one that means a group or all
   id=$(readlink "$1" 2>/dev/null || { [ -f "$1" ] && head -c 20 "$1" | tr -d '\\000'; })
   id=${id%%@*}; case $id in '' | 0* | 1 | *[!0-9]*) return 1 ;; esac
   [ ${#id} -lt 11 ] && echo "$id"
 }
-alive() {  # whether the process PID@BOOT that a link names runs since this start of the machine
-  was=$(readlink "$1" 2>/dev/null) && [ "${was#*@}" = "$(boot)" ] &&
-    kill -0 "$(pid_in "$1")" 2>/dev/null &&
-    ! grep -q '^State:.Z' "/proc/$(pid_in "$1")/status" 2>/dev/null  # ended, and not yet reaped
+alive() {  # whether the process that a link of `mark` names still runs
+  was=$(readlink "$1" 2>/dev/null) && now=$(pid_in "$1") && kill -0 "$now" 2>/dev/null &&
+    [ "$was" = "$(mark "$now")" ] &&
+    ! grep -q '^State:.Z' "/proc/$now/status" 2>/dev/null  # ended, and not yet reaped
 }
 left() {  # whether the server runs, also if its loop was killed; sets child
   child=$(pid_in "$R/server.pid") && case $(
@@ -117,9 +122,9 @@ SERVE = """\
 # Keeps the server running; made by hud-tui, which ends it by the file "stop" and a signal.
 . "$(dirname "$0")/names"
 umask 077; cd "$R" || exit 1
-ln -s "$$@$(boot)" "$R/loop" 2>/dev/null || {
+ln -s "$(mark $$)" "$R/loop" 2>/dev/null || {
   alive "$R/loop" && exit 0
-  rm -f "$R/loop"; ln -s "$$@$(boot)" "$R/loop" || exit 1
+  rm -f "$R/loop"; ln -s "$(mark $$)" "$R/loop" || exit 1
 }
 [ -f "$R/secrets" ] && { set -a; . "$R/secrets"; set +a; }
 export HUD_TUI_SERVER_KEY="$R/key" HUD_TUI_SERVER_USED="$R/used" HF_HOME="$R/hf"

@@ -158,6 +158,53 @@ async def test_garbage_in_the_server_s_files_ends_nobody_s_process(
     await setup.aclose()
 
 
+def test_a_process_is_known_by_its_start_too(
+    tmp_path: Path, other: subprocess.Popen[bytes]
+) -> None:
+    """Within one start of the machine, an id may be another program's by now."""
+    link = tmp_path / "loop"
+
+    def shell(script: str) -> subprocess.CompletedProcess[str]:
+        command = ["sh", "-c", f"{ALIVE}\n{script}", "sh", str(link), str(other.pid)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    mark = shell('mark "$2"').stdout.strip()
+    begun = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
+    assert mark == f"{other.pid}@{boot()}@{begun}"
+    for target, runs in (
+        (mark, True),
+        (f"{other.pid}@{boot()}", False),
+        (f"{other.pid}@{boot()}@{int(begun) - 1}", False),
+        (f"{other.pid}@another@{begun}", False),
+    ):
+        link.unlink(missing_ok=True)
+        link.symlink_to(target)
+        assert (shell('alive "$1"').returncode == 0) is runs, target
+
+
+async def test_another_program_s_id_is_no_server_and_no_job(
+    machines: Machines, far: Far, other: subprocess.Popen[bytes]
+) -> None:
+    setup = await set_up(machines, far)
+    await setup.run({})
+    root = far.home / ".hud-tui/box"
+    await setup.stop()
+    reused = f"{other.pid}@{boot()}@1"
+    (root / "loop").symlink_to(reused)
+    (root / "server.pid").write_text(f"{other.pid}\n")
+    assert not (await setup.pulse())["running"]
+    (root / f"jobs/{ID}").mkdir()
+    (root / f"jobs/{ID}/job").symlink_to(reused)
+    machines.write(replace(machines.get("box"), job={"health": ID}))
+    setup = Setup(machines, machines.get("box"))
+    await setup.start()
+    assert (await setup.run({})).ready
+    assert (await setup.pulse())["running"]
+    await setup.undo()
+    assert other.poll() is None
+    await setup.aclose()
+
+
 def test_facts_of_a_machine_that_answers_nonsense() -> None:
     facts = read_facts(f"cores=²\nmemory_kb={'9' * 10_000}\nfree_kb=٣\ngpu=x,y,²,1,2")
     assert (facts.cores, facts.memory_bytes, facts.free_bytes) == (None, None, None)
