@@ -544,11 +544,13 @@ def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
     running = [one for one in read_rentals(state) if one.runs]
     lines = []
     for one in running:
-        costs = f"${one.spent(now):.2f} so far at ${one.price_hr:.2f}/h"
-        lines.append(f"rented and costing money: {one_line(one.name, 24)}, {costs}"[:MOST_CELLS])
-        lines.append(
-            f"  {ends_text(one, now, ahead_s)}; {guards_text(state, one, now)}"[:MOST_CELLS]
-        )
+        costs = f", ${one.spent(now):.2f} so far at ${one.price_hr:.2f}/h"
+        rented = "rented and costing money: "
+        name = one_line(one.name, max(8, MOST_CELLS - len(rented + costs) - 1))
+        lines.append(f"{rented}{name}{costs}")
+        ends, guards = ends_text(one, now, ahead_s), guards_text(state, one, now)
+        fits = len(f"  {ends}; {guards}") <= MOST_CELLS
+        lines += [f"  {ends}; {guards}"] if fits else [f"  {ends}", f"  {guards}"]
         if one.status == "STOPPED":
             lines.append(f"  shut down, and {stopped_text(one)}")
         if not one.id:
@@ -564,9 +566,14 @@ def ends_text(one: Rental, now: float, ahead_s: float = 0.0) -> str:
     """Until when it can cost and how much, e.g. ``until 18:40, $8.00 at most``."""
     if now > one.deadline:
         return f"over its budget of ${one.most:.2f} for {age(one.deadline, now)}"
-    then = datetime.fromtimestamp(one.deadline + ahead_s)
+    return f"until {clock_text(one.deadline, now, ahead_s)}, ${one.most:.2f} at most"
+
+
+def clock_text(at: float, now: float, ahead_s: float = 0.0) -> str:
+    """A time as this machine's clock will show it, with the day unless that is today's."""
+    then = datetime.fromtimestamp(at + ahead_s)
     today = then.date() == datetime.fromtimestamp(now + ahead_s).date()
-    return f"until {then.strftime('%H:%M' if today else '%d %b %H:%M')}, ${one.most:.2f} at most"
+    return then.strftime("%H:%M" if today else "%d %b %H:%M")
 
 
 def guards_text(state: Path, one: Rental, now: float) -> str:
@@ -574,12 +581,15 @@ def guards_text(state: Path, one: Rental, now: float) -> str:
     the guards are its watcher and the process here."""
     here = budget_found(state).get("at")
     spoke = isinstance(here, int | float)
-    each = [f"pod {age(one.heard_at, now)}"] if one.heard_at else []
-    each += [f"here {age(here, now)}"] if spoke and budget_kept(state, now) else []
+    each = []
+    if one.heard_at:
+        silent = "(silent) " if now - one.heard_at > SILENT_S else ""
+        each.append(f"pod {silent}{age(one.heard_at, now)}")
+    if spoke and budget_kept(state, now):
+        each.append(f"here {age(here, now)}")
     if not each:
         return "guarded by nothing"
-    silent = one.heard_at and now - one.heard_at > SILENT_S
-    return f"guards: {', '.join(each)} ago{', pod silent' if silent else ''}"
+    return f"guards: {', '.join(each)} ago"
 
 
 def stopped_text(one: Rental) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from shutil import get_terminal_size
 from time import monotonic
 
 from hud_tui import local_service
@@ -160,9 +161,9 @@ async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) ->
         await client.aclose()
 
 
-def progress(each: bool = False) -> Callable[[str], None]:
-    """Prints progress on one line of a terminal; elsewhere only the first report, or with `each`
-    every report that differs from the last one."""
+def progress(each: bool = False, beside: Callable[[], str] = str) -> Callable[[str], None]:
+    """Prints progress on one line of a terminal, with the text of `beside` at its end; elsewhere
+    only the first report, or with `each` every report that differs from the last one."""
     shown, began = "", monotonic()
 
     def progress(text: str) -> None:
@@ -170,8 +171,11 @@ def progress(each: bool = False) -> Callable[[str], None]:
         if text != shown:
             began = monotonic() if each else began
         if sys.stderr.isatty():
-            passed = f", {monotonic() - began:.0f} s" if each else ""
-            print(f"\r\x1b[K{one_line(text + passed)}", end="", file=sys.stderr, flush=True)
+            end = f", {monotonic() - began:.0f} s" if each else ""
+            end += beside()
+            room = get_terminal_size().columns - len(end) - 2
+            line = one_line(text, max(10, room)) + end
+            print(f"\r\x1b[K{line}", end="", file=sys.stderr, flush=True)
         elif not shown or (each and text != shown):
             print_notice(text)
         shown = text

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from hud_tui.cli.connect import command_of, guard_of, paths_of, print_costs, progress
@@ -43,6 +44,7 @@ from hud_tui.remote.setup import secret_values
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
     Rental,
+    clock_text,
     ends_text,
     guards_text,
     keep_budgets,
@@ -270,7 +272,8 @@ async def _carry_on(
 ) -> int:
     """Everything between a requested pod and one that trains."""
     machines = machines_of(args)
-    pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
+    report = progress(each=True, beside=partial(_costs_beside, machines.state, rental.name))
+    pods = Pods(prime, machines.state, report, partial(_keep, args))
     _keep(args)
     with machines.alone(rental.name, WORK):
         try:
@@ -304,6 +307,13 @@ async def _finish(
         code = await set_up(argparse.Namespace(**fields), address, wished, values)
     write_rental(machines.state, rental, done=True)
     return code
+
+
+def _costs_beside(state: Path, name: str) -> str:
+    """What a pod that is waited for has cost, until when it can, and who guards that."""
+    rental, now = find_rental(read_rentals(state), name), prime_now(state)
+    until = clock_text(rental.deadline, now, ahead_s(state))
+    return f" · ${rental.spent(now):.2f} to {until}; {guards_text(state, rental, now)}"
 
 
 def _end(args: argparse.Namespace, rental: Rental) -> str:
@@ -391,7 +401,11 @@ async def rented(args: argparse.Namespace) -> int:
     sums = totals(ours, now)
     print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
     for one in filter(lambda rental: rental.runs, ours):
-        print(f"{one_line(one.name, 40)}: {guards_text(state, one, now)}")
+        print(f"{one_line(one.name, 40)}: {_until(args, one)}; {guards_text(state, one, now)}")
+        if not one.id:
+            print("  it is unknown whether it was rented")
+        if one.status == "STOPPED":
+            print(f"  shut down, and {stopped_text(one)}")
         if one.heard:
             print(f"  its watcher: {one_line(one.heard, 200)}")
         if one.unfinished:
@@ -401,9 +415,9 @@ async def rented(args: argparse.Namespace) -> int:
 
 def _rented_row(args: argparse.Namespace, one: Rental) -> tuple[str, ...]:
     if not one.id and one.runs:
-        state = "nobody knows yet whether it was rented"
+        state = "unknown"
     elif one.runs and one.status == "STOPPED":
-        state = f"shut down, and {stopped_text(one)}"
+        state = "shut down"
     else:
         state = _until(args, one).partition(",")[0] if one.runs else f"ended: {one.why}"
     costs = (f"{one.price_hr:.2f}", f"{_spent(args, one):.2f}", f"{one.most:.2f}")
@@ -441,9 +455,9 @@ async def pod_status(args: argparse.Namespace) -> int:
 def _status_lines(
     args: argparse.Namespace, rental: Rental, status: str, address: str | None
 ) -> list[str]:
-    unknown = "not known to Prime" if rental.id else "nobody knows yet whether it was rented"
+    unknown = "not known to Prime" if rental.id else "unknown whether it was rented"
     shown = status or unknown
-    spent = f"${_spent(args, rental):.2f} of at most ${rental.most:.2f}"
+    spent = f"${_spent(args, rental):.2f} so far" if rental.runs else f"${_spent(args, rental):.2f}"
     until = _until(args, rental) if rental.runs else f"ended: {rental.why}"
     lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
     lines += [f"${rental.price_hr:.2f} per hour, {spent}, {until}"]

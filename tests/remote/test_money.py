@@ -575,9 +575,14 @@ def test_what_is_said_fits_80_columns(tmp_path: Path) -> None:
     write_rental(tmp_path, rental)
     write_rental(tmp_path, replace(rental, name="b", id="", watched=True, heard_at=now - 5))
     write_rental(tmp_path, replace(rental, name="c", hours=4, status="STOPPED"))
+    write_rental(tmp_path, replace(rental, name="d", hours=200, heard_at=now - 3000))
     lines = costs_text(tmp_path, now).splitlines()
     long = [line for line in lines if len(line) > 80 - len("hud-tui: ")]
     assert [line[:13] for line in long] == ["  not set up:"]
+    assert [line for line in lines if "rented" in line and "$123.45/h" not in line] == [
+        "  unknown whether it was rented: hud-tui pods list looks for it"
+    ]
     assert any("guarded by nothing" in line for line in lines)
-    assert any("guards: pod 5 s ago" in line for line in lines)
+    assert any(line.endswith("guards: pod 5 s ago") for line in lines)
+    assert any(line.endswith("guards: pod (silent) 50 m ago") for line in lines)
     assert any("over its budget of $493.80" in line for line in lines)

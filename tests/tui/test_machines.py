@@ -5,6 +5,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from time import time
 
@@ -103,7 +104,11 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     assert said.guard == "unguarded"
     [rental] = read_rentals(state)
     write_rental(state, rental, heard_at=time() - 12)
-    assert aside(state, time()).guard.startswith("guard 1")
+    assert aside(state, time()).guard.startswith("guard pod 1")
+    write_rental(state, rental, hours=240.0, dollars=0.0)
+    day = datetime.fromtimestamp(rental.at + 240 * 3600).strftime("%d %b %H:%M")
+    assert aside(state, time()).warning.endswith(f"/h to {day}")
+    write_rental(state, rental, hours=rental.hours, dollars=rental.dollars)
     async with shown(served, state, width=80, open_on="gpubox") as app:
         await app.press("escape")
         for number, view in enumerate(VIEWS, 1):

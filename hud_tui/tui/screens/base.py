@@ -483,7 +483,7 @@ class Aside:
     brief: str = ""
     """The warning where a line is narrow; empty: it is short enough."""
     guard: str = ""
-    """When who ends what is rented last spoke."""
+    """Who ends what is rented, and when that last spoke."""
 
 
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]

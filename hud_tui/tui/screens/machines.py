@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from time import time
@@ -53,6 +52,7 @@ from hud_tui.service_file import (
     Rental,
     budget_found,
     budget_kept,
+    clock_text,
     ends_text,
     guards_text,
     keep_budgets,
@@ -325,19 +325,20 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
 
 def _costs(state: Path, running: Sequence[Rental], wall: float) -> tuple[str, str]:
     """What rented machines cost and until when at most, e.g. ``$1.20 at $4.20/h to 18:40``; and
-    when a guard last spoke, e.g. ``guard 12 s``."""
+    which guard spoke last and when, e.g. ``guard pod 12 s``: as `guards_text`, of the machine whose
+    guards have been silent for longest."""
     if not running:
         return "", ""
     ahead = ahead_s(state)
     now = wall - ahead
     sums = totals(running, now)
     last = max(one.deadline for one in running)
-    until = f"to {datetime.fromtimestamp(last + ahead).strftime('%H:%M')}"
+    until = f"to {clock_text(last, now, ahead)}"
     costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h"
     here = budget_found(state).get("at") if budget_kept(state, now) else None
     here = here if isinstance(here, int | float) else 0.0
-    spoke = min(max(here, one.heard_at) for one in running)
-    guard = f"guard {age(spoke, now)}" if now - spoke < SILENT_S else "unguarded"
+    spoke, who = min(max((here, "here"), (one.heard_at, "pod")) for one in running)
+    guard = f"guard {who} {age(spoke, now)}" if now - spoke < SILENT_S else "unguarded"
     return f"{costs} {'over budget' if now > last else until}", guard
 
 
