@@ -544,9 +544,10 @@ def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
     running = [one for one in read_rentals(state) if one.runs]
     lines = []
     for one in running:
-        costs = f", ${one.spent(now):.2f} so far at ${one.price_hr:.2f}/h"
+        costs = f", ${one.spent(now):.2f} so far, ${one.price_hr:.2f}/h"
         rented = "rented and costing money: "
-        name = one_line(one.name, max(8, MOST_CELLS - len(rented + costs) - 1))
+        room = MOST_CELLS - len(rented + costs)
+        name = one_line(one.name, room if len(one.name) <= room else max(8, room - 1))
         lines.append(f"{rented}{name}{costs}")
         ends, guards = ends_text(one, now, ahead_s), guards_text(state, one, now)
         fits = len(f"  {ends}; {guards}") <= MOST_CELLS
