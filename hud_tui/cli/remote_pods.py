@@ -272,7 +272,7 @@ async def _carry_on(
 ) -> int:
     """Everything between a requested pod and one that trains."""
     machines = machines_of(args)
-    report = progress(each=True, beside=partial(_costs_beside, machines.state, rental.name))
+    report = progress(each=True, beside=partial(costs_beside, machines.state, rental.name))
     pods = Pods(prime, machines.state, report, partial(_keep, args))
     _keep(args)
     with machines.alone(rental.name, WORK):
@@ -309,7 +309,7 @@ async def _finish(
     return code
 
 
-def _costs_beside(state: Path, name: str) -> str:
+def costs_beside(state: Path, name: str) -> str:
     """What a pod that is waited for has cost, until when it can, and who guards that."""
     rental, now = find_rental(read_rentals(state), name), prime_now(state)
     until = clock_text(rental.deadline, now, ahead_s(state))

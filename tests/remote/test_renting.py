@@ -3,19 +3,24 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any
 
 import pytest
 
+from hud_tui.cli.connect import progress
 from hud_tui.cli.main import main
+from hud_tui.cli.remote_pods import costs_beside
 from hud_tui.errors import HudUsage
 from hud_tui.processes import alive
 from hud_tui.remote.budget import Budgets, why_spent
@@ -185,6 +190,21 @@ async def test_progress_is_a_line_for_each_change(hud: Command, pod: PrimeServer
         "PROVISIONING",
         "ACTIVE, 40 % installed",
     ]
+
+
+def test_what_is_waited_for_is_a_line_of_the_terminal_with_its_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = time()
+    write_rental(tmp_path, Rental("box", "p1", price_hr=2.0, hours=4, at=now, heard_at=now))
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    progress(each=True, beside=partial(costs_beside, tmp_path, "box"))(f"box: ACTIVE, {'x' * 200}")
+    line = capsys.readouterr().err.removeprefix("\r\x1b[K")
+    assert len(line) < 80
+    assert line.startswith("box: ACTIVE, xxx")
+    ends = datetime.fromtimestamp(now + 4 * 3600).strftime("%H:%M")
+    assert re.search(rf"…, \d+ s · \$0\.00 to .*{ends}; guards: pod \d+ s ago$", line)
 
 
 async def test_what_would_be_rented(hud: Command, pod: PrimeServer, state: Path) -> None:
