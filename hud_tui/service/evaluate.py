@@ -9,7 +9,7 @@ as soon as it is graded: finished rollouts are never sampled again.
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
@@ -27,10 +27,9 @@ from hud_tui.service.http import Refused, bad_field, canonical, new_id
 from hud_tui.service.run_plan import Planned, effort_tokens, plan_tasks
 from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs, works
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import Db
 from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.works import Works
+from hud_tui.service.works import Keep, Works
 from hud_tui.wire import (
     EvaluationJob,
     EvaluationParameters,
@@ -42,8 +41,6 @@ from hud_tui.wire import (
 
 log = logging.getLogger(__name__)
 
-Keep = Callable[[Db, WorkState], object]
-"""Stores the reply, in the same transaction as the change."""
 MOST = 100_000
 """Most rollouts of one evaluation."""
 

@@ -28,7 +28,7 @@ from hud_tui.service.run_plan import (
 from hud_tui.service.store import jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.works import Works
+from hud_tui.service.works import Keep, Works
 from hud_tui.wire import (
     DriveRun,
     JobParameters,
@@ -42,9 +42,6 @@ from hud_tui.wire import (
 from hud_tui.wire_training import Chat
 
 log = logging.getLogger(__name__)
-
-Keep = Callable[[Db, WorkState], object]
-"""Stores the reply, in the same transaction as the change."""
 
 
 class Runner:

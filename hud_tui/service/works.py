@@ -21,6 +21,8 @@ from hud_tui.wire import WorkState
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+Keep = Callable[[Db, WorkState], object]
+"""Stores the reply, in the same transaction as the change."""
 STOP_S = 10
 """Longest wait for cancelled work to end, seconds."""
 POLL_S = 1.0

@@ -176,9 +176,9 @@ def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> N
 
 def training(db: Db, ref: str) -> sqlite3.Row:
     """A managed run by its id, or the latest of a model by the model's id. Raises Refused, 404."""
-    query = f"""{works.SELECT}
-        WHERE work.kind = 'training' AND (work.id = :ref OR work.model_id = :ref)
-        ORDER BY work.id = :ref DESC, work.rowid DESC LIMIT 1"""
+    query = f"""{works.SELECT} WHERE work.id = (
+        SELECT id FROM work WHERE kind = 'training' AND (id = :ref OR model_id = :ref)
+        ORDER BY id = :ref DESC, rowid DESC LIMIT 1)"""
     return one(db, "training job", ref[:200], query, {"ref": canonical(ref)})
 
 
