@@ -40,6 +40,12 @@ CONCEPTS = {
         *("hud_tui.rl.work", "Work", "SUCCEEDED", "RESUMABLE", "has_ended", "is_lost"),
         *("End", "SHUTDOWN"),
     ),
+    "what the service stores of work that changes its status": (
+        *("hud_tui.service.store.works", "requeue", "interrupt_all", "refuse_resuming"),
+    ),
+    "who carries work out, stops it and stores its end": (
+        *("hud_tui.service.works", "Works", "Carried", "held_up"),
+    ),
     "which tasks a batch or an evaluation has, and what is missing": (
         *(
             "hud_tui.rl.plan",
