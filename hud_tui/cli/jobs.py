@@ -292,7 +292,7 @@ def _print_rows(
     ordered = [row for group in groups for row in group.rows] if groups else rows
     cells = [[_cell(column.text(row, now)) for column in chosen] for row in ordered]
     table = [[column.title for column in chosen], *cells]
-    right = [place for place, column in enumerate(chosen) if column.number]
+    right = [place for place, column in enumerate(chosen) if column.is_numeric]
     heading, *lines = aligned(table, right)
     print(_cut(heading))
     rest = iter(lines)

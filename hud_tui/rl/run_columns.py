@@ -38,7 +38,7 @@ def _dim(row: RunRow) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table. Made by `text_column` or `number_column`."""
+    """A column of the table."""
 
     key: str
     """Name in ``--columns``, ``--sort`` and filters."""
@@ -46,17 +46,20 @@ class Column:
     value: Callable[[RunRow, float], Value]
     """Value for sorting, grouping and documents, given the time in Unix seconds; None if it is
     missing, which sorts last in both directions."""
-    text: Callable[[RunRow, float], str]
-    """Displayed text; arguments as of `value`."""
-    compared: Number | None
-    """The number that a filter compares; None if it compares the value, which is a text then."""
-    number: bool
-    """Whether it is numeric: aligned to the right, and sorted largest first at the first key
-    press."""
-    long_title: str
-    """The full title, for wide layouts."""
+    shown: Callable[[RunRow, float], str] | None = None
+    """Its text, arguments as of `value`, if that is not just the value's."""
+    write: Callable[[float], str] = short
+    """Text of a number."""
+    full_title: str = ""
+    """The title for wide layouts, if it is another one."""
     meaning: str = ""
     """What it is, where the title is not enough; the guide's table has it, too."""
+    is_text: bool = False
+    """Whether its values are texts, which a filter compares with ``:``, ``=`` and ``!=``."""
+    is_drawing: bool = False
+    """Whether its text draws the number, and is not aligned as one."""
+    number: Number | None = None
+    """The number that a filter compares, if that is not the value."""
     names: tuple[str, ...] = ()
     """Its other names in filters."""
     parameter: str = ""
@@ -72,55 +75,32 @@ class Column:
     is_detail: bool = True
     """Whether all that is known of a run includes it; not if another column says it, too."""
 
+    @property
+    def long_title(self) -> str:
+        return self.full_title or self.title
 
-def text_column(
-    key: str, title: str, get: Callable[[RunRow], str], *, long_title: str = "", **more: Any
-) -> Column:
-    """A column of texts; a dash for an empty one.
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it is aligned to the right, and sorted largest first at the first key press."""
+        return not (self.is_text or self.is_drawing)
 
-    Args:
-        get: The text of a run.
-        more: Other fields of `Column`.
-    """
+    def text(self, row: RunRow, now: float) -> str:
+        """Displayed text; a dash if the value is missing."""
+        if self.shown is not None:
+            return self.shown(row, now)
+        value = self.value(row, now)
+        if value is None:
+            return "–"
+        return value if isinstance(value, str) else self.write(value)
 
-    def text(row: RunRow, now: float) -> str:
-        return get(row) or "–"
-
-    def value(row: RunRow, now: float) -> str | None:
-        return get(row) or None
-
-    return Column(key, title, value, text, None, False, long_title or title, **more)
+    def compared(self, row: RunRow, now: float) -> float | None:
+        """The number that a filter compares; None if it is missing, or no number."""
+        value = self.value(row, now) if self.number is None else self.number(row, now)
+        return value if isinstance(value, int | float) and isfinite(value) else None
 
 
-def number_column(
-    key: str,
-    title: str,
-    value: Number,
-    text: Callable[[RunRow, float], str] | None = None,
-    *,
-    write: Callable[[float], str] = short,
-    compared: Number | None = None,
-    number: bool = True,
-    long_title: str = "",
-    **more: Any,
-) -> Column:
-    """A column of numbers; a dash for a missing one.
-
-    Args:
-        value: The number of a run.
-        text: Its text, if that is more than the number.
-        write: The text of a number, otherwise.
-        compared: The number that a filter compares, if it is another one.
-        number: As `Column.number`.
-        more: Other fields of `Column`.
-    """
-
-    def written(row: RunRow, now: float) -> str:
-        found = value(row, now)
-        return "–" if found is None else write(found)
-
-    shown, filtered = text or written, compared or value
-    return Column(key, title, value, shown, filtered, number, long_title or title, **more)
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
 
 
 def _percent(value: float) -> str:
@@ -225,35 +205,40 @@ SHORT_RUNS = "(of a short run, its halves)"
 COLUMNS: Mapping[str, Column] = {
     column.key: column
     for column in (
-        text_column("name", "name", lambda row: row.title, least=16, most=40),
-        text_column("model", "model", lambda row: row.model, tone=_dim),
-        text_column("taskset", "taskset", lambda row: row.taskset),
-        text_column(
-            "start", "from", lambda row: row.start, long_title="starts from", names=("from",)
+        Column("name", "name", lambda row, now: row.title, is_text=True, least=16, most=40),
+        Column("model", "model", lambda row, now: row.model or None, is_text=True, tone=_dim),
+        Column("taskset", "taskset", lambda row, now: row.taskset or None, is_text=True),
+        Column(
+            "start",
+            "from",
+            lambda row, now: row.start or None,
+            is_text=True,
+            full_title="starts from",
+            names=("from",),
         ),
-        text_column("loss", "loss", lambda row: row.loss, parameter="loss_fn"),
-        number_column(
+        Column(
+            "loss", "loss", lambda row, now: row.loss or None, is_text=True, parameter="loss_fn"
+        ),
+        Column(
             "lr",
             "lr",
             lambda row, now: row.lr,
             write=_rate,
-            long_title="learning rate",
+            full_title="learning rate",
             parameter="learning_rate",
         ),
-        number_column(
+        Column(
             "group",
             "group",
             lambda row, now: row.group_size,
-            write="{:.0f}".format,
-            long_title="group size",
+            write=_whole,
+            full_title="group size",
             names=("group_size",),
             parameter="group_size",
         ),
-        number_column(
-            "seed", "seed", lambda row, now: row.seed, write="{:.0f}".format, parameter="seed"
-        ),
-        text_column("engine", "engine", lambda row: row.engine),
-        number_column(
+        Column("seed", "seed", lambda row, now: row.seed, write=_whole, parameter="seed"),
+        Column("engine", "engine", lambda row, now: row.engine or None, is_text=True),
+        Column(
             "reward",
             "reward",
             lambda row, now: row.reward,
@@ -262,27 +247,27 @@ COLUMNS: Mapping[str, Column] = {
             least=11,
             left=True,
         ),
-        number_column(
+        Column(
             "spark",
             "trend",
             _gain,
             _trend_text,
-            number=False,
             meaning="mean reward of its steps, from its least to its greatest",
+            is_drawing=True,
             names=("gain",),
             tone=lambda row: "accent",
             least=12,
         ),
-        number_column(
+        Column(
             "heldout",
             "held-out",
             lambda row, now: row.heldout,
             _heldout_text,
-            long_title="held-out reward",
+            full_title="held-out reward",
             meaning="of the newest evaluated checkpoint, else as a step reports it (of N rollouts)",
             left=True,
         ),
-        number_column(
+        Column(
             "eval",
             "evaluation",
             lambda row, now: None if row.evaluation is None else row.evaluation.mean_reward,
@@ -292,59 +277,64 @@ COLUMNS: Mapping[str, Column] = {
             ),
             most=28,
         ),
-        number_column(
+        Column(
             "nograd",
             "no gradient",
             lambda row, now: row.no_gradient,
             write=_percent,
-            long_title="share with no gradient",
+            full_title="share with no gradient",
             meaning="share of its rollouts whose group had no variance",
         ),
-        number_column(
+        Column(
             "alarms",
             "alarms",
             _alarm_value,
             _alarm_text,
-            compared=lambda row, now: row.alarms,
+            number=lambda row, now: row.alarms,
             tone=lambda row: "warm" if row.alarms else "dim",
         ),
-        number_column(
-            "steps", "steps", lambda row, now: row.step, _step_text, names=("step",), least=7
-        ),
-        number_column(
+        Column("steps", "steps", lambda row, now: row.step, _step_text, names=("step",), least=7),
+        Column(
             "tokens",
             "tokens",
             lambda row, now: row.tokens or None,
-            compared=lambda row, now: row.tokens,
+            number=lambda row, now: row.tokens,
             meaning="generated in its training rollouts",
         ),
-        number_column(
+        Column(
             "duration",
             "duration",
             lambda row, now: row.duration_s,
             write=duration_text,
             meaning="spent on its steps; of a loop from outside, from its first to its newest",
         ),
-        number_column("eta", "ETA", RunRow.left_s, _eta_text),
-        text_column("state", "state", lambda row: row.status, tone=_state_tone, least=9),
-        number_column(
+        Column("eta", "ETA", RunRow.left_s, _eta_text),
+        Column(
+            "state",
+            "state",
+            lambda row, now: row.status or None,
+            is_text=True,
+            tone=_state_tone,
+            least=9,
+        ),
+        Column(
             "age",
             "age",
             lambda row, now: None if row.created_at is None else -row.created_at,
             lambda row, now: age(row.created_at, now),
-            compared=_age_s,
+            number=_age_s,
             tone=_dim,
         ),
-        text_column("sweep", "sweep", lambda row: row.sweep),
-        number_column(
+        Column("sweep", "sweep", lambda row, now: row.sweep or None, is_text=True),
+        Column(
             "heldout_n",
             "held-out rollouts",
             lambda row, now: row.heldout_rollouts,
-            write="{:.0f}".format,
+            write=_whole,
             is_detail=False,
         ),
-        text_column("id", "id", lambda row: row.id, tone=_dim),
-        text_column("note", "note", lambda row: row.note, most=60),
+        Column("id", "id", lambda row, now: row.id, is_text=True, tone=_dim),
+        Column("note", "note", lambda row, now: row.note or None, is_text=True, most=60),
     )
 }
 """All columns, in the order in which they are offered."""
@@ -414,15 +404,10 @@ def _parameter_column(key: str) -> Column:
         found = row.parameters.get(name)
         return found if found is None or isinstance(found, int | float | str) else value_text(found)
 
-    def compared(row: RunRow, now: float) -> float | None:
-        found = row.parameters.get(name)
-        return float(found) if isinstance(found, int | float) and isfinite(found) else None
-
     def text(row: RunRow, now: float) -> str:
         return value_text(row.parameters.get(name))
 
-    title = setting_label(name)
-    return Column(key, title, value, text, compared, True, title, parameter=name)
+    return Column(key, setting_label(name), value, text, parameter=name)
 
 
 def value_text(value: object) -> str:
@@ -505,8 +490,10 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
         HudUsage: An invalid term; the message names it.
     """
     named = {name: each for each in COLUMNS.values() for name in (each.key, *each.names)}
-    texts = {name: partial(_text, each) for name, each in named.items() if each.compared is None}
-    numbers = {name: each.compared for name, each in named.items() if each.compared is not None}
+    texts = {name: partial(_text, each) for name, each in named.items() if each.is_text}
+    numbers: dict[str, Number] = {
+        name: each.compared for name, each in named.items() if not each.is_text
+    }
     numbers |= NUMBERS
 
     def number(key: str) -> Callable[[RunRow], float | None] | None:

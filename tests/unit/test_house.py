@@ -29,7 +29,7 @@ WAYS = {
 """Sections of docs/architecture.md, and most functions that a reader has to open."""
 CONCEPTS = {
     "a column of Runs": (
-        *("hud_tui.rl.run_columns", "BY_PARAMETER", "DEFAULT_COLUMNS", "number_column"),
+        *("hud_tui.rl.run_columns", "BY_PARAMETER", "DEFAULT_COLUMNS", "meaning_of"),
     ),
     "the cursor of a list": ("hud_tui.tui.widgets.table", "Table", "RowList", "item_row"),
     "how far a list scrolls and pages": ("hud_tui.tui.widgets.lines", "revealed", "page_of"),

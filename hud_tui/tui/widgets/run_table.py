@@ -50,7 +50,7 @@ class Arrangement:
         """The sort order after a click on a column: descending for numbers; reversed by a second
         click."""
         key, down = self.sorted_by
-        return f"-{one.key}" if (not down if key == one.key else one.number) else one.key
+        return f"-{one.key}" if (not down if key == one.key else one.is_numeric) else one.key
 
     def lines(self, rows: Sequence[RunRow], now: float) -> list[RunRow | RunGroup]:
         """The table's lines: rows in their order at `now` (Unix seconds), under a heading for each
@@ -288,7 +288,7 @@ class RunTable(Table):
 def _padded(text: str, width: int, one: RunColumn) -> str:
     if one.key == NAME and width >= 12:
         text = cut_in_middle(text, width)
-    right = one.number and not one.left
+    right = one.is_numeric and not one.left
     if len(text) <= width and text.isascii():
         return text.rjust(width) if right else text.ljust(width)
     missing = width - cell_len(text)
