@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 
 from pydantic import ValidationError
 
@@ -20,6 +19,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
+from hud_tui.patience import Looks, in_time
 from hud_tui.processes import Process, holder, process
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active
@@ -49,7 +49,7 @@ from hud_tui.storage import held, tail
 Progress = Callable[[str], None]
 TELEMETRY = "/telemetry/v3/api"
 """Path under which a service receives telemetry."""
-START_S = 60.0
+START_S = 60
 """Maximum seconds for a service to start; the first start on a slow machine takes some seconds."""
 LOG_LINES = 5
 
@@ -109,18 +109,14 @@ async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> b
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), spawned.stdout
     )
-    waiting = asyncio.ensure_future(reader.readline())
-    began = monotonic()
+
+    def waited(seconds: int) -> None:
+        progress(f"starting the embedded service … {seconds} s")
+
+    waited(0)
     try:
-        while not waiting.done():
-            passed = monotonic() - began
-            if passed > START_S:
-                raise TimeoutError
-            progress(f"starting the embedded service … {passed:.0f} s")
-            await asyncio.wait([waiting], timeout=1.0)
-        return waiting.result()
+        return await in_time(reader.readline(), START_S, waited)
     finally:
-        waiting.cancel()
         transport.close()
         await asyncio.to_thread(spawned.wait)
 
@@ -267,15 +263,14 @@ async def _there(paths: Paths, machine: Used, progress: Progress) -> ServiceRead
         pid=os.getpid(),
         data_dir=str(paths.data),
     )
-    began = monotonic()
-    while not await _answers_there(ready):
+    state = ""
+    async for _ in Looks(LOOK_S, START_S):
+        if await _answers_there(ready):
+            return ready
         state = line_of(paths.state, machine.name).get("why") or "connecting"
-        if monotonic() - began > START_S:
-            hint = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
-            raise HudUnreachable(f"{machine.label}: {one_line(state, 300)}", hint)
         progress(f"{machine.label}: {one_line(state, 200)}")
-        await asyncio.sleep(LOOK_S)
-    return ready
+    hint = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
+    raise HudUnreachable(f"{machine.label}: {one_line(state, 300)}", hint)
 
 
 async def _answers_there(ready: ServiceReady) -> bool:
@@ -339,12 +334,12 @@ async def _start(paths: Paths, progress: Progress) -> ServiceReady:
 
 async def _of_another_start(paths: Paths, progress: Progress) -> ServiceReady | None:
     """The service that a program with another state directory is starting on this data."""
-    until = monotonic() + START_S
-    while holder(paths.data / LOCK) is not None and monotonic() < until:
+    async for _ in Looks(LOOK_S, START_S):
+        if holder(paths.data / LOCK) is None:
+            break
         if (ready := await _running(paths)) is not None:
             return ready
         progress("another hud-tui is starting the embedded service …")
-        await asyncio.sleep(LOOK_S)
     return None
 
 
@@ -398,24 +393,20 @@ async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
     The service's own lock is service.lock in the data directory, which may be the same directory.
     """
     paths.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    until = monotonic() + START_S + STOP_S
     lock = paths.state / "starting.lock"
-    while True:
+    async for _ in Looks(LOOK_S, START_S + STOP_S):
         with held(lock) as descriptor:
             if descriptor is not None:
                 yield
                 return
-        if monotonic() > until:
-            hint = f"end the program that holds the lock {one_line(lock)}"
-            raise HudUnreachable("another hud-tui is starting the service", hint)
         progress("another hud-tui is starting the embedded service …")
-        await asyncio.sleep(LOOK_S)
+    hint = f"end the program that holds the lock {one_line(lock)}"
+    raise HudUnreachable("another hud-tui is starting the service", hint)
 
 
 async def _ended(serving: Process) -> None:
-    until = monotonic() + STOP_S
-    while serving.runs:
-        if monotonic() > until:
-            what = f"the service, process {serving.pid}, does not exit"
-            raise HudUnreachable(what, "try again later")
-        await asyncio.sleep(0.05)
+    async for _ in Looks(0.05, STOP_S):
+        if not serving.runs:
+            return
+    what = f"the service, process {serving.pid}, does not exit"
+    raise HudUnreachable(what, "try again later")

@@ -36,7 +36,7 @@ class Codec(NamedTuple):
 JSON = Codec(lambda document: json.dumps(document, default=str).encode(), json.loads)
 
 
-class Ended(EOFError):
+class ProcessEnded(EOFError):
     """The process exited before it answered."""
 
     def __init__(self, code: int | None) -> None:
@@ -116,8 +116,11 @@ class Pipe:
         self.process.stdin.write(self._codec.dumps(document) + b"\n")
 
     def send(self, verb: str, **fields: Any) -> asyncio.Future[Document]:
-        """Send a request without waiting; its answer, or `Ended`, comes later. Raises TypeError,
-        ValueError: it cannot be encoded."""
+        """Send a request without waiting; its answer, or `ProcessEnded`, comes later.
+
+        Raises:
+            TypeError, ValueError: It cannot be encoded.
+        """
         id_ = next(self._ids)
         self.tell(id=id_, verb=verb, **fields)
         answer: asyncio.Future[Document] = asyncio.get_running_loop().create_future()
@@ -132,7 +135,7 @@ class Pipe:
 
         Raises:
             TypeError, ValueError: It cannot be encoded.
-            Ended: The process exited before it answered.
+            ProcessEnded: The process exited before it answered.
         """
         answer = self.send(verb, **fields)
         id_ = next(reversed(self._waiting))
@@ -145,12 +148,12 @@ class Pipe:
             raise
 
     async def drain(self) -> None:
-        """Wait until more can be sent. Raises Ended: the process exited."""
+        """Wait until more can be sent. Raises ProcessEnded: the process exited."""
         assert self.process.stdin is not None
         try:
             await self.process.stdin.drain()
         except OSError as error:
-            raise Ended(self.process.returncode) from error
+            raise ProcessEnded(self.process.returncode) from error
 
     async def wait(self) -> None:
         """Wait until it has exited, and all that it said was taken."""
@@ -202,14 +205,14 @@ class Pipe:
 
     def _end(self, answer: asyncio.Future[Document]) -> None:
         if not answer.done():
-            answer.set_exception(Ended(self.process.returncode))
+            answer.set_exception(ProcessEnded(self.process.returncode))
             answer.exception()  # which nobody may ask for
 
 
 # The other side.
 
 
-def write_line(end: int, document: Document, codec: Codec = JSON) -> None:
+def write_document(end: int, document: Document, codec: Codec = JSON) -> None:
     """Write a document as a line to a blocking file descriptor."""
     write_all(end, codec.dumps(document) + b"\n")
 
@@ -223,18 +226,18 @@ def write_all(end: int, data: bytes) -> None:
 def reply(end: int, document: Document, codec: Codec = JSON) -> None:
     """Write a document as a line; exit if nobody reads it any more."""
     try:
-        write_line(end, document, codec)
+        write_document(end, document, codec)
     except BrokenPipeError:
         os._exit(0)
 
 
-def read_line(stream: IO[bytes], codec: Codec = JSON) -> Document | None:
+def next_document(stream: IO[bytes], codec: Codec = JSON) -> Document | None:
     """The next document; None at the end, also where it is in the middle of a line."""
     line = stream.readline()
     return codec.loads(line) if line.endswith(b"\n") else None
 
 
-async def serve(
+async def answer_requests(
     stdin: IO[bytes],
     answer: Callable[[Document], Coroutine[Any, Any, None]],
     tasks: dict[int, asyncio.Task[None]],

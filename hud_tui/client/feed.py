@@ -20,7 +20,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 from pydantic import ValidationError
 
-from hud_tui.client.transport import Arrived, Connection, adapter, backoff, malformed
+from hud_tui.client.transport import Arrived, Connection, adapter, malformed
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.events import (
     CheckpointAdded,
@@ -31,6 +31,7 @@ from hud_tui.events import (
     TreeRead,
     WorkChanged,
 )
+from hud_tui.patience import backoff
 from hud_tui.rl.checkpoint_tree import is_same
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active

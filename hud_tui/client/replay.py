@@ -25,6 +25,7 @@ from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudUsage
 from hud_tui.events import Event, RolloutDone, StepTaken, TreeRead, WorkChanged
+from hud_tui.patience import rest
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.recording import (
@@ -277,9 +278,7 @@ class Playback:
         if self.now >= at:
             return True
         wait = ALIVE_S if self.paused else min(ALIVE_S, (at - self.now) / self.speed)
-        changed = self._changed
-        with suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), wait)
+        await rest(wait, self._changed)
         return self.now >= at
 
     def _go(self, place: int) -> None:

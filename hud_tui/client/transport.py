@@ -14,7 +14,6 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
-from random import random
 from time import monotonic, perf_counter
 from typing import Any, Generic, Self, TypeVar, cast
 from urllib.parse import urlsplit
@@ -37,6 +36,7 @@ from hud_tui.errors import (
     HudUnreachable,
     refused,
 )
+from hud_tui.patience import backoff, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
 from hud_tui.wire import Request
@@ -241,7 +241,6 @@ def etag_of(answer: httpx.Response) -> str:
 
 
 ATTEMPTS = 4
-LONGEST_BACKOFF_S = 8.0
 LONGEST_S = 30.0
 """Longest Retry-After that is honoured, seconds."""
 
@@ -259,11 +258,6 @@ def retry_delay(attempt: int, status: int | None, retry_after: float | None = No
     if retry_after is not None:
         return min(LONGEST_S, retry_after)
     return backoff(attempt)
-
-
-def backoff(attempt: int) -> float:
-    """Exponential backoff from 0.5 s to LONGEST_BACKOFF_S, with jitter of up to a quarter."""
-    return min(LONGEST_BACKOFF_S, 0.5 * 2.0 ** min(attempt - 1, 16)) * (1 - 0.25 * random())
 
 
 def read_retry_after(value: str | None) -> float | None:
@@ -431,18 +425,15 @@ class Connection:
             arrived: Called with the progress.
         """
         headers = {"If-None-Match": etag} if etag else {}
-        attempt = 1
-        while True:
-            try:
-                return await self._send_once("GET", url, headers, arrived, params=params)
-            except HudError as error:
-                if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
-                    raise  # no retries after a full timeout
-                delay = retry_delay(attempt, error.status, error.retry_after)
-                if delay is None:
-                    raise
-            await asyncio.sleep(delay)
-            attempt += 1
+
+        def pause(error: HudError, failures: int) -> float | None:
+            if isinstance(error.__cause__, httpx.ReadTimeout) or self.http.is_closed:
+                return None  # no retries after a full timeout
+            return retry_delay(failures, error.status, error.retry_after)
+
+        return await retried(
+            lambda: self._send_once("GET", url, headers, arrived, params=params), HudError, pause
+        )
 
     async def write(
         self,

@@ -21,11 +21,12 @@ from time import monotonic, time
 from typing import Any
 
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.patience import Looks, backoff
 from hud_tui.processes import boot_s, holder, holding, process, read_process
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.machines import Machine, Machines, machines_in
 from hud_tui.remote.setup import Setup
-from hud_tui.remote.ssh import BACKOFF_S, LineLost, Tunnel
+from hud_tui.remote.ssh import LineLost, Tunnel
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
     is_serving,
@@ -127,10 +128,9 @@ class Keeper:
                 why = error
             if monotonic() - began > 2 * POLL_S:
                 failures = 0
-            pause = BACKOFF_S[min(failures, len(BACKOFF_S) - 1)]
             failures += 1
             self._become("broken", why.message + (f" ({why.hint})" if why.hint else ""))
-            await asyncio.sleep(pause)
+            await asyncio.sleep(backoff(failures))
 
     async def _once(self) -> HudError:
         """Open the tunnel once; returns why it ended."""
@@ -287,7 +287,8 @@ async def _up(
     """Wait until the tunnel to a machine in use is up."""
     began, began_at = boot_s(), time()
     await asyncio.to_thread(keep_line, with_machine(paths), machine.name)
-    while True:
+    message = ""
+    async for _ in Looks(0.1, USE_S):
         line = machines.line(machine.name)
         if line.get("state") == "up" and line.get("heard", 0) >= began - 2 * POLL_S:
             return
@@ -295,11 +296,9 @@ async def _up(
         if line.get("at", 0) >= began_at and line.get("why"):
             message = str(line["why"])
         message = f"{machine.name}: {message.removeprefix(f'{machine.name}: ')}"
-        if boot_s() - began > USE_S:
-            hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
-            raise HudUnreachable(message, hint)
         report(message)
-        await asyncio.sleep(0.1)
+    hint = f"hud-tui remote status {machine.name}; its log: remote log {machine.name}"
+    raise HudUnreachable(message, hint)
 
 
 async def unuse(machines: Machines, paths: Paths) -> None:
@@ -322,10 +321,9 @@ async def end(machines: Machines, name: str) -> None:
         keeper = holder(lock)
         if keeper is not None:
             keeper.send(number)
-            for _ in range(int(END_S / LOOK_S)):
+            async for _ in Looks(LOOK_S, END_S):
                 if not keeper.runs:
                     break
-                await asyncio.sleep(LOOK_S)
     end_left(machines, name)
 
 

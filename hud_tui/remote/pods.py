@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil, inf
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from hud_tui.client.transport import is_passing
@@ -30,6 +29,7 @@ from hud_tui.errors import (
     HudUnreachable,
     HudUsage,
 )
+from hud_tui.patience import Looks
 from hud_tui.remote.clock import is_known, prime_now
 from hud_tui.remote.prime import Offer, Offers, Pod, PodStatus, Prime, PrimeSettings
 from hud_tui.remote.ssh import (
@@ -403,18 +403,15 @@ class Pods:
 
     async def _look_up(self, rental: Rental, error: HudUnclear) -> Rental:
         """Find a pod whose answer was lost or did not fit, by the random part of its name."""
-        began = monotonic()
-        while True:
+        async for _ in Looks(min(POLL_S, LOOK_UP_S), LOOK_UP_S):
             self._report(f"it is unknown whether it was rented: looking for {rental.asked}")
             if (listed := await self._find_asked(rental)) is not None:
                 return listed
-            if monotonic() - began >= LOOK_UP_S:
-                error.hint = (
-                    f"it may have been rented; it is looked for by the name {rental.asked}:"
-                    " hud-tui pods list"
-                )
-                raise error
-            await asyncio.sleep(min(POLL_S, LOOK_UP_S))
+        error.hint = (
+            f"it may have been rented; it is looked for by the name {rental.asked}:"
+            " hud-tui pods list"
+        )
+        raise error
 
     async def _find_asked(self, rental: Rental) -> Rental | None:
         """Store the pod that Prime lists under the random part of a rental's name; None if it lists
@@ -587,8 +584,7 @@ class Pods:
         Raises:
             PodFailed: It failed, or is not ready in time. It still costs money.
         """
-        began = monotonic()
-        while True:
+        async for _ in Looks(POLL_S, READY_S):
             status = await self._status(rental)
             refused = ""
             if status is not None and status.is_ready:
@@ -598,14 +594,11 @@ class Pods:
                     return address
                 except (LineLost, HudUsage) as error:
                     refused = f", {error.message}"
-            waited = monotonic() - began
-            if waited > READY_S:
-                raise PodFailed(rental, f"not ready after {waited / 60:.0f} min")
             shown = "unknown" if status is None else status.status
             part = status.installation_progress if status is not None else None
             more = f", {part} % installed" if part is not None else ""
             self._report(f"{rental.name}: {shown}{more}{refused}")
-            await asyncio.sleep(POLL_S)
+        raise PodFailed(rental, f"not ready after {READY_S / 60:.0f} min")
 
     async def _status(self, rental: Rental) -> PodStatus | None:
         """Its state; None if Prime cannot report it now. Raises PodFailed."""

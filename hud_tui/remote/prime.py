@@ -5,14 +5,12 @@ Reads are retried; a pod is requested once, and a lost answer is an unknown outc
 Source: the `prime` package 0.18 (its CLI and client); the same paths, bodies and settings.
 """
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import count
 from os.path import expanduser
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -41,6 +39,7 @@ from hud_tui.errors import (
     HudUsage,
     refused,
 )
+from hud_tui.patience import retried
 from hud_tui.remote.clock import hear
 from hud_tui.rl.text import counted, one_line
 from hud_tui.settings import every_variable, is_loopback
@@ -492,15 +491,13 @@ class Prime:
 
     async def _read(self, path: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         """A GET, retried if that may help."""
-        for attempt in count(1):
-            try:
-                return await self._call("GET", path, params=asked)
-            except (HudUnreachable, HudRefused) as error:
-                pause = retry_delay(attempt, error.status, error.retry_after)
-                if pause is None:
-                    raise
-                await asyncio.sleep(pause)
-        raise AssertionError("the last attempt returns or raises")
+
+        def pause(error: HudError, failures: int) -> float | None:
+            if not isinstance(error, HudUnreachable | HudRefused):
+                return None
+            return retry_delay(failures, error.status, error.retry_after)
+
+        return await retried(lambda: self._call("GET", path, params=asked), HudError, pause)
 
     async def _send(
         self, method: Literal["POST", "DELETE"], path: str, body: object

@@ -23,6 +23,7 @@ from time import monotonic
 from typing import TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
+from hud_tui.patience import backoff, retried
 from hud_tui.remote.shared import end_hung, watched
 from hud_tui.rl.text import clean, one_line, size
 from hud_tui.storage import change_atomic, read_regular
@@ -628,7 +629,6 @@ async def _output_of(*words: str) -> tuple[int, str]:
 # A broken connection: retries, for a limited time.
 
 
-BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 PATIENCE_S = 120.0
 """Seconds that a machine may be unreachable before a set-up stops; it can be resumed."""
 
@@ -642,17 +642,16 @@ async def patient(call: Callable[[], Awaitable[T]], report: Report, patience_s: 
     Raises:
         LineLost: It was broken for `patience_s`.
     """
-    began, count = monotonic(), 0
-    while True:
-        try:
-            return await call()
-        except LineLost as error:
-            if monotonic() - began >= patience_s:
-                raise
-            pause = BACKOFF_S[min(count, len(BACKOFF_S) - 1)]
-            count += 1
-            report(f"{error.message}: trying again in {pause:g} s")
-            await asyncio.sleep(pause)
+    began = monotonic()
+
+    def pause(error: LineLost, failures: int) -> float | None:
+        if monotonic() - began >= patience_s:
+            return None
+        pause_s = backoff(failures)
+        report(f"{error.message}: trying again in {pause_s:.1f} s")
+        return pause_s
+
+    return await retried(call, LineLost, pause)
 
 
 # Tunnels: a local port forwarded to a port of the other machine's loopback.

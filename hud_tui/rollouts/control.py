@@ -1,12 +1,10 @@
 """Runs driven from this machine: begin, cancel and resume them, from any program."""
 
-import asyncio
 import json
 from collections.abc import Mapping
 from contextlib import suppress
 from os.path import expanduser
 from pathlib import Path
-from time import monotonic
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -16,6 +14,7 @@ from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
 from hud_tui.parameters import USUAL
+from hud_tui.patience import Looks
 from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import SUCCEEDED, TRAINING, Work, has_ended
@@ -115,9 +114,8 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
     module = ["hud_tui.rollouts.driver", str(state), folder.path.name]
     # HUD's variables may be set in a .env of the working directory, which is not the driver's
     daemon(folder.driver_log, module, {} if client.settings.local else read_variables()).wait()
-    until, job_id = monotonic() + START_S, folder.path.name
-    while monotonic() < until:
-        await asyncio.sleep(POLL_S)
+    job_id = folder.path.name
+    async for _ in Looks(POLL_S, START_S):
         if folder.state().status == "queued":
             continue
         status = await status_of(client, folder, job_id)
@@ -204,11 +202,9 @@ async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJo
 
 async def exited(folder: RunFolder) -> None:
     """Wait until no driver of the run is left: it exits a little after it has reported its end."""
-    until = monotonic() + STOP_S
-    while monotonic() < until:
+    async for _ in Looks(POLL_S, STOP_S):
         if not folder.is_driven:
             break
-        await asyncio.sleep(POLL_S)
 
 
 async def resume(client: HudClient, state: Path | None, job_id: str) -> WorkState:

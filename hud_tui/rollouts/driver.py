@@ -39,6 +39,7 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.parameters import USUAL
+from hud_tui.patience import rest
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
 from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
@@ -187,8 +188,7 @@ class Driver:
                 await self._service.forget()
             except HudError as error:
                 log.warning("not reported: %s", one_line(error.message))
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), BEAT_S)
+            await rest(BEAT_S, self._stopping)
 
     async def _is_asked_to_stop(self) -> bool:
         if self._is_known:

@@ -29,7 +29,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from hud_tui.pipes import write_all, write_line
+from hud_tui.pipes import write_all, write_document
 from hud_tui.rollouts.watched import (
     CONTROL,
     LINE,
@@ -310,7 +310,7 @@ class Host:
             _kill(child)
 
     def _send(self, document: dict[str, Any]) -> None:
-        write_line(self._out, document)
+        write_document(self._out, document)
 
     def _read_requests(self) -> None:
         data = os.read(0, 1 << 16)
@@ -545,7 +545,7 @@ def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
 
     def report(document: dict[str, Any]) -> None:
         if os.getpid() == own:  # not a fork of the user's, which may end as it likes
-            write_line(min(control, CONTROL), document)  # whatever it was in the host
+            write_document(min(control, CONTROL), document)  # whatever it was in the host
 
     doing = Doing(request["source"], report)
     try:

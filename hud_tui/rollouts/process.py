@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.pipes import Ended, Pipe, kill_group
+from hud_tui.pipes import Pipe, ProcessEnded, kill_group
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.host import command
 from hud_tui.rollouts.watched import SECRETS, failure_text
@@ -306,7 +306,7 @@ class WorkerProcess:
             raise WorkerGone("the worker is not running")
         try:
             answer = await self._pipe.ask(verb, **fields)
-        except Ended as error:
+        except ProcessEnded as error:
             raise WorkerGone(f"the worker {error}") from error
         if "error" in answer:
             raise EnvironmentFailed(answer["error"])

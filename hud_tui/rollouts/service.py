@@ -10,6 +10,7 @@ from typing import TypeVar
 from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUnreachable
+from hud_tui.patience import retried
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.run_files import Order
 from hud_tui.service_file import ServiceReady, is_serving, named, same_directory
@@ -47,15 +48,21 @@ class ServiceLink:
             HudError: It was refused, or the service was away for `PATIENCE_S`.
         """
         until = monotonic() + PATIENCE_S
-        while True:
+
+        async def once() -> T:
             try:
                 return await ask(self.client)
-            except HudUnreachable as error:
-                if monotonic() > until or self._stopping.is_set():
-                    raise
-                log.warning("the service does not answer: %s", one_line(error.message))
-            await asyncio.sleep(RETRY_S)
-            await self.forget()
+            except HudUnreachable:
+                await self.forget()
+                raise
+
+        def pause(error: HudUnreachable, failures: int) -> float | None:
+            if monotonic() > until or self._stopping.is_set():
+                return None
+            log.warning("the service does not answer: %s", one_line(error.message))
+            return RETRY_S
+
+        return await retried(once, HudUnreachable, pause)
 
     async def forget(self) -> None:
         """Look the service up again for the next call."""

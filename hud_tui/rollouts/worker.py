@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 from hud_tui import pipes
-from hud_tui.pipes import Ended, Pipe
+from hud_tui.pipes import Pipe, ProcessEnded
 from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log
 from hud_tui.rollouts.watched import (
     AGENT,
@@ -169,7 +169,7 @@ class Forked:
             await self._ask({**common, **request})
             yield number, queue
         finally:
-            with contextlib.suppress(RuntimeError, Ended):
+            with contextlib.suppress(RuntimeError, ProcessEnded):
                 await self._ask({"do": "end", "number": number})
 
     async def inspect(self, tasks: str | None, longest: float) -> dict[str, Any]:
@@ -331,7 +331,7 @@ class Worker:
     async def run(self) -> None:
         """Run until stdin is closed."""
         keep_endings_out_of_the_log()
-        await pipes.serve(sys.stdin.buffer, self._answer, self._tasks)
+        await pipes.answer_requests(sys.stdin.buffer, self._answer, self._tasks)
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
+from hud_tui.patience import backoff, rest
 from hud_tui.service.batches import Temperatures
 from hud_tui.service.data_dir import Retention
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
@@ -216,16 +216,12 @@ class Stop:
             await asyncio.gather(task, stopping, return_exceptions=True)
 
 
-RETRY_S = (0.5, 30.0)
-"""Shortest and longest pause before storing an end is tried again, seconds."""
-
-
 async def until_written(
     write: Callable[[], Awaitable[object]], closing: asyncio.Event, what: str
 ) -> None:
     """Store the end of a run or an evaluation; retried until it succeeds, since a full disk may be
     freed, or until the service closes."""
-    delay, longest = RETRY_S
+    failures = 0
     while True:
         try:
             await write()
@@ -234,6 +230,5 @@ async def until_written(
             log.warning("the end of %s could not be written: %s", what, error)
             if closing.is_set():
                 return
-            with suppress(TimeoutError):
-                await asyncio.wait_for(closing.wait(), delay)
-            delay = min(2 * delay, longest)
+        failures += 1
+        await rest(backoff(failures), closing)

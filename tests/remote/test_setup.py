@@ -39,7 +39,7 @@ def counted(far: Far, light: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
     install = 'echo installing; echo once >> "$HOME/installs"; sleep 0.1; : > "$R/installed"'
     engine = replace(light, installed='[ -f "$R/installed" ]', install=install)
     monkeypatch.setitem(ENGINES, "hud-tui", engine)
-    monkeypatch.setattr("hud_tui.remote.ssh.BACKOFF_S", (0.01, 0.05))
+    monkeypatch.setattr("hud_tui.remote.ssh.backoff", lambda failures: 0.01)
     python = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
     far.tool(
         "uv",

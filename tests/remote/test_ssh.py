@@ -249,7 +249,7 @@ async def test_what_a_script_said_is_not_taken_for_ssh_s_own_word(ssh: Ssh, far:
 async def test_a_line_that_breaks_is_tried_again(
     ssh: Ssh, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hud_tui.remote.ssh.BACKOFF_S", (0.01,))
+    monkeypatch.setattr("hud_tui.remote.ssh.backoff", lambda failures: 0.01)
     told: list[str] = []
     async with cut_line(far.port) as line:
         far.lead_to(line.port)

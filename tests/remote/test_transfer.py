@@ -29,7 +29,7 @@ LARGE = 3_000_000
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hud_tui.remote.ssh.BACKOFF_S", (0.01,))
+    monkeypatch.setattr("hud_tui.remote.ssh.backoff", lambda failures: 0.01)
 
 
 @pytest.fixture

@@ -453,7 +453,7 @@ async def test_an_interrupt_while_following_exits_130_and_leaves_the_run(paths: 
 async def test_a_start_that_takes_too_long_is_given_up(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_service, "START_S", 0.0)
+    monkeypatch.setattr(local_service, "START_S", 0)
     with pytest.raises(HudUnreachable, match="not ready after"):
         await connect_local(paths, lambda text: None)
 

@@ -429,7 +429,7 @@ class Disk:
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
-    monkeypatch.setattr(context, "RETRY_S", (0.01, 0.02))
+    monkeypatch.setattr(context, "backoff", lambda failures: 0.01)
     return Disk(monkeypatch)
 
 
@@ -476,7 +476,7 @@ async def test_an_evaluation_is_resumed_where_its_end_could_not_be_stored(
 async def test_the_model_is_free(
     http: AsyncClient, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
+    monkeypatch.setattr(context, "backoff", lambda failures: 3600.0)
     model = await fork(http)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     await ran(http, model["id"], steps=1)
@@ -487,7 +487,7 @@ async def test_the_model_is_free(
 async def test_it_can_be_resumed(
     http: AsyncClient, service: Service, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
+    monkeypatch.setattr(context, "backoff", lambda failures: 3600.0)
     model = await fork(http)
     with monkeypatch.context() as patch:
         patch.setattr(works, "start", disk.finish)

@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from hud_tui import notebook
-from hud_tui.client import transport
+from hud_tui import notebook, patience
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudReadOnly
 from hud_tui.events import CheckpointAdded, Event, TreeRead, WorkChanged
@@ -42,7 +41,7 @@ from tests.tui.conftest import Connector, Opened, opened
 @pytest.fixture(autouse=True)
 def _nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """For the next attempt, for the end of a short outage, or for the next time to save."""
-    monkeypatch.setattr(transport, "LONGEST_BACKOFF_S", 0.1)
+    monkeypatch.setattr(patience, "LONGEST_S", 0.1)
     monkeypatch.setattr(live_session, "LOST_S", 0.2)
     monkeypatch.setattr(live_session, "SAVE_S", 0.1)
 

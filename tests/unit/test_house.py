@@ -33,6 +33,12 @@ CONCEPTS = {
     ),
     "the cursor of a list": ("hud_tui.tui.widgets.table", "Table", "RowList", "item_row"),
     "how far a list scrolls and pages": ("hud_tui.tui.widgets.lines", "revealed", "page_of"),
+    "a request to a process and its answer": (
+        *("hud_tui.pipes", "Pipe", "ProcessEnded", "answer_requests", "next_document"),
+    ),
+    "waiting, and the next attempt": (
+        *("hud_tui.patience", "backoff", "retried", "Looks", "in_time", "rest"),
+    ),
     "when a run samples, trains, evaluates and ends": (
         *("hud_tui.rl.loop", "Loop", "LoopFacts", "Streak", "FLAT_IN_A_ROW"),
     ),

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.pipes import LARGE, Ended, Pipe, read_line, write_line
+from hud_tui.pipes import LARGE, Pipe, ProcessEnded, next_document, write_document
 from tests.conftest import until
 
 ECHO = """
@@ -37,7 +37,7 @@ async def answer(request):
         subprocess.Popen(["sleep", "1000"])
     pipes.reply(1, {"id": request["id"], "result": request.get("value")})
 
-asyncio.run(pipes.serve(sys.stdin.buffer, answer, {}))
+asyncio.run(pipes.answer_requests(sys.stdin.buffer, answer, {}))
 if "--stays" in sys.argv:
     import time
     time.sleep(1000)
@@ -83,12 +83,12 @@ async def test_whoever_waits_for_a_process_that_ends_is_told(how: str) -> None:
         else:
             pipe.send(how, code=code)
         for one in waiting:
-            with pytest.raises(Ended, match=f"ended with code {code}"):
+            with pytest.raises(ProcessEnded, match=f"ended with code {code}"):
                 await one
         assert forgotten.done()
         assert not pipe.runs
         assert not pipe.waits
-        with pytest.raises(Ended):
+        with pytest.raises(ProcessEnded):
             await pipe.ask("get")
 
 
@@ -138,8 +138,8 @@ def _is_gone(group: int) -> Callable[[], bool]:
 
 def test_the_beginning_of_a_line_is_no_document() -> None:
     stream = io.BytesIO(b'{"id": 1}\n{"id": 2}')
-    assert read_line(stream) == {"id": 1}
-    assert read_line(stream) is None
+    assert next_document(stream) == {"id": 1}
+    assert next_document(stream) is None
 
 
 def test_a_document_is_written_whole_however_little_the_pipe_takes() -> None:
@@ -147,7 +147,7 @@ def test_a_document_is_written_whole_however_little_the_pipe_takes() -> None:
     value = "x" * (1 << 20)
     with os.fdopen(there, "rb") as stream:
         if os.fork() == 0:
-            write_line(here, {"value": value})
+            write_document(here, {"value": value})
             os._exit(0)
         os.close(here)
-        assert read_line(stream) == {"value": value}
+        assert next_document(stream) == {"value": value}

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.pipes import write_line
+from hud_tui.pipes import write_document
 from hud_tui.service.engines.base import EngineLost
 from hud_tui.service.engines.tinker import link as links
 from hud_tui.service.engines.tinker import worker as workers
@@ -95,10 +95,10 @@ async def test_the_process_stops_what_is_called_off(
     there, here = os.pipe()
     with os.fdopen(there, "rb") as stdin, (tmp_path / "out").open("wb") as stdout:
         serving = asyncio.create_task(workers.serve(stdin, stdout.fileno(), tmp_path))
-        write_line(here, {"id": 7, "verb": "sample"})
+        write_document(here, {"id": 7, "verb": "sample"})
         await begun.wait()
-        write_line(here, {"verb": "cancel", "of": 4})
-        write_line(here, {"verb": "cancel", "of": 7})
+        write_document(here, {"verb": "cancel", "of": 4})
+        write_document(here, {"verb": "cancel", "of": 7})
         await stopped.wait()
         os.close(here)
         await serving

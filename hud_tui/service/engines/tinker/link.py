@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from hud_tui.patience import Looks, in_time
-from hud_tui.pipes import Ended, Pipe
+from hud_tui.pipes import Pipe, ProcessEnded
 from hud_tui.service.engines.base import (
     CODEC,
     LOST,
@@ -99,7 +99,7 @@ class Link:
             raise EngineLost(LOST)
         try:
             answer = await self._pipe.ask(verb, **fields)
-        except Ended as error:
+        except ProcessEnded as error:
             raise EngineLost(self._lost) from error
         except TypeError as error:
             raise EngineRefused(f"the request cannot be sent: {error}") from error

@@ -224,7 +224,7 @@ async def serve(stdin: IO[bytes], answers: int, directory: Path) -> None:
     async def answer(request: dict[str, Any]) -> None:
         send(await worker.answer(request))
 
-    await pipes.serve(stdin, answer, {}, CODEC)
+    await pipes.answer_requests(stdin, answer, {}, CODEC)
     await worker.goodbye()
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.patience import in_time
-from hud_tui.pipes import Ended, Pipe
+from hud_tui.pipes import Pipe, ProcessEnded
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
     CODEC,
@@ -210,7 +210,7 @@ class Dispatch:
                     await self._receive(sent)
             except TimeoutError as error:
                 await self._lose(sent, EngineLost(SILENT.format(error)))
-            except (Ended, OSError):
+            except (ProcessEnded, OSError):
                 await self._lose(sent, EngineLost(LOST))
             except asyncio.CancelledError:
                 _settle(chain.from_iterable(one.calls for one in sent), EngineLost(LOST))
@@ -245,7 +245,7 @@ class Dispatch:
                 _settle(calls, EngineError(f"the request cannot be sent: {error}"))
 
     async def _receive(self, sent: deque[Sent]) -> None:
-        """Await the answer to the oldest request. Raises TimeoutError, Ended."""
+        """Await the answer to the oldest request. Raises TimeoutError, ProcessEnded."""
         try:
             answer = await in_time(sent[0].answer, ANSWER_S, self._note_silence)
         except TimeoutError:

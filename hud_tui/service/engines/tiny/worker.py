@@ -682,7 +682,7 @@ def main() -> None:
             fcntl.fcntl(answers, fcntl.F_SETPIPE_SZ, REPLY_BYTES)
     sys.stdout = sys.stderr  # only answers may be written to the pipe
     worker = Worker()
-    while (request := pipes.read_line(stdin, CODEC)) is not None:
+    while (request := pipes.next_document(stdin, CODEC)) is not None:
         pipes.reply(answers, answer(worker, request), CODEC)
 
 
