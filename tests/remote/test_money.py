@@ -22,7 +22,7 @@ from hud_tui.errors import HudRefused, HudUnclear, HudUsage
 from hud_tui.remote import clock, watcher
 from hud_tui.remote.budget import Budgets
 from hud_tui.remote.machines import Machines
-from hud_tui.remote.pods import PodFailed, Pods, RentalRequest
+from hud_tui.remote.pods import Filter, PodFailed, Pods, RentalRequest
 from hud_tui.remote.prime import Prime, PrimeSettings, open_prime, read_prime
 from hud_tui.service_file import (
     Rental,
@@ -586,3 +586,9 @@ def test_what_is_said_fits_80_columns(tmp_path: Path) -> None:
     assert any(line.endswith("guards: pod 5 s ago") for line in lines)
     assert any(line.endswith("guards: pod (silent) 50 m ago") for line in lines)
     assert any("over its budget of $493.80" in line for line in lines)
+
+
+async def test_an_offer_at_exactly_the_highest_price_is_taken(api: Prime) -> None:
+    [offer] = [one for one in (await api.offers(2)).offers if one.price() == 4.2]
+    assert Filter(max_price=4.2).takes(offer)
+    assert not Filter(max_price=4.19).takes(offer)

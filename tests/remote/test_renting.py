@@ -419,3 +419,9 @@ def test_the_tunnel_of_a_pod_that_ended_says_so(tmp_path: Path) -> None:
     write_rental(tmp_path, Rental("p", "pod1", ended_at=time(), why="its hours are spent"))
     with pytest.raises(HudUsage, match="p has ended: its hours are spent"):
         keeper._check_pod(machine)
+
+
+def test_exactly_the_highest_price_is_not_too_dear() -> None:
+    rental = Rental("p", "pod1", hours=4, price_hr=0.1 + 0.2, max_price=0.3, at=1000.0)
+    assert why_spent(rental, 0, 1001) == ""
+    assert why_spent(replace(rental, price_hr=0.31), 0, 1001)

@@ -334,3 +334,27 @@ async def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch)
             await until(lambda: "does not end" in feed.trouble)
             waiting.cancel()
             await asyncio.wait([waiting])
+
+
+@pytest.mark.parametrize("status", [408, 429, 500])
+async def test_a_stream_that_is_refused_for_now_is_asked_for_again(status: int) -> None:
+    stream, refused = sse('id: 1\nevent: head\ndata: {"checkpoint_id":"c1"}\n\n'), 0
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        nonlocal refused
+        if request.url.path.endswith("/train/events") and refused < 2:
+            refused += 1
+            return httpx.Response(status, json={"detail": "not now"})
+        return stream(request)
+
+    async with answered(answer) as client:
+        feed = client.feed("m")
+        async with aclosing(aiter(feed)) as events:
+            assert [await anext(events)] == [TREE]
+            assert (feed.source, refused) == ("stream", 2)
+
+
+async def test_a_stream_may_be_longer_than_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "MAX_LINE", 200)
+    head = 'event: head\ndata: {"checkpoint_id":"c1"}\n\n'
+    assert await first_events(sse(*[head] * 9), 10) == [TREE, *[HEAD] * 9]

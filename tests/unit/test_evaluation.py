@@ -405,3 +405,16 @@ def test_the_pace_is_that_of_the_newest_evaluation_that_says_it() -> None:
     assert seconds_left(of_job("4", "running", 0)) is None
     assert rollout_seconds([]) is None
     assert last_requested([*jobs, of_job("4", job_id="run")]).id == "3"  # type: ignore[union-attr]
+
+
+def test_an_evaluation_of_all_tasks_is_compared_with_one_of_a_split() -> None:
+    whole, train, held = (scored(split, split=split) for split in ("all", "train", "heldout"))
+    assert pair_of([whole], [held]) == (whole, held)
+    assert pair_of([train], [whole]) == (train, whole)
+    assert pair_of([train], [held]) is None
+
+
+def test_an_interval_is_of_two_thousand_resamples() -> None:
+    values = [((7 * number) % 11) / 10 for number in range(40)]
+    assert interval(values, 0.0, 1.0) == interval(values, 0.0, 1.0, 2000)
+    assert interval(values, 0.0, 1.0) != interval(values, 0.0, 1.0, 1000)

@@ -15,7 +15,17 @@ from hud_tui.rl.compare import compare
 from hud_tui.rl.filter import parse
 from hud_tui.rl.head import head_change
 from hud_tui.rl.metrics import of_weights
-from hud_tui.rl.own_numbers import NONE, Own, ends_of, is_higher, pooled
+from hud_tui.rl.own_numbers import (
+    NONE,
+    Evaluated,
+    Own,
+    ReportedHeldout,
+    best_known,
+    ends_of,
+    heldout_evaluation,
+    is_higher,
+    pooled,
+)
 from hud_tui.rl.run import Run
 from hud_tui.rl.tree_layout import Lanes, Matches
 from hud_tui.tui.widgets.checkpoint_details import details
@@ -463,3 +473,48 @@ def test_a_checkpoint_that_two_runs_begin_from_has_a_held_out_reward_of_each_run
     assert (tree.own(1).heldout, tree.own(1).heldout_rollouts) == (0.5, 40)
     late = tree.add(other.model_copy(update={"metrics": {}, "state": "expired"}))
     assert late.own(1).heldout == 0.5
+
+
+def test_of_equal_evaluations_the_newest_counts() -> None:
+    first, second = on("b", 0.6), on("c", 0.7)
+    found = best_known([first, second], ("a", 20, None))
+    assert found == (second, False)
+    assert heldout_evaluation([first, second]) == second
+    assert pooled([on("a", 0.8, seed=3), on("a", 0.9, seed=3)]).mean_reward == 0.9
+
+
+def test_pass_at_k_is_pooled_of_what_counts_the_same_as_solved() -> None:
+    def one(chance: float, solved_at: float, seed: int) -> Evaluation:
+        figures = {"solved_at": solved_at, "pass_at": {1: Estimate(value=chance)}}
+        return on("a", 0.5, 72 + seed, seed=seed, **figures)
+
+    both = pooled([one(0.9, 0.5, 0), one(0.2, 1.0, 1), one(0.4, 1.0, 2)])
+    assert both.pass_at[1].value == pytest.approx(0.3, abs=0.01)
+
+
+def test_conditions_that_nobody_has_any_more_are_not_the_common_ones() -> None:
+    evaluated = Evaluated()
+    evaluated.put(0, [on("a", 0.5, 999)])
+    evaluated.put(1, [on("b", 0.5, 1)])
+    evaluated.put(0, [])
+    assert (evaluated.common, evaluated.positions) == (("b", 20, None), [1])
+    evaluated.put(1, [])
+    assert evaluated.common is None
+
+
+def test_of_tasks_with_as_many_checkpoints_the_first_rank() -> None:
+    reported, step = ReportedHeldout(), named("s", metrics={"heldout_reward": 0.5})
+    assert reported.most is None
+    for position, tasks in enumerate((4, 2, 3)):
+        assert reported.add(position, tasks, step, 1)
+    assert reported.most == 2
+    assert reported.add(9, 3, step, 1)
+    assert reported.most == 3
+
+
+def test_a_mean_of_few_rollouts_ranks_by_what_it_is_at_least() -> None:
+    lucky, proven = Own(heldout=0.9, heldout_rollouts=4), Own(heldout=0.8, heldout_rollouts=400)
+    assert lucky.score is not None
+    assert proven.score is not None
+    assert lucky.score < proven.score
+    assert Own(heldout=0.5, at_least=36).interval == ends_of(0.5, 36)

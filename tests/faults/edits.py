@@ -1,0 +1,124 @@
+"""Faults that are written down: each breaks one rule of the guide, and a test must fail of it."""
+
+from tests.faults.faults import Edit
+
+OWN = ("tests/unit/test_own.py",)
+EVALUATION = ("tests/unit/test_evaluation.py",)
+FEED = ("tests/service/test_client_feed.py",)
+BUDGET = ("tests/remote/test_money.py",)
+RENTING = ("tests/remote/test_renting.py",)
+
+EDITS = (
+    Edit(
+        "checkpoints rank by the lower ends of their intervals",
+        "rl/own_numbers.py",
+        "return 1 if self.apart else 2, ends[0]",
+        "return 1 if self.apart else 2, self.heldout or 0.0",
+        OWN,
+    ),
+    Edit(
+        "without a number of rollouts, one per task is assumed",
+        "rl/own_numbers.py",
+        "self.heldout_rollouts or self.at_least)",
+        "self.heldout_rollouts)",
+        OWN,
+    ),
+    Edit(
+        "of a checkpoint's equal evaluations under other conditions the newest counts",
+        "rl/own_numbers.py",
+        "max(reversed(held), key=lambda one: one.num_traces)",
+        "max(held, key=lambda one: one.num_traces)",
+        OWN,
+    ),
+    Edit(
+        "of evaluations with the same seed and size the newest counts",
+        "rl/own_numbers.py",
+        "for one in sorted(evaluations, key=lambda one: one.num_traces):",
+        "for one in sorted(reversed(evaluations), key=lambda one: one.num_traces):",
+        OWN,
+    ),
+    Edit(
+        "the held-out evaluation is the newest of equals",
+        "rl/own_numbers.py",
+        "for e in reversed(evaluations) if",
+        "for e in evaluations if",
+        OWN,
+    ),
+    Edit(
+        "pass@k is pooled of evaluations with the same solved_at",
+        "rl/own_numbers.py",
+        "alike = [one for one in independent if one.solved_at == largest.solved_at]",
+        "alike = independent",
+        OWN,
+    ),
+    Edit(
+        "conditions that no checkpoint has any more are not the common ones",
+        "rl/own_numbers.py",
+        "max(+self._checkpoints, key=self._rank",
+        "max(self._checkpoints, key=self._rank",
+        OWN,
+    ),
+    Edit(
+        "of tasks with as many checkpoints the first are those that are ranked by",
+        "rl/own_numbers.py",
+        "(self._checkpoints[n], -n)",
+        "(self._checkpoints[n], n)",
+        OWN,
+    ),
+    Edit(
+        "where neither measure shows a difference, one sentence says so of both",
+        "rl/evaluation.py",
+        "elif _is_unseen(self.solved) and _is_unseen(self.reward):",
+        "elif not self.changes:",
+        EVALUATION,
+    ),
+    Edit(
+        "an evaluation of all tasks is compared with one of a split",
+        "rl/evaluation.py",
+        'or "all" in (one.split, other.split))',
+        "or False)",
+        EVALUATION,
+    ),
+    Edit(
+        "an interval is of 2000 resamples",
+        "rl/evaluation.py",
+        "RESAMPLES = 2000",
+        "RESAMPLES = 200",
+        EVALUATION,
+    ),
+    Edit(
+        "a stream that times out is tried again",
+        "client/feed.py",
+        "answer.status_code in (408, 429)",
+        "answer.status_code in (429,)",
+        FEED,
+    ),
+    Edit(
+        "a stream of a busy service is tried again",
+        "client/feed.py",
+        "answer.status_code in (408, 429)",
+        "answer.status_code in (408,)",
+        FEED,
+    ),
+    Edit(
+        "the length of a stream is limited by line, not in all",
+        "client/feed.py",
+        "length = length + len(chunk) if end < 0 else len(chunk) - end",
+        "length = length + len(chunk)",
+        FEED,
+    ),
+    Edit(
+        "an offer at exactly --max-price is taken",
+        "remote/pods.py",
+        "price <= self.max_price",
+        "price < self.max_price",
+        BUDGET,
+    ),
+    Edit(
+        "a pod that costs exactly --max-price is kept",
+        "remote/pods.py",
+        "rental.price_hr <= rental.max_price + 1e-9",
+        "rental.price_hr < rental.max_price",
+        RENTING,
+    ),
+)
