@@ -237,7 +237,7 @@ class Settings:
             "HUD_TELEMETRY_URL": self.telemetry_url,
         }
         for name, url in urls.items():
-            if travels_clear(url):
+            if url and travels_clear(url):
                 what = "the embedded service" if self.local else name
                 host = one_line(urlsplit(url).hostname or "", 200)
                 message = f"{what} is http: the key would travel in clear text to {host}"
