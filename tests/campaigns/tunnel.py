@@ -47,8 +47,9 @@ HELD_S = 10.0
 LEFT_S = 30.0
 """Seconds in which everything ends that is to end."""
 LOOK_S = 0.25
-TOLD_S = HEARD_S + 8.0
-"""Seconds after the last answer from which "up" is false: those it allows, and one late look."""
+FALSE = 32
+"""Looks in a row that "up" may be said of what has not answered for HEARD_S: the next answer comes
+to the keeper some seconds before it comes to this program, or after it."""
 DOUBLES = 12
 """Looks in a row that there may be two at once: one ends while the next one begins."""
 JUMPS = ("+0", "-1d", "+1d", "+400d", "-400d", "+7h")
@@ -164,13 +165,14 @@ class Scene:
 
     async def look(self, report: Report, doing: Callable[[], str]) -> None:
         """Look for what must never be: a false "up", two keepers or two tunnels."""
-        doubles = 0
+        doubles = claims = 0
         while True:
             line = self.machines.line(self.machine.name)
             silent = boot_s() - self.heard
-            if line_text(line, time()).startswith("up") and silent > TOLD_S:
+            is_claimed = line_text(line, time()).startswith("up") and silent > HEARD_S
+            claims = claims + 1 if is_claimed else 0
+            if claims == FALSE:
                 report.found("false ups", f"{doing()}: no answer for {silent:.0f} s")
-                self.heard = boot_s()  # said once
             doubles = doubles + 1 if len(self.pids("ssh")) > 1 else 0
             if doubles == DOUBLES:
                 report.found("doubles", f"{doing()}: {self.pids('ssh')}")
