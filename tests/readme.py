@@ -1,19 +1,30 @@
-"""Parts of docs, made from the program, so that they cannot drift from it: the page of keys, and
-the columns of the table of runs.
+"""Parts of docs, made from the program, so that they cannot drift from it: the page of keys, the
+columns of the table of runs, and the parameters.
 
 Run: python -m tests.readme   writes them; the tests compare.
 """
 
 import re
+from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 
 from hud_tui.keys import ACTIONS, MEANINGS, Action
+from hud_tui.parameters import (
+    EVALUATION_PARAMETERS,
+    ROLLOUT_OPTIONS,
+    RUN_PARAMETERS,
+    RUNS_AT_ONCE,
+    Parameter,
+)
 from hud_tui.rl.run_columns import COLUMNS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 KEYS = ROOT / "docs" / "keys.md"
 GUIDE = ROOT / "docs" / "guide.md"
+PARAMETERS = ROOT / "docs" / "parameters.md"
+ENVIRONMENTS = ROOT / "docs" / "environments.md"
 PLACES = {
     "app": "Everywhere",
     "list": "In a list",
@@ -69,6 +80,36 @@ def guide_page(text: str) -> str:
     return with_part(text, "columns", columns())
 
 
+def parameters_page(text: str) -> str:
+    """The page of parameters with its generated parts as they should be."""
+    text = with_part(text, "run", parameters(RUN_PARAMETERS))
+    text = with_part(text, "evaluation", parameters(EVALUATION_PARAMETERS))
+    return with_part(text, "sweep", parameters([RUNS_AT_ONCE]))
+
+
+def environments_page(text: str) -> str:
+    """The page of environments with its generated part as it should be."""
+    return with_part(text, "rollouts", parameters(ROLLOUT_OPTIONS))
+
+
+def parameters(rows: Sequence[Parameter]) -> str:
+    """The flags of parameters, as a Markdown table."""
+    lines = [_parameter(row) for row in rows if row.takers]
+    head = ["| flag | values | default | what it is | of |", "|---|---|---|---|---|"]
+    return "\n".join([*head, *lines, ""])
+
+
+def _parameter(row: Parameter) -> str:
+    flags = [f"{row.flag} {row.metavar}", *([row.alias] if row.alias else [])]
+    if row.kind == "switch":
+        flags = [row.flag, f"--no-{row.flag[2:]}"]
+    values = ", ".join(f"`{choice}`" for choice in row.choices)
+    if row.is_number:
+        values = row.range if isfinite(row.low) else row.limits
+    names, takers = (", ".join(f"`{word}`" for word in words) for words in (flags, row.takers))
+    return f"| {names} | {values} | {row.usual_text} | {row.meaning} | {takers} |"
+
+
 def with_part(text: str, name: str, part: str) -> str:
     """A page's text with one generated part put between its markers.
 
@@ -95,3 +136,5 @@ def _row(action: Action) -> str:
 if __name__ == "__main__":
     KEYS.write_text(keys_page(KEYS.read_text()))
     GUIDE.write_text(guide_page(GUIDE.read_text()))
+    PARAMETERS.write_text(parameters_page(PARAMETERS.read_text()))
+    ENVIRONMENTS.write_text(environments_page(ENVIRONMENTS.read_text()))

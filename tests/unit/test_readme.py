@@ -10,7 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.readme import GUIDE, KEYS, README, ROOT, guide_page, keys_page, with_part
+from tests.readme import (
+    ENVIRONMENTS,
+    GUIDE,
+    KEYS,
+    PARAMETERS,
+    README,
+    ROOT,
+    environments_page,
+    guide_page,
+    keys_page,
+    parameters_page,
+    with_part,
+)
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 ADDED = {
@@ -37,6 +49,18 @@ from hud_tui.tui.app import VIEWS as SCREENS
 from hud_tui.tui.screens.notes import NotesScreen
 assert tuple(SCREENS) == VIEWS and SCREENS["notes"] == NotesScreen.__name__
 assert "9" in [action.keys for action in ACTIONS]""",
+    "A parameter": """from hud_tui.audit_log import AuditEntry, as_hud_tui
+from hud_tui.cli.commands import build_parser
+from hud_tui.parameters import BY_NAME
+from hud_tui.rl.names import setting_label
+from hud_tui.rollouts.run_files import Options, read_option
+parse = build_parser().parse_args
+assert parse(["train", "env.py", "--resamples", "5"]).resamples == 5
+assert read_option(BY_NAME["resamples"], "5") == {"resamples": 5}
+assert Options(resamples=5).flags["resamples"] == 5
+assert setting_label("resamples") == "resamples"
+log = AuditEntry(at=0, verb="train", source="env.py", body='{"options": {"resamples": 5}}')
+assert "--resamples=5" in as_hud_tui(log)""",
     "A headless command": """import hud_tui.cli.models
 from hud_tui.cli.commands import build_parser
 assert build_parser().parse_args(["lineage", "arith-rl"]).model == "arith-rl"
@@ -57,7 +81,15 @@ assert Checkpoint(id="c", adam_beta1=Adam(1e-3).beta1).adam_beta1 == 0.9""",
 """What is there once a diff of docs/development.md is applied, by the diff's heading."""
 
 
-@pytest.mark.parametrize(("page", "made"), [(KEYS, keys_page), (GUIDE, guide_page)])
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        (KEYS, keys_page),
+        (GUIDE, guide_page),
+        (PARAMETERS, parameters_page),
+        (ENVIRONMENTS, environments_page),
+    ],
+)
 def test_keys_and_columns_are_those_of_the_program(page: Path, made: Callable[[str], str]) -> None:
     text = page.read_text()
     assert made(text) == text, "run: python -m tests.readme"
