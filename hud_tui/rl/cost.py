@@ -114,6 +114,10 @@ def _whole(values: Mapping[str, Value], key: str, usual: int | None = None) -> i
     return max(1, int(str(value)))
 
 
+EVALUATES = ("eval_every", "eval_samples", "baseline")
+"""Parameters that `evaluation_facts` tells."""
+
+
 def evaluation_facts(
     size: RunSize, requested: Mapping[str, Value], held: int
 ) -> list[tuple[str, str]]:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hud_tui.errors import HudUsage
 from hud_tui.parameters import RUNS_AT_ONCE
-from hud_tui.rl.cost import RunSize, evaluation_facts, run_size
+from hud_tui.rl.cost import EVALUATES, RunSize, evaluation_facts, run_size
 from hud_tui.rl.disk import where_stored
 from hud_tui.rl.metrics import short
 from hud_tui.rl.names import setting_label, short_label
@@ -370,7 +370,7 @@ def sweep_facts(
     ]
 
 
-UNLISTED = ("sweep", "eval_every", "eval_samples", "baseline")
+UNLISTED = ("sweep", *EVALUATES)
 """Parameters of a sweep that are part of other lines."""
 
 

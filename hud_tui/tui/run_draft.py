@@ -20,7 +20,7 @@ from hud_tui.client.preflight import place_of
 from hud_tui.client.starting import StartingPoint
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
-from hud_tui.rl.cost import Cost, cost, evaluation_facts, run_size
+from hud_tui.rl.cost import EVALUATES, Cost, cost, evaluation_facts, run_size
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.groups import histogram
 from hud_tui.rl.names import setting_label
@@ -54,8 +54,6 @@ from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob,
 
 
 LABEL = 18
-EVALUATES = ("eval_every", "eval_samples", "baseline")
-"""Parameters of the evaluation on held-out tasks."""
 
 
 def job_of(
