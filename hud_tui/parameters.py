@@ -586,7 +586,9 @@ RUN_PARAMETERS = rows_of(RunRows)
 EVALUATION_PARAMETERS = rows_of(EvaluationRows)
 ROLLOUT_OPTIONS = rows_of(RolloutRows)
 (RUNS_AT_ONCE,) = rows_of(SweepRows)
-BY_NAME = {row.name: row for row in (*EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS, *RUN_PARAMETERS)}
+RECORDED_PARAMETERS = {
+    row.name: row for row in (*EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS, *RUN_PARAMETERS)
+}
 """What is recorded of runs and evaluations, by wire name; where two have a name, the run's."""
 USUAL = {row.name: row.usual for row in RUN_PARAMETERS if row.usual not in (None, OF_MODEL)}
 """Defaults of the embedded service for runs, beside the model's own."""

@@ -18,9 +18,9 @@ from hud_tui.cli.parser import (
     whole_number,
 )
 from hud_tui.parameters import (
-    BY_NAME,
     EVAL,
     EVALUATION_PARAMETERS,
+    RECORDED_PARAMETERS,
     ROLLOUT_OPTIONS,
     RUN,
     RUN_PARAMETERS,
@@ -246,7 +246,7 @@ def _preflight(add: Add) -> None:
     _source(parser)
     choices, about = ("warning", "failure"), "lowest level with exit code 5"
     parser.add_argument("--fail-on", choices=choices, default="failure", help=about)
-    add_flag(parser, BY_NAME["group_size"], "group size of the planned run")
+    add_flag(parser, RECORDED_PARAMETERS["group_size"], "group size of the planned run")
     about = "also roll out K groups with the model, to see which tasks give signal"
     parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
     parser.add_argument("--fresh", action="store_true", help="ignore cached rollouts")

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.parameters import BY_NAME
+from hud_tui.parameters import RECORDED_PARAMETERS
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint, Job, Model
 
@@ -25,8 +25,8 @@ START = "start"
 def setting_label(key: str) -> str:
     """Display name of a run's setting, e.g. ``learning rate``, ``loss config beta``."""
     name, _, of_loss = key.partition(".")
-    if name in BY_NAME:
-        label = BY_NAME[name].title
+    if name in RECORDED_PARAMETERS:
+        label = RECORDED_PARAMETERS[name].title
     else:
         label = "from" if name == START else one_line(name, 40).replace("_", " ")
     return f"{label} {one_line(of_loss, 40)}" if of_loss else label
@@ -34,7 +34,7 @@ def setting_label(key: str) -> str:
 
 def short_label(key: str) -> str:
     """As `setting_label`, in a few letters where there is such a name: ``lr``."""
-    short = BY_NAME[key].short if key in BY_NAME else ""
+    short = RECORDED_PARAMETERS[key].short if key in RECORDED_PARAMETERS else ""
     return short or setting_label(key)
 
 

@@ -7,7 +7,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.errors import HudUsage
-from hud_tui.parameters import BY_NAME, RUN_PARAMETERS, TRAIN, USUAL, Parameter, taken_by
+from hud_tui.parameters import (
+    RECORDED_PARAMETERS,
+    RUN_PARAMETERS,
+    TRAIN,
+    USUAL,
+    Parameter,
+    taken_by,
+)
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line, write_loss_config
 from hud_tui.wire import JobParameters, Model
@@ -150,7 +157,7 @@ def wrong_value(error: ValidationError) -> HudUsage:
     a parameter's own check has the parameter's name as its type, and names the value."""
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""
-    row = BY_NAME.get(name)
+    row = RECORDED_PARAMETERS.get(name)
     relation, bound = BOUNDS.get(first["type"], ("", ""))
     value = first["input"]
     shown = f"{value:g}" if isinstance(value, float) else one_line(value, 60)

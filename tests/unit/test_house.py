@@ -64,7 +64,7 @@ CONCEPTS = {
     ),
     "parameters of runs, evaluations and rollouts: bounds, defaults, meanings": (
         *("hud_tui.parameters", "Parameter", "RUN_PARAMETERS", "EVALUATION_PARAMETERS"),
-        *("ROLLOUT_OPTIONS", "BY_NAME", "USUAL", "flag_of"),
+        *("ROLLOUT_OPTIONS", "RECORDED_PARAMETERS", "USUAL", "flag_of"),
     ),
     "how an evaluation is sampled": (*("hud_tui.sampling", "Maker", "Ledger", "sample_missing"),),
     "how a curve is drawn, in cells and as SVG": (

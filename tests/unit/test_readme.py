@@ -51,12 +51,12 @@ assert tuple(SCREENS) == VIEWS and SCREENS["notes"] == NotesScreen.__name__
 assert "9" in [action.keys for action in ACTIONS]""",
     "A parameter": """from hud_tui.audit_log import AuditEntry, as_hud_tui
 from hud_tui.cli.commands import build_parser
-from hud_tui.parameters import BY_NAME
+from hud_tui.parameters import RECORDED_PARAMETERS
 from hud_tui.rl.names import setting_label
 from hud_tui.rollouts.run_files import Options, read_option
 parse = build_parser().parse_args
 assert parse(["train", "env.py", "--resamples", "5"]).resamples == 5
-assert read_option(BY_NAME["resamples"], "5") == {"resamples": 5}
+assert read_option(RECORDED_PARAMETERS["resamples"], "5") == {"resamples": 5}
 assert Options(resamples=5).flags["resamples"] == 5
 assert setting_label("resamples") == "resamples"
 log = AuditEntry(at=0, verb="train", source="env.py", body='{"options": {"resamples": 5}}')
