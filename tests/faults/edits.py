@@ -87,6 +87,13 @@ EDITS = (
         EVALUATION,
     ),
     Edit(
+        "a run's share without a gradient is of its rollouts",
+        "rl/runs.py",
+        "(_metric(node, NO_GRADIENT) or 0.0) * (node.num_traces or 0)",
+        "(_metric(node, NO_GRADIENT) or 0.0) * rollouts / len(steps)",
+        ("tests/unit/test_run_table.py",),
+    ),
+    Edit(
         "a stream that times out is tried again",
         "client/feed.py",
         "answer.status_code in (408, 429)",

@@ -87,6 +87,11 @@ def test_a_gradient_ends_both_streaks() -> None:
     assert after(*[[]] * (UNGRADED_IN_A_ROW - 1), FLATS["zeros"]).ungraded == 0
 
 
+def test_no_batch_is_not_solved() -> None:
+    assert not Streak().is_solved
+    assert Streak().add([1.0]).is_solved
+
+
 def test_batches_without_a_graded_rollout_end_the_run_as_the_environment_s_failure() -> None:
     end = over(after(*[[]] * UNGRADED_IN_A_ROW))
     assert end.status == "failed"

@@ -336,6 +336,20 @@ def test_hud_s_words_become_the_same_row() -> None:
     assert (row.heldout, row.heldout_rollouts, row.evaluation) == (0.71, 192, EVALUATION)
 
 
+def test_a_job_s_model_is_known_by_its_row_or_by_the_job() -> None:
+    job = Job(id="j", metadata={"model_id": "of the job"})
+    assert row_of_job(job, Model(id="m", model_name="arith-rl")).model_id == "m"
+    assert row_of_job(job, None).model_id == "of the job"
+
+
+def test_a_share_without_a_gradient_is_of_rollouts_and_not_of_steps() -> None:
+    steps = [
+        Checkpoint(id=f"{share}", num_traces=traces, metrics={"frac_reward_zero_std": share})
+        for share, traces in ((0.5, 16), (1.0, 48))
+    ]
+    assert row_of_job(Job(id="j"), None, None, steps).no_gradient == pytest.approx(56 / 64)
+
+
 @pytest.mark.parametrize(("steps", "ends"), [(0, 1), (1, 1), (3, 1), (8, 4), (10, 5), (999, 5)])
 def test_the_ends_of_a_short_run_do_not_overlap(steps: int, ends: int) -> None:
     assert ends_of(steps) == ends
