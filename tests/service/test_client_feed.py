@@ -356,5 +356,6 @@ async def test_a_stream_that_is_refused_for_now_is_asked_for_again(status: int) 
 
 async def test_a_stream_may_be_longer_than_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "MAX_LINE", 200)
-    head = 'event: head\ndata: {"checkpoint_id":"c1"}\n\n'
-    assert await first_events(sse(*[head] * 9), 10) == [TREE, *[HEAD] * 9]
+    heads = [f'event: head\ndata: {{"checkpoint_id":"c{number}"}}\n\n' for number in range(9)]
+    moved = [HeadMoved(checkpoint_id=f"c{number}") for number in range(9)]
+    assert await first_events(sse(*heads), 10) == [TREE, *moved], "in one connection"
