@@ -41,9 +41,11 @@ GOAL_MS, LATE_S = 50.0, 1.0
 KEY, FROZEN, FOLLOWED, ENDED = b"f", b"frozen at", b"stream", b"succeeded"
 
 
-def step_events(number: int, model_id: str) -> Iterator[Sent]:
-    """All that a step sends, as the embedded service does."""
-    groups = runs.groups(number, GROUPS, SIZE)
+def step_events(
+    number: int, model_id: str, tasks: int = GROUPS, size: int = SIZE
+) -> Iterator[Sent]:
+    """All that a step of so many groups sends, as the embedded service does."""
+    groups = runs.groups(number, tasks, size)
     for group in groups:
         for rollout, reward in enumerate(group.rewards):
             yield RolloutDone(
@@ -68,8 +70,8 @@ def step_events(number: int, model_id: str) -> Iterator[Sent]:
     yield job(number, model_id)
 
 
-def job(step: int, model_id: str, status: str = "running") -> WorkChanged:
-    found = runs.job(step, STEPS, status)
+def job(step: int, model_id: str, status: str = "running", steps: int = STEPS) -> WorkChanged:
+    found = runs.job(step, steps, status)
     return WorkChanged(work=found.model_copy(update={"model_id": model_id}))
 
 

@@ -1,6 +1,7 @@
-"""The whole app on a terminal, which says on request how much processor time it has used."""
+"""The whole app on a terminal, which says on request what it has used of processor and memory."""
 
 import os
+import resource
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +22,16 @@ class TimedApp:
 
     def used_s(self) -> float:
         """Seconds that all of its threads have used so far."""
+        return self._usage()[0]
+
+    def peak_bytes(self) -> int:
+        """The most memory that it has occupied so far."""
+        return int(self._usage()[1])
+
+    def _usage(self) -> tuple[float, float]:
         os.write(self.ask, b"?")
-        return float(os.read(self.told, 100))
+        used_s, peak = map(float, os.read(self.told, 100).split())
+        return used_s, peak
 
 
 @contextmanager
@@ -42,7 +51,9 @@ def main() -> int:
 
     def answer() -> None:
         while os.read(asked, 1):
-            os.write(report, f"{process_time()}\n".encode())
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            unit = 1 if sys.platform == "darwin" else 1024
+            os.write(report, f"{process_time()} {peak * unit}\n".encode())
 
     Thread(target=answer, daemon=True).start()
     return main_module.main(sys.argv[3:])

@@ -7,7 +7,8 @@ from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import branch_overlay
 from hud_tui.rl.head import Move
 from hud_tui.tui.screens.chart_settings import ChartList
-from hud_tui.tui.widgets.chart import MetricGrid
+from hud_tui.tui.widgets.chart import MetricGrid, SmallChart
+from hud_tui.tui.widgets.figure import axes
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.run_status import EventLog
@@ -315,3 +316,37 @@ async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> No
         assert text_of(grid).count("▷") == 6
         await pilot.press("l")
         assert "╥ branch" in text_of(chart), "of every metric"
+
+
+async def test_charts_are_drawn_again_by_a_step_alone_and_their_axes_by_a_new_label() -> None:
+    run = runs.run_of(40)
+    async with staged(run) as (stage, pilot):
+        grid, focus = stage.live.query_one(MetricGrid), stage.live.query_one(FocusChart)
+
+        def lines() -> list[int]:
+            charts: list[SmallChart] = [*grid._charts.values()]
+            return [id(chart.lines) for chart in charts if chart.lines]
+
+        await pilot.pause()
+        drawn, figure, made = lines(), focus._figure, axes.cache_info().misses
+        await stage.show(runs.sampling(run, 20))
+        grid.redraw()
+        focus.redraw()
+        assert lines() == drawn
+        assert focus._figure is figure
+        await stage.show(runs.run_of(41))
+        await until(lambda: not grid._late)
+        assert not set(lines()) & set(drawn)
+        assert focus._figure is not figure
+        assert axes.cache_info().misses == made
+
+
+async def test_a_line_is_fitted_again_when_the_pane_has_another_width() -> None:
+    async with staged(runs.run_of(40)) as (stage, pilot):
+        focus = stage.live.query_one(FocusChart)
+        await pilot.resize_terminal(100, 40)
+        await pilot.pause()
+        assert {strip.cell_length for strip in focus.shown} == {focus.width}
+        await pilot.resize_terminal(120, 40)
+        await pilot.pause()
+        assert {strip.cell_length for strip in focus.shown} == {focus.width}

@@ -83,7 +83,7 @@ def figure(plot_of: Callable[[int, int], Plot], width: int, height: int) -> Plot
     return PlotFigure(plot, [*body, *([Span(text, AXES)] for text in drawn[rows:])], left)
 
 
-@lru_cache(256)
+@lru_cache(32)
 def axes(
     x_ticks: tuple[Tick, ...], y_ticks: tuple[Tick, ...], width: int, height: int
 ) -> tuple[str, ...]:

@@ -62,6 +62,10 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     shown: reactive[tuple[Strip, ...]] = reactive((), repaint=False)
     """The visible lines, with the heading first."""
 
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._tones: dict[str, Style] = {}
+
     @property
     @abstractmethod
     def count(self) -> int:
@@ -107,9 +111,9 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         width, height = self.width, self.size.height
         if not (width and height and self.is_attached):
             return
-        resize_virtually(self, Size(width, self.count + self.headed))
-        top = self.scroll_offset.y
-        rows = range(top, min(self.count, top + self.body_rows))
+        count, top = self.count, self.scroll_offset.y
+        resize_virtually(self, Size(width, count + self.headed))
+        rows = range(top, min(count, top + self.body_rows))
         heading = [self.heading(width)] if self.headed else []
         lines = [*heading, *self.draw(width, rows)][:height]
         lines += [Strip([])] * (height - len(lines))
@@ -152,7 +156,11 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     def notify_style_update(self) -> None:
         super().notify_style_update()
         if self.is_attached:
-            self.call_later(self.redraw)  # the component styles are set only after this
+            self.call_later(self._restyle)  # the component styles are set only after this
+
+    def _restyle(self) -> None:
+        self._tones.clear()
+        self.redraw()
 
     def watch_has_focus(self, focused: bool) -> None:
         super().watch_has_focus(focused)
@@ -164,7 +172,9 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
 
     def tone(self, name: str) -> Style:
         """One of the pane's styles, e.g. ``dim``, for any background."""
-        return self.get_component_rich_style(f"lines--{name}", partial=True)
+        if name not in self._tones:
+            self._tones[name] = self.get_component_rich_style(f"lines--{name}", partial=True)
+        return self._tones[name]
 
     def scroll_rows(self, rows: int) -> None:
         """Scroll down, or up where `rows` is below 0."""

@@ -48,7 +48,7 @@ class EventLog(LinesView):
         self.redraw()
         if self.scroll_offset.y:
             newest = _added(before.log, run.log)
-            self.scroll_rows(sum(len(self._wrapped(entry)) for entry in newest))
+            self.scroll_rows(self._lines(newest))
 
     def title(self, width: int) -> str:
         if self.body_rows or not self.run.log:
@@ -60,15 +60,16 @@ class EventLog(LinesView):
 
     @property
     def count(self) -> int:
-        return sum(len(self._wrapped(entry)) for entry in self.run.log) or 1
+        return self._lines(self.run.log) or 1
 
     def draw(self, width: int, rows: range) -> list[Strip]:
         if not self.run.log:
             return [line((" Nothing has happened yet.", self.tone("dim")))]
         drawn: list[Strip] = []
         passed = 0
+        room = self._room
         for entry in reversed(self.run.log):
-            texts = self._wrapped(entry)
+            texts = wrapped(entry.text, room)
             if passed + len(texts) > rows.start:
                 lines = [self._line(entry, nth, text) for nth, text in enumerate(texts)]
                 drawn += lines[max(0, rows.start - passed) :]
@@ -81,8 +82,15 @@ class EventLog(LinesView):
         time = f" {'' if nth else local_time(entry.at):<{MARGIN - 1}}"
         return line((time, self.tone("dim")), (text, self.tone("plain")))
 
-    def _wrapped(self, entry: Entry) -> tuple[str, ...]:
-        return wrapped(entry.text, max(1, self.width - MARGIN))
+    @property
+    def _room(self) -> int:
+        """Cells of a text."""
+        return max(1, self.width - MARGIN)
+
+    def _lines(self, entries: Sequence[Entry]) -> int:
+        """How many lines the entries take."""
+        room = self._room
+        return sum(len(wrapped(entry.text, room)) for entry in entries)
 
 
 @lru_cache(1024)
