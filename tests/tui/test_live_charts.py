@@ -319,7 +319,7 @@ async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> No
 
 
 async def test_charts_are_drawn_again_by_a_step_alone_and_their_axes_by_a_new_label() -> None:
-    run = runs.run_of(40)
+    run = runs.run_of(45)
     async with staged(run) as (stage, pilot):
         grid, focus = stage.live.query_one(MetricGrid), stage.live.query_one(FocusChart)
 
@@ -334,7 +334,7 @@ async def test_charts_are_drawn_again_by_a_step_alone_and_their_axes_by_a_new_la
         focus.redraw()
         assert lines() == drawn
         assert focus._figure is figure
-        await stage.show(runs.run_of(41))
+        await stage.show(runs.run_of(46))
         await until(lambda: not grid._late)
         assert not set(lines()) & set(drawn)
         assert focus._figure is not figure
