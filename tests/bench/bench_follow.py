@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 from subprocess import PIPE, Popen
+from time import process_time
 from typing import IO
 
 from hud_tui.service.service import Service
@@ -76,9 +77,9 @@ def measure() -> tuple[float, float, float]:
                 app.terminal.read_until(b"No run yet")
                 log(service, app.terminal, 0, BEFORE, 0.01)
                 drain(app.terminal, 1.0)
-                used, before = app.used_s(), floor_s()
+                used, before = app.used_s(), floor_s(process_time)
                 log(service, app.terminal, BEFORE, STEPS, EVERY_S)
-                spent, floor = (app.used_s() - used) / STEPS, (before + floor_s()) / 2
+                spent, floor = (app.used_s() - used) / STEPS, (before + floor_s(process_time)) / 2
                 log(service, app.terminal, BEFORE + STEPS, LATER // 2, 0.01)
                 held = app.peak_bytes()
                 log(service, app.terminal, BEFORE + STEPS + LATER // 2, LATER // 2, 0.01)

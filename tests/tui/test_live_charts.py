@@ -339,14 +339,3 @@ async def test_charts_are_drawn_again_by_a_step_alone_and_their_axes_by_a_new_la
         assert not set(lines()) & set(drawn)
         assert focus._figure is not figure
         assert axes.cache_info().misses == made
-
-
-async def test_a_line_is_fitted_again_when_the_pane_has_another_width() -> None:
-    async with staged(runs.run_of(40)) as (stage, pilot):
-        focus = stage.live.query_one(FocusChart)
-        await pilot.resize_terminal(100, 40)
-        await pilot.pause()
-        assert {strip.cell_length for strip in focus.shown} == {focus.width}
-        await pilot.resize_terminal(120, 40)
-        await pilot.pause()
-        assert {strip.cell_length for strip in focus.shown} == {focus.width}
