@@ -45,11 +45,11 @@ from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
     SAMPLED,
+    EvaluationProcesses,
     environment_of,
     filled,
     latest_order,
     order_of_run,
-    roll_out_in,
     tasks_of,
     with_own_tasks,
 )
@@ -88,7 +88,8 @@ class _Command:
         self._client, self._args = client, args
         self._show: Callable[[str, object], None] = emit if args.headless else _print
         state = self._state = paths_of(args).state
-        self._evaluations = Evaluations(client, lambda: state / "evaluations", roll_out_in(state))
+        processes = EvaluationProcesses(state)
+        self._evaluations = Evaluations(client, lambda: state / "evaluations", processes)
 
     async def show_list(self) -> int:
         """List all evaluations of a model."""
@@ -299,6 +300,7 @@ class _Command:
         try:
             async with asyncio.timeout(10):
                 await self._evaluations.cancel(now.id)
+                now = await self._evaluations.get(now.id, groups=False)
         except (HudError, TimeoutError) as error:
             print_notice(
                 f"the evaluation could not be cancelled, and goes on ({error}): {again} follows it"

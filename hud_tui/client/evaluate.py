@@ -3,29 +3,35 @@
 The embedded service samples and stores evaluations itself; they continue whoever follows them. HUD
 has no such endpoint: here this program submits each rollout, pinned to the checkpoint, under one
 job, while somebody follows the evaluation; the result is stored in a file on this machine, by the
-job's id. On an environment of the user's own, a worker on this machine makes the rollouts, for any
-service; the embedded one receives the progress and the result. All kinds are listed, followed,
-cancelled and resumed in the same way.
+job's id. On an environment of the user's own, a process on this machine makes the rollouts, for any
+service, and goes on when this program ends; the embedded service receives the progress and the
+result. All kinds are listed, followed, cancelled and resumed in the same way.
 """
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pydantic import BaseModel, ValidationError
-
 from hud_tui.audit_log import UNNAMED, Change, TaskSource
+from hud_tui.client.evaluation_files import (
+    NOT_THERE,
+    EvaluationFiles,
+    EvaluationLedger,
+    Graded,
+    Processes,
+    StoredEvaluation,
+    is_left,
+    listed_evaluations,
+    timestamp,
+)
 from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
-from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
+from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.evaluation import (
     Difference,
     Paired,
@@ -33,24 +39,18 @@ from hud_tui.rl.evaluation import (
     difference,
     find_evaluation,
     pair_of,
-    summarize,
 )
-from hud_tui.rl.plan import TaskSplit
+from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.tasks.signal import Progress
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import SUCCEEDED, Work, has_ended
-from hud_tui.storage import read_regular, write_atomic
 from hud_tui.wire import (
-    BASE,
     Checkpoint,
     Evaluation,
     EvaluationJob,
     Group,
-    JobError,
     Json,
-    KeepEvaluation,
     Model,
     SubmitEvaluation,
     UsualTasks,
@@ -62,37 +62,8 @@ if TYPE_CHECKING:
 LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
 """Seconds between two reads of an evaluation: at first; the longest for a service on this machine,
 and for one elsewhere."""
-MOST_BYTES = 64 * 1024 * 1024
-"""Maximum size of a file that is read."""
 DIFFERENCES = 200
 """Maximum number of cached comparisons."""
-NOT_THERE = (400, 404, 405, 501)
-"""HTTP statuses of a service without evaluations."""
-
-
-class RollOut(Protocol):
-    """Makes rollouts on an environment of the user's own."""
-
-    def __call__(
-        self,
-        client: "HudClient",
-        evaluation: EvaluationJob,
-        environment: Mapping[str, Any],
-        checkpoint: str | None,
-        missing: Sequence[Task],
-    ) -> AsyncGenerator[Progress, None]:
-        """
-        Args:
-            evaluation: What is evaluated, and how it is sampled.
-            environment: How rollouts are made, as passed to `Evaluations.submit`.
-            checkpoint: What completions are asked of: a checkpoint's id, or `BASE`; None for the
-                model as it is served.
-            missing: One task for each rollout to make.
-
-        Yields:
-            The progress after each rollout.
-        """
-        ...
 
 
 class Evaluations:
@@ -100,17 +71,16 @@ class Evaluations:
         self,
         client: "HudClient",
         folder: Callable[[], Path | None],
-        roll_out: RollOut | None = None,
+        processes: Processes | None = None,
     ) -> None:
         """
         Args:
             folder: Returns the directory for evaluations made by this program; called when needed.
                 None: there is none, so that this program cannot make evaluations.
-            roll_out: Makes rollouts on environments of the user's own; None: not available.
+            processes: Make rollouts on environments of the user's own; None: not available.
         """
-        self._roll_out = roll_out
-        self._client = client
-        self._files = _Files(client, folder)
+        self._client, self._processes = client, processes
+        self._files = EvaluationFiles(folder)
         self._differences: dict[tuple[str, str], Difference | None] = {}
         """By the ids of both evaluations."""
         self._offered: bool | None = None
@@ -122,7 +92,8 @@ class Evaluations:
         Raises:
             HudError: The service does not answer.
         """
-        stored = {one.id: one for one in await self._files.of_model(model.id)}
+        files = await self._files.of_model(self._client, model.id)
+        stored = {one.evaluation.id: _without_groups(self._now(one)) for one in files}
         listed = {one.id: one for one in await self._listed(model.id) or ()}
         return list((listed | stored).values())  # where it is listed, in the service's order
 
@@ -132,9 +103,10 @@ class Evaluations:
         Raises:
             HudNotFound: No such evaluation.
         """
-        stored = await self._files.find(evaluation_id)
+        stored = await self._files.find(self._client, evaluation_id)
         if stored is not None:
-            return stored.evaluation
+            now = self._now(stored)
+            return now if groups else _without_groups(now)
         url = self._client.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
 
@@ -159,7 +131,18 @@ class Evaluations:
     def is_made_here(self, evaluation_id: str) -> bool:
         """Whether this program makes its rollouts, so that it only continues while it is
         followed."""
-        return self._files.read(evaluation_id) is not None
+        stored = self._files.read(evaluation_id)
+        return stored is not None and stored.environment is None
+
+    @property
+    def is_told(self) -> bool:
+        """Whether events of the service tell how evaluations go on; False while that is unknown."""
+        return bool(self._offered)
+
+    def is_apart(self, evaluation_id: str) -> bool:
+        """Whether a process of its own on this machine makes its rollouts."""
+        stored = self._files.read(evaluation_id)
+        return stored is not None and stored.environment is not None
 
     async def usual_tasks(self, model: Model) -> UsualTasks | None:
         """The default tasks of an evaluation: those of the model's latest run, or of the last
@@ -169,7 +152,7 @@ class Evaluations:
             HudError: The service does not answer.
         """
         if await self._listed(model.id) is None:
-            last = await self._files.last(model.id)
+            last = await self._last(model.id)
             if last is None:
                 return None
             split, name = TaskSplit.of(read_rows(last.tasks)), last.evaluation.name
@@ -240,8 +223,8 @@ class Evaluations:
         source: TaskSource = UNNAMED,
         environment: Json | None = None,
     ) -> EvaluationJob:
-        """Submit an evaluation, once. If this program makes it, nothing happens until it is
-        followed.
+        """Submit an evaluation, once. If this program makes it from hosted rollouts, nothing
+        happens until it is followed.
 
         Args:
             body: The checkpoint, the tasks and the parameters.
@@ -252,6 +235,7 @@ class Evaluations:
         Raises:
             HudUsage: The service makes no evaluations, and this program cannot roll out these
                 tasks.
+            HudError: The process of one on an environment did not begin.
             HudRefused: The service refused it.
             HudUnclear: The outcome is unknown.
         """
@@ -259,6 +243,7 @@ class Evaluations:
         if environment is not None:
             begun = await self._begin(model, body, called, environment)
             self._log(begun, environment, source)
+            await self._start(begun.id)
             return begun
         if is_offered:
             return await self._send(model, body, source)
@@ -284,17 +269,19 @@ class Evaluations:
     async def follow(self, evaluation_id: str) -> AsyncGenerator[EvaluationJob, None]:
         """Yield its state repeatedly; the last one has ended, and includes its rewards by task.
 
-        An evaluation that this program makes progresses only in here. If this generator is closed
-        or cancelled early, the service is told to stop open rollouts; the evaluation can be
-        resumed.
+        An evaluation that is made from hosted rollouts progresses only in here. If this generator
+        is closed or cancelled early, the service is told to stop open rollouts; the evaluation can
+        be resumed. Others go on.
         """
-        stored = await self._files.find(evaluation_id)
-        if stored is not None:
+        stored = await self._files.find(self._client, evaluation_id)
+        if stored is not None and stored.environment is None:
             async with aclosing(self._make(stored)) as made:
                 async for evaluation in made:
                     yield evaluation
             return
-        look_s, longest_s = LOOK_S, LONGEST_LOOK_S if self._client.settings.local else FAR_LOOK_S
+        look_s, longest_s = LOOK_S, LONGEST_LOOK_S
+        if stored is None and not self._client.settings.local:
+            longest_s = FAR_LOOK_S
         while not has_ended((now := await self.get(evaluation_id, groups=False)).status):
             yield now
             await asyncio.sleep(look_s)
@@ -303,28 +290,38 @@ class Evaluations:
 
     async def cancel(self, evaluation_id: str) -> None:
         """Stop it between two rollouts; finished rollouts are kept. No effect if it has ended."""
-        stored = await self._files.find(evaluation_id)
-        if stored is None or not has_ended(stored.evaluation.status):
-            with suppress(*(() if stored is None else (HudNotFound,))):  # nothing may be sent yet
-                await self._client.cancel_job(evaluation_id)
-        if stored is not None and not has_ended(stored.evaluation.status):
-            await self._files.write(_ended(stored, "cancelled"))
+        stored = await self._files.find(self._client, evaluation_id)
+        if stored is None:
+            await self._client.cancel_job(evaluation_id)
+            return
+        if has_ended(stored.evaluation.status):
+            return
+        if self._processes is not None and stored.environment is not None:
+            await self._processes.stop(evaluation_id)
+            stored = self._files.read(evaluation_id) or stored
+        with suppress(HudNotFound):  # nothing may be sent yet
+            await self._client.cancel_job(evaluation_id)
+        if not has_ended(stored.evaluation.status):
+            self._files.write(stored.ended("cancelled"))
 
     async def resume(self, evaluation_id: str) -> EvaluationJob:
-        """Continue with the missing rollouts; if this program makes them, once it is followed.
+        """Continue with the missing rollouts; from hosted ones, once it is followed.
 
         Raises:
             HudNotFound: No such evaluation.
             HudConflict: It is active, or no rollout is missing.
             HudUsage: It is one that this program makes, and has succeeded.
         """
-        stored = await self._files.find(evaluation_id)
+        stored = await self._files.find(self._client, evaluation_id)
         if stored is not None:
-            # one that is running has lost the program that made it
-            if stored.evaluation.status in SUCCEEDED:
-                raise HudUsage(Work.of(stored.evaluation).why_no_resume)
+            now = self._now(stored)
+            # one from hosted rollouts that is running has lost the program that made it
+            if now.status in SUCCEEDED or (stored.environment and not has_ended(now.status)):
+                raise HudUsage(Work.of(now).why_no_resume)
             again = stored.changed(status="queued", error=None, finished_at=None)
-            await self._files.write(again)
+            self._files.write(again)
+            if again.environment is not None:
+                await self._start(evaluation_id)
             return again.evaluation
         resumed = await self._client.resume_job(evaluation_id)
         assert isinstance(resumed, EvaluationJob)
@@ -334,15 +331,8 @@ class Evaluations:
         """The service's evaluations of a model; None if it makes none."""
         if self._offered is False:
             return None
-        try:
-            url = self._client.rl("/v1/models/{}/evaluations", model_id)
-            found = await self._client.wire.get(url, list[EvaluationJob])
-        except HudRefused as error:
-            if error.status not in NOT_THERE:
-                raise
-            self._offered = False
-            return None
-        self._offered = True
+        found = await listed_evaluations(self._client, model_id)
+        self._offered = found is not None
         return found
 
     # Evaluations that this program makes.
@@ -365,7 +355,7 @@ class Evaluations:
         environment: Json | None = None,
     ) -> EvaluationJob:
         """Store a new evaluation. Raises HudUsage if it cannot be made."""
-        last = await self._files.last(model.id) if body.tasks is None else None
+        last = await self._last(model.id) if body.tasks is None else None
         rows: Sequence[Json] | None = body.tasks
         if last is not None:
             rows, environment = last.tasks, last.environment
@@ -395,233 +385,119 @@ class Evaluations:
             num_tasks=len(tasks),
             total=len(tasks) * asked.samples,
             parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
-            created_at=_now(),
+            created_at=timestamp(),
         )
-        await self._files.write(_Stored(evaluation, [task.row() for task in tasks], environment))
+        rows = [task.row() for task in tasks]
+        service = await self._client.service_id()
+        self._files.write(StoredEvaluation(evaluation, rows, environment, service))
         return evaluation
 
-    async def _make(self, stored: "_Stored") -> AsyncGenerator[EvaluationJob, None]:
-        """Make the missing rollouts; yields the state after each, and at last the outcome."""
+    async def _last(self, model_id: str) -> StoredEvaluation | None:
+        """The newest evaluation of a model that this program makes; None without any."""
+        return next(reversed(await self._files.of_model(self._client, model_id)), None)
+
+    def _now(self, stored: StoredEvaluation) -> EvaluationJob:
+        """How it stands; one whose process was killed says nothing itself."""
+        if stored.environment is None or self._processes is None:
+            return stored.evaluation
+        if not is_left(stored, self._processes):
+            return stored.evaluation
+        stored = self._files.read(stored.evaluation.id) or stored  # it may have ended just now
+        if has_ended(stored.evaluation.status):
+            return stored.evaluation
+        why = "its process ended: finished rollouts are kept"
+        return stored.ended("interrupted", why).evaluation
+
+    async def _start(self, evaluation_id: str) -> None:
+        """Have its process begin. Raises HudError."""
+        if self._processes is None:
+            again = self._client.settings.command("eval", "--resume", evaluation_id)
+            raise HudUsage("this evaluation is on an environment", again)
+        try:
+            await self._processes.start(self._client, evaluation_id)
+        except HudError as error:
+            stored = self._files.read(evaluation_id)
+            if stored is not None and not has_ended(stored.evaluation.status):
+                self._files.write(stored.ended("failed", one_line(error.message, 300)))
+            raise
+
+    async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[EvaluationJob, None]:
+        """Make the missing rollouts; yields the state after each part, and at last the outcome."""
         if has_ended(stored.evaluation.status):
             yield stored.evaluation
             return
-        of, trouble = stored.evaluation, ""
-        made = await known_rewards(self._client, of.id, of.samples)
-        stored = _with(stored, made, status="running")
-        await self._report(stored)
-        spent, began = stored.evaluation.seconds or 0.0, monotonic()
+        ledger = EvaluationLedger(self._files, stored, self._ask)
+
+        async def make() -> None:
+            async with ledger.ending():
+                await ledger.fill(HostedMaker(self._client, stored.evaluation))
+
+        making = asyncio.create_task(make())
         try:
-            async with aclosing(self._sampled(stored, made)) as progress:
-                async for now in progress:
-                    took = spent + monotonic() - began
-                    stored = _with(stored, _joined(made, now), status="running", seconds=took)
-                    await self._files.write(stored)
-                    yield stored.evaluation
-                    trouble = now.trouble
-        except HudError as error:
-            await self._end(_ended(stored, "failed", one_line(error.message, 300)))
-            raise
-        except BaseException:  # e.g. cancelled, because nobody follows it any more
-            await asyncio.shield(self._end(_ended(stored, "cancelled")))
-            raise
-        stored = _over(stored, trouble)
-        await self._end(stored)
-        yield stored.evaluation
+            while not making.done():
+                hearing = asyncio.create_task(ledger.news.wait())
+                await asyncio.wait({making, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                hearing.cancel()
+                ledger.news.clear()
+                if not making.done():
+                    yield ledger.stored.evaluation
+            making.result()
+        finally:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+        yield ledger.stored.evaluation
 
-    async def _end(self, stored: "_Stored") -> None:
-        await self._files.write(stored)
-        await self._report(stored)
+    async def _ask(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any:
+        return await ask(self._client)
 
-    async def _report(self, stored: "_Stored") -> None:
-        """Report an evaluation on an environment of the user's own to the embedded service."""
-        one = stored.evaluation
-        if stored.environment is None or await self._listed(one.model_id) is None:
-            return
-        known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
-        with suppress(HudUnreachable):  # the state is in the file already
-            await self._client.keep_evaluation(one.id, KeepEvaluation.model_validate(known))
 
-    def _sampled(
-        self, stored: "_Stored", made: Mapping[str, Sequence[float]]
-    ) -> AsyncGenerator[Progress, None]:
-        evaluation = stored.evaluation
-        tasks, samples = read_rows(stored.tasks), evaluation.samples
-        missing = [task for task in tasks for _ in range(samples - len(made.get(task.slug, ())))]
-        if stored.environment is not None:
-            if self._roll_out is None:
-                again = self._client.settings.command("eval", "--resume", evaluation.id)
-                raise HudUsage("this evaluation is on an environment", again)
-            of = evaluation.checkpoint_id or (BASE if self._offered else None)
-            return self._roll_out(self._client, evaluation, stored.environment, of, missing)
-        parameters = evaluation.parameters
+class HostedMaker:
+    """Makes rollouts on the service, each pinned to the checkpoint."""
+
+    def __init__(self, client: "HudClient", evaluation: EvaluationJob) -> None:
+        self.trouble = ""
+        """Error of the last rollout that failed."""
+        self._client, self._evaluation = client, evaluation
+
+    async def make(
+        self, missing: Sequence[MissingRollouts[Task]]
+    ) -> AsyncGenerator[list[Graded], None]:
+        """Raises HudError: the service does not answer, or refuses."""
+        of = self._evaluation
+        parameters = of.parameters
         sampling: dict[str, Any] = {
             key: parameters[key] for key in ("max_tokens", "temperature") if key in parameters
         }
-        model = evaluation.model or evaluation.model_id
-        size, groups = (samples, tasks) if not made else (1, missing)
-        pinned = evaluation.checkpoint_id
-        asked = SampleRequest(evaluation.model_id, model, pinned, size, len(groups), sampling)
-        of = evaluation.checkpoint or evaluation.checkpoint_id or "base"
-        name = f"evaluation of {of} of {model} on {evaluation.name or f'{len(tasks)} tasks'}"
-        return sample(self._client, groups, asked, evaluation.id, one_line(name, 200))
+        model = of.model or of.model_id
+        whole = all(one.count == of.samples for one in missing)
+        groups = [one.task for one in missing for _ in range(1 if whole else one.count)]
+        size, pinned = of.samples if whole else 1, of.checkpoint_id
+        asked = SampleRequest(of.model_id, model, pinned, size, len(groups), sampling)
+        weights = of.checkpoint or of.checkpoint_id or "base"
+        tasks = of.name or f"{of.num_tasks} tasks"
+        name = one_line(f"evaluation of {weights} of {model} on {tasks}", 200)
+        seen: Counter[str] = Counter()
+        async with aclosing(sample(self._client, groups, asked, of.id, name)) as sampled:
+            async for now in sampled:
+                self.trouble = now.trouble
+                part = [
+                    (signal.slug, reward)
+                    for signal in now.signals
+                    for reward in signal.rewards[seen[signal.slug] :]
+                ]
+                seen.update(slug for slug, _ in part)
+                yield part
+
+    async def recover(self, error: Exception, losses: int) -> None:
+        """Raises the error: the client repeats by itself what may pass."""
+        raise error
 
 
-async def known_rewards(
-    client: "HudClient",
-    evaluation_id: str,
-    samples: int,
-    stored: Mapping[str, Sequence[float]] = MappingProxyType({}),
-) -> dict[str, list[float]]:
-    """Rewards by task of an evaluation's rollouts: the stored ones, or those that the service has
-    of a task if they are more, as after a kill; at most `samples` per task."""
-    rewards: dict[str, list[float]] = {}
-    with suppress(HudNotFound):
-        for trace in await client.job_traces(evaluation_id):
-            if trace.status == "completed" and trace.reward is not None and trace.task_slug:
-                rewards.setdefault(trace.task_slug, []).append(trace.reward)
-    for slug, row in stored.items():
-        if len(row) >= len(rewards.get(slug, ())):
-            rewards[slug] = list(row)
-    return {slug: row[:samples] for slug, row in rewards.items()}
+def _without_groups(evaluation: EvaluationJob) -> EvaluationJob:
+    return evaluation.model_copy(update={"groups": []})
 
 
 def _drawn(before: Scores, after: Scores) -> Difference | None:
     """The difference, with its bootstrap intervals computed, which takes long."""
     found = difference(before, after)
     return found if found is None or (found.reward and found.solved) else None
-
-
-def _joined(made: Mapping[str, Sequence[float]], now: Progress) -> dict[str, list[float]]:
-    """Rewards by task: earlier ones and those sampled now."""
-    found = {slug: list(rewards) for slug, rewards in made.items()}
-    for signal in now.signals:
-        found.setdefault(signal.slug, []).extend(signal.rewards)
-    return found
-
-
-def _now() -> str:
-    # Evaluations are ordered by when they were made; two may be made in one second.
-    return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-# Files: one for each evaluation that this program makes, with its task rows.
-
-
-class _File(BaseModel):
-    service: str
-    """`HudClient.service_id` of the service that has the model."""
-    evaluation: EvaluationJob
-    tasks: list[Json]
-    environment: Json | None = None
-    """How its rollouts are made, if on an environment of the user's own."""
-
-
-@dataclass(frozen=True)
-class _Stored:
-    evaluation: EvaluationJob
-    tasks: Sequence[Json]
-    environment: Json | None = None
-    service: str = ""
-    """As in the file; empty before it is stored."""
-
-    def changed(self, **fields: object) -> "_Stored":
-        return replace(self, evaluation=self.evaluation.model_copy(update=fields))
-
-
-def _with(stored: _Stored, rewards: Mapping[str, Sequence[float]], **fields: object) -> _Stored:
-    """The evaluation with these rewards by task."""
-    groups = [Group(task_slug=slug, rewards=list(row)) for slug, row in rewards.items()]
-    every = [reward for row in rewards.values() for reward in row]
-    mean = sum(every) / len(every) if every else None
-    return stored.changed(groups=groups, done=len(every), mean_reward=mean, **fields)
-
-
-def _ended(stored: _Stored, status: str, why: str | None = None) -> _Stored:
-    error = None if why is None else JobError(code="rollouts", message=why)
-    return stored.changed(status=status, error=error, finished_at=_now())
-
-
-def _over(stored: _Stored, trouble: str) -> _Stored:
-    """The outcome after every rollout has ended; failed rollouts are not in the statistics."""
-    evaluation = stored.evaluation
-    failed = evaluation.total - evaluation.done
-    why = f"{failed} of {evaluation.total} rollouts failed: {trouble}: resume it to repeat them"
-    ended = _ended(stored, "failed" if failed else "succeeded", why if failed else None)
-    if not evaluation.done:
-        return ended
-    fields = {
-        "id": evaluation.id,
-        "job_id": evaluation.id,
-        "split": evaluation.split,
-        "name": evaluation.name,
-        "created_at": _now(),
-        "max_tokens": evaluation.parameters.get("max_tokens"),
-        "temperature": evaluation.parameters.get("temperature"),
-    }
-    found = summarize(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
-    return ended.changed(result=found.model_copy(update=fields))
-
-
-class _Files:
-    def __init__(self, client: "HudClient", folder: Callable[[], Path | None]) -> None:
-        self._client, self._folder = client, folder
-
-    async def find(self, evaluation_id: str) -> _Stored | None:
-        """An evaluation by its id; None if this program does not make it."""
-        stored = self.read(evaluation_id)
-        return stored if stored is not None and await self._client.is_of(stored.service) else None
-
-    def read(self, evaluation_id: str) -> _Stored | None:
-        """As `find`, of whichever service."""
-        folder = self._folder()
-        if folder is None or not all(one.isalnum() or one == "-" for one in evaluation_id):
-            return None
-        return _read(folder / f"{evaluation_id}.json")
-
-    async def of_model(self, model_id: str) -> list[EvaluationJob]:
-        """All evaluations of a model, oldest first, without rewards by task."""
-        stored = await self._of_model(model_id)
-        return [one.evaluation.model_copy(update={"groups": []}) for one in stored]
-
-    async def last(self, model_id: str) -> _Stored | None:
-        """The newest evaluation of a model; None without any."""
-        return next(reversed(await self._of_model(model_id)), None)
-
-    async def _of_model(self, model_id: str) -> list[_Stored]:
-        folder = self._folder()
-        stored = map(_read, folder.glob("*.json") if folder is not None else ())
-        found = [one for one in stored if one and one.evaluation.model_id == model_id]
-        own = {
-            service: await self._client.is_of(service) for service in {one.service for one in found}
-        }
-        found = [one for one in found if own[one.service]]
-        return sorted(found, key=lambda one: one.evaluation.created_at or "")
-
-    async def write(self, stored: _Stored) -> None:
-        """Store an evaluation. Raises HudUsage if it cannot be written."""
-        body = _File(
-            service=stored.service or await self._client.service_id(),
-            evaluation=stored.evaluation,
-            tasks=list(stored.tasks),
-            environment=stored.environment,
-        )
-        folder = self._folder()
-        if folder is None:
-            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
-        file = folder / f"{stored.evaluation.id}.json"
-        try:
-            write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
-        except (OSError, ValueError) as error:
-            what = f"{one_line(file, 300)} cannot be written: {one_line(error, 200)}"
-            raise HudUsage(
-                what, "check disk space and permissions, or use another --state-dir"
-            ) from error
-
-
-def _read(file: Path) -> _Stored | None:
-    """The evaluation in a file; None if the file is invalid."""
-    try:
-        found = _File.model_validate_json(read_regular(file, MOST_BYTES))
-    except (OSError, ValueError, ValidationError):
-        return None
-    return _Stored(found.evaluation, found.tasks, found.environment, found.service)

@@ -20,7 +20,14 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import SUCCEEDED, TRAINING, Work, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.process import python_at
-from hud_tui.rollouts.run_files import Order, RunFolder, known_runs, run_folder
+from hud_tui.rollouts.run_files import (
+    DriverFolder,
+    Order,
+    RunFolder,
+    evaluation_folder,
+    known_runs,
+    run_folder,
+)
 from hud_tui.service_file import daemon
 from hud_tui.settings import read_variables
 from hud_tui.storage import tail
@@ -110,11 +117,7 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
 
 async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus:
     """Start a driver, and wait until the service, or the run's state, shows that it works."""
-    logged = len(tail(folder.driver_log))
-    module = ["hud_tui.rollouts.driver", str(state), folder.path.name]
-    # HUD's variables may be set in a .env of the working directory, which is not the driver's
-    daemon(folder.driver_log, module, {} if client.settings.local else read_variables()).wait()
-    job_id = folder.path.name
+    logged, job_id = start_driver(client, folder, "driver", state), folder.path.name
     async for _ in Looks(POLL_S, START_S):
         if folder.state().status == "queued":
             continue
@@ -124,9 +127,24 @@ async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus
         if not folder.is_driven:  # so short that it has ended already, or the service refused it
             is_told = status.status == folder.state().status
             return status if is_told else status_from_files(client, folder)
-    logged_lines = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
-    why = one_line(" · ".join(logged_lines[-LOG_LINES:]), 600)
-    raise HudError(f"the run's driver did not begin: {why}", f"see {folder.driver_log}")
+    raise not_begun("the run's driver", folder, logged)
+
+
+def start_driver(client: HudClient, folder: DriverFolder, module: str, state: Path) -> int:
+    """Start the process that drives what the folder is of; returns the length of its log before.
+    `module`: in this package; its arguments are the state directory and the folder's name."""
+    logged = len(tail(folder.driver_log))
+    command = [f"hud_tui.rollouts.{module}", str(state), folder.path.name]
+    # HUD's variables may be set in a .env of the working directory, which is not the driver's
+    daemon(folder.driver_log, command, {} if client.settings.local else read_variables()).wait()
+    return logged
+
+
+def not_begun(what: str, folder: DriverFolder, logged: int) -> HudError:
+    """The error for a process that did not begin; it ends with what that has logged."""
+    lines = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
+    why = one_line(" · ".join(lines[-LOG_LINES:]), 600)
+    return HudError(f"{what} did not begin: {why}", f"see {folder.driver_log}")
 
 
 async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
@@ -183,7 +201,9 @@ async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJo
     Raises:
         HudError: The service refused, or did not answer.
     """
-    folder = driven_here(state, job_id)
+    folder: DriverFolder | None = driven_here(state, job_id)
+    if folder is None and state is not None:
+        folder = evaluation_folder(state, job_id)
     is_driven = folder is not None and folder.is_driven
     if folder is not None and is_driven:
         folder.ask_to_cancel()
@@ -200,8 +220,8 @@ async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJo
     return result
 
 
-async def exited(folder: RunFolder) -> None:
-    """Wait until no driver of the run is left: it exits a little after it has reported its end."""
+async def exited(folder: DriverFolder) -> None:
+    """Wait until no driver is left: it exits a little after it has reported its end."""
     async for _ in Looks(POLL_S, STOP_S):
         if not folder.is_driven:
             break

@@ -27,7 +27,7 @@ from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import known_rewards
+from hud_tui.client.evaluation_files import Graded, known_rewards
 from hud_tui.client.trainer import checked, forward_backward_body, head_of
 from hud_tui.errors import (
     HudConflict,
@@ -54,8 +54,7 @@ from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.rollouts.worker_rollouts import (
     Ended,
-    EvaluationRequests,
-    Graded,
+    EvaluationMaker,
     MakeWorker,
     WorkerHost,
     WorkerMaker,
@@ -519,7 +518,7 @@ class Driver:
             parameters=self._order.parameters,
         )
         scores = _Scores(self._service, evaluation_id, samples)
-        requests = EvaluationRequests(self._host, evaluation_id, checkpoint)
+        maker = EvaluationMaker(self._host, evaluation_id, checkpoint, self._report_return)
 
         async def keep(status: str) -> None:
             if self._is_known:
@@ -528,7 +527,7 @@ class Driver:
 
         await self._begin_evaluation(evaluation_id, body)
         try:
-            await sample_missing(tasks, samples, requests.maker(self._report_return), scores)
+            await sample_missing(tasks, samples, maker, scores)
         except Ended:
             await keep("cancelled")
             raise
@@ -592,9 +591,9 @@ class _Scores:
         self.rewards = await self.service.call(lambda c: known_rewards(c, id_, samples, known))
         return {slug: len(row) for slug, row in self.rewards.items()}
 
-    async def keep(self, part: Graded) -> None:
-        slug, reward = part
-        self.rewards.setdefault(slug, []).append(reward)
+    async def keep(self, part: Sequence[Graded]) -> None:
+        for slug, reward in part:
+            self.rewards.setdefault(slug, []).append(reward)
 
 
 # The bodies of a step's gradient passes.
@@ -651,16 +650,21 @@ def pass_body(
 def main() -> int:
     """``python -m hud_tui.rollouts.driver STATE_DIR JOB_ID``; returns 0 if the run succeeded."""
     state, job_id = sys.argv[1:]
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
-    )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    log_to_stderr()
     folder = run_folder(Path(state), job_id)
     order = folder.order()
     paths = read_paths(state, order.data_dir or None)
     with folder.driving():
         status = asyncio.run(Driver(folder, lambda: connect_to(order, paths)).run())
     return 0 if status == "succeeded" else 1
+
+
+def log_to_stderr() -> None:
+    """Log what a driver does."""
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

@@ -1,25 +1,20 @@
-"""Evaluations on an environment of the user's own: its tasks, rolled out by its worker."""
+"""Evaluations on an environment of the user's own: its tasks, and the processes that roll them
+out."""
 
-import asyncio
-from collections import Counter
-from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from time import monotonic
-from typing import Any
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import RollOut
+from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation
 from hud_tui.errors import HudUsage
+from hud_tui.patience import Looks
 from hud_tui.rl.tasks.checks import failures_text
-from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, TaskSignal
-from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import one_line
-from hud_tui.rollouts.environment import Loaded, check_tasks, load, rollout_of, started
-from hud_tui.rollouts.process import WorkerProcess
-from hud_tui.rollouts.run_files import Order, known_runs
-from hud_tui.rollouts.watched import error_text
-from hud_tui.wire import EvaluationJob, EvaluationParameters, JobEnter, Json
+from hud_tui.rl.work import has_ended
+from hud_tui.rollouts.control import POLL_S, START_S, exited, not_begun, start_driver
+from hud_tui.rollouts.environment import Loaded, check_source, check_tasks, load, started
+from hud_tui.rollouts.run_files import EVALUATIONS, Order, evaluation_folder, known_runs
+from hud_tui.wire import EvaluationParameters, Json
 
 SAMPLED = ("max_tokens", "temperature")
 """Parameters of an evaluation that a run has, too."""
@@ -76,105 +71,52 @@ def filled(asked: EvaluationParameters, order: Order) -> EvaluationParameters:
     return asked.model_copy(update={k: one for k, one in known.items() if one is not None})
 
 
-def roll_out_in(state: Path) -> RollOut:
-    """Rolls out with workers whose environments print to files in the state directory."""
+class EvaluationProcesses:
+    """The processes that make evaluations on environments of the user's own, in a state
+    directory."""
 
-    def roll_out(
-        client: HudClient,
-        evaluation: EvaluationJob,
-        environment: Mapping[str, Any],
-        checkpoint: str | None,
-        missing: Sequence[Task],
-    ) -> AsyncGenerator[Progress, None]:
-        order = Order.model_validate(environment["order"])
-        sampled = {key: evaluation.parameters.get(key) for key in SAMPLED}
-        known = {key: value for key, value in sampled.items() if value is not None}
-        order = order.model_copy(update={"parameters": order.parameters | known})
-        return _Sampling(client, evaluation, order, checkpoint, missing).run(state)
+    def __init__(self, state: Path) -> None:
+        self._state = state
 
-    return roll_out
+    def is_active(self, evaluation_id: str) -> bool:
+        return evaluation_folder(self._state, evaluation_id).is_driven
+
+    async def start(self, client: HudClient, evaluation_id: str) -> None:
+        """Start the process of a queued evaluation. Raises HudError: it did not begin."""
+        files, folder = evaluation_files(self._state), evaluation_folder(self._state, evaluation_id)
+        stored = files.read(evaluation_id)
+        if stored is None:
+            raise HudUsage(f"evaluation {evaluation_id} has no file")
+        order = order_of_evaluation(stored)
+        check_source(order.source)
+        here = {"service": stored.service, "data_dir": client.settings.data_dir or order.data_dir}
+        environment = environment_of(order.model_copy(update=here))
+        files.write(replace(stored, environment=environment))
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.forget_cancel()
+        logged = start_driver(client, folder, "evaluation_driver", self._state)
+        async for _ in Looks(POLL_S, START_S):
+            stored = files.read(evaluation_id)
+            if folder.is_driven or (stored and has_ended(stored.evaluation.status)):
+                return
+        raise not_begun("the evaluation's process", folder, logged)
+
+    async def stop(self, evaluation_id: str) -> None:
+        """Have the process store its end, and wait for that."""
+        folder = evaluation_folder(self._state, evaluation_id)
+        if folder.is_driven:
+            folder.ask_to_cancel()
+            await exited(folder)
 
 
-class _Sampling:
-    def __init__(
-        self,
-        client: HudClient,
-        evaluation: EvaluationJob,
-        order: Order,
-        checkpoint: str | None,
-        missing: Sequence[Task],
-    ) -> None:
-        self._client, self._evaluation, self._order = client, evaluation, order
-        self._checkpoint, self._missing = checkpoint, missing
-        self._signals: dict[str, TaskSignal] = {}
-        self._began, self._done, self._trouble = monotonic(), 0, ""
-        self._news = asyncio.Event()
+def evaluation_files(state: Path) -> EvaluationFiles:
+    return EvaluationFiles(lambda: state / EVALUATIONS)
 
-    async def run(self, state: Path) -> AsyncGenerator[Progress, None]:
-        """Roll out everything; ends when all have ended.
 
-        Raises:
-            HudError: The environment's code or its interpreter; the worker ended.
-        """
-        async with started(self._client, self._order, state, self._count) as worker:
-            await load(worker, self._client, self._order)
-            await self._enter()
-            groups = self._begin(worker)
-            try:
-                async for progress in self._progress(groups):
-                    yield progress
-            finally:
-                for group in groups:
-                    group.cancel()
-                await asyncio.gather(*groups, return_exceptions=True)
-
-    async def _enter(self) -> None:
-        one = self._evaluation
-        name = f"evaluation of {one.checkpoint or one.checkpoint_id or 'base'} of {one.model}"
-        entered = JobEnter(name=one_line(name, 200), group=one.samples)
-        await self._client.enter_job(one.id.replace("-", ""), entered)
-
-    def _begin(self, worker: WorkerProcess) -> set[asyncio.Task[dict[str, Any]]]:
-        tasks = {task.slug: task for task in self._missing}
-        found = set()
-        for slug, count in Counter(task.slug for task in self._missing).items():
-            request = rollout_of(self._order, self._evaluation.id, tasks[slug], count)
-            request["checkpoint"] = self._checkpoint
-            found.add(asyncio.create_task(worker.call("roll_out", **request)))
-        return found
-
-    async def _progress(
-        self, groups: set[asyncio.Task[dict[str, Any]]]
-    ) -> AsyncGenerator[Progress, None]:
-        """After each rollout. Raises HudError: of a group's request."""
-        left = set(groups)
-        while left:
-            hearing = asyncio.create_task(self._news.wait())
-            await asyncio.wait({*left, hearing}, return_when=asyncio.FIRST_COMPLETED)
-            hearing.cancel()
-            with suppress(asyncio.CancelledError):
-                await hearing
-            self._news.clear()
-            for group in [one for one in left if one.done()]:
-                left.discard(group)
-                group.result()
-            yield self._now()
-
-    def _now(self) -> Progress:
-        pace = Pace(self._done, monotonic() - self._began)
-        signals = tuple(self._signals.values())
-        return Progress(self._done, len(self._missing), signals, pace, self._trouble)
-
-    def _count(self, event: Mapping[str, Any]) -> None:
-        """A rollout has ended."""
-        run, slug = event["run"], str(event["task_slug"])
-        before = self._signals.get(slug, TaskSignal(slug, ()))
-        outcomes, errors = before.outcomes, before.errors
-        self._done += 1
-        if run["error"] is None:
-            outcomes = (*outcomes, Outcome(run["reward"], run["tokens"]))
-        else:
-            self._trouble = error_text(run)
-            errors += 1
-        self._signals[slug] = TaskSignal(slug, outcomes, errors=errors)
-        self._news.set()
+def order_of_evaluation(stored: StoredEvaluation) -> Order:
+    """How its rollouts are made."""
+    assert stored.environment is not None
+    order = Order.model_validate(stored.environment["order"])
+    sampled = {key: stored.evaluation.parameters.get(key) for key in SAMPLED}
+    given = {key: value for key, value in sampled.items() if value is not None}
+    return order.model_copy(update={"parameters": order.parameters | given})

@@ -25,6 +25,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.storage import is_held, open_or_make, read_regular, write_atomic
 
 FOLDER = "driven"
+EVALUATIONS = "evaluations"
 MOST_BYTES = 256 << 20
 MOST_FAILURES = 1000
 """Most lines of failures.jsonl: further ones are not written."""
@@ -213,8 +214,9 @@ class State(BaseModel):
         self.evaluated = sorted(facts.evaluated)
 
 
-class RunFolder:
-    """The folder of one run."""
+class DriverFolder:
+    """The folder of what is driven by a process of its own: logs, the process's lock, and requests
+    to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -227,6 +229,42 @@ class RunFolder:
     @property
     def driver_log(self) -> Path:
         return self.path / "driver.log"
+
+    @contextmanager
+    def driving(self) -> Iterator[None]:
+        """Hold the lock, a file with this process's id.
+
+        Raises:
+            HudUsage: Another process drives it.
+        """
+        with holding(self.path / "driver.lock") as is_ours:
+            if not is_ours:
+                raise HudUsage(f"it is being driven by process {self.driver_pid()}")
+            yield
+
+    def driver_pid(self) -> int | None:
+        """Id of the process that drives it, or did last."""
+        driver = last_holder(self.path / "driver.lock")
+        return driver.pid if driver is not None else None
+
+    @property
+    def is_driven(self) -> bool:
+        """Whether a process drives it."""
+        return is_held(self.path / "driver.lock")
+
+    def ask_to_cancel(self) -> None:
+        """Request an end, also where no service can pass that on."""
+        write_atomic(self.path / "cancel", "")
+
+    def is_cancelled(self) -> bool:
+        return (self.path / "cancel").exists()
+
+    def forget_cancel(self) -> None:
+        (self.path / "cancel").unlink(missing_ok=True)
+
+
+class RunFolder(DriverFolder):
+    """The folder of one run."""
 
     def begin(self, order: Order) -> None:
         """Store a new run."""
@@ -285,41 +323,6 @@ class RunFolder:
             file.flush()
             os.fsync(file.fileno())
 
-    # The driver's lock.
-
-    @contextmanager
-    def driving(self) -> Iterator[None]:
-        """Hold the run's lock, a file with this process's id.
-
-        Raises:
-            HudUsage: Another process drives it.
-        """
-        with holding(self.path / "driver.lock") as is_ours:
-            if not is_ours:
-                raise HudUsage(f"the run is being driven by process {self.driver_pid()}")
-            yield
-
-    def driver_pid(self) -> int | None:
-        """Id of the process that drives it, or did last."""
-        driver = last_holder(self.path / "driver.lock")
-        return driver.pid if driver is not None else None
-
-    @property
-    def is_driven(self) -> bool:
-        """Whether a process drives it."""
-        return is_held(self.path / "driver.lock")
-
-    # Requests to the driver, for services that cannot pass them on.
-
-    def ask_to_cancel(self) -> None:
-        write_atomic(self.path / "cancel", "")
-
-    def is_cancelled(self) -> bool:
-        return (self.path / "cancel").exists()
-
-    def forget_cancel(self) -> None:
-        (self.path / "cancel").unlink(missing_ok=True)
-
 
 def _lines(file: Path) -> Iterator[dict[str, Any]]:
     with suppress(OSError):
@@ -331,6 +334,11 @@ def _lines(file: Path) -> Iterator[dict[str, Any]]:
 def run_folder(state: Path, job_id: str) -> RunFolder:
     """A run's folder, which may not exist."""
     return RunFolder(state / FOLDER / job_id)
+
+
+def evaluation_folder(state: Path, evaluation_id: str) -> DriverFolder:
+    """The folder of an evaluation's process, beside the evaluation's file; it may not exist."""
+    return DriverFolder(state / EVALUATIONS / evaluation_id)
 
 
 def log_of_checks(state: Path, source: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid5
 
+from hud_tui.client.evaluation_files import Graded
 from hud_tui.errors import HudUnreachable
 from hud_tui.rl.plan import MissingRollouts
 from hud_tui.rl.tasks.task import Task
@@ -230,25 +231,30 @@ class WorkerMaker(Generic[R]):
                 raise error
 
 
-Graded = tuple[str, float]
-"""A rollout's task and reward."""
+class EvaluationMaker:
+    """Makes the rollouts of an evaluation with a worker, each requested by itself."""
 
-
-class EvaluationRequests:
-    """Rolls the tasks of an evaluation out, one rollout per request."""
-
-    def __init__(self, host: WorkerHost, evaluation_id: str, checkpoint: str | None) -> None:
-        """`checkpoint`: what completions are asked of: its id, or `BASE`; None for the model as it
-        is served."""
+    def __init__(
+        self,
+        host: WorkerHost,
+        evaluation_id: str,
+        checkpoint: str | None,
+        on_return: Callable[[], Awaitable[object]],
+    ) -> None:
+        """
+        Args:
+            checkpoint: What completions are asked of: its id, or `BASE`; None for the model as it
+                is served.
+            on_return: As `WorkerMaker` takes it.
+        """
         self.trouble = ""
         """Error of the last rollout that failed."""
         self._host, self._id, self._checkpoint = host, evaluation_id, checkpoint
+        ahead = 2 * host.order.at_once  # one waits in the worker for each that is made
+        maker = WorkerMaker(host, self._roll_out, on_return, ahead)
+        self.make, self.recover = maker.make, maker.recover
 
-    def maker(self, on_return: Callable[[], Awaitable[object]]) -> "WorkerMaker[Graded]":
-        ahead = 2 * self._host.order.at_once  # one waits in the worker for each that is made
-        return WorkerMaker(self._host, self._roll_out, on_return, ahead)
-
-    async def _roll_out(self, missing: MissingRollouts[Task]) -> Graded | None:
+    async def _roll_out(self, missing: MissingRollouts[Task]) -> list[Graded] | None:
         request = rollout_of(self._host.order, self._id, missing.task, missing.count)
         request["checkpoint"] = self._checkpoint
         request["group_id"] = uuid5(UUID(self._id), missing.task.slug).hex
@@ -256,4 +262,4 @@ class EvaluationRequests:
         if run["error"] is not None:
             self.trouble = error_text(run)
             return None
-        return missing.task.slug, float(run["reward"])
+        return [(missing.task.slug, float(run["reward"]))]

@@ -133,6 +133,7 @@ NUMBERS = {row.name: row for row in EVALUATION_PARAMETERS}
 SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
 BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
+APART = "It goes on when hud-tui closes."
 NO_TASKS = "type a taskset's name, or a file"
 
 
@@ -220,8 +221,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             model: The model.
             choices: What can be evaluated, most likely choice first.
         """
-        lines = [keyed(BESIDE), *([] if session.client.settings.local else [keyed(OPEN)])]
-        super().__init__(f"Evaluate {model.model_name}", lines, [("confirm", "Start  (enter)")])
+        buttons = [("confirm", "Start  (enter)")]
+        super().__init__(f"Evaluate {model.model_name}", [keyed(BESIDE)], buttons)
         self.session, self.model, self.offered = session, model, choices
         self._usual: _Tasks | None = None
         self._typed: _Tasks | None = None
@@ -331,7 +332,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
         sized = f"{size(count, parameters.samples)} = {counted(each, 'rollout')}{total}"
         text = f"{tasks.summary}\n{sized} · {takes}"
-        text += "" if tasks.order is None else f"\n{keyed(OPEN)}"
+        if tasks.order is not None:
+            text += f"\n{APART}"
+        elif not self.session.client.settings.local:
+            text += f"\n{keyed(OPEN)}"
         known = [label(one) for one in self._chosen.of if self._has(one, parameters, tasks)]
         if known and tasks.order is None:  # environments of the user's own have no seed
             have = "has" if len(known) == 1 else "have"

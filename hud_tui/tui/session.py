@@ -48,7 +48,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.work import has_ended
-from hud_tui.rollouts.evaluate import roll_out_in
+from hud_tui.rollouts.evaluate import EvaluationProcesses
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.wire import EvaluationJob, JobStatus, Model
@@ -107,7 +107,7 @@ class SessionOwner(Protocol):
         """The service answers again after it was offline."""
 
     def evaluation_begun(self, evaluation_id: str) -> None:
-        """The app has to sample an evaluation: run `RunSession.run_evaluation`."""
+        """The app has to sample or watch an evaluation: run `EvaluationRunner.run`."""
 
 
 @dataclass(eq=False)
@@ -295,7 +295,7 @@ class RunSession:
         state = self.store.directory
         if state is None:
             return Evaluations(self.client, lambda: None)
-        return Evaluations(self.client, lambda: state / "evaluations", roll_out_in(state))
+        return Evaluations(self.client, lambda: state / "evaluations", EvaluationProcesses(state))
 
     async def follow(self) -> None:
         """Fold the model's events until cancelled.
@@ -428,8 +428,8 @@ class RunSession:
 
 
 class EvaluationRunner:
-    """Evaluations of the selected model: reads and displays them, and samples those that the
-    service does not sample itself (HUD, and environments of the user's own)."""
+    """Evaluations of the selected model: reads and displays them, samples those that are made from
+    HUD's rollouts, and watches those that a process on this machine makes."""
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
@@ -437,6 +437,8 @@ class EvaluationRunner:
         """Tasks that sample an evaluation from this app, by its id."""
         self._turn = Lock()
         """Only one evaluation is sampled at a time."""
+        self._watched: set[str] = set()
+        """Ids of those whose process is watched."""
 
     @property
     def _evaluations(self) -> Evaluations:
@@ -450,6 +452,9 @@ class EvaluationRunner:
             return
         with suppress(HudError):
             found = tuple(map(self._with_status, await self._evaluations.of_model(model)))
+            for one in found:
+                if not has_ended(one.status) and self._evaluations.is_apart(one.id):
+                    self._session.owner.evaluation_begun(one.id)
             selected = self._session.run.model
             if selected is not None and selected.id == model.id:
                 self._session.fold(EvaluationsRead(evaluations=found))
@@ -473,7 +478,7 @@ class EvaluationRunner:
 
     def begin(self, submitted: EvaluationJob, before: EvaluationJob | None = None) -> None:
         """Display a submitted evaluation, unless events about it came before the answer; have it
-        sampled if the service does not do that.
+        sampled or watched if the service does not sample it.
 
         Args:
             submitted: The service's answer.
@@ -481,7 +486,8 @@ class EvaluationRunner:
         """
         if self._known(submitted.id) is before:
             self._show(submitted)
-        if self._evaluations.is_made_here(submitted.id):
+        known = self._evaluations
+        if known.is_made_here(submitted.id) or known.is_apart(submitted.id):
             self._session.owner.evaluation_begun(submitted.id)
 
     async def run(self, evaluation_id: str) -> None:
@@ -491,6 +497,9 @@ class EvaluationRunner:
         Raises:
             HudError: It failed.
         """
+        if self._evaluations.is_apart(evaluation_id):
+            await self._watch(evaluation_id)
+            return
         task = current_task()
         if task is not None:
             self._tasks[evaluation_id] = task
@@ -503,6 +512,22 @@ class EvaluationRunner:
             with suppress(HudError):  # a file on this disk
                 left = await self._evaluations.get(evaluation_id, groups=False)
                 self._show(self._with_status(left).model_copy(update={"groups": []}))
+
+    async def _watch(self, evaluation_id: str) -> None:
+        """Display how an evaluation that another process makes goes on, as far as no event of the
+        service tells; nothing if the service is lost, since the next `read` watches again."""
+        if evaluation_id in self._watched:
+            return
+        self._watched.add(evaluation_id)
+        evaluations = self._evaluations
+        try:
+            with suppress(HudError):
+                async with aclosing(evaluations.follow(evaluation_id)) as followed:
+                    async for now in followed:
+                        if has_ended(now.status) or not evaluations.is_told:
+                            self._show(now.model_copy(update={"groups": []}))
+        finally:
+            self._watched.discard(evaluation_id)
 
     @property
     def running(self) -> list[EvaluationJob]:

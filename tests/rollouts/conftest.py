@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.rollouts.control import known_runs
+from hud_tui.rollouts.run_files import evaluation_folder
 from tests.conftest import Served
 from tests.rollouts.driving import Driven, make_venv, write_sums
 from tests.service.clients import fork_of, over_socket
@@ -21,6 +22,9 @@ def source(tmp_path: Path) -> Iterator[Path]:
     yield write_sums(tmp_path / "env")
     for folder in known_runs(tmp_path / "state").values():
         folder.ask_to_cancel()
+    for file in (tmp_path / "state" / "evaluations").glob("*.json"):
+        if (folder := evaluation_folder(tmp_path / "state", file.stem)).is_driven:
+            folder.ask_to_cancel()
 
 
 @pytest.fixture

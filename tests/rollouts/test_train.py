@@ -4,10 +4,12 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import signal
-from contextlib import aclosing
-from dataclasses import replace
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from shlex import split
@@ -24,9 +26,10 @@ from hud_tui.client.preflight import check_update
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.own_numbers import conditions, pooled
-from hud_tui.rollouts.control import known_runs, require_absent_run
+from hud_tui.rollouts.control import exited, known_runs, require_absent_run
 from hud_tui.rollouts.environment import Trial, setting_of
-from hud_tui.rollouts.evaluate import roll_out_in
+from hud_tui.rollouts.evaluate import EvaluationProcesses
+from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.service.routes import training
 from hud_tui.service.store import jobs
 from hud_tui.storage import tail
@@ -35,7 +38,7 @@ from hud_tui.wire import (
     Evaluation,
     Model,
 )
-from tests.conftest import Served, pointed_at, until
+from tests.conftest import PATIENCE_S, Served, pointed_at, until
 from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
 from tests.service.calls import Json
 from tests.service.clients import answered, over_socket
@@ -512,38 +515,146 @@ async def test_one_that_fails_is_resumed_and_samples_what_is_missing(
     assert (found["status"], found["done"], found["total"]) == ("succeeded", 8, 8)
 
 
-async def test_one_that_is_left_is_cancelled_and_goes_on_where_it_was(
+async def evaluating(source: Path, samples: str = "1") -> Process:
+    """A command that evaluates the head, and waits for the result."""
+    words = (sys.executable, "-m", "hud_tui", "--headless", "eval", str(source), *EVAL)
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    return await asyncio.create_subprocess_exec(*words, "--samples", samples, **pipes)
+
+
+async def end_of(command: Process) -> tuple[int | None, str, str]:
+    """Its exit code, and what it printed."""
+    out, err = await asyncio.wait_for(command.communicate(), PATIENCE_S)
+    return command.returncode, out.decode(), err.decode()
+
+
+@dataclass(frozen=True)
+class Halfway:
+    """An evaluation of 12 rollouts of which 4 wait, and the command that waits for it."""
+
+    evaluations: Evaluations
+    client: HudClient
+    id: str
+    command: Process
+    process: DriverFolder
+    """Of the process that makes the rollouts."""
+
+    async def graded(self) -> list[str | None]:
+        """Tasks of the rollouts that the service has rewards of."""
+        traces = await self.client.job_traces(self.id)
+        return [trace.task_slug for trace in traces if trace.reward is not None]
+
+    async def has_each_once(self) -> bool:
+        graded = await self.graded()
+        return len(graded) == len(set(graded)) == 12
+
+
+@pytest.fixture
+async def halfway(
     hud: Command, served: Served, tmp_path: Path, source: Path
-) -> None:
-    await trained(hud, source)
-    begun = await evaluated(hud, source)
+) -> AsyncIterator[Halfway]:
+    rows = [*SUMS[:8], *({"args": {**row["args"], "fault": "wait"}} for row in SUMS[8:])]
+    write_sums(source.parent, rows)
     state = tmp_path / "state"
-    id_ = "3f2a91bc-0000-4000-8000-000000000000"
-    file = state / "evaluations" / f"{id_}.json"
-    shutil.copy(file.with_name(f"{begun['id']}.json"), file)
-    edit(file, id=id_, status="queued", done=0, groups=[], result=None)
-    told = json.loads(file.read_text())
-    for task in told["tasks"][-4:]:
-        task["args"]["fault"] = "wait"
-    file.write_text(json.dumps(told))
-    async with over_socket(served) as client:
-        evaluations = Evaluations(client, lambda: file.parent, roll_out_in(state))
-        following = evaluations.follow(id_)
-        async for now in following:
-            if now.done >= 3:
-                break
-        await following.aclose()
-        left = await evaluations.get(id_)
-        assert left.status == "cancelled"
-        assert 3 <= left.done <= 8
-        source.with_name("go").touch()
+    folder = state / "evaluations"
+    command = await evaluating(source)
+    try:
+        async with over_socket(served) as client:
+            evaluations = Evaluations(client, lambda: folder, EvaluationProcesses(state))
+            await until(lambda: any(folder.glob("*.json")))
+            [id_] = [file.stem for file in folder.glob("*.json")]
+
+            async def is_halfway() -> bool:
+                return (await evaluations.get(id_)).done == 8
+
+            await until(is_halfway)
+            yield Halfway(evaluations, client, id_, command, evaluation_folder(state, id_))
+    finally:
+        with suppress(ProcessLookupError):
+            command.kill()
+        await command.communicate()
+
+
+async def test_one_goes_on_when_its_command_is_killed_and_is_followed_again(
+    hud: Command, source: Path, halfway: Halfway
+) -> None:
+    halfway.command.kill()
+    await end_of(halfway.command)
+    found = await halfway.evaluations.get(halfway.id)
+    assert (found.status, found.done) == ("running", 8)
+    assert halfway.process.is_driven
+    listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
+    assert [(one["id"], one["status"]) for one in listed] == [(halfway.id, "running")]
+    source.with_name("go").touch()
+    done = await hud("eval", "--resume", halfway.id)
+    assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
+    assert await halfway.has_each_once()
+
+
+async def test_ctrl_c_cancels_it_and_resumed_it_makes_the_rest(
+    source: Path, halfway: Halfway
+) -> None:
+    halfway.command.send_signal(signal.SIGINT)
+    code, out, err = await end_of(halfway.command)
+    assert (code, out) == (130, "")
+    assert "cancelled after 8 of 12 rollouts, which are kept: hud-tui" in err
+    evaluations, id_ = halfway.evaluations, halfway.id
+    found = await evaluations.get(id_)
+    assert (found.status, found.done) == ("cancelled", 8)
+    assert not halfway.process.is_driven
+    assert sorted(map(str, await halfway.graded())) == sorted(g.task_slug for g in found.groups)
+    await evaluations.resume(id_)
+    with pytest.raises(HudUsage, match=r"(running|queued)"):
         await evaluations.resume(id_)
-        done = [now.done async for now in evaluations.follow(id_)]
-        assert done[0] >= left.done
-        assert done[-1] == 12
-        traces = await client.job_traces(id_)
-        graded = [one for one in traces if one.reward is not None]
-        assert 12 <= len(graded) <= 12 + 8, "those that were under way were lost at most"
+    source.with_name("go").touch()
+    ended = [now async for now in evaluations.follow(id_)][-1]
+    assert (ended.status, ended.done) == ("succeeded", 12)
+    assert await halfway.has_each_once()
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_one_that_is_cancelled_as_a_job_ends(
+    hud: Command, halfway: Halfway, elsewhere: bool
+) -> None:
+    """Also by a program that does not have its files."""
+    if elsewhere:
+        assert (await halfway.client.cancel_job(halfway.id)).cancelled == 1
+    else:
+        cancelled = await hud("jobs", halfway.id, "--cancel", "-y")
+        assert cancelled.code == 0, cancelled.err
+    assert (await end_of(halfway.command))[0] == 1
+    assert (await halfway.evaluations.get(halfway.id)).status == "cancelled"
+    await exited(halfway.process)
+    assert not halfway.process.is_driven
+
+
+async def test_killed_it_is_interrupted_and_makes_nothing_again_that_was_graded(
+    hud: Command, source: Path, halfway: Halfway
+) -> None:
+    pid = halfway.process.driver_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    code, out, _ = await end_of(halfway.command)
+    assert code == 1
+    assert "interrupted after 8 of 12 rollouts" in out
+    assert f"eval --resume {halfway.id}" in out
+    source.with_name("go").touch()
+    done = await hud("eval", "--resume", halfway.id)
+    assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
+    assert await halfway.has_each_once()
+
+
+async def test_one_makes_rollouts_at_a_time_and_the_next_waits(
+    tmp_path: Path, source: Path, halfway: Halfway
+) -> None:
+    state, second = tmp_path / "state", await evaluating(source, "2")
+    folder = state / "evaluations"
+    await until(lambda: len(list(folder.glob("*.json"))) == 2)
+    [other] = {file.stem for file in folder.glob("*.json")} - {halfway.id}
+    await until(lambda: evaluation_folder(state, other).is_driven)
+    assert (await halfway.evaluations.get(other)).status == "queued"
+    source.with_name("go").touch()
+    assert [(await end_of(one))[0] for one in (halfway.command, second)] == [0, 0]
 
 
 async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
@@ -574,11 +685,10 @@ async def test_what_cannot_be_evaluated_is_refused(
         assert said in refused.error["message"] + refused.error["hint"]
     id_ = (await evaluated(hud, source))["id"]
     folder = tmp_path / "state" / "evaluations"
-    edit(folder / f"{id_}.json", status="queued", done=0)
+    edit(folder / f"{id_}.json", status="cancelled", done=0)
     async with over_socket(served) as client:
-        following = Evaluations(client, lambda: folder).follow(id_)
         with pytest.raises(HudUsage, match="on an environment"):  # nobody to roll it out
-            await anext(following)
+            await Evaluations(client, lambda: folder).resume(id_)
 
 
 HELD = [*SUMS, *({"args": {"a": 8, "b": b}, "columns": {"split": "heldout"}} for b in range(4))]

@@ -235,7 +235,7 @@ async def test_e_evaluates_on_the_environment_of_the_run(
     async with over_socket(served) as client:
         model = await fork_of(client)
         parameters = {"steps": 2, "tasks_per_step": 3, "eval_every": 1}
-        more = {"parameters": parameters, "tasks": str(fewer)}
+        more = {"parameters": parameters, "tasks": str(fewer), "mode": "hud"}
         order = order_for(model, source, served.service.data_dir, **more)
         folder = begun(state, order)
         driver = driver_of(folder, settings_of(served.url, served.api_key))

@@ -273,6 +273,19 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     return finish(db, evaluation_id, End(body.status, body.error), found, body.groups)
 
 
+def cancel_kept(db: Db, evaluation_id: str) -> bool:
+    """Cancel one, which the client that makes it learns when it looks; False if it does not run, or
+    is a run's."""
+    query = (
+        "SELECT 1 FROM work WHERE id = ? AND kind = 'evaluation' AND run_id IS NULL"
+        " AND status = 'running' AND tasks IS NULL"
+    )
+    if db.execute(query, (evaluation_id,)).fetchone() is None:
+        return False
+    finish(db, evaluation_id, End("cancelled"))
+    return True
+
+
 def _checked_rewards(body: KeepEvaluation) -> list[float]:
     rewards = [reward for group in body.groups for reward in group.rewards]
     if not all(map(isfinite, rewards)):

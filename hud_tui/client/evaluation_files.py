@@ -1,0 +1,305 @@
+"""Evaluations that this program makes, each in a file with its task rows, by the job's id.
+
+On HUD this program requests every rollout; on an environment of the user's own, a process on this
+machine makes them; `EvaluationLedger` stores both.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pydantic import BaseModel, ValidationError
+
+from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
+from hud_tui.rl.evaluation import summarize
+from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import one_line
+from hud_tui.rl.work import has_ended
+from hud_tui.sampling import Maker, sample_missing
+from hud_tui.storage import read_regular, write_atomic
+from hud_tui.wire import EvaluationJob, Group, JobError, Json, KeepEvaluation
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+MOST_BYTES = 64 * 1024 * 1024
+"""Maximum size of a file that is read."""
+NOT_THERE = (400, 404, 405, 501)
+"""HTTP statuses of a service without evaluations."""
+
+Graded = tuple[str, float]
+"""A rollout's task and reward."""
+
+
+class _File(BaseModel):
+    service: str
+    """`HudClient.service_id` of the service that has the model."""
+    evaluation: EvaluationJob
+    tasks: list[Json]
+    environment: Json | None = None
+    """How its rollouts are made, if on an environment of the user's own."""
+
+
+@dataclass(frozen=True)
+class StoredEvaluation:
+    evaluation: EvaluationJob
+    tasks: Sequence[Json]
+    environment: Json | None = None
+    service: str = ""
+    """As in the file; empty before it is stored."""
+
+    def changed(self, **fields: object) -> "StoredEvaluation":
+        return replace(self, evaluation=self.evaluation.model_copy(update=fields))
+
+    @property
+    def rewards(self) -> dict[str, list[float]]:
+        """The rewards by task."""
+        return {group.task_slug: list(group.rewards) for group in self.evaluation.groups}
+
+    def scored(
+        self, rewards: Mapping[str, Sequence[float]], **fields: object
+    ) -> "StoredEvaluation":
+        """With these rewards by task."""
+        groups = [Group(task_slug=slug, rewards=list(row)) for slug, row in rewards.items()]
+        every = [reward for row in rewards.values() for reward in row]
+        mean = sum(every) / len(every) if every else None
+        return self.changed(groups=groups, done=len(every), mean_reward=mean, **fields)
+
+    def ended(self, status: str, why: str | None = None) -> "StoredEvaluation":
+        error = None if why is None else JobError(code="rollouts", message=why)
+        return self.changed(status=status, error=error, finished_at=timestamp())
+
+    def over(self, trouble: str) -> "StoredEvaluation":
+        """After every rollout was tried; failed ones are not in the statistics. `trouble`: error of
+        the last one that failed."""
+        one = self.evaluation
+        failed = one.total - one.done
+        why = f"{failed} of {one.total} rollouts failed: {trouble}: resume it to repeat them"
+        ended = self.ended("failed", why) if failed else self.ended("succeeded")
+        if not one.done:
+            return ended
+        fields = {
+            "id": one.id,
+            "job_id": one.id,
+            "split": one.split,
+            "name": one.name,
+            "created_at": timestamp(),
+            "max_tokens": one.parameters.get("max_tokens"),
+            "temperature": one.parameters.get("temperature"),
+        }
+        result = summarize(one.groups, one.parameters.get("solved_at", 1.0))
+        return ended.changed(result=result.model_copy(update=fields))
+
+
+def timestamp() -> str:
+    # Evaluations are ordered by when they were made; two may be made in one second.
+    return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+class EvaluationFiles:
+    def __init__(self, folder: Callable[[], Path | None]) -> None:
+        self._folder = folder
+
+    def read(self, evaluation_id: str) -> StoredEvaluation | None:
+        """An evaluation by its id, of whichever service; None if this program does not make it."""
+        folder = self._folder()
+        if folder is None or not all(one.isalnum() or one == "-" for one in evaluation_id):
+            return None
+        return _read(folder / f"{evaluation_id}.json")
+
+    async def find(self, client: "HudClient", evaluation_id: str) -> StoredEvaluation | None:
+        """As `read`, of the client's service."""
+        stored = self.read(evaluation_id)
+        return stored if stored is not None and await client.is_of(stored.service) else None
+
+    async def of_model(self, client: "HudClient", model_id: str) -> list[StoredEvaluation]:
+        """All evaluations of a model, oldest first."""
+        folder = self._folder()
+        stored = map(_read, folder.glob("*.json") if folder is not None else ())
+        found = [one for one in stored if one and one.evaluation.model_id == model_id]
+        services = {one.service for one in found}
+        own = {service: await client.is_of(service) for service in services}
+        found = [one for one in found if own[one.service]]
+        return sorted(found, key=lambda one: one.evaluation.created_at or "")
+
+    def write(self, stored: StoredEvaluation) -> None:
+        """Store an evaluation. Raises HudUsage if it cannot be written."""
+        body = _File(
+            service=stored.service,
+            evaluation=stored.evaluation,
+            tasks=list(stored.tasks),
+            environment=stored.environment,
+        )
+        folder = self._folder()
+        if folder is None:
+            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
+        file = folder / f"{stored.evaluation.id}.json"
+        try:
+            write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
+        except (OSError, ValueError) as error:
+            what = f"{one_line(file, 300)} cannot be written: {one_line(error, 200)}"
+            raise HudUsage(
+                what, "check disk space and permissions, or use another --state-dir"
+            ) from error
+
+
+def _read(file: Path) -> StoredEvaluation | None:
+    """The evaluation in a file; None if the file is invalid."""
+    try:
+        found = _File.model_validate_json(read_regular(file, MOST_BYTES))
+    except (OSError, ValueError, ValidationError):
+        return None
+    return StoredEvaluation(found.evaluation, found.tasks, found.environment, found.service)
+
+
+# What a service has of them.
+
+
+async def listed_evaluations(client: "HudClient", model_id: str) -> list[EvaluationJob] | None:
+    """The service's evaluations of a model; None if it makes none."""
+    try:
+        url = client.rl("/v1/models/{}/evaluations", model_id)
+        return await client.wire.get(url, list[EvaluationJob])
+    except HudRefused as error:
+        if error.status not in NOT_THERE:
+            raise
+        return None
+
+
+async def known_rewards(
+    client: "HudClient",
+    evaluation_id: str,
+    samples: int,
+    stored: Mapping[str, Sequence[float]] = MappingProxyType({}),
+) -> dict[str, list[float]]:
+    """Rewards by task of an evaluation's rollouts: the stored ones, or those that the service has
+    of a task if they are more, as after a kill; at most `samples` per task."""
+    rewards: dict[str, list[float]] = {}
+    with suppress(HudNotFound):
+        for trace in await client.job_traces(evaluation_id):
+            if trace.status == "completed" and trace.reward is not None and trace.task_slug:
+                rewards.setdefault(trace.task_slug, []).append(trace.reward)
+    for slug, row in stored.items():
+        if len(row) >= len(rewards.get(slug, ())):
+            rewards[slug] = list(row)
+    return {slug: row[:samples] for slug, row in rewards.items()}
+
+
+# Making one.
+
+
+class RolloutMaker(Maker[Task, Sequence[Graded]], Protocol):
+    """Makes rollouts of an evaluation for `EvaluationLedger`."""
+
+    @property
+    def trouble(self) -> str:
+        """Error of the last rollout that failed."""
+        ...
+
+
+class Call(Protocol):
+    """Asks the service, perhaps repeatedly."""
+
+    async def __call__(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any: ...
+
+
+class EvaluationLedger:
+    """Stores an evaluation's rollouts in its file."""
+
+    def __init__(self, files: EvaluationFiles, stored: StoredEvaluation, call: Call) -> None:
+        self.stored = stored
+        self.news = asyncio.Event()
+        """Set whenever `stored` changes."""
+        self.is_told = False
+        """Whether the service lists it, and is told of its beginning and end."""
+        self.has_begun = False
+        """Whether its beginning was told, if the service is told."""
+        self._files, self._call = files, call
+        self._spent, self._began = stored.evaluation.seconds or 0.0, monotonic()
+
+    async def fill(self, maker: RolloutMaker) -> None:
+        """Make what is missing, and store the outcome, in `ending`. Raises HudError."""
+        await self.made()
+        await self.tell()
+        tasks, samples = read_rows(self.stored.tasks), self.stored.evaluation.samples
+        await sample_missing(tasks, samples, maker, self)
+        await self._end(self.stored.over(maker.trouble))
+
+    @asynccontextmanager
+    async def ending(self) -> AsyncIterator[None]:
+        """Store how the block ends if it does so early: cancelled if it is cancelled, interrupted
+        if the service does not answer, failed for another HudError."""
+        try:
+            yield
+        except HudUnreachable as error:
+            self.write(self.stored.ended("interrupted", one_line(error.message, 300)))
+            raise
+        except HudError as error:
+            await self._end(self.stored.ended("failed", one_line(error.message, 300)))
+            raise
+        except BaseException:  # e.g. cancelled, because nobody follows it any more
+            await asyncio.shield(self._end(self.stored.ended("cancelled")))
+            raise
+
+    async def made(self) -> Mapping[str, int]:
+        one, stored = self.stored.evaluation, self.stored.rewards
+        rewards = await self._call(lambda c: known_rewards(c, one.id, one.samples, stored))
+        self.write(self.stored.scored(rewards, status="running"))
+        return {slug: len(row) for slug, row in rewards.items()}
+
+    async def keep(self, part: Sequence[Graded]) -> None:
+        rewards = self.stored.rewards
+        for slug, reward in part:
+            rewards.setdefault(slug, []).append(reward)
+        took = self._spent + monotonic() - self._began
+        self.write(self.stored.scored(rewards, seconds=took))
+
+    def write(self, stored: StoredEvaluation) -> None:
+        self._files.write(stored)
+        self.stored = stored
+        self.news.set()
+
+    async def tell(self) -> None:
+        """Tell the service how it stands."""
+        one = self.stored.evaluation
+        if self.is_told:
+            known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
+            body = KeepEvaluation.model_validate(known)
+            with suppress(HudUnreachable):  # the state is in the file already
+                await self._call(lambda client: client.keep_evaluation(one.id, body))
+                self.has_begun = True
+
+    async def _end(self, stored: StoredEvaluation) -> None:
+        self.write(stored)
+        await self.tell()
+
+
+class Processes(Protocol):
+    """Evaluations on environments of the user's own, each made by a process of its own on this
+    machine, which goes on when whoever began it ends."""
+
+    async def start(self, client: "HudClient", evaluation_id: str) -> None:
+        """Start the process of a queued evaluation. Raises HudError: it did not begin."""
+        ...
+
+    def is_active(self, evaluation_id: str) -> bool:
+        """Whether a process makes its rollouts, or waits for its turn."""
+        ...
+
+    async def stop(self, evaluation_id: str) -> None:
+        """Have the process store its end, and wait for that."""
+        ...
+
+
+def is_left(stored: StoredEvaluation, processes: Processes) -> bool:
+    """Whether its process ended before it had stored an end."""
+    active = processes.is_active(stored.evaluation.id)
+    return not active and not has_ended(stored.evaluation.status)
