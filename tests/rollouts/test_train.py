@@ -172,7 +172,7 @@ async def test_a_driver_that_does_not_begin_is_told_with_all_that_it_printed(
         folders = known_runs(tmp_path / "state").values()
         return inf if any("it ended" in tail(one.driver_log) for one in folders) else 0.0
 
-    monkeypatch.setattr("hud_tui.rollouts.control.monotonic", clock)
+    monkeypatch.setattr("hud_tui.patience.monotonic", clock)
     done = await hud("train", str(source), "-m", "arith-rl", "-y", "--no-trial", *FLAGS)
     assert done.code == 1
     why = "the run's driver did not begin: printed by a library · it ended"
