@@ -77,7 +77,7 @@ class SceneClient(StillClient):
                 groups=node.groups,
             )
             events.append(step)
-        return StillFeed([*events, WorkChanged(at=data.NOW, job=data.run_status())])
+        return StillFeed([*events, WorkChanged(at=data.NOW, work=data.run_status())])
 
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
         """The evaluations of a model, one of them, or the tasks that are evaluated usually."""
