@@ -30,6 +30,7 @@ from unittest.mock import patch
 
 import httpx
 
+from hud_tui import patience
 from hud_tui.client import transport
 from hud_tui.errors import HudError, HudRefused, HudUnclear, HudUsage
 from hud_tui.remote import clock, pods
@@ -109,7 +110,7 @@ class Time:
             patch.object(clock, "wall", lambda: self.true + self.ahead),
             patch.object(clock, "up_s", lambda: self.up),
             patch.object(clock, "boot_id", lambda: self.boot),
-            patch.object(pods, "monotonic", lambda: self.up),
+            patch.object(patience, "monotonic", lambda: self.up),
         ):
             yield
 

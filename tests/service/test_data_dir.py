@@ -150,6 +150,16 @@ async def test_what_a_crash_left_is_moved_aside_and_what_is_not_ours_stays(
     assert caplog.text.count("nothing was deleted") == 2
 
 
+APART = """
+    CREATE TEMP TABLE job_now AS SELECT * FROM now.work WHERE is_job;
+    UPDATE job_now SET kind = 'reported' WHERE kind = 'evaluation';
+    CREATE TEMP TABLE evaluation_now AS
+        SELECT *, coalesce(run_id, id) AS job_id FROM now.work WHERE kind = 'evaluation';
+    UPDATE evaluation_now SET name = tasks_name;
+"""
+"""Runs and evaluations as two tables, as older versions had them."""
+
+
 def make_older(data: Path, version: int = WITHOUT_ID) -> None:
     """As an older version left it: its tables, without what was added since."""
     file, old = data / "service.db", data / "old.db"
@@ -160,8 +170,12 @@ def make_older(data: Path, version: int = WITHOUT_ID) -> None:
         db.execute(f"PRAGMA user_version = {version}")
         db.execute("ATTACH ? AS now", (str(file),))
         tables = [name for (name,) in db.execute(TABLES)]
+        if "job" in tables:
+            db.executescript(APART)
         for table in tables:
-            _copy_rows(db, table)
+            _copy_rows(
+                db, table, f"{table}_now" if table in ("job", "evaluation") else f"now.{table}"
+            )
         db.commit()
     file.unlink()
     old.rename(file)
@@ -169,14 +183,14 @@ def make_older(data: Path, version: int = WITHOUT_ID) -> None:
         (data / "checkpoints" / MARK).unlink()
 
 
-def _copy_rows(db: sqlite3.Connection, table: str) -> None:
+def _copy_rows(db: sqlite3.Connection, table: str, source: str) -> None:
     """Of the attached database, as far as the older table has the columns."""
-    known = {row[1] for row in db.execute(f"PRAGMA now.table_info({table})")}
+    known = {column[0] for column in db.execute(f"SELECT * FROM {source} LIMIT 0").description}
     columns = list(db.execute(f"PRAGMA main.table_info({table})"))
     if all(name in known for _, name, _, needed, default, _ in columns if needed and not default):
         names = ", ".join(name for _, name, *_ in columns if name in known)
         db.execute(f"DELETE FROM main.{table}")
-        db.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM now.{table}")
+        db.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM {source}")
 
 
 @pytest.mark.parametrize("version", range(WITHOUT_ID, len(MIGRATIONS)))
