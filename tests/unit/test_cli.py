@@ -144,6 +144,23 @@ def test_an_unknown_command_is_answered_with_the_likely_one(
     assert (refused.value.message, refused.value.hint) == (message, hint)
 
 
+@pytest.mark.parametrize(
+    ("line", "words", "command"),
+    [
+        ("--nothing", "--nothing", ""),
+        ("run arith --memory-mb 5", "--memory-mb 5", " run"),
+        ("pods list --nothing", "--nothing", " pods list"),
+    ],
+)
+def test_an_unknown_flag_is_answered_with_the_help_of_its_command(
+    line: str, words: str, command: str
+) -> None:
+    with pytest.raises(HudUsage) as refused:
+        parse(line)
+    assert refused.value.message == f"unrecognized arguments: {words}"
+    assert refused.value.hint == f"see hud-tui{command} --help"
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself_with_an_example(
     command: str, capsys: pytest.CaptureFixture[str]
