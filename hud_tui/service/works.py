@@ -57,6 +57,8 @@ class Works:
         self._tasks: dict[str, tuple[Carried, asyncio.Task[None]]] = {}
         self._ends: dict[str, End] = {}
         """Ends of what the store still lists as running."""
+        self._storing = asyncio.Lock()
+        """Held while an end is stored, so that it is stored once."""
         self._closing = asyncio.Event()
 
     async def queue(
@@ -150,9 +152,10 @@ class Works:
             await self._parts.rest()
 
     async def _write_end(self, work: Carried) -> None:
-        if work.id in self._ends:  # else a request has stored it meanwhile
-            await work.finish(self._ends[work.id])
-            self._ends.pop(work.id, None)
+        async with self._storing:
+            if work.id in self._ends:  # else a request has stored it meanwhile
+                await work.finish(self._ends[work.id])
+                self._ends.pop(work.id, None)
 
     async def _outcome(self, work: Carried) -> End:
         try:

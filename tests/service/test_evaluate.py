@@ -18,7 +18,7 @@ from hud_tui.service.engine_rollouts import EVALUATION_SEED
 from hud_tui.service.engines.base import Datum, EngineError, EngineLost, Sampled, SampleRequest
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
-from hud_tui.service.store import models
+from hud_tui.service.store import evaluations, models
 from hud_tui.wire import SubmitEvaluation
 from tests.conftest import Served, at_end, calling, ended, fork, submit, tasks_of, until
 from tests.service.calls import Json, ran, step, tree
@@ -172,6 +172,37 @@ async def test_what_it_found_is_kept_beside_the_checkpoint_and_its_job_is_listed
         "done": 72, "total": 72, "reason": None,
         "tasks": HELDOUT, "samples": 2, "mean": kept["mean"],
     }  # fmt: skip
+
+
+async def test_one_that_is_resumed_while_its_end_is_stored_is_kept_once(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, before = await trained(http, steps=1)
+    storing, resuming, opened = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    write, settle = service.parts.store.write, service.works.settle
+
+    async def held(change: Any, *args: Any) -> Any:
+        if change is evaluations.finish:
+            storing.set()
+            await opened.wait()
+        return await write(change, *args)
+
+    async def settled(work_id: str) -> None:
+        resuming.set()
+        await settle(work_id)
+
+    monkeypatch.setattr(service.parts.store, "write", held)
+    monkeypatch.setattr(service.works, "settle", settled)
+    evaluation = await evaluate(http, model, before[0])
+    await storing.wait()
+    path = f"/v1/training/jobs/{evaluation['id']}/resume"
+    answer = asyncio.ensure_future(http.post(path))
+    await resuming.wait()
+    opened.set()
+    assert (await answer).status_code == 409
+    found = await over(http, evaluation)
+    [node] = await tree(http, model["id"])
+    assert node["evaluations"] == [found["result"]]
 
 
 async def test_the_start_of_a_fork_and_a_base_can_be_evaluated(http: AsyncClient) -> None:

@@ -458,7 +458,7 @@ async def test_it_is_seen_and_written_once_it_can_be(
 async def test_an_evaluation_is_resumed_where_its_end_could_not_be_stored(
     http: AsyncClient, service: Service, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(context, "RETRY_S", (3600.0, 3600.0))
+    monkeypatch.setattr(context, "backoff", lambda failures: 3600.0)
     model = await fork(http)
     url = f"/v1/models/{model['id']}/evaluations"
     with monkeypatch.context() as patch:
