@@ -23,6 +23,7 @@ from hud_tui.cli.output import (
     show,
 )
 from hud_tui.client.client import HudClient, find_job
+from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudUsage
@@ -34,7 +35,9 @@ from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
-from hud_tui.wire import Trace
+from hud_tui.rollouts.evaluate import EvaluationProcesses
+from hud_tui.rollouts.run_files import EVALUATIONS
+from hud_tui.wire import Trace, WorkState
 
 
 async def jobs(client: HudClient, args: argparse.Namespace) -> int:
@@ -83,7 +86,13 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"resume job {job_id}?")
-    status = await control.resume(client, paths_of(args).state, job_id)
+    state = paths_of(args).state
+    evaluations = Evaluations(client, lambda: state / EVALUATIONS, EvaluationProcesses(state))
+    status: WorkState
+    if evaluations.is_apart(job_id):
+        status = await evaluations.resume(job_id)
+    else:
+        status = await control.resume(client, state, job_id)
     work = Work.of(status)
     step = f", at step {work.step} of {work.total}" if work.step is not None and work.total else ""
     message = f"resumed job {job_id}: {status.status}{step}"

@@ -628,8 +628,9 @@ async def test_one_that_is_cancelled_as_a_job_ends(
     assert not halfway.process.is_driven
 
 
+@pytest.mark.parametrize("as_job", [False, True])
 async def test_killed_it_is_interrupted_and_makes_nothing_again_that_was_graded(
-    hud: Command, source: Path, halfway: Halfway
+    hud: Command, source: Path, halfway: Halfway, as_job: bool
 ) -> None:
     pid = halfway.process.driver_pid()
     assert pid is not None
@@ -639,6 +640,10 @@ async def test_killed_it_is_interrupted_and_makes_nothing_again_that_was_graded(
     assert "interrupted after 8 of 12 rollouts" in out
     assert f"eval --resume {halfway.id}" in out
     source.with_name("go").touch()
+    if as_job:
+        again = await hud("jobs", halfway.id, "--resume", "-y")
+        assert (again.code, again.data["status"]["status"]) == (0, "queued"), again.err
+        await until(lambda: not halfway.process.is_driven)
     done = await hud("eval", "--resume", halfway.id)
     assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
     assert await halfway.has_each_once()
