@@ -241,6 +241,7 @@ class Evaluations:
         """
         is_offered = await self._listed(model.id) is not None
         if environment is not None:
+            self._client.wire.guard.check("evaluate")
             begun = await self._begin(model, body, called, environment)
             self._log(begun, environment, source)
             await self._start(begun.id)
@@ -318,6 +319,7 @@ class Evaluations:
             # one from hosted rollouts that is running has lost the program that made it
             if now.status in SUCCEEDED or (stored.environment and not has_ended(now.status)):
                 raise HudUsage(Work.of(now).why_no_resume)
+            self._client.wire.guard.check("resume")
             again = stored.changed(status="queued", error=None, finished_at=None)
             self._files.write(again)
             if again.environment is not None:

@@ -676,6 +676,19 @@ async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
         assert len(await client.job_traces(id_)) == made, "none is made twice"
 
 
+async def test_read_only_begins_and_resumes_none(
+    hud: Command, source: Path, halfway: Halfway
+) -> None:
+    halfway.command.send_signal(signal.SIGINT)
+    await end_of(halfway.command)
+    for words in ((str(source), *MODEL), ("--resume", halfway.id)):
+        refused = await hud("--read-only", "eval", *words)
+        assert refused.code != 0
+        assert "read-only" in refused.err
+    [kept] = await halfway.evaluations.of_model(await halfway.client.model(MODEL[1]))
+    assert (kept.status, halfway.process.is_driven) == ("cancelled", False)
+
+
 async def test_what_cannot_be_evaluated_is_refused(
     hud: Command, served: Served, tmp_path: Path, source: Path
 ) -> None:
