@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -290,7 +291,7 @@ async def test_a_pod_whose_ssh_refuses_is_waited_for_and_says_why(
 
     def waited_for() -> None:
         if next(looks) > pod.polls:  # the one before found it ready, and ssh refused
-            monkeypatch.setattr("hud_tui.remote.pods.READY_S", 0.0)
+            monkeypatch.setattr("hud_tui.patience.monotonic", lambda: inf)
 
     before(monkeypatch, "status", waited_for)
     failed = await hud(*RENT)
