@@ -122,10 +122,10 @@ class Config:
 
 def readers() -> dict[str, Callable[[object], Any]]:
     """Reader of each table; a reader raises `BadTuning`."""
-    from hud_tui.rl.alarms import alarm, thresholds  # 30 ms, only needed if there is a file
+    from hud_tui.rl.alarms import alarm, monitor  # 30 ms, only needed if there is a file
 
     usual: dict[str, Any] = {
-        "alarms": thresholds.Thresholds(),
+        "alarms": monitor.usual_thresholds(),
         "notify": alarm.Notify(),
         "export": Export(),
         "safety": Safety(),

@@ -7,7 +7,7 @@ from typing import Any
 from hud_tui.cli.output import plain
 from hud_tui.config import config_dir, read_config
 from hud_tui.rl.alarms.alarm import Alarm, Report
-from hud_tui.rl.alarms.monitor import AlarmMonitor
+from hud_tui.rl.alarms.monitor import AlarmMonitor, usual_thresholds
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.text import seconds
@@ -21,7 +21,7 @@ def thresholds() -> Thresholds:
     Raises:
         HudUsage: The file is invalid.
     """
-    return read_config(config_dir(os.environ)).alarms or Thresholds()
+    return read_config(config_dir(os.environ)).alarms or usual_thresholds()
 
 
 def alarm_document(alarm: Alarm) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Alarms headless: in the status, while a run is followed, and what is waited for."""
 
 from contextlib import aclosing
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from hud_tui.errors import HudAlarm
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead, WorkChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES
 from hud_tui.rl.alarms.detector import DETECTORS
-from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.alarms.monitor import usual_thresholds
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.run import Run
 from hud_tui.settings import read_paths
@@ -26,7 +25,7 @@ from tests.service.headless import Command, Configure
 EASY = "[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\ncritical = 3e-9\nwarmup = 0\nhold = 1\n"
 """Limits that the toy engine's groups are beyond from the first step on."""
 RUN = ("run", "arith", "-y", "--group-size", "2", "--steps")
-EVALUATED = [one.name for one in fields(Thresholds) if one.name in DETECTORS]
+EVALUATED = list(DETECTORS)
 """The detectors that evaluate rows, in the order of their tables."""
 
 
@@ -156,7 +155,7 @@ def node(step: int, metrics: dict[str, float]) -> Checkpoint:
 def test_each_alarm_is_printed_once_and_again_when_it_gets_worse(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pathology, printer = PATHOLOGIES["zero-variance"], AlarmPrinter(Thresholds(), None)
+    pathology, printer = PATHOLOGIES["zero-variance"], AlarmPrinter(usual_thresholds(), None)
     printer.begin(TreeRead(checkpoints=()), news=False)
     for step in range(1, 301):
         printer.process(CheckpointAdded(checkpoint=node(step, pathology.metrics(step))))
@@ -171,7 +170,7 @@ async def test_the_same_events_leave_the_same_tree_headless_in_the_app_and_repla
     nodes = [node(step, {}) for step in (1, 2, 3)]
     read = TreeRead(checkpoints=(*nodes[:2], nodes[2].model_copy(update={"is_active": True})))
     stale, moved = (HeadMoved(checkpoint_id="c2", cause=cause) for cause in ("step", "set"))
-    printer, run = AlarmPrinter(Thresholds(), None), Run()
+    printer, run = AlarmPrinter(usual_thresholds(), None), Run()
     printer.begin(read, news=True)
     run = run.fold(read)
     moments = [Moment(0.0, "m", read)]
@@ -195,7 +194,7 @@ def test_a_stall_is_printed_though_no_event_comes(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(sentries, "monotonic", lambda: now)
-    printer = AlarmPrinter(Thresholds(), "critical")
+    printer = AlarmPrinter(usual_thresholds(), "critical")
     printer.begin(TreeRead(checkpoints=()), news=True)
     printer.process(WorkChanged(work=JobStatus(status="running", step=0, steps=9)))
     now += 60
@@ -219,7 +218,7 @@ def test_only_an_alarm_that_began_in_the_run_that_is_followed_fails(
         )
         for step in range(1, 121)
     ]
-    printer = AlarmPrinter(Thresholds(), "warn")
+    printer = AlarmPrinter(usual_thresholds(), "warn")
     printer.begin(TreeRead(checkpoints=tuple(nodes[:before])), news=False)
     printer.follow("b")
     failed = False

@@ -17,8 +17,7 @@ from hud_tui.errors import BadTuning
 from hud_tui.keys import VIEWS
 from hud_tui.rl.alarms.alarm import Level, Notifier, Notify, Report, Skipped
 from hud_tui.rl.alarms.demos import demo
-from hud_tui.rl.alarms.monitor import AlarmMonitor
-from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.alarms.monitor import AlarmMonitor, usual_thresholds
 from hud_tui.rl.metrics import short
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
@@ -40,7 +39,8 @@ from tests.tui.stage import LIVE, staged
 from tests.tui.test_live import text_of
 
 LIMITS = {"info": 1e-9, "warn": 2e-9, "critical": 0.99, "warmup": 2, "hold": 1}
-EASY = read_table(Thresholds(), {"zero_variance": LIMITS, "reward_plateau": {"enabled": False}})
+TABLES = {"zero_variance": LIMITS, "reward_plateau": {"enabled": False}}
+EASY = read_table(usual_thresholds(), TABLES)
 """Limits that the toy engine's groups are beyond from the third step on."""
 JUDGED = Options(thresholds=EASY)
 
@@ -167,7 +167,7 @@ async def test_h_serves_the_last_checkpoint_before_the_onset(served: Served) -> 
 
 async def test_an_alarm_since_the_first_step_has_nothing_before_it(served: Served) -> None:
     model, _ = await trained(served, 2, group_size=2)
-    limits = read_table(Thresholds(), {"zero_variance": LIMITS | {"warmup": 0}})
+    limits = read_table(usual_thresholds(), {"zero_variance": LIMITS | {"warmup": 0}})
     async with cockpit(served, Start("status", model=model), options=Options(limits)) as flown:
         view = await open_alarms(flown)
         await flown.press("H")
@@ -296,7 +296,7 @@ def test_snoozing_ends_by_itself() -> None:
 
 
 def test_a_long_run_is_judged_in_slices() -> None:
-    watch = AlarmWatch(Thresholds(), AlarmBook(JsonStore(), "m"))
+    watch = AlarmWatch(None, AlarmBook(JsonStore(), "m"))
     run = runs.run_of(3 * SLICE)
     first = watch.detect(run, None)
     assert (first.steps, watch.behind, watch.news()) == (SLICE, True, [])

@@ -15,7 +15,7 @@ from hud_tui.rl.alarms import statistics
 from hud_tui.rl.alarms.alarm import CAUSES, Alarm, Level, Report
 from hud_tui.rl.alarms.demos import BEGAN, HEALTHY, PATHOLOGIES, STEP_S, Pathology, healthy, noise
 from hud_tui.rl.alarms.detector import DETECTORS, Detector
-from hud_tui.rl.alarms.monitor import AlarmMonitor, DetectorSet
+from hud_tui.rl.alarms.monitor import AlarmMonitor, DetectorSet, usual_thresholds
 from hud_tui.rl.alarms.statistics import Row
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
@@ -262,7 +262,7 @@ def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]
 def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
     off, high = {"enabled": False, "warn": 0.5}, {"info": 0.98, "warn": 0.99}
     for table in (off, high):
-        limits = read_table(Thresholds(), {"zero_variance": {**table, "critical": 1.5}})
+        limits = read_table(usual_thresholds(), {"zero_variance": {**table, "critical": 1.5}})
         assert inspect(rows_of(PATHOLOGIES["zero-variance"]), limits).alarms == ()
 
 
@@ -399,7 +399,7 @@ def test_an_alarm_ends_clearly_below_its_limit(then: float, holds: bool) -> None
 
 def test_an_alarm_below_its_limit_says_how_far_it_is_from_its_end() -> None:
     """Of a metric that is not smoothed."""
-    release = Thresholds().staleness.release
+    release = usual_thresholds().of("staleness").release
 
     def easing(steps: int) -> str:
         found = shown(
@@ -421,7 +421,7 @@ def test_an_alarm_that_ended_keeps_quiet_for_twenty_steps_unless_it_gets_worse(
     quiet: int, age: float, count: int
 ) -> None:
     """Of a metric that is not smoothed: it has ended with the fifth step below its limit."""
-    ended = 60 + Thresholds().staleness.release - 1
+    ended = 60 + usual_thresholds().of("staleness").release - 1
 
     def change(step: int) -> dict[str, float]:
         late = ended + quiet - 3 <= step < ended + quiet + 1

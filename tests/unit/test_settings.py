@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hud_tui.client.client import HudClient
 from hud_tui.config import MOST_BYTES, Config, read_config
 from hud_tui.errors import HudInsecure, HudNoKey, HudUsage
-from hud_tui.rl.alarms.thresholds import Thresholds
+from hud_tui.rl.alarms.monitor import usual_thresholds
 from hud_tui.settings import (
     DEFAULTS,
     PROCESS,
@@ -228,7 +228,7 @@ def test_without_a_file_all_is_as_it_comes(tmp_path: Path) -> None:
 
 def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
     text = "[alarms.zero_variance]\nwarn = 0.6\n[alarms.reward_collapse]\nsigmas = 3\n"
-    found, usual = read_config(written(tmp_path, text)).alarms, Thresholds()
+    found, usual = read_config(written(tmp_path, text)).alarms, usual_thresholds()
     assert (found.zero_variance.warn, found.reward_collapse.sigmas) == (0.6, 3.0)
     assert found.zero_variance.critical == usual.zero_variance.critical
     assert found.reward_collapse.hold == usual.reward_collapse.hold == 10

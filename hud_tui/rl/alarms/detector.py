@@ -234,7 +234,7 @@ BELOW_WARN = 1.8
 
 
 DETECTORS: "dict[str, type[Detector[Any]]]" = {}
-"""All detectors that evaluate rows, by name; `Thresholds` has a field of that name for each."""
+"""All detectors that evaluate rows, by name."""
 
 
 class Detector(ABC, Generic[T]):
@@ -244,6 +244,8 @@ class Detector(ABC, Generic[T]):
     TITLE: ClassVar[str]
     NEEDS: ClassVar[str]
     """Canonical key of the metric that it requires."""
+    USUAL: ClassVar[Tuning]
+    """Its thresholds where the config file sets none."""
     READS: ClassVar[Role]
     """The metric that it evaluates. A metric of rollouts shows the effect of the previous update
     (see `hud_tui.rl.metrics.of_weights`)."""

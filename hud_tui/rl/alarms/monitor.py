@@ -8,7 +8,8 @@ from array import array
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import make_dataclass, replace
+from functools import cache
 from itertools import islice
 from math import nan
 
@@ -32,6 +33,19 @@ FAMILIES = (of_reward, of_policy, of_throughput)
 """Modules of detectors; each detector in them registers itself in `DETECTORS`."""
 RECENT = 20
 """Number of newest steps in the median of seconds per step."""
+
+
+@cache
+def usual_thresholds() -> Thresholds:
+    """The thresholds where the config file sets none."""
+    made = make_dataclass(
+        "Thresholds",
+        [(name, type(kind.USUAL), kind.USUAL) for name, kind in DETECTORS.items()],
+        bases=(Thresholds,),
+        frozen=True,
+    )
+    usual: Thresholds = made()
+    return usual
 
 
 class _TrainedOn:
@@ -66,13 +80,11 @@ class DetectorSet:
 
     def __init__(self, thresholds: Thresholds | None = None, steps: int | None = None) -> None:
         """`steps`: total steps of the run, if known."""
-        self.thresholds = thresholds or Thresholds()
+        self.thresholds = thresholds or usual_thresholds()
         self.context = Context(steps)
-        tunings = {one.name: getattr(self.thresholds, one.name) for one in fields(Thresholds)}
+        tunings = {name: self.thresholds.of(name) for name in DETECTORS}
         self._detectors = [
-            DETECTORS[name](tuning)
-            for name, tuning in tunings.items()
-            if name in DETECTORS and tuning.enabled  # `stall` depends on the clock, not on rows
+            DETECTORS[name](tuning) for name, tuning in tunings.items() if tuning.enabled
         ]
         self._steps, self._ids = array("q"), list[str | None]()
         """Step number and checkpoint id of each row; metrics are not kept."""
@@ -197,7 +209,7 @@ class AlarmMonitor:
     """Evaluates the head's lineage incrementally, a bounded number of rows per call."""
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
-        self.thresholds = thresholds or Thresholds()
+        self.thresholds = thresholds or usual_thresholds()
         self._set = DetectorSet(self.thresholds)
         self._pending = deque[Checkpoint]()
         """Checkpoints not evaluated yet, oldest first."""

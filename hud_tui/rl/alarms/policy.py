@@ -59,6 +59,7 @@ class GradientNorm(Detector[GradNorm]):
     """
 
     NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
+    USUAL = GradNorm(warmup=20, hold=1)  # rl-doctor
     READS = GRAD_NORM
     BY_TASKS = True
     MEANING = (
@@ -120,6 +121,7 @@ class ZeroGradient(Detector[Limits]):
     """Steps without a gradient; one whose groups are solved has nothing to learn from."""
 
     NAME, TITLE, NEEDS = "zero_gradient", "steps without gradient", "grad_norm"
+    USUAL = Limits(info=0.2, warn=0.4, critical=0.7, warmup=20, hold=1)
     READS = GRAD_NORM
     MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
     ADVICE = "Check the groups: a zero-variance group has no gradient."
@@ -145,6 +147,7 @@ def _is_learned(row: Row) -> bool:
 
 class NonFinite(Detector[Finite]):
     NAME, TITLE, NEEDS = "non_finite", "NaN or infinite", "loss:sum or reward_mean"
+    USUAL = Finite(warmup=0, hold=1)
     READS = LOSS
     MEANING = (
         "The loss or the mean reward is NaN or infinite in a step that changed the weights: they "
@@ -182,6 +185,7 @@ class NonFinite(Detector[Finite]):
 
 class SamplerDrift(Detector[SamplerKl]):
     NAME, TITLE, NEEDS = "kl_sampler", "off-policy drift", "kl_sample_train"
+    USUAL = SamplerKl(warn=0.01, critical=0.05, hold=3)  # tinker-cookbook
     READS = KL_SAMPLER
     MEANING = (
         "Trainer and sampler assign different probabilities to the sampled tokens: rollouts are "
@@ -212,6 +216,7 @@ class SamplerDrift(Detector[SamplerKl]):
 
 class ClipFraction(Detector[Limits]):
     NAME, TITLE, NEEDS = "clip_fraction", "clip fraction", "clip_fraction"
+    USUAL = Limits(warn=0.2, critical=0.4)  # rl-doctor, rlprobe
     READS = CLIP
     MEANING = (
         "A large share of tokens has an importance ratio outside the clip bounds: a loss that "
@@ -240,6 +245,7 @@ class ClipFraction(Detector[Limits]):
 
 class StaleRollouts(Detector[Staleness]):
     NAME, TITLE, NEEDS = "staleness", "stale rollouts", "staleness_mean"
+    USUAL = Staleness(warn=4.0, critical=8.0, hold=3)  # prime-rl
     READS = STALENESS
     MEANING = "Rollouts are trained on many steps after they were sampled: importance ratios drift."
     ADVICE = "Sample faster or train slower: more samplers, smaller batches in flight."
@@ -264,6 +270,7 @@ class StaleRollouts(Detector[Staleness]):
 
 class EntropyCollapse(Detector[Entropy]):
     NAME, TITLE, NEEDS = "entropy_collapse", "entropy collapse", "entropy"
+    USUAL = Entropy(warmup=40)  # rl-doctor
     READS = ENTROPY
     BY_TASKS = True
     MEANING = (
@@ -309,6 +316,7 @@ class EntropyCollapse(Detector[Entropy]):
 
 class ReferenceDrift(Detector[ReferenceKl]):
     NAME, TITLE, NEEDS = "kl_reference", "KL to reference", "kl_reference"
+    USUAL = ReferenceKl(warn=0.5, critical=2.0)  # rl-doctor, rlprobe
     READS = KL_REFERENCE
     MEANING = (
         "The policy is far from the reference model: it may exploit the grader, and it forgets "

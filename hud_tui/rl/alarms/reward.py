@@ -57,6 +57,7 @@ class _Part:
 
 class ComponentDominance(Detector[Limits]):
     NAME, TITLE = "component_dominance", "one reward component dominates"
+    USUAL = Limits(warn=0.7, critical=0.9, warmup=150)  # rl-doctor
     NEEDS = "reward/<component> for two or more components"
     READS = REWARD
     BY_TASKS = True
@@ -113,6 +114,7 @@ more."""
 
 class RewardCollapse(Detector[Collapse]):
     NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
+    USUAL = Collapse(hold=10)
     READS = REWARD
     BY_TASKS = True
     MEANING = "The mean reward has fallen clearly below its peak on these tasks."
@@ -180,6 +182,7 @@ class RewardCollapse(Detector[Collapse]):
 
 class HeldoutCollapse(RewardCollapse):
     NAME, TITLE, NEEDS = "heldout_collapse", "forgetting", "heldout_reward"
+    USUAL = Collapse(sigmas=2.5, warmup=5, hold=3, release=3)
     READS = HELDOUT
     MEANING = "The held-out reward has fallen clearly below its peak: the policy forgets."
     ADVICE = (
@@ -202,6 +205,7 @@ class RewardPlateau(Detector[Plateau]):
     """The reward has no slope in the last part of the run, and is below the maximum reward."""
 
     NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
+    USUAL = Plateau(warmup=6, hold=2, release=2)  # in looks, not steps
     READS = REWARD
     BY_TASKS = True
     MEANING = (
@@ -257,6 +261,7 @@ class RewardPlateau(Detector[Plateau]):
 
 class HeldoutGap(Detector[Limits]):
     NAME, TITLE, NEEDS = "heldout_gap", "held-out gap", "heldout_reward"
+    USUAL = Limits(warn=0.15, critical=0.3, warmup=3, hold=3, release=3)
     READS = HELDOUT
     BY_TASKS = True
     MEANING = (
@@ -312,6 +317,7 @@ class ZeroVariance(Detector[Limits]):
     worth an info."""
 
     NAME, TITLE, NEEDS = "zero_variance", "zero-variance groups", "frac_reward_zero_std"
+    USUAL = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
     READS = ZERO_VARIANCE
     MEANING = (
         "In many groups all rewards are equal, so they have no gradient: their rollouts cost "

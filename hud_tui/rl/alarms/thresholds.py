@@ -1,7 +1,7 @@
 """Thresholds of the detectors, checked where they are set: in the config file or in code.
 
-The defaults are taken from tools that have tried such limits (named at each). They are starting
-points: none holds for every model and every taskset.
+Each detector states its usual ones, taken from tools that have tried such limits (named at each).
+They are starting points: none holds for every model and every taskset.
 """
 
 from dataclasses import dataclass
@@ -150,28 +150,18 @@ class Stall(Limits):
 
 @dataclass(frozen=True)
 class Thresholds:
-    """One table ``[alarms.NAME]`` of the config file for each detector."""
+    """One table ``[alarms.NAME]`` of the config file for each detector.
+
+    `hud_tui.rl.alarms.monitor.usual_thresholds` adds a field for each detector of rows.
+    """
 
     __pydantic_config__ = TABLE
     NOUN: ClassVar = "detector"
     """What one of its tables is for, in error messages."""
 
-    zero_variance: Limits = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
-    reward_collapse: Collapse = Collapse(hold=10)
-    reward_plateau: Plateau = Plateau(warmup=6, hold=2, release=2)  # in looks, not steps
-    entropy_collapse: Entropy = Entropy(warmup=40)  # rl-doctor
-    kl_sampler: SamplerKl = SamplerKl(warn=0.01, critical=0.05, hold=3)  # tinker-cookbook
-    kl_reference: ReferenceKl = ReferenceKl(warn=0.5, critical=2.0)  # rl-doctor, rlprobe
-    clip_fraction: Limits = Limits(warn=0.2, critical=0.4)  # rl-doctor, rlprobe
-    grad_norm: GradNorm = GradNorm(warmup=20, hold=1)  # rl-doctor
-    zero_gradient: Limits = Limits(info=0.2, warn=0.4, critical=0.7, warmup=20, hold=1)
-    non_finite: Finite = Finite(warmup=0, hold=1)
-    length_blow_up: Length = Length(warmup=30)  # rl-doctor
-    truncation: Limits = Limits(warn=0.05, critical=0.15, warmup=20)  # rl-doctor
-    staleness: Staleness = Staleness(warn=4.0, critical=8.0, hold=3)  # prime-rl
-    errored_rollouts: Limits = Limits(warn=0.05, critical=0.2, warmup=3, hold=3)  # prime-rl
-    component_dominance: Limits = Limits(warn=0.7, critical=0.9, warmup=150)  # rl-doctor
-    heldout_gap: Limits = Limits(warn=0.15, critical=0.3, warmup=3, hold=3, release=3)
-    heldout_collapse: Collapse = Collapse(sigmas=2.5, warmup=5, hold=3, release=3)
-    throughput: Limits = Limits(warn=1.4, critical=2.5, warmup=30)  # rlprobe
     stall: Stall = Stall(warn=3.0, critical=6.0)
+
+    def of(self, name: str) -> Tuning:
+        """The settings of a detector, by its `NAME`."""
+        tuning: Tuning = getattr(self, name)
+        return tuning

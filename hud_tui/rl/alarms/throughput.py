@@ -27,6 +27,7 @@ from hud_tui.rl.alarms.thresholds import Length, Limits, Stall
 
 class LengthBlowUp(Detector[Length]):
     NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
+    USUAL = Length(warmup=30)  # rl-doctor
     READS = LENGTH
     BY_TASKS = True
     MEANING = (
@@ -75,6 +76,7 @@ class Truncation(Detector[Limits]):
     """Rollouts cut off at the token limit; no warning while their share falls."""
 
     NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
+    USUAL = Limits(warn=0.05, critical=0.15, warmup=20)  # rl-doctor
     READS = TRUNCATED
     MEANING = (
         "Rollouts are cut off at max_tokens and graded on an incomplete answer, so length is "
@@ -103,6 +105,7 @@ class ErroredRollouts(Detector[Limits]):
     """Rollouts that ended in an error or could not be trained on."""
 
     NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
+    USUAL = Limits(warn=0.05, critical=0.2, warmup=3, hold=3)  # prime-rl
     READS = ERRORED
     MEANING = (
         "Rollouts fail instead of being graded. The rest of their group is a biased sample, and "
@@ -133,6 +136,7 @@ def _lost(row: Row) -> float | None:
 
 class Throughput(Detector[Limits]):
     NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
+    USUAL = Limits(warn=1.4, critical=2.5, warmup=30)  # rlprobe
     READS = STEP_S
     BY_TASKS = True
     MEANING = "A step takes much longer than at the start of the run."
