@@ -217,12 +217,11 @@ class Scores:
     @cached_property
     def pass_at(self) -> dict[int, Estimate]:
         """pass@k for the values of `ks`."""
-        return {k: self.passed(k) for k in ks(self.samples)}
-
-    def passed(self, k: int) -> Estimate:
-        """pass@k. Raises ValueError if k is not from 1 to `samples`."""
-        chances = [pass_at(len(task.rewards), task.solved, k) for task in self.tasks]
-        return estimate(chances, 0.0, 1.0)
+        estimates = {}
+        for k in ks(self.samples):
+            chances = [pass_at(len(task.rewards), task.solved, k) for task in self.tasks]
+            estimates[k] = estimate(chances, 0.0, 1.0)
+        return estimates
 
     @property
     def _bounds(self) -> tuple[float, float]:

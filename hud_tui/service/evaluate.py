@@ -173,35 +173,32 @@ class EngineEvaluation:
     """Rewards of the stored rollouts, by task."""
 
     async def carry_out(self) -> End:
-        turn = asyncio.ensure_future(self.turn.acquire())
-        try:
-            await self.stop.unless(turn)
-            await self.sample()
-        finally:
-            if turn.done() and not turn.cancelled():  # it may have arrived together with a stop
-                self.turn.release()
-        return End("succeeded")
-
-    async def sample(self) -> None:
-        """Sample all missing rollouts.
+        """Wait for its turn, and sample all missing rollouts.
 
         Raises:
             Stopped: A stop was requested.
             Refused: The checkpoint's weights were deleted.
             EngineError: The engine failed, or stopped too often.
         """
-        await self.parts.store.write(works.start, self.id)
-        maker = EngineMaker(
-            self.parts,
-            self.model,
-            self.node,
-            self.asked,
-            (self.id,),
-            self.stop,
-            self._log_loss,
-            pinned=True,
-        )
-        await sample_missing(self.planned, self.asked.samples, maker, self)
+        turn = asyncio.ensure_future(self.turn.acquire())
+        try:
+            await self.stop.unless(turn)
+            await self.parts.store.write(works.start, self.id)
+            maker = EngineMaker(
+                self.parts,
+                self.model,
+                self.node,
+                self.asked,
+                (self.id,),
+                self.stop,
+                self._log_loss,
+                pinned=True,
+            )
+            await sample_missing(self.planned, self.asked.samples, maker, self)
+        finally:
+            if turn.done() and not turn.cancelled():  # it may have arrived together with a stop
+                self.turn.release()
+        return End("succeeded")
 
     async def _log_loss(self, error: Exception) -> None:
         log.info("evaluation %s goes on after: %s", self.id, error)

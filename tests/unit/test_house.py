@@ -24,6 +24,8 @@ TREES = {name: ast.parse(path.read_text()) for name, path in FILES.items()}
 WAYS = {
     "From a step to a pixel": 12,
     "From `H` to the verified head": 10,
+    "From a submission to a step": 30,
+    "From `eval` to an interval": 20,
     "`hud-tui --headless status`": 10,
 }
 """Sections of docs/architecture.md, and most functions that a reader has to open."""
