@@ -457,6 +457,8 @@ class JobStatus(Response):
     model_id: str | None = None
     step: int | None = None
     """Steps taken so far."""
+    step_s: float | None = None
+    """Median seconds between its newest steps; `estimated_finish` goes by it."""
     steps: int | None = None
     parameters: Json | None = None
     """Every parameter as the run uses it, including defaults."""
@@ -569,6 +571,9 @@ class RunRecord(Response):
     busy_s: float | None = None
     """Seconds that a managed run has spent on its steps; for a loop, from its first to its newest
     step."""
+    step_s: float | None = None
+    """As in `JobStatus`; so is `waits`."""
+    waits: str | None = None
     reward_first: float | None = None
     """Mean over its first five steps of the mean reward that they were trained on; for a run of
     fewer than ten steps, over its first half."""

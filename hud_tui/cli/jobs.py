@@ -238,7 +238,7 @@ async def _change(
 def run_document(row: RunRow, now: float) -> dict[str, Any]:
     """A run in documents: its row and derived values at `now` (Unix seconds)."""
     found = {one.name: plain(getattr(row, one.name)) for one in fields(row)}
-    derived = {"step_s": row.step_s, "eta_s": row.left_s(now), "silent_s": row.silent_s(now)}
+    derived = {"eta_s": row.left_s(now), "silent_s": row.silent_s(now)}
     return {**found, "active": row.active, **derived}
 
 

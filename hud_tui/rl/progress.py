@@ -41,6 +41,12 @@ class Progress:
         return min(1.0, self.step / self.steps) if self.steps else None
 
     @property
+    def percent(self) -> str:
+        """E.g. ``99%``; 100 only once every step was taken. Empty if the number of steps is
+        unknown."""
+        return f"{min(100, 100 * self.step // self.steps)}%" if self.steps else ""
+
+    @property
     def eta_s(self) -> float | None:
         """Seconds until the last step, at the recent pace."""
         if self.steps is None or self.step_s is None:
@@ -119,8 +125,10 @@ def awaiting(run: Run) -> str:
 
 
 def step_seconds(run: Run) -> float | None:
-    """Median seconds between the last RECENT steps of the run's job; None before two steps."""
-    return _pace(_own_steps(run))
+    """Pace of the run's job, as the service reports it, else by the tree; None before two steps."""
+    if run.job is not None and run.job.step_s is not None:
+        return run.job.step_s
+    return pace([node.created_at for node in _own_steps(run)])
 
 
 def comparable_step_seconds(
@@ -147,21 +155,29 @@ def comparable_step_seconds(
     seen = set(sampled)
     if not seen or not seen <= slugs or 2 * len(seen) < min(len(slugs), len(sampled)):
         return None
-    return _pace(nodes)
+    return pace([node.created_at for node in nodes])
 
 
 def _own_steps(run: Run) -> list[Checkpoint]:
-    """The last RECENT + 1 checkpoints of the head's lineage that the run's job made, newest first;
+    """The last RECENT + 1 checkpoints of the head's lineage that the run's job made, oldest first;
     of the whole lineage if the service does not report the job."""
     nodes = (run.tree[position] for position in run.tree.lineage(run.tree.head))
     own = run.job.id if run.job is not None else None
     made = takewhile(lambda node: own is None or node.job_id in (None, own), nodes)
-    return list(islice(made, RECENT + 1))
+    return list(islice(made, RECENT + 1))[::-1]
 
 
-def _pace(newest_first: Sequence[Checkpoint]) -> float | None:
-    times = [at for node in newest_first if (at := seconds(node.created_at)) is not None]
-    gaps = [later - earlier for later, earlier in pairwise(times) if later > earlier]
+def pace(created: Sequence[str | None]) -> float | None:
+    """Median seconds between the newest steps of a run: what its ETA goes by, wherever it is shown.
+
+    Args:
+        created: ``created_at`` of its checkpoints, oldest first; the last RECENT + 1 count.
+
+    Returns:
+        None before two steps.
+    """
+    times = [at for text in created[-RECENT - 1 :] if (at := seconds(text)) is not None]
+    gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
     return median(gaps) if gaps else None
 
 

@@ -16,7 +16,7 @@ from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.metrics import finite, metrics_of
 from hud_tui.rl.names import close_names, find_by_id, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
-from hud_tui.rl.progress import Progress, is_stalled
+from hud_tui.rl.progress import Progress, is_stalled, pace
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import LOOP, TRAINING, Work, is_active
 from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
@@ -62,6 +62,10 @@ class RunRow:
     steps: int | None = None
     tokens: int = 0
     duration_s: float | None = None
+    step_s: float | None = None
+    """Median seconds between its newest steps."""
+    waits: bool = False
+    """Whether the engine's server holds it up."""
     status: str = ""
     """The job's status; empty if unknown."""
     created_at: float | None = None
@@ -97,14 +101,11 @@ class RunRow:
         return Work(self.id, kind, title, self.status, self.model_id, self.step, self.steps)
 
     @property
-    def step_s(self) -> float | None:
-        """Mean seconds per step."""
-        return None if self.duration_s is None or not self.step else self.duration_s / self.step
-
-    @property
     def eta_s(self) -> float | None:
-        """Seconds until its last step; None if it has ended or that is unknown."""
-        return Progress(self.step, self.steps, self.step_s).eta_s if self.active else None
+        """Seconds until its last step; None if it has ended or waits, or that is unknown."""
+        if not self.active or self.waits:
+            return None
+        return Progress(self.step, self.steps, self.step_s).eta_s
 
     def silent_s(self, now: float) -> float | None:
         """Seconds since the newest step of an active loop outside the service, if a step is
@@ -166,6 +167,8 @@ def row_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> RunRow:
         steps=record.steps,
         tokens=record.tokens,
         duration_s=finite(record.busy_s),
+        step_s=finite(record.step_s),
+        waits=bool(record.waits),
         status=_one_line(record.status or "", 20),
         created_at=record.created_at,
         stepped_at=record.stepped_at,
@@ -226,6 +229,8 @@ def row_of_job(
         step=_whole(metadata.get("step")) or status.step or 0,
         steps=_whole(metadata.get("steps")) or status.steps,
         tokens=status.trained_tokens or 0,
+        step_s=finite(status.step_s),
+        waits=bool(status.waits),
         status=one_line(job.status or "", 20),
         created_at=seconds(job.created_at),
         whole=False,
@@ -261,6 +266,7 @@ def _with_steps(row: RunRow, steps: Sequence[Checkpoint], parent: Checkpoint | N
         step=max(row.step, len(steps)),
         tokens=sum(node.num_tokens or 0 for node in steps) or row.tokens,
         duration_s=times[-1] - (row.created_at or times[0]) if times else None,
+        step_s=pace([node.created_at for node in steps]),
         stepped_at=times[-1] if times else None,
     )
     if evaluation is None:

@@ -4,11 +4,13 @@ import gzip
 import json
 import sqlite3
 import tarfile
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hud_tui.rl.progress import pace
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import checksum
 from tests.conftest import at_end, calling
@@ -28,14 +30,20 @@ def data(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def without_kind(reply: Any) -> Any:
-    """Of runs and evaluations: they say now which they are."""
+def without_news(reply: Any) -> Any:
+    """Of runs and evaluations: they say now which they are, and runs their pace."""
     if isinstance(reply, list):
-        return [without_kind(item) for item in reply]
-    if not isinstance(reply, dict) or "parameters" not in reply or "revision" in reply:
+        return [without_news(item) for item in reply]
+    if not isinstance(reply, dict):
         return reply
+    if "items" in reply:
+        return {**reply, "items": without_news(reply["items"])}
+    if "parameters" not in reply:
+        return reply
+    if "revision" in reply:
+        return {key: value for key, value in reply.items() if key not in ("step_s", "waits")}
     assert reply["kind"] == ("evaluation" if "samples" in reply else "training")
-    return {key: value for key, value in reply.items() if key != "kind"}
+    return {key: value for key, value in reply.items() if key not in ("kind", "step_s")}
 
 
 async def test_runs_evaluations_rollouts_and_statistics_read_the_same(data: Path) -> None:
@@ -45,7 +53,16 @@ async def test_runs_evaluations_rollouts_and_statistics_read_the_same(data: Path
         for path, reply in expected.items():
             answer = await http.get(path)
             found = answer.json() if answer.is_success else answer.status_code
-            assert without_kind(found) == reply, path
+            assert without_news(found) == reply, path
+
+
+async def test_the_pace_of_an_earlier_run_is_that_of_its_newest_steps(data: Path) -> None:
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        for run in (await http.get("/v1/runs")).json()["items"]:
+            at = (await http.get(f"/v1/runs/{run['id']}/steps")).json()["at"]
+            usual = pace([datetime.fromtimestamp(taken, UTC).isoformat() for taken in at])
+            assert run["step_s"] == (None if usual is None else pytest.approx(usual, abs=1e-5))
+            assert (usual is None) == (len(at) < 2)
 
 
 async def test_what_was_cut_short_resumes_with_what_is_missing(data: Path) -> None:

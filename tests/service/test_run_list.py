@@ -12,6 +12,7 @@ from hud_tui.client.runs import Budget, RunList
 from hud_tui.errors import HudNotFound
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import overlay_runs
+from hud_tui.rl.progress import pace
 from hud_tui.rl.runs import MOST_POINTS, RunRow
 from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
@@ -20,7 +21,7 @@ from hud_tui.service.store import runs
 from hud_tui.service.store.db import MIGRATIONS, Db
 from hud_tui.settings import local_settings
 from tests.conftest import Served, ended, fork, submit
-from tests.service.calls import Json, optim, pass_, payloads, ran, reach, set_head, tree
+from tests.service.calls import Json, optim, pass_, payloads, ran, reach, set_head, status_of, tree
 from tests.service.headless import Command, Text, as_hud
 from tests.service.test_loops_seen import sdk_group
 from tests.toy_engine import ToyEngine
@@ -53,6 +54,9 @@ async def test_a_managed_run_s_row(http: httpx.AsyncClient, model: Json) -> None
     assert older["num_heldout_traces"] == steps[-1]["evaluations"][-1]["num_traces"]
     assert (older["engine"], older["base"], older["forked_from"]) == ("toy", "toy/four", "toy/four")
     assert 0 < older["busy_s"] < older["finished_at"] - older["created_at"] + 1
+    usual = pace([node["created_at"] for node in steps])
+    assert usual is not None
+    assert older["step_s"] == (await status_of(http, first))["step_s"] == usual
     assert (newer["start"], newer["loss_fn"]) == ("step-000012", "ppo")
     assert (await http.get(f"/v1/runs/{first.replace('-', '')}")).json() == older
     assert (await http.get("/v1/runs/nothing")).status_code == 404

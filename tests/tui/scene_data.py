@@ -411,6 +411,7 @@ def run_record(number: int, **more: Any) -> RunRecord:
             "created_at": NOW - 3600 * number - 300,
             "stepped_at": NOW - 3600 * number,
             "busy_s": 42.0 + number,
+            "step_s": (42.0 + number) / 120,
             "reward_first": points[0],
             "reward_last": points[-1],
             "points": points,

@@ -68,11 +68,11 @@ assert hud_tui.cli.models.lineage""",
     "A column of Runs": """from hud_tui.rl.run_columns import columns, parse_filter, sort_rows
 from hud_tui.rl.runs import RunRow
 from tests.readme import columns as documented
-runs = [RunRow(id, "m", "m", step=step, duration_s=60.0) for id, step in (("a", 10), ("b", 20))]
+runs = [RunRow(id, "m", "m", step_s=step_s) for id, step_s in (("a", 6.0), ("b", 3.0))]
 assert [run.id for run in sort_rows(runs, "pace", 0)] == ["b", "a"]
 assert [run.id for run in runs if parse_filter("pace<=3", 0)(run)] == ["b"]
 assert columns("+pace")[-1].text(runs[0], 0) == "6s"
-assert "mean over its steps" in documented()""",
+assert "median of its newest steps" in documented()""",
     "A wire field": """import hud_tui.service.session, hud_tui.tui.widgets.checkpoint_details
 from hud_tui.service.engines.base import Adam
 from hud_tui.wire import Checkpoint

@@ -217,7 +217,8 @@ RECORD = RunRecord(
     steps=60,
     created_at=NOW - 300,
     stepped_at=NOW - 1,
-    busy_s=90.0,
+    busy_s=150.0,
+    step_s=3.0,
     reward_first=0.4,
     reward_last=0.8,
     points=[0.4, 0.6, 0.8],
@@ -243,6 +244,7 @@ def test_the_service_s_record_becomes_a_row() -> None:
     assert row.parameters["loss_fn_config.clip_high_threshold"] == 1.28
     assert not row.parameters.keys() & {"max_tokens", "sweep", "loss_fn_config"}
     assert (row.step_s, row.eta_s) == (3.0, 90.0)
+    assert row_of(RECORD.model_copy(update={"waits": "paused"})).eta_s is None
     shown = {key: COLUMNS[key].text(row, NOW) for key in DEFAULT_COLUMNS}
     assert shown["reward"] == ".400 → .800"
     assert shown["eval"] == ".710 [.660, .760] 48×4"
@@ -273,14 +275,14 @@ def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it
 
 def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_sight() -> None:
     """Nobody reports that it was killed: its rollouts stay open."""
-    loop = run("l", kind="reported", status="running", step=10, steps=20, duration_s=50.0)
+    loop = run("l", kind="reported", status="running", step=10, steps=20, step_s=5.0)
     loop = replace(loop, stepped_at=NOW)
     eta = COLUMNS["eta"]
     assert (loop.silent_s(NOW + 14), eta.text(loop, NOW + 14)) == (None, "50s")
     assert loop_left(loop, NOW + 14) == "50 s left"
     assert (loop.silent_s(NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
     assert loop_left(loop, NOW + 180) == "no step for 3m00s"
-    going = replace(loop, id="g", stepped_at=NOW + 170, step=9, duration_s=54.0)
+    going = replace(loop, id="g", stepped_at=NOW + 170, step=9, step_s=6.0)
     for now, order, within, left in (
         (NOW, "lg", "lg", [50, 66]),
         (NOW + 180, "gl", "g", [66, None]),
@@ -328,7 +330,8 @@ def test_hud_s_words_become_the_same_row() -> None:
     row = row_of_job(job, model, None, steps, parent)
     assert (row.start, row.lr, row.loss, row.tokens) == ("step-000007", 1e-4, "ppo", 300)
     assert (row.reward_first, row.points) == (pytest.approx(0.1), (0.1, 0.2, 0.3))
-    assert (row.no_gradient, row.duration_s, row.eta_s) == (0.5, 180.0, 420.0)
+    assert (row.no_gradient, row.duration_s) == (0.5, 180.0)
+    assert (row.step_s, row.eta_s) == (60.0, 420.0)
     assert (row.heldout, row.heldout_rollouts, row.evaluation) == (0.6, 20, None)
     assert row.whole
     evaluated = steps[-1].model_copy(update={"evaluations": [EVALUATION]})

@@ -141,8 +141,7 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
         engine="tiny",
         group_size=8,
         parameters={"tasks_per_step": 4},
-        step=10,
-        duration_s=32.0,
+        step_s=3.2,
     )
     assert rollout_seconds(row) == pytest.approx(0.1)
     assert paced_like([row], MODEL, "arith") is row

@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from hud_tui.events import RolloutDone
 from hud_tui.rl.own_numbers import HELDOUT
+from hud_tui.rl.progress import pace
 from hud_tui.rl.runs import ends_of
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import EVALUATION, REPORTED, TRAINING, Work, trouble
@@ -477,6 +478,7 @@ def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dic
         "created_at": row["created_at"] or row["first_at"],
         "stepped_at": row["last_at"],
         "busy_s": busy,
+        "step_s": pace(orjson.loads(row["times"])),
         "reward_first": _mean(rewards.get("first", [])[:ends]),
         "reward_last": _mean(rewards.get("last", [])[-ends:]),
         "points": [*points, part[0] / part[1]] if part[1] else points,

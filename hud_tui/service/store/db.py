@@ -437,6 +437,16 @@ MIGRATIONS = [
         WHERE type IN ('job', 'evaluation') AND body_crc = crc32(CAST(body AS BLOB));
     UPDATE event SET body_crc = crc32(CAST(body AS BLOB)) WHERE type = 'work'
     """,
+    """
+    -- When the newest steps of a run were taken, for its pace; of a damaged row it is unknown.
+    ALTER TABLE run ADD COLUMN times TEXT NOT NULL DEFAULT '[]';
+    UPDATE run SET times = (SELECT json_group_array(created) FROM (
+        SELECT created FROM (
+            SELECT step, json_extract(body, '$.created_at') AS created FROM checkpoint
+            WHERE run_id = run.id AND body_crc = crc32(CAST(body AS BLOB))
+            ORDER BY step DESC LIMIT 21)
+        ORDER BY step))
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

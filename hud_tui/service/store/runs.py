@@ -17,6 +17,7 @@ from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.groups import CROSS_ENTROPY, has_signal
 from hud_tui.rl.own_numbers import heldout_rollouts_of
+from hud_tui.rl.progress import RECENT
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
 from hud_tui.service.store.db import Db, Store, insert, one
@@ -58,7 +59,8 @@ def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], a
         at: When it was taken, Unix seconds.
     """
     run_id = node.job_id or _loop(db, model_id, trace_ids)
-    row = db.execute("SELECT steps, rewards FROM run WHERE id = ?", (run_id,)).fetchone()
+    query = "SELECT steps, rewards, times FROM run WHERE id = ?"
+    row = db.execute(query, (run_id,)).fetchone()
     if row is None or not row["steps"]:
         name = "SELECT name FROM checkpoint WHERE id = ?"
         parent = db.execute(name, (node.prev_model_checkpoint_id,)).fetchone()
@@ -68,11 +70,12 @@ def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], a
         else:  # the head may have been set elsewhere while it waited
             db.execute("UPDATE run SET start = ? WHERE id = ?", (start, run_id))
     rewards = grown(json.loads(row["rewards"]) if row else {}, node.mean_reward or 0.0)
+    times = [*(json.loads(row["times"]) if row else []), node.created_at][-RECENT - 1 :]
     db.execute("UPDATE checkpoint SET run_id = ? WHERE id = ?", (run_id, node.id))
     db.execute(
         "UPDATE run SET steps = steps + 1, first_at = coalesce(first_at, :at), last_at = :at,"
         " learning_rate = :lr, loss_fn = :loss_fn, tokens = tokens + :tokens,"
-        " rollouts = rollouts + :rollouts, idle = idle + :idle, rewards = :rewards,"
+        " rollouts = rollouts + :rollouts, idle = idle + :idle, rewards = :rewards, times = :times,"
         " heldout_traces = iif(:heldout IS NULL, heldout_traces, :heldout_traces),"
         f" heldout = coalesce(:heldout, heldout), revision = {NEXT} WHERE id = :id",
         {
@@ -84,6 +87,7 @@ def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], a
             "rollouts": node.num_traces or 0,
             "idle": _idle(node),
             "rewards": json.dumps(rewards),
+            "times": json.dumps(times),
             "heldout": node.metrics.get("heldout_reward"),
             "heldout_traces": heldout_rollouts_of(node) or None,
         },
@@ -242,8 +246,8 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
 _STATUS = f"iif(work.id IS NULL, NULL, {STATUS})"
 """A loop without a job has none."""
 _SELECT = f"""SELECT run.*, work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
-    work.finished_at, work.group_size, work.busy_s, work.parameters, work.steps AS wanted,
-    work.loop_steps, model.slug, model.base, model.forked_from, taskset.name AS taskset_name
+    work.finished_at, work.group_size, work.busy_s, work.waits, work.parameters,
+    work.steps AS wanted, work.loop_steps, model.slug, model.base, model.forked_from, taskset.name AS taskset_name
     FROM run LEFT JOIN work ON work.id = run.id JOIN model ON model.id = run.model_id
     LEFT JOIN taskset ON taskset.id = work.taskset_id"""
 

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from hud_tui.events import WorkChanged
+from hud_tui.rl.progress import Progress, pace
 from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
 from hud_tui.service.http import Refused, canonical, iso, now
 from hud_tui.service.store import events
@@ -20,7 +21,7 @@ STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
 """SQL for a status. HUD has no "job exit": a reported job has ended when its traces have. It is an
 error if none of its rollouts has a result."""
 COLUMNS = f"""work.*, {STATUS} AS shown_status, model.slug, checkpoint.name AS checkpoint_name,
-    coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name"""
+    coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name, run.times"""
 FROM = """FROM work LEFT JOIN model ON model.id = work.model_id
     LEFT JOIN taskset ON taskset.id = work.taskset_id
     LEFT JOIN run ON run.id = work.id
@@ -126,14 +127,15 @@ def state_of(row: sqlite3.Row) -> WorkState:
 def run_of(row: sqlite3.Row) -> JobStatus:
     """A run in the wire's raw-status form."""
     done, steps = row["step"], row["steps"] or 0
-    left = (steps - done) * row["busy_s"] / done if done else None
-    running = row["status"] == "running"
+    step_s = pace(json.loads(row["times"] or "[]"))
+    left = Progress(done, steps, step_s).eta_s if row["status"] == "running" else None
     return JobStatus.model_validate(
         fields_of(row, JobStatus)
         | {
             "model": row["slug"],
             "fine_tuned_model": row["slug"] if done else None,
-            "estimated_finish": now() + left if running and left else None,
+            "estimated_finish": now() + left if left else None,
+            "step_s": step_s,
             "error": json.loads(row["error"]) if row["error"] else None,
             "steps": steps,
             "parameters": json.loads(row["parameters"]),

@@ -411,7 +411,7 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
     parts = [(9, clicked(name, "app.view.jobs")), (5, step)]
     if going.fraction is not None:
         parts.append((MOST, bar(going.fraction)))
-        parts.append((7, Content(f"{going.fraction:.0%}")))
+        parts.append((7, Content(going.percent)))
     if run.waits:
         parts.append((4, Content.styled(f"⚠ {one_line(run.waits, 60)}", "bold $warning")))
     elif going.eta_s is not None and freshness.goes_on:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from operator import attrgetter
-from time import time
 from typing import ClassVar
 
 from textual import on, work
@@ -52,7 +51,7 @@ from hud_tui.tui.rollout_reader import (
     sibling_rows,
     trace_rows,
 )
-from hud_tui.tui.screens.base import HudScreen, ViewContext, duration
+from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
@@ -239,9 +238,7 @@ def turn_text(job: JobStatus) -> str:
     """What a forward pass waits for, e.g. ``after the run arith on arith-rl: step 30/60``."""
     name = one_line(job.name or job.id or "", 40)
     step = "" if job.step is None or job.steps is None else f": step {job.step}/{job.steps}"
-    finish = job.estimated_finish
-    about = "" if finish is None else f", about {duration(max(0.0, finish - time()))} left"
-    return f"… computed after the run {name}{step}{about}"
+    return f"… computed after the run {name}{step}"
 
 
 class JobsScreen(HudScreen):

@@ -245,11 +245,11 @@ def status_line(
         steps = Content(f"  step {going.step}/{going.steps}{_apart(run, going.step)}  ")
         eta_s = going.eta_s if run.training and freshness.goes_on else None
         time_left = "" if eta_s is None else f"  {duration(eta_s)} left"
-        after = Content(f"  {going.fraction:.0%}{time_left}")
+        after = Content(f"  {going.percent}{time_left}")
         if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
             left = _job(run)
         if left.cell_length + steps.cell_length + after.cell_length > room:
-            after = Content(f"  {going.fraction:.0%}")
+            after = Content(f"  {going.percent}")
         wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
         middle = bar(going.fraction, wide) if wide >= LEAST_BAR else Content()
         left = Content.assemble(left, steps, middle, after)
