@@ -4,6 +4,9 @@ A response keeps fields that it does not know (``extra="allow"``): HUD's service
 SDK reads, and a newer server must not break an older client. A request forbids them, so a misspelt
 field fails here and not on the server.
 
+Here is what most commands read: models, checkpoints and jobs. What only some read is built by the
+modules beside it: `hud_tui.wire_runs`, `wire_rollouts`, `wire_tasks` and `wire_training`.
+
 Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields marked "embedded" are
 sent by the embedded service only; they are None or empty on HUD.
 """
@@ -11,10 +14,7 @@ sent by the embedded service only; they are None or empty on HUD.
 from collections.abc import Mapping
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag, field_validator
-from pydantic_core import PydanticCustomError
-
-from hud_tui.parameters import EvaluationRows, RunRows
+from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
 
 T = TypeVar("T")
 
@@ -172,32 +172,6 @@ class EvaluationJob(Response):
     """Rewards by task of the finished rollouts; empty in lists and events."""
 
 
-class EvaluationParameters(Request, EvaluationRows):
-    """How the rollouts of an evaluation are sampled: `samples` of each task."""
-
-
-class UsualTasks(Response):
-    """GET /v1/models/{id}/evaluations/tasks: the default tasks of an evaluation (embedded). 404 if
-    the model has had no managed run. `name` is that of the tasks, e.g. their taskset's."""
-
-    name: str | None = None
-    heldout: int = 0
-    train: int = 0
-
-
-class SubmitEvaluation(Request):
-    """POST /v1/models/{id}/evaluations (embedded)."""
-
-    checkpoint_id: str | None = None
-    """As in `EvaluationJob`."""
-    split: Literal["heldout", "train", "all"] | None = None
-    """None: the held-out tasks, or all if there are none."""
-    tasks: Many[Json] | None = None
-    """None: the tasks of the model's latest managed run. `name` is that of the tasks."""
-    name: str | None = Field(default=None, max_length=200)
-    parameters: EvaluationParameters = Field(default_factory=EvaluationParameters)
-
-
 class Checkpoint(Response):
     """A node of a model's checkpoint tree. Every optim-step appends one."""
 
@@ -239,53 +213,10 @@ class Checkpoint(Response):
     """Embedded: results of its evaluations, oldest first."""
 
 
-class CheckpointTrace(Response):
-    """A row of GET /v2/models/{id}/checkpoints/{cid}/traces."""
-
-    trace_id: str
-    status: str | None = None
-    created_at: str | None = None
-    reward: float | None = None
-    task_slug: str | None = None
-    """Embedded; so is `rollout`."""
-    rollout: int | None = None
-    """Index in its group, from 0."""
-
-
 class SetHead(Request):
     """Body of PUT /v2/models/{model_id}/head."""
 
     checkpoint_id: str
-
-
-# Environments of the registry.
-
-
-class RegistryItem(Response):
-    """One row of GET /v2/registry."""
-
-    id: str
-    name: str
-    description: str | None = None
-
-
-class ScenarioRecord(Response):
-    """One row of GET /v2/registry/{id}/scenarios."""
-
-    id: str
-    name: str
-    description: str | None = None
-    args_schema: Json | None = None
-    """JSON Schema of the scenario's args."""
-
-
-class EnvironmentConfig(Response):
-    """GET /environments/{name}/mcp-config."""
-
-    mcp_config: Json = Field(default_factory=dict)
-    registry_id: str | None = None
-    scenarios: Any = None
-    """A list of names; anything else means that the service does not know them."""
 
 
 # Models, and the state of their engine and disk.
@@ -388,50 +319,7 @@ class Fork(Request):
     HUD's SDK, the fork starts at the head of the moment; null is refused unless there is none."""
 
 
-# Managed runs: /v1/training/jobs.
-
-
-class JobParameters(Request, RunRows):
-    """``config.parameters``: HUD defines reasoning_effort; the others are the embedded
-    service's."""
-
-    sweep: str | None = Field(default=None, max_length=100)
-    """Name of the sweep that the run belongs to; a label without effect."""
-
-    @field_validator("reward_scale")
-    @classmethod
-    def _leaves_a_gradient(cls, value: float | None) -> float | None:
-        if value == 0:
-            raise PydanticCustomError("reward_scale", "0 leaves no gradient")
-        return value
-
-
-class JobConfig(Request):
-    parameters: JobParameters = Field(default_factory=JobParameters)
-
-
-class JobDataset(Request):
-    tasks: Many[Json] = Field(min_length=1)
-
-
-class SubmitJob(Request):
-    """POST /v1/training/jobs."""
-
-    model_id: str
-    dataset: JobDataset
-    config: JobConfig = Field(default_factory=JobConfig)
-    start: str | None = None
-    """Embedded: id of the head that the first step is taken from, or `BASE`; refused if the head is
-    another by then. If it is absent, as from HUD's SDK, the run starts at whatever is the head."""
-
-
-class ModelRef(Response):
-    id: str
-
-
-class SubmittedJob(Response):
-    job_id: str
-    model: ModelRef
+# Work: managed runs and evaluations, and jobs.
 
 
 class JobStatus(Response):
@@ -488,226 +376,21 @@ def _kind_of(work: JobStatus | EvaluationJob | Mapping[str, Any]) -> str:
     return "evaluation" if kind == "evaluation" else "training"
 
 
-class DriveRun(Request):
-    """PUT /v1/training/jobs/{id}/drive (embedded): begin or continue a run whose steps a client
-    takes. `driver` and `parameters` are as in `JobStatus`."""
+class Settled(Response):
+    """POST /v1/models/{id}/train/calls/{key}/settle (embedded)."""
 
-    model_id: str
-    start: str | None = None
-    """As in `SubmitJob`; a new run of a model that has checkpoints must say it."""
-    name: str = Field(min_length=1, max_length=200)
-    taskset: str = Field(default="", max_length=200)
-    driver: str = Field(min_length=1, max_length=200)
-    parameters: Json
-    """Includes ``steps`` and ``group_size``."""
-
-
-class DriveReport(Request):
-    """PATCH /v1/training/jobs/{id}/drive (embedded): state of the run; `attempt` and `note` as in
-    `JobStatus`. Sent every few seconds; if none arrives for a while, it is ``interrupted``."""
-
-    status: Literal["running", "succeeded", "failed", "cancelled", "interrupted"] = "running"
-    busy_s: float | None = Field(default=None, ge=0)
-    """Seconds spent on its steps so far."""
-    attempt: int | None = Field(default=None, ge=1)
-    wasted: int = Field(default=0, ge=0, le=1_000_000)
-    """Rollouts without a gradient since the last report, which are not trained on."""
-    note: str | None = Field(default=None, max_length=2000)
-    reason: str | None = Field(default=None, max_length=2000)
-    error: JobError | None = None
-
-
-class KeepEvaluation(Request):
-    """PUT /v1/evaluations/{id} (embedded): state of an evaluation whose rollouts a client makes,
-    under a job of the same id. Fields are as in `EvaluationJob`."""
-
-    model_id: str
-    checkpoint_id: str | None = None
-    run_id: str | None = None
-    """The run, driven by a client, that requested it; None if none did."""
-    status: Literal["running", "succeeded", "failed", "cancelled"] = "running"
-    split: Literal["heldout", "train", "all"] = "heldout"
-    name: str | None = Field(default=None, max_length=200)
-    samples: int = Field(ge=1, le=256)
-    num_tasks: int = Field(ge=1, le=1_000_000)
-    parameters: Json = Field(default_factory=dict)
-    seconds: float | None = Field(default=None, ge=0)
-    error: JobError | None = None
-    groups: Many[Group] = Field(default_factory=list)
-    """Complete if it has succeeded."""
-
-
-class RunRecord(Response):
-    """A row of GET /v1/runs (embedded): a managed run, or a training loop outside the service."""
-
-    id: str
-    """The job's id; for a loop without a job its model's id."""
-    kind: str = "training"
-    """training: the service takes the steps; reported: a client's loop does."""
-    name: str | None = None
-    status: str | None = None
-    """The job's status; None if unknown, as for a loop without a job."""
-    model_id: str
-    model: str | None = None
-    base: str | None = None
-    engine: str | None = None
-    """tiny or tinker; None if the model's base belongs to another engine than this service's."""
-    forked_from: str | None = None
-    start: str | None = None
-    """Name of the checkpoint that its first step starts from; None for the weights that the model
-    started from."""
-    taskset: str | None = None
-    parameters: Json | None = None
-    """As in `JobStatus`; for a loop only group_size, if it reports that."""
-    learning_rate: float | None = None
-    """Of its newest step; so is `loss_fn`. `step` counts the steps taken."""
-    loss_fn: str | None = None
-    step: int = 0
-    steps: int | None = None
-    created_at: float | None = None
-    """Unix seconds; so are the two below."""
-    stepped_at: float | None = None
-    finished_at: float | None = None
-    busy_s: float | None = None
-    """Seconds that a managed run has spent on its steps; for a loop, from its first to its newest
-    step."""
-    step_s: float | None = None
-    """As in `JobStatus`; so is `waits`."""
-    waits: str | None = None
-    reward_first: float | None = None
-    """Mean over its first five steps of the mean reward that they were trained on; for a run of
-    fewer than ten steps, over its first half."""
-    reward_last: float | None = None
-    """The same over its newest five steps."""
-    points: list[float] = Field(default_factory=list)
-    """Mean rewards in order, at most 32: each the mean over `stride` steps."""
-    stride: int = 1
-    """Number of steps per point; the last point may have fewer."""
-    heldout: float | None = None
-    """Held-out reward of its newest evaluated checkpoint, else as reported by its newest step."""
-    num_heldout_traces: int | None = None
-    """Rollouts of that reward; None if it is unknown."""
-    evaluation: Evaluation | None = None
-    """Of its newest evaluated checkpoint."""
-    rollouts: int = 0
-    """Number of training rollouts, including batches that were sampled again."""
-    no_gradient: float | None = None
-    """Share of them in zero-variance groups."""
-    tokens: int = 0
-    """Generated tokens of its training rollouts."""
-    alarms: int | None = None
-    """Number of active alarms; None if no detector was run."""
-    alarm: str | None = None
-    """Level of the most severe one: info, warn or critical."""
-    alarm_title: str | None = None
-    revision: int = 0
-    """Increases with every change of the row."""
-
-
-class RunPage(Page[RunRecord]):
-    """GET /v1/runs?since=REVISION, newest run first; with `since`, only rows changed after it."""
-
-    revision: int = 0
-    """The next value of `since`, once all pages are read."""
-
-
-class RunSteps(Response):
-    """GET /v1/runs/{id}/steps?after=N&keys=a,b: a run's steps as columns (embedded)."""
-
-    step: list[int]
-    """Number within the run, from 1 to `total`, shape (N,); all lists below have this shape."""
-    at: list[float | None]
-    """Unix seconds."""
-    tokens: list[int]
-    """Generated tokens of the step's rollouts."""
-    checkpoint_id: list[str]
-    metrics: dict[str, list[float | None]] = Field(default_factory=dict)
-    """By key; null if a step does not report the metric."""
-    total: int = 0
-    evaluations: dict[str, list[Evaluation]] = Field(default_factory=dict)
-    """Evaluations of its checkpoints, by checkpoint id; only if ``heldout_reward`` is requested."""
-
-
-# Tasksets.
-
-
-class TasksetRef(Response):
-    """GET /v2/tasksets/by-name/{name}."""
-
-    taskset_id: str
-    name: str | None = None
-
-
-class Taskset(Response):
-    """GET /v2/tasksets/{id}."""
-
-    id: str
-    name: str
-    can_edit: bool = True
-    task_count: int | None = None
-    description: str | None = None
-
-
-class TasksetExport(Response):
-    """GET /v2/tasksets/{id}/export."""
-
-    taskset_id: str | None = None
-    name: str
-    tasks: list[Json]
-    """Rows in any of the wire's formats; `hud_tui.rl.tasks.formats` reads them."""
-
-
-class UploadTasks(OpenRequest):
-    """POST /v2/tasks/upload."""
-
-    taskset_name: str | None = None
-    taskset_id: str | None = None
-    project_id: str | None = None
-    tasks: Many[Json] = Field(min_length=1)
-
-
-class UploadResult(Response):
-    taskset_id: str
-    tasks_created: int
-    tasks_updated: int
-
-
-# Jobs, traces, and hosted rollouts.
-
-
-class JobEnter(OpenRequest):
-    name: str | None = None
-    group: int | None = None
-    taskset_id: str | None = None
-    steps: int | None = None
-    """Embedded: number of optimizer steps that the loop will take, from which its end is
-    estimated."""
+    state: Literal["done", "dropped", "never"]
+    """dropped: its gradients were discarded; never: the call did not arrive, and is refused if it
+    does."""
+    call: str | None = None
+    reply: Json | None = None
+    """The reply of the call."""
 
 
 class RenameJob(Request):
     """PATCH /v2/jobs/{id}."""
 
     name: str = Field(min_length=1, max_length=200)
-
-
-class TraceEnter(OpenRequest):
-    job_id: str | None = None
-    group_id: str | None = None
-    task_slug: str | None = None
-    model: str | None = None
-    parent_trace_id: str | None = None
-    step: int | None = Field(default=None, ge=1, le=1_000_000_000)
-    """Embedded, as is `attempt`: in a run that a client drives, as in `Trace`."""
-    attempt: int | None = Field(default=None, ge=1, le=1_000_000_000)
-
-
-class TraceExit(OpenRequest):
-    status: str = "completed"
-    reward: float | None = None
-    error: str | None = None
-    evaluation_result: Json | None = None
-    stop_reason: str | None = None
-    metadata: Json | None = None
 
 
 class Job(Response):
@@ -726,75 +409,6 @@ class Job(Response):
     was taken."""
     num_traces: int | None = None
     """Embedded: number of rollouts, including batches that were sampled again."""
-
-
-class Trace(Response):
-    """A row of GET /v2/jobs/{id}/traces, and the reply of GET /v2/trace/{id}."""
-
-    id: str
-    job_id: str | None = None
-    status: str | None = None
-    created_at: str | None = None
-    task_slug: str | None = None
-    reward: float | None = None
-    stop_reason: str | None = None
-    error: Any = None
-    group_id: str | None = None
-    """Embedded, as are all fields below."""
-    step: int | None = None
-    """The step of its job that it was sampled for, from 1."""
-    attempt: int | None = None
-    """Attempt at that step, from 1; the last one is trained on, earlier ones had zero variance."""
-    rollout: int | None = None
-    """Index in its group, from 0."""
-    completion: str | None = None
-    """The last assistant text, at most 200 characters."""
-    num_tokens: int | None = None
-    """Generated tokens over all turns."""
-    heldout: bool | None = None
-    evaluates: str | None = None
-    """Id of the checkpoint that it was sampled from to evaluate it; `step` is then that
-    checkpoint's. None if it was sampled to train `step`, from the weights before that step."""
-
-
-class RolloutAgent(Request):
-    """The agent of a hosted rollout."""
-
-    type: str
-    """E.g. openai_compatible."""
-    config: Json
-    """Its keys model, checkpoint, system_prompt and completion_kwargs are read."""
-
-
-class SubmitRollout(OpenRequest):
-    """POST /v2/rollouts/submit."""
-
-    trace_id: str
-    """Chosen by the client, as is `job_id`."""
-    job_id: str
-    env: str
-    task: str
-    """The scenario."""
-    slug: str | None = None
-    args: Json = Field(default_factory=dict)
-    agent: RolloutAgent
-    group_id: str | None = None
-    parent_trace_id: str | None = None
-    runtime_config: Json | None = None
-    verifier: Json | None = None
-
-
-class SubmittedRollout(Response):
-    job_id: str
-    trace_id: str
-    status: str
-
-
-class CancelRollout(Request):
-    """POST /v2/rollouts/cancel; without a trace, the whole job."""
-
-    job_id: str | None = None
-    trace_id: str | None = None
 
 
 class CancelJob(Request):

@@ -6,7 +6,7 @@ Source: as for `hud_tui.wire`, whose rules for unknown fields apply here too.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -224,17 +224,6 @@ class Backward(Request):
     weights: Many[Many[float]] = Field(max_length=MOST_INPUTS)
     """−dC/dlogprob per datum and token."""
     metrics: dict[str, float] = Field(default_factory=dict)
-
-
-class Settled(Response):
-    """POST /v1/models/{id}/train/calls/{key}/settle (embedded)."""
-
-    state: Literal["done", "dropped", "never"]
-    """dropped: its gradients were discarded; never: the call did not arrive, and is refused if it
-    does."""
-    call: str | None = None
-    reply: Json | None = None
-    """The reply of the call."""
 
 
 # The messages of a rollout.

@@ -54,14 +54,8 @@ from hud_tui.rollouts.evaluate import (
     with_own_tasks,
 )
 from hud_tui.rollouts.run_files import Options, Order
-from hud_tui.wire import (
-    Checkpoint,
-    Estimate,
-    EvaluationJob,
-    EvaluationParameters,
-    Model,
-    SubmitEvaluation,
-)
+from hud_tui.wire import Checkpoint, Estimate, EvaluationJob, Model
+from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
 LISTED = 20
 """Most tasks in a table; a document has all."""

@@ -37,7 +37,8 @@ from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
 from hud_tui.rollouts.evaluate import EvaluationProcesses
 from hud_tui.rollouts.run_files import EVALUATIONS
-from hud_tui.wire import Trace, WorkState
+from hud_tui.wire import WorkState
+from hud_tui.wire_rollouts import Trace
 
 
 async def jobs(client: HudClient, args: argparse.Namespace) -> int:

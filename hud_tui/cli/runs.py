@@ -69,7 +69,8 @@ from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import read_paths, set_variables
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 
 # Choosing the model, and printing what a submission sends.
 

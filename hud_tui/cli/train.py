@@ -48,7 +48,8 @@ from hud_tui.rollouts.run_files import (
 )
 from hud_tui.rollouts.template import write_environment
 from hud_tui.rollouts.watched import error_text
-from hud_tui.wire import JobParameters, Model
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobParameters
 
 LOOK_S = 0.5
 COUNTED = ("turn", "tool_call", "token")

@@ -45,16 +45,8 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import SUCCEEDED, Work, has_ended
-from hud_tui.wire import (
-    Checkpoint,
-    Evaluation,
-    EvaluationJob,
-    Group,
-    Json,
-    Model,
-    SubmitEvaluation,
-    UsualTasks,
-)
+from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group, Json, Model
+from hud_tui.wire_runs import SubmitEvaluation, UsualTasks
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient

@@ -25,7 +25,8 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import has_ended
 from hud_tui.sampling import Maker, sample_missing
 from hud_tui.storage import read_regular, write_atomic
-from hud_tui.wire import EvaluationJob, Group, JobError, Json, KeepEvaluation
+from hud_tui.wire import EvaluationJob, Group, JobError, Json
+from hud_tui.wire_runs import KeepEvaluation
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient

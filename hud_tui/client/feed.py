@@ -35,7 +35,8 @@ from hud_tui.patience import backoff
 from hud_tui.rl.checkpoint_tree import is_same
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active
-from hud_tui.wire import Checkpoint, CheckpointTrace, Group, JobStatus, Trace
+from hud_tui.wire import Checkpoint, Group, JobStatus
+from hud_tui.wire_rollouts import CheckpointTrace, Trace
 
 
 class Reader(Protocol):

@@ -51,7 +51,9 @@ from hud_tui.rl.text import command_line, one_line
 from hud_tui.rl.work import ENDED
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
-from hud_tui.wire import JobParameters, JobStatus, Model, RegistryItem, ScenarioRecord
+from hud_tui.wire import JobStatus, Model
+from hud_tui.wire_runs import JobParameters
+from hud_tui.wire_tasks import RegistryItem, ScenarioRecord
 
 # Whether the environments and scenarios of tasks exist, and accept their args.
 #

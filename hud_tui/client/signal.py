@@ -31,7 +31,9 @@ from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
 from hud_tui.rl.tasks.task import Task, digest
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular
-from hud_tui.wire import JobEnter, JobParameters, Model, RolloutAgent, SubmitRollout, Trace
+from hud_tui.wire import Model
+from hud_tui.wire_rollouts import JobEnter, RolloutAgent, SubmitRollout, Trace
+from hud_tui.wire_runs import JobParameters
 
 # Outcomes of rollouts on the service: new ones, and recorded ones.
 

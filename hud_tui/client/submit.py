@@ -39,15 +39,8 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active
 from hud_tui.settings import every_variable
 from hud_tui.storage import change_atomic, held, read_regular
-from hud_tui.wire import (
-    BASE,
-    JobConfig,
-    JobDataset,
-    JobParameters,
-    JobStatus,
-    Model,
-    SubmitJob,
-)
+from hud_tui.wire import BASE, JobStatus, Model
+from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 
 # A single run.
 

@@ -27,7 +27,7 @@ from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, read_settings
-from hud_tui.wire import Checkpoint, Model, Request
+from hud_tui.wire import Checkpoint, Model, Request, Settled
 from hud_tui.wire_training import (
     Backward,
     Chat,
@@ -38,7 +38,6 @@ from hud_tui.wire_training import (
     ForwardResult,
     OptimStep,
     OptimStepResult,
-    Settled,
 )
 
 # Requests from the caller's values; an invalid value raises HudBadInput.

@@ -23,7 +23,7 @@ from hud_tui.client.transport import together
 from hud_tui.errors import HudBadInput, HudError, HudMalformed
 from hud_tui.rl.groups import has_signal
 from hud_tui.rl.text import one_line
-from hud_tui.wire import JobEnter, TraceEnter, TraceExit
+from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat, ChatChoice, Payload, Sample
 
 

@@ -39,8 +39,7 @@ from hud_tui.errors import (
 from hud_tui.patience import backoff, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
-from hud_tui.wire import Request
-from hud_tui.wire_training import Settled
+from hud_tui.wire import Request, Settled
 
 # Bodies on the wire, to and from values. An invalid one is a `HudMalformed`.
 

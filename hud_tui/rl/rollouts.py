@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
-from hud_tui.wire import Trace
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, call_text, content_text, value_text
 
 # A rollout's turns as two texts: the prompt and the policy's answer.

@@ -19,7 +19,8 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_
 from hud_tui.rl.progress import Progress, is_stalled, pace
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import LOOP, TRAINING, Work, is_active
-from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model, RunRecord
+from hud_tui.wire import Checkpoint, Evaluation, Job, JobStatus, Model
+from hud_tui.wire_runs import RunRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from hud_tui.parameters import (
 )
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line, write_loss_config
-from hud_tui.wire import JobParameters, Model
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobParameters
 
 Value = int | float | str | dict[str, float] | None
 DEFAULT = "default"

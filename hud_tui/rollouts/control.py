@@ -31,7 +31,8 @@ from hud_tui.rollouts.run_files import (
 from hud_tui.service_file import daemon
 from hud_tui.settings import read_variables
 from hud_tui.storage import tail
-from hud_tui.wire import CancelJobResult, DriveReport, JobError, JobStatus, Model, WorkState
+from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model, WorkState
+from hud_tui.wire_runs import DriveReport
 
 START_S = 30.0
 """Longest wait for a driver to begin, seconds; usually it takes one."""

@@ -61,8 +61,10 @@ from hud_tui.rollouts.worker_rollouts import (
 )
 from hud_tui.sampling import sample_missing
 from hud_tui.settings import read_paths
-from hud_tui.wire import DriveReport, DriveRun, Group, JobEnter, JobError, KeepEvaluation
-from hud_tui.wire_training import ForwardBackward, OptimStep, Payload, Settled
+from hud_tui.wire import Group, JobError, Settled
+from hud_tui.wire_rollouts import JobEnter
+from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
+from hud_tui.wire_training import ForwardBackward, OptimStep, Payload
 
 log = logging.getLogger("hud_tui.driver")
 

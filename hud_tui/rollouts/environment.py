@@ -41,7 +41,8 @@ from hud_tui.rollouts.process import (
 from hud_tui.rollouts.run_files import Order, log_of_checks
 from hud_tui.rollouts.watched import UNGRADED, error_text
 from hud_tui.settings import Settings
-from hud_tui.wire import JobEnter, Model
+from hud_tui.wire import Model
+from hud_tui.wire_rollouts import JobEnter
 
 LOAD_S = 120.0
 """Longest import of the environment, seconds."""

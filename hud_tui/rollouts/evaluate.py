@@ -14,7 +14,8 @@ from hud_tui.rl.work import has_ended
 from hud_tui.rollouts.control import POLL_S, START_S, exited, not_begun, start_driver
 from hud_tui.rollouts.environment import Loaded, check_source, check_tasks, load, started
 from hud_tui.rollouts.run_files import EVALUATIONS, Order, evaluation_folder, known_runs
-from hud_tui.wire import EvaluationParameters, Json
+from hud_tui.wire import Json
+from hud_tui.wire_runs import EvaluationParameters
 
 SAMPLED = ("max_tokens", "temperature")
 """Parameters of an evaluation that a run has, too."""

@@ -28,7 +28,8 @@ from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.rollouts.service import ServiceLink, connect_to
 from hud_tui.rollouts.worker_rollouts import EvaluationMaker, MakeWorker, WorkerHost
 from hud_tui.settings import read_paths
-from hud_tui.wire import BASE, EvaluationJob, JobEnter
+from hud_tui.wire import BASE, EvaluationJob
+from hud_tui.wire_rollouts import JobEnter
 
 log = logging.getLogger("hud_tui.driver")
 

@@ -24,7 +24,8 @@ from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow
-from hud_tui.wire import EvaluationParameters, Group
+from hud_tui.wire import Group
+from hud_tui.wire_runs import EvaluationParameters
 
 LOST_IN_A_ROW = 3
 """Consecutive engine failures, or files that cannot be opened, without a rollout in between, after

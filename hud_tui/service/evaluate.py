@@ -30,14 +30,8 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
-from hud_tui.wire import (
-    EvaluationJob,
-    EvaluationParameters,
-    Group,
-    SubmitEvaluation,
-    UsualTasks,
-    WorkState,
-)
+from hud_tui.wire import EvaluationJob, Group, WorkState
+from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 
 log = logging.getLogger(__name__)
 

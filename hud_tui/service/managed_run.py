@@ -44,7 +44,8 @@ from hud_tui.service.store.db import Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import add_rollouts, keep_rollouts
 from hud_tui.service.works import log_waits
-from hud_tui.wire import EvaluationParameters, Group
+from hud_tui.wire import Group
+from hud_tui.wire_runs import EvaluationParameters
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from hud_tui.service.batches import check_loss
 from hud_tui.service.engines.base import Base, EngineRefused, Tokenizer, loss_config
 from hud_tui.service.environments import ENVIRONMENTS, Scenario
 from hud_tui.service.http import Refused, bad_field
-from hud_tui.wire import JobParameters
+from hud_tui.wire_runs import JobParameters
 
 T = TypeVar("T")
 UPDATE: Mapping[str, Any] = {

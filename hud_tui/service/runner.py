@@ -29,16 +29,9 @@ from hud_tui.service.store import jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
-from hud_tui.wire import (
-    DriveRun,
-    JobParameters,
-    JobStatus,
-    SubmitJob,
-    SubmitRollout,
-    TraceEnter,
-    TraceExit,
-    WorkState,
-)
+from hud_tui.wire import JobStatus, WorkState
+from hud_tui.wire_rollouts import SubmitRollout, TraceEnter, TraceExit
+from hud_tui.wire_runs import DriveRun, JobParameters, SubmitJob
 from hud_tui.wire_training import Chat
 
 log = logging.getLogger(__name__)

@@ -53,16 +53,8 @@ from hud_tui.tui.screens.dialogs import (
 )
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Field, Picker
-from hud_tui.wire import (
-    Checkpoint,
-    EvaluationJob,
-    EvaluationParameters,
-    JobStatus,
-    Json,
-    Model,
-    SubmitEvaluation,
-    UsualTasks,
-)
+from hud_tui.wire import Checkpoint, EvaluationJob, JobStatus, Json, Model
+from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 
 
 async def ask_fork(

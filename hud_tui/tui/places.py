@@ -26,7 +26,8 @@ from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.theme import TITLES
-from hud_tui.wire import Checkpoint, Evaluation, Job, Model, Taskset
+from hud_tui.wire import Checkpoint, Evaluation, Job, Model
+from hud_tui.wire_tasks import Taskset
 
 
 def action_sections(screen: Screen[object]) -> Iterator[Section]:

@@ -27,7 +27,8 @@ from hud_tui.rl.work import Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout import Answer, role_of
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
-from hud_tui.wire import Checkpoint, CheckpointTrace, Group, Job, Trace
+from hud_tui.wire import Checkpoint, Group, Job
+from hud_tui.wire_rollouts import CheckpointTrace, Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, call_text
 
 

@@ -48,7 +48,9 @@ from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
 from hud_tui.tui.theme import eighth
 from hud_tui.tui.widgets.form import worst
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob, Taskset
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
+from hud_tui.wire_tasks import Taskset
 
 # What a submission sends, as a request and in words.
 

@@ -22,7 +22,7 @@ from hud_tui.service.engine_rollouts import evaluation_requests
 from hud_tui.service.engines.tiny.engine import ROWS, TinyEngine
 from hud_tui.service.run_plan import plan_tasks
 from hud_tui.service.service import Service
-from hud_tui.wire import EvaluationParameters
+from hud_tui.wire_runs import EvaluationParameters
 from tests.conftest import calling, fork, tasks_of
 
 ROUNDS, SAMPLES = 5, 32

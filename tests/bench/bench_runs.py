@@ -25,7 +25,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.run_curves import Compared
-from hud_tui.wire import RunRecord
+from hud_tui.wire_runs import RunRecord
 from tests.bench.timing import KEY, REPAINT, WHOLE, Goal, best_s, missed
 from tests.service.clients import fork_of, in_process
 from tests.toy_engine import ToyEngine

@@ -10,7 +10,7 @@ from hud_tui.events import WorkChanged
 from hud_tui.local_service import connect_local, stop
 from hud_tui.rl.work import ENDED
 from hud_tui.settings import Paths
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, SubmitJob
+from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.bench.terminal import places
 
 

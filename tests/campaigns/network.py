@@ -232,7 +232,7 @@ async def pin_one(stage: Stage) -> Found:
 
 
 async def upload_one(stage: Stage) -> Found:
-    from hud_tui.wire import UploadTasks
+    from hud_tui.wire_tasks import UploadTasks
 
     name, client = stage.name(), stage.client()
     row = {"name": "one", "env": {"name": "arith"}, "task_id": "add", "args": {"a": 1, "b": 2}}

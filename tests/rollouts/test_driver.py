@@ -23,7 +23,8 @@ from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.service_file import ServiceReady
 from hud_tui.settings import local_settings
-from hud_tui.wire import DriveReport, DriveRun, KeepEvaluation, TraceEnter
+from hud_tui.wire_rollouts import TraceEnter
+from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import OptimStep, OptimStepResult
 from tests.conftest import PATIENCE_S, serve_process, until
 from tests.rollouts.drive import MOMENTS, driving

@@ -11,7 +11,8 @@ from hud_tui.client.client import HudClient
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings, local_settings
-from hud_tui.wire import JobConfig, JobDataset, JobParameters, Model, SubmitJob
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.conftest import Served, until
 
 KEY = "sk-the-secret"

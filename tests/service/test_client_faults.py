@@ -19,7 +19,7 @@ from hud_tui.errors import (
 )
 from hud_tui.events import TreeRead
 from hud_tui.settings import DEFAULTS, local_settings, read_settings
-from hud_tui.wire import JobDataset, SubmitJob
+from hud_tui.wire_runs import JobDataset, SubmitJob
 from hud_tui.wire_training import Chat, OptimStep
 from tests.service.clients import KEY, answered
 

@@ -20,7 +20,8 @@ from hud_tui.errors import HudMalformed, HudNotFound, HudRefused
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
 from hud_tui.service.store import checkpoints as store_rows
 from hud_tui.settings import local_settings
-from hud_tui.wire import Checkpoint, Evaluation, UploadTasks
+from hud_tui.wire import Checkpoint, Evaluation
+from hud_tui.wire_tasks import UploadTasks
 from tests.conftest import Served, until
 from tests.service.clients import KEY, answered, over_socket, train, trained
 from tests.service.proxy import proxy

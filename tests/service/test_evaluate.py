@@ -19,7 +19,7 @@ from hud_tui.service.engines.base import Datum, EngineError, EngineLost, Sampled
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
 from hud_tui.service.store import evaluations, models
-from hud_tui.wire import SubmitEvaluation
+from hud_tui.wire_runs import SubmitEvaluation
 from tests.conftest import Served, at_end, calling, ended, fork, submit, tasks_of, until
 from tests.service.calls import Json, ran, step, tree
 from tests.service.clients import over_socket

@@ -21,7 +21,8 @@ from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
-from hud_tui.wire import EvaluationJob, EvaluationParameters, Model, SubmitEvaluation
+from hud_tui.wire import EvaluationJob, Model
+from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 from tests.conftest import PATIENCE_S, Served, calling, fork, on_socket, serve_process, tasks_of
 from tests.service.calls import Held, Json, step, tree
 from tests.service.clients import fork_of, in_process

@@ -8,7 +8,8 @@ from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, models
 from hud_tui.tui.rollout_reader import job_rows
-from hud_tui.wire import JobDataset, Model
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobDataset
 from tests.conftest import ended
 from tests.service.clients import fork_of, in_process, run_of
 

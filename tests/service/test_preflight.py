@@ -16,7 +16,7 @@ from hud_tui.errors import HudUnauthorized
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Settings
-from hud_tui.wire import JobDataset, JobParameters, SubmitJob
+from hud_tui.wire_runs import JobDataset, JobParameters, SubmitJob
 from tests.conftest import Served
 from tests.service.clients import answered, over_socket
 from tests.service.headless import Command, Result, forked

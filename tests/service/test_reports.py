@@ -8,7 +8,8 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.service.app import AREAS
-from hud_tui.wire import Job, Page, Trace
+from hud_tui.wire import Job, Page
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import fork
 from tests.service.calls import cancel, chat, conversation, detail, leave, report

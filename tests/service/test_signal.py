@@ -19,7 +19,8 @@ from hud_tui.rl.tasks.signal import Pace, Progress
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.service import Service
 from hud_tui.settings import Settings
-from hud_tui.wire import JobParameters, Model
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobParameters
 from tests.conftest import until
 from tests.service.clients import answered, fork_of
 from tests.service.headless import Command

@@ -21,7 +21,7 @@ from hud_tui.service.batches import (
 from hud_tui.service.environments import TASKSETS
 from hud_tui.service.http import Refused
 from hud_tui.service.run_plan import MOST_TASKS, Plan, fill, make_plan
-from hud_tui.wire import JobParameters
+from hud_tui.wire_runs import JobParameters
 from tests.conftest import dumps, ended, tasks_of
 from tests.service.calls import Json, conversation, detail, traces_of
 from tests.toy_engine import TOY, ToyEngine

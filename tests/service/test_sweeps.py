@@ -25,7 +25,8 @@ from hud_tui.errors import HudConflict, HudMalformed, HudRefused, HudUnreachable
 from hud_tui.rl.sweep import Member, Sweep, members_of
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
-from hud_tui.wire import BASE, Checkpoint, DriveRun, Model
+from hud_tui.wire import BASE, Checkpoint, Model
+from hud_tui.wire_runs import DriveRun
 from tests.conftest import (
     fork,
     until,

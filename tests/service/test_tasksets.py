@@ -5,9 +5,9 @@ from uuid import UUID, uuid4
 from httpx import AsyncClient
 
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
-from hud_tui.wire import (
+from hud_tui.wire import Page
+from hud_tui.wire_tasks import (
     EnvironmentConfig,
-    Page,
     RegistryItem,
     ScenarioRecord,
     Taskset,

@@ -9,7 +9,7 @@ from hud_tui.audit_log import TaskSource
 from hud_tui.cli import runs, watch
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
-from hud_tui.wire import SubmitJob
+from hud_tui.wire_runs import SubmitJob
 from tests.conftest import Served, ended, fork
 from tests.service.calls import step, tree
 from tests.service.headless import Command, meddle

@@ -29,10 +29,9 @@ from hud_tui.wire import (
     Job,
     JobStatus,
     Model,
-    RunRecord,
-    RunSteps,
-    Trace,
 )
+from hud_tui.wire_rollouts import Trace
+from hud_tui.wire_runs import RunRecord, RunSteps
 from hud_tui.wire_training import TraceEvent, TurnSample
 
 NOW = 1_800_000_000.0

@@ -19,21 +19,10 @@ from hud_tui.remote.machines import Machines
 from hud_tui.service_file import write_rental
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.wire import (
-    Checkpoint,
-    EnvironmentConfig,
-    Identity,
-    Job,
-    Model,
-    RunPage,
-    RunRecord,
-    RunSteps,
-    ScenarioRecord,
-    Taskset,
-    TasksetExport,
-    Trace,
-    UsualTasks,
-)
+from hud_tui.wire import Checkpoint, Identity, Job, Model
+from hud_tui.wire_rollouts import Trace
+from hud_tui.wire_runs import RunPage, RunRecord, RunSteps, UsualTasks
+from hud_tui.wire_tasks import EnvironmentConfig, ScenarioRecord, Taskset, TasksetExport
 from hud_tui.wire_training import Losses, TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data

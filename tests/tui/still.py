@@ -13,7 +13,9 @@ from hud_tui.events import Event, TreeRead
 from hud_tui.settings import Start
 from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model, RunPage, Trace
+from hud_tui.wire import Checkpoint, Job, JobStatus, Model
+from hud_tui.wire_rollouts import Trace
+from hud_tui.wire_runs import RunPage
 from hud_tui.wire_training import TraceEvent, TraceEvents
 from tests.conftest import until
 from tests.tui import runs

@@ -15,7 +15,8 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.rollout import GAP, answers
 from hud_tui.tui.widgets.run_status import EventLog
-from hud_tui.wire import CheckpointTrace, Group
+from hud_tui.wire import Group
+from hud_tui.wire_rollouts import CheckpointTrace
 from hud_tui.wire_training import TraceEvents
 from tests.conftest import until
 from tests.tui import runs

@@ -27,7 +27,7 @@ from hud_tui.tui.screens.runs import CANCEL, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_curves import letter, shared_ends
 from hud_tui.tui.widgets.run_table import RunTable
-from hud_tui.wire import RunPage
+from hud_tui.wire_runs import RunPage
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import optim, pass_
 from tests.service.test_loops_seen import sdk_group

@@ -52,7 +52,8 @@ from hud_tui.rl.report import (
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import count_unsafe, one_line
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, JobStatus, Model, Trace
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, JobStatus, Model
+from hud_tui.wire_rollouts import Trace
 from tests.unit.trees import tree_of
 
 HOSTILE = "](http://x) <img src=x onerror=1> `|` # * _ ![a](b)\n# head\x1b]0;t\x07 https://x.y"

@@ -22,7 +22,7 @@ from hud_tui.parameters import (
 )
 from hud_tui.rollouts.run_files import Options
 from hud_tui.service.engines.base import LOSSES, Adam
-from hud_tui.wire import EvaluationParameters, JobParameters
+from hud_tui.wire_runs import EvaluationParameters, JobParameters
 
 MODELS: dict[type[BaseModel], tuple[Parameter, ...]] = {
     JobParameters: RUN_PARAMETERS,

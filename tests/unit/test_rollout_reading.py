@@ -19,7 +19,7 @@ from hud_tui.rl.rollouts import (
 )
 from hud_tui.tui.rollout_reader import FORMS
 from hud_tui.tui.widgets.rollout import Reading, rollout_lines
-from hud_tui.wire import Trace
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, content_text
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True)

@@ -10,7 +10,8 @@ from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.tui.rollout_reader import job_rows, sibling_rows, trace_rows
 from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
-from hud_tui.wire import Job, Trace
+from hud_tui.wire import Job
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample
 
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"

@@ -7,7 +7,8 @@ from hud_tui.parameters import RUN_PARAMETERS
 from hud_tui.rl.cost import cost
 from hud_tui.rl.settings import defaults, max_tokens, parameters, write
 from hud_tui.rl.tasks.task import Task
-from hud_tui.wire import JobParameters, Model, TrainingDefaults
+from hud_tui.wire import Model, TrainingDefaults
+from hud_tui.wire_runs import JobParameters
 
 ROWS = {row.name: row for row in RUN_PARAMETERS if row.place}
 MODEL = Model(

@@ -30,7 +30,8 @@ from hud_tui.rl.runs import MOST_POINTS, RunRow, ends_of, row_of, row_of_job, th
 from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, RunRecord
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model
+from hud_tui.wire_runs import RunRecord
 
 NOW = 1_000_000.0
 

@@ -8,7 +8,8 @@ from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.task import Task
 from hud_tui.tui.run_draft import RunRequest
 from hud_tui.tui.widgets.run_status import DRIVEN, run_facts
-from hud_tui.wire import Disk, JobParameters, JobStatus, Model, TrainingDefaults
+from hud_tui.wire import Disk, JobStatus, Model, TrainingDefaults
+from hud_tui.wire_runs import JobParameters
 from tests.unit.trees import chain
 
 DISK = Disk(checkpoint_bytes=2_000_000, used_bytes=0, max_bytes=10**10, free_bytes=15 * 10**6)

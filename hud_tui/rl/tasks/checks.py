@@ -16,7 +16,8 @@ from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import command_line, count_unsafe, one_line, wrong_loss_config
-from hud_tui.wire import JobParameters, JobStatus, Model
+from hud_tui.wire import JobStatus, Model
+from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_training import Losses
 
 # Problems of a run, found before it costs anything. Each check is a pure function from data to

@@ -24,8 +24,9 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import evaluations, jobs, models, traces
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import CancelJob, CancelRollout, Json, Many, SubmitRollout
+from hud_tui.wire import CancelJob, Json, Many
 from hud_tui.wire import Request as Body
+from hud_tui.wire_rollouts import CancelRollout, SubmitRollout
 from hud_tui.wire_training import Chat, Completion
 
 T = TypeVar("T")

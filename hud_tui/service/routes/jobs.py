@@ -38,7 +38,9 @@ from hud_tui.service.store import evaluations, events, jobs, models, runs, trace
 from hud_tui.service.store.db import Db, fields_of
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
-from hud_tui.wire import EvaluationJob, JobEnter, RenameJob, RunRecord, TraceEnter, TraceExit
+from hud_tui.wire import EvaluationJob, RenameJob
+from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
+from hud_tui.wire_runs import RunRecord
 from hud_tui.wire_training import content_text
 
 # Traces in the wire's format: a row, and the conversation as events.

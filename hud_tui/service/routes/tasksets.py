@@ -27,7 +27,7 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import ANY, absent, parts_of, path
 from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
-from hud_tui.wire import UploadTasks
+from hud_tui.wire_tasks import UploadTasks
 
 # The registry: environments and scenarios, as preflight reads them.
 

@@ -44,14 +44,8 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, StoredReply
-from hud_tui.wire import (
-    DriveReport,
-    DriveRun,
-    KeepEvaluation,
-    SubmitEvaluation,
-    SubmitJob,
-    WorkState,
-)
+from hud_tui.wire import WorkState
+from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation, SubmitEvaluation, SubmitJob
 from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
 # Managed runs: submit, read, resume.

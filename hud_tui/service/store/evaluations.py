@@ -14,13 +14,8 @@ from hud_tui.service.store import checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, insert, one
 from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
-from hud_tui.wire import (
-    Evaluation,
-    EvaluationJob,
-    EvaluationParameters,
-    Group,
-    KeepEvaluation,
-)
+from hud_tui.wire import Evaluation, EvaluationJob, Group
+from hud_tui.wire_runs import EvaluationParameters, KeepEvaluation
 
 
 @dataclass(frozen=True)

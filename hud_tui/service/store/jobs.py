@@ -11,7 +11,8 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
 from hud_tui.service.store import checkpoints, runs, traces, works
 from hud_tui.service.store.db import Db, insert, one
-from hud_tui.wire import DriveReport, DriveRun, JobError, JobStatus
+from hud_tui.wire import JobError, JobStatus
+from hud_tui.wire_runs import DriveReport, DriveRun
 
 # How a managed run can end, and what is stored of it.
 

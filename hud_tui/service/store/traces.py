@@ -16,7 +16,7 @@ from hud_tui.rl.text import with_text
 from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import checkpoints, events
 from hud_tui.service.store.db import Db, insert_all, one
-from hud_tui.wire import TraceEnter, TraceExit
+from hud_tui.wire_rollouts import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
 
 # Turns: prompt and answer of a policy, token by token.

@@ -56,7 +56,8 @@ from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.table import RowList
-from hud_tui.wire import Job, JobStatus, Trace
+from hud_tui.wire import Job, JobStatus
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import Forward, ForwardResult, TraceEvents
 
 

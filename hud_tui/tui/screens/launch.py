@@ -68,7 +68,9 @@ from hud_tui.tui.widgets.form import (
     whole_lines,
 )
 from hud_tui.tui.widgets.table import RowList, fold
-from hud_tui.wire import JobParameters, Model, Taskset
+from hud_tui.wire import Model
+from hud_tui.wire_runs import JobParameters
+from hud_tui.wire_tasks import Taskset
 
 ROOMY = 30
 """Lines from which the tasks stay in sight above the whole form."""

@@ -28,7 +28,8 @@ from hud_tui.rl.rollouts import (
 from hud_tui.rl.text import WHOLE, clean, count_unsafe, one_line, pictures
 from hud_tui.tui.theme import RAMP, reward_style
 from hud_tui.tui.widgets.lines import LinesView, TextPane, fit_text, line
-from hud_tui.wire import Group, Trace
+from hud_tui.wire import Group
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, call_text, value_text
 
 # An answer's tokens: as they flow, shaded; what the shades mean; and one by one.
