@@ -22,7 +22,7 @@ from hud_tui.rl.run_columns import COLUMNS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 KEYS = ROOT / "docs" / "keys.md"
-GUIDE = ROOT / "docs" / "guide.md"
+RUNS = ROOT / "docs" / "runs.md"
 PARAMETERS = ROOT / "docs" / "parameters.md"
 ENVIRONMENTS = ROOT / "docs" / "environments.md"
 PLACES = {
@@ -75,8 +75,8 @@ def columns() -> str:
     return "\n".join(["| column | title | what it is |", "|---|---|---|", *lines, ""])
 
 
-def guide_page(text: str) -> str:
-    """The guide with its generated part as it should be."""
+def runs_page(text: str) -> str:
+    """The page of runs with its generated part as it should be."""
     return with_part(text, "columns", columns())
 
 
@@ -135,6 +135,6 @@ def _row(action: Action) -> str:
 
 if __name__ == "__main__":
     KEYS.write_text(keys_page(KEYS.read_text()))
-    GUIDE.write_text(guide_page(GUIDE.read_text()))
+    RUNS.write_text(runs_page(RUNS.read_text()))
     PARAMETERS.write_text(parameters_page(PARAMETERS.read_text()))
     ENVIRONMENTS.write_text(environments_page(ENVIRONMENTS.read_text()))

@@ -113,7 +113,12 @@ def _head(add: Add) -> None:
     )
     _of_model(parser, about="by name or id", required=True)
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--set", dest="checkpoint", metavar="ID", help="move it to this checkpoint")
+    which.add_argument(
+        "--set",
+        dest="checkpoint",
+        metavar="ID",
+        help="move it to this checkpoint: an id, a name, or best",
+    )
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
     consent(parser, changes=lambda args: args.checkpoint is not None or args.back is not None)
 

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given
+from hud_tui.cli.models import named_checkpoint
 from hud_tui.cli.output import aligned, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
@@ -35,7 +36,6 @@ from hud_tui.rl.evaluation import (
     tasks_digest,
 )
 from hud_tui.rl.metrics import interval_text, short
-from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.tasks.formats import read_rows
@@ -108,7 +108,7 @@ class _Command:
         asked = self._parameters()
         model = await choose_model(self._client, self._args)
         tree = Tree.of(await self._client.checkpoints(model.id))
-        checkpoints = [_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
+        checkpoints = [named_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
         order = await self._order(model)
         if order is None:
             rows, name, source = await self._tasks()
@@ -145,7 +145,7 @@ class _Command:
         if ref in (None, "best") or len(checkpoints) == 1:
             return None
         with suppress(HudUsage):  # the id of an evaluation
-            named = _checkpoint(ref, tree)
+            named = named_checkpoint(ref, tree)
             ids = [one.id if one else None for one in checkpoints]
             sought = named.id if named else None
             return ids.index(sought) if sought in ids else None
@@ -240,7 +240,7 @@ class _Command:
         found = _named(ref, known)
         if found is None:
             tree = tree or Tree.of(await self._client.checkpoints(model.id))
-            checkpoint = _checkpoint(ref, tree)
+            checkpoint = named_checkpoint(ref, tree)
             found = best_known(known, checkpoint.id if checkpoint else None, digest)
             if ref == "best":
                 found = best_evaluated(known, digest)
@@ -322,21 +322,6 @@ class _Command:
             print_notice("the two evaluations share no task: nothing to compare")
             return
         self._show("comparison", _comparison(before, after, found))
-
-
-def _checkpoint(name: str, tree: Tree) -> Checkpoint | None:
-    """A checkpoint by id or name, or ``head``, ``best`` or ``base`` (None, the weights that the
-    model started from). Raises HudUsage: there is none."""
-    match name:
-        case "head":
-            return tree.served
-        case "base":
-            return None
-        case "best" if tree.best is not None:
-            return tree[tree.best]
-        case "best":
-            raise HudUsage("no checkpoint is the best yet", "none has a reward of its own")
-    return find_checkpoint(name, list(tree))
 
 
 def _named(ref: str, known: Sequence[EvaluationJob]) -> EvaluationJob | None:

@@ -89,7 +89,10 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
 
 def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
     if args.checkpoint is not None:
-        return find_checkpoint(args.checkpoint, list(tree))
+        checkpoint = named_checkpoint(args.checkpoint, tree)
+        if checkpoint is None:
+            raise HudUsage("the base weights cannot be the head")
+        return checkpoint
     if args.back < 1:
         raise HudUsage(f"--back {args.back}: expected 1 or more")
     lineage = list(tree.lineage(tree.head))
@@ -99,6 +102,21 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
         only = f"the head is only {counted(behind, 'step')} from the base"
         raise HudUsage(f"--back {args.back}: {only}", hint)
     return tree[lineage[args.back]]
+
+
+def named_checkpoint(name: str, tree: Tree) -> Checkpoint | None:
+    """A checkpoint by id or name, or ``head``, ``best`` or ``base`` (None, the weights that the
+    model started from). Raises HudUsage: there is none."""
+    match name:
+        case "head":
+            return tree.served
+        case "base":
+            return None
+        case "best" if tree.best is not None:
+            return tree[tree.best]
+        case "best":
+            raise HudUsage("no checkpoint is the best yet", "none has a reward of its own")
+    return find_checkpoint(name, list(tree))
 
 
 async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:

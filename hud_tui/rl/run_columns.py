@@ -53,7 +53,7 @@ class Column:
     full_title: str = ""
     """The title for wide layouts, if it is another one."""
     meaning: str = ""
-    """What it is, where the title is not enough; the guide's table has it, too."""
+    """What it is, where the title is not enough; docs/runs.md has it, too."""
     is_text: bool = False
     """Whether its values are texts, which a filter compares with ``:``, ``=`` and ``!=``."""
     is_drawing: bool = False

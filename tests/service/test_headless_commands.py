@@ -61,6 +61,12 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command)
     assert tree[-1]["prev_model_checkpoint_id"] == first
     put = await hud("head", "arith-rl", "--set", tree[1]["name"], "-y")
     assert put.data["head"]["id"] == second
+    best = next(
+        c["id"] for c in (await hud("checkpoints", "arith-rl")).data["checkpoints"] if c["is_best"]
+    )
+    assert (await hud("head", "arith-rl", "--set", "best", "-y")).data["head"]["id"] == best
+    base = await hud("head", "arith-rl", "--set", "base", "-y")
+    assert (base.code, base.error["message"]) == (2, "the base weights cannot be the head")
 
 
 async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(

@@ -2,29 +2,37 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from hud_tui.cli.commands import COMMANDS, build_parser
+from hud_tui.keys import ACTIONS
 from tests.readme import (
     ENVIRONMENTS,
-    GUIDE,
     KEYS,
     PARAMETERS,
     README,
     ROOT,
+    RUNS,
     environments_page,
-    guide_page,
     keys_page,
     parameters_page,
+    runs_page,
     with_part,
 )
+from tests.unit.test_vocabulary import everything
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+PROSE = re.compile(r"(?ms)^```.*?^```\n?|^\|.*?\n|^<!--.*?\n|^    .*?\n")
+FENCED = re.compile(r"(?ms)^```(?:sh|console)\n(.*?)^```")
 ADDED = {
     "A metric": """from hud_tui.rl.metrics import TABLE
 assert "grad_cosine" in [metric.key for metric in TABLE]""",
@@ -85,7 +93,7 @@ assert Checkpoint(id="c", adam_beta1=Adam(1e-3).beta1).adam_beta1 == 0.9""",
     ("page", "made"),
     [
         (KEYS, keys_page),
-        (GUIDE, guide_page),
+        (RUNS, runs_page),
         (PARAMETERS, parameters_page),
         (ENVIRONMENTS, environments_page),
     ],
@@ -117,6 +125,72 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             heads = re.findall(r"(?m)^#+ (.*)$", target.read_text())
             slugs = {re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads}
             assert part in slugs, f"{file}#{part}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_pages_fit_on_a_screen(page: Path) -> None:
+    text = page.read_text()
+    wide = [line for line in PROSE.sub("", text).splitlines() if len(line) > 100]
+    assert [line for line in wide if " " in line.strip()] == []
+    rows = re.findall(r"(?m)^\|(.*)\|$", re.sub(r"(?ms)^```.*?^```", "", text))
+    cells = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    assert [cell for cell in cells if len(cell) > 160] == []
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """The commands of this program in a page's blocks, as words."""
+    for block in FENCED.findall(page.read_text()):
+        for line in block.splitlines():
+            line = re.sub(r"(?<!\S)#.*|2?>.*|&$", "", line.removeprefix("$ ")).split("; echo")[0]
+            for part in re.split(r"&&|\|", line):
+                words = [word for word in shlex.split(part) if not re.match("[A-Z_]+=", word)]
+                if words and words[0].endswith("hud-tui") and "…" not in words:
+                    yield words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_is_one_that_the_program_takes(page: Path) -> None:
+    for words in commands_of(page):
+        build_parser().parse_args(words)
+
+
+def test_the_examples_of_help_are_commands_that_the_program_takes() -> None:
+    parser, examples = build_parser(), list[str]()
+    for name in COMMANDS:
+        with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
+            parser.parse_args([name, "--help"])
+        examples += re.findall(r"(?m)^  hud-tui (.*)$", shown.getvalue().split("examples:\n")[1])
+    for example in examples:
+        parser.parse_args(shlex.split(example))
+
+
+def test_every_key_of_the_pages_is_one_of_the_app() -> None:
+    shown = {key for action in ACTIONS for key in action.all_shown.split()}
+    named = {key.replace("ctrl+", "^").lower() for key in shown} | {"shift"}
+    for page in PAGES:
+        keys = re.findall(r"<kbd>(.*?)</kbd>", page.read_text())
+        assert {key for key in keys if key.replace("ctrl+", "^").lower() not in named} == set()
+
+
+def test_every_command_is_in_the_page_of_headless_commands() -> None:
+    text = (ROOT / "docs/headless.md").read_text()
+    rows = set(re.findall(r"(?m)(?:^\||,) `([a-z-]+)", text))
+    assert COMMANDS.keys() - rows == set()
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(re.findall(r"\(docs/([\w-]+\.md)", README.read_text()))
+    assert linked == {page.name for page in PAGES[1:]}
+
+
+def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
+    """Each row of the table by its longest run of plain words."""
+    text = (ROOT / "docs/rent-a-gpu.md").read_text().split("## Messages\n", 1)[1]
+    messages = [row.split(" | ")[0].removeprefix("| ") for row in text.splitlines()[4:]]
+    said = " ".join(text for _, text in everything())
+    for message in messages:
+        parts = re.split(r"[`():;,…@]|\b[A-Z]{2,}\b|\b[A-Z]\b|\$\w|\d\S*", message)
+        assert max((part.strip() for part in parts), key=len) in said, message
 
 
 def test_the_readme_is_short() -> None:
