@@ -1,5 +1,5 @@
 """Parts of docs, made from the program, so that they cannot drift from it: the page of keys, the
-columns of the table of runs, and the parameters.
+columns of the table of runs, the parameters, and the faults that no test sees.
 
 Run: python -m tests.readme   writes them; the tests compare.
 """
@@ -18,6 +18,7 @@ from hud_tui.parameters import (
     Parameter,
 )
 from hud_tui.rl.run_columns import COLUMNS
+from tests.faults.left import UNSEEN
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -25,6 +26,7 @@ KEYS = ROOT / "docs" / "keys.md"
 RUNS = ROOT / "docs" / "runs.md"
 PARAMETERS = ROOT / "docs" / "parameters.md"
 ENVIRONMENTS = ROOT / "docs" / "environments.md"
+DEVELOPMENT = ROOT / "docs" / "development.md"
 PLACES = {
     "app": "Everywhere",
     "list": "In a list",
@@ -92,6 +94,12 @@ def environments_page(text: str) -> str:
     return with_part(text, "rollouts", parameters(ROLLOUT_OPTIONS))
 
 
+def development_page(text: str) -> str:
+    """The page of development with the faults that no test sees."""
+    lines = [f"| `{name.replace('|', chr(92) + '|')}` | {why} |" for name, why in UNSEEN.items()]
+    return with_part(text, "faults", "\n".join(["| fault | why |", "|---|---|", *lines, ""]))
+
+
 def parameters(rows: Sequence[Parameter]) -> str:
     """The flags of parameters, as a Markdown table."""
     lines = [_parameter(row) for row in rows if row.takers]
@@ -138,3 +146,4 @@ if __name__ == "__main__":
     RUNS.write_text(runs_page(RUNS.read_text()))
     PARAMETERS.write_text(parameters_page(PARAMETERS.read_text()))
     ENVIRONMENTS.write_text(environments_page(ENVIRONMENTS.read_text()))
+    DEVELOPMENT.write_text(development_page(DEVELOPMENT.read_text()))

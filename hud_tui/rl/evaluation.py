@@ -374,7 +374,7 @@ def _is_unseen(delta: Estimate) -> bool:
 
 
 def _width(delta: Estimate) -> float:
-    return 0.0 if delta.low is None or delta.high is None else delta.high - delta.low
+    return (delta.high or 0.0) - (delta.low or 0.0)
 
 
 def _differing(deltas: Sequence[float]) -> int:

@@ -296,8 +296,9 @@ class Evaluated:
         for key in {key for key, _ in own}:
             self._by_runs[key] += sign
 
-    def _rank(self, key: Conditions) -> tuple[bool, int, int]:
-        return self._by_runs[key] > 0, self._checkpoints[key], self._rollouts[key]
+    def _rank(self, key: Conditions) -> tuple[bool, int, int, str]:
+        # The last part: of equals the same ones, in whatever order evaluations were told.
+        return self._by_runs[key] > 0, self._checkpoints[key], self._rollouts[key], repr(key)
 
 
 class TaskNumbers:

@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from math import isfinite
@@ -536,12 +536,11 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
     trained on by its trace id.
     """
     steps = [step for step in run.trace.steps if getattr(step, "source", "") == "agent"]
-    samples = [sample for step in steps if (sample := getattr(step, "sample", None)) is not None]
-    samples = [one for one in samples if one.output_token_ids]
+    samples = samples_of(steps)
     calls = sum(len(getattr(step, "tool_calls", ())) for step in steps)
     is_elsewhere = not steps and str(run.runtime or "").startswith("hud://")
     evaluation = run.evaluation
-    found: dict[str, Any] = sendable(
+    rollout: dict[str, Any] = sendable(
         {
             "trace_id": trace_id,
             "reward": run.reward,
@@ -549,15 +548,21 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
             "stop_reason": run.trace.stop_reason,
             "turns": None if is_elsewhere else len(steps),
             "tool_calls": calls,
-            "tokens": sum(len(one.output_token_ids) for one in samples),
-            "prompt_tokens": sum(len(one.prompt_token_ids or ()) for one in samples),
+            "tokens": sum(len(sample.output_token_ids) for sample in samples),
+            "prompt_tokens": sum(len(sample.prompt_token_ids or ()) for sample in samples),
             "content": (run.trace.content or "")[:LINE],
             "subscores": evaluation.get("subscores"),
             "info": evaluation.get("info"),
         }
     )
-    tokens = [one.model_dump(mode="json", exclude_none=True) for one in samples]
-    return found | {"samples": tokens}
+    tokens = [sample.model_dump(mode="json", exclude_none=True) for sample in samples]
+    return rollout | {"samples": tokens}
+
+
+def samples_of(steps: Sequence[Any]) -> list[Any]:
+    """What the model sampled in each of its turns; turns without tokens are left out."""
+    samples = (getattr(step, "sample", None) for step in steps)
+    return [sample for sample in samples if sample is not None and sample.output_token_ids]
 
 
 def error_of(run: Any) -> str | None:

@@ -191,9 +191,9 @@ class WorkerMaker(Generic[R]):
     async def make(self, missing: Sequence[MissingRollouts[Task]]) -> AsyncGenerator[R, None]:
         """Raises Ended: a stop was requested; WorkerGone; Away; EnvironmentFailed."""
         await self.host.load()
-        waiting = list(missing)
+        waiting, most = list(missing), len(missing)
         if self.most is not None:
-            waiting = [single for group in missing for single in group.singly]
+            waiting, most = [single for group in missing for single in group.singly], self.most
         waiting.reverse()
         open_: set[asyncio.Future[Any]] = set()
         events: list[asyncio.Future[Any]] = [
@@ -201,10 +201,10 @@ class WorkerMaker(Generic[R]):
         ]
         try:
             while waiting or open_:
-                while waiting and (self.most is None or len(open_) < self.most):
+                while waiting and len(open_) < most:
                     open_.add(asyncio.ensure_future(self.roll_out(waiting.pop())))
                 await asyncio.wait({*open_, *events}, return_when=FIRST_COMPLETED)
-                for request in [one for one in open_ if one.done()]:
+                for request in [request for request in open_ if request.done()]:
                     open_.discard(request)
                     part: R | None = request.result()
                     if part is not None:

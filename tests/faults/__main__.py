@@ -1,42 +1,65 @@
 """Put faults into a copy of the package, one at a time, and see whether a test fails.
 
-usage: python -m tests.faults [--most N] [--minutes M] [MODULE ...]
+usage: python -m tests.faults [--count N] [--named TEXT] [--workers N] [--minutes M] [MODULE ...]
 
-MODULE is a name of `MODULES`, or ``edits`` for those written down; all without any. Prints the
-faults that no test saw, and exits 1 if more than a tenth was not seen. The checkout stays as it is.
+MODULE is a name of `MODULES`, or ``edits`` for the faults that are written down; all without any.
+A fault is tried with the tests that reach its line, the fastest first, until one fails or hangs.
+Prints the faults that no test saw, and exits 1 if more than a tenth was not seen. The checkout
+stays as it is.
 """
 
 import argparse
+import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from queue import Queue
 from time import monotonic
+from typing import Literal
 
 from tests.faults.edits import EDITS
-from tests.faults.faults import Fault, generated, spread
+from tests.faults.faults import Fault, drawn, lines_of
+from tests.faults.left import EQUIVALENT
+from tests.faults.reach import Reached
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("hud_tui", "tests", "styles", "docs", "pyproject.toml", "README.md", "CHANGELOG.md")
 MODULES = {
-    "rl/own_numbers": ("tests/unit/test_own.py", "tests/unit/test_run_table.py"),
+    "rl/own_numbers": (
+        "tests/unit/test_own.py",
+        "tests/unit/test_run_table.py",
+        "tests/unit/test_compare.py",
+        "tests/unit/test_run.py",
+        "tests/unit/test_evaluation.py",
+    ),
     "rl/evaluation": ("tests/unit/test_evaluation.py", "tests/unit/test_reward_intervals.py"),
     "rl/runs": ("tests/unit/test_run_table.py",),
     "rl/loop": ("tests/unit/test_loop.py",),
     "client/feed": ("tests/service/test_client_feed.py",),
     "rollouts/driver": ("tests/rollouts/test_driver.py",),
     "remote/budget": ("tests/remote/test_money.py",),
+    "remote/pods": (
+        "tests/remote/test_money.py",
+        "tests/remote/test_renting.py",
+        "tests/remote/test_pods.py",
+    ),
 }
-"""The tests of each module: few, so that a fault takes seconds."""
-HUNG_S = 120
-"""Seconds after which a test counts as failed."""
+"""Modules, and the tests that hold their rules."""
+COUNT = 200
+HANG_S = 30.0
+"""Seconds after which a test has hung, beyond ten times what it takes without a fault."""
+Outcome = Literal["passed", "failed", "hung"]
 
 
 class Copy:
-    """The copy of the checkout that faults are put into."""
+    """A copy of the checkout, which faults are put into."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,71 +70,121 @@ class Copy:
             elif source.exists():
                 shutil.copy(source, directory)
 
-    def passes(self, tests: Sequence[str], is_faulty: bool = False) -> bool:
-        """Whether tests pass in it. What is compiled of a faulty one is not kept."""
+    def _run(self, arguments: Sequence[str], limit_s: float, compiles: bool) -> Outcome:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
-        command += ["--hung-after", str(HUNG_S), *tests]
+        command += ["--basetemp", str(self._directory / "tmp"), *arguments]
         environ = os.environ | {"PYTHONPATH": str(self._directory)}
-        if is_faulty:
+        if not compiles:
             environ |= {"PYTHONDONTWRITEBYTECODE": "1"}
-        done = subprocess.run(command, cwd=self._directory, env=environ, capture_output=True)
-        return done.returncode == 0
+        process = subprocess.Popen(
+            command, cwd=self._directory, env=environ, start_new_session=True,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            return "failed" if process.wait(limit_s) else "passed"
+        except subprocess.TimeoutExpired:
+            return "hung"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
-    def is_seen(self, fault: Fault, tests: Sequence[str]) -> bool:
-        """Whether a test fails with a fault, which is taken out again."""
+    def reached(self, file: str, tests: Sequence[str]) -> Reached:
+        """What each test reaches of a file below hud_tui. Raises SystemExit: a test fails."""
+        to = self._directory / "reached.json"
+        watch = ["-p", "tests.faults.reach", "--reach", str(self._directory / "hud_tui" / file)]
+        if self._run([*watch, "--reach-to", str(to), *tests], 3600, compiles=True) != "passed":
+            raise SystemExit(f"a test fails without any fault: {' '.join(tests)}")
+        return dict(json.loads(to.read_text()))
+
+    def outcome(self, fault: Fault, tests: Sequence[str], limit_s: float) -> Outcome:
+        """How tests end with a fault, which is taken out again."""
         file = self._directory / "hud_tui" / fault.file
         text = file.read_text()
         file.write_text(fault.applied(text))
         try:
-            return not self.passes(tests, is_faulty=True)
+            return self._run(tests, limit_s, compiles=False)
         finally:
             file.write_text(text)
 
 
-def plan(names: Sequence[str], most: int) -> list[Fault]:
-    """The faults of modules, or those that are written down."""
-    faults = [edit.fault() for edit in EDITS] if "edits" in names else []
-    for name in names:
-        if name in MODULES:
-            faults += spread(generated(f"{name}.py"), most)
-    return faults
+def plan(names: Sequence[str], count: int = COUNT) -> list[Fault]:
+    """The faults of modules, out of so many of all, and those that are written down."""
+    faults = drawn([f"{module}.py" for module in MODULES], count, tuple(EQUIVALENT))
+    faults = [fault for fault in faults if fault.file.removesuffix(".py") in names]
+    return [*(edit.fault() for edit in EDITS if "edits" in names), *faults]
 
 
 def scope_of(fault: Fault) -> tuple[str, ...]:
-    """The tests that must see a fault."""
+    """The files with the tests that must see a fault."""
     return fault.tests or MODULES[fault.file.removesuffix(".py")]
+
+
+def reaching(fault: Fault, reached: Reached) -> list[str]:
+    """The tests that reach a fault, the fastest first. All, if none reaches it in this process."""
+    lines = set(lines_of(fault))
+    hit = [test for test, (_, seen) in reached.items() if seen and not lines.isdisjoint(seen)]
+    if fault.lines is None:
+        hit = [test for test, (_, seen) in reached.items() if seen]
+    return sorted(hit or reached, key=lambda test: reached[test][0])
+
+
+def told(fault: Fault) -> str:
+    """The fault, and the line of today."""
+    text = (ROOT / "hud_tui" / fault.file).read_text()
+    return f"{fault.file}:{text.count(chr(10), 0, fault.start) + 1}  {fault.name}"
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE")
-    parser.add_argument("--most", type=int, default=28, help="faults of a module (default 28)")
-    parser.add_argument("--minutes", type=float, default=60.0, help="then stop (default 60)")
+    parser.add_argument("--count", type=int, default=COUNT, help="generated faults of all modules")
+    parser.add_argument("--named", default="", help="only faults whose name has this text")
+    parser.add_argument("--workers", type=int, default=1, help="faults at a time, each in a copy")
+    parser.add_argument("--minutes", type=float, default=120.0, help="then stop (default 120)")
     args = parser.parse_args()
     if unknown := set(args.modules) - {*MODULES, "edits"}:
         parser.error(f"no such module: {', '.join(sorted(unknown))}")
-    faults = plan(args.modules or ["edits", *MODULES], args.most)
-    until, seen, left = monotonic() + 60 * args.minutes, 0, list[str]()
-    with tempfile.TemporaryDirectory() as directory:
-        copy, passed = Copy(Path(directory)), set[tuple[str, ...]]()
-        for number, fault in enumerate(faults, 1):
+    faults = plan(args.modules or ["edits", *MODULES], args.count)
+    faults = [fault for fault in faults if args.named in fault.name]
+    until, outcomes = monotonic() + 60 * args.minutes, dict[str, Outcome]()
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(args.workers) as pool:
+        copies = Queue[Copy]()
+        for number in range(args.workers):
+            copies.put(Copy(Path(directory, str(number))))
+        scopes = list(dict.fromkeys((fault.file, scope_of(fault)) for fault in faults))
+
+        def reach(scope: tuple[str, tuple[str, ...]]) -> Reached:
+            copy = copies.get()
+            try:
+                return copy.reached(*scope)
+            finally:
+                copies.put(copy)
+
+        reached = dict(zip(scopes, pool.map(reach, scopes), strict=True))
+
+        def attempt(fault: Fault) -> None:
             if monotonic() > until:
-                print(f"stopped after {args.minutes:g} min, before {fault.file}")
-                break
-            tests = scope_of(fault)
-            if tests not in passed and not copy.passes(tests):
-                raise SystemExit(f"{' '.join(tests)} fails without any fault")
-            passed.add(tests)
-            told = fault.told((ROOT / "hud_tui" / fault.file).read_text())
-            if copy.is_seen(fault, tests):
-                seen += 1
-                print(f"{number}/{len(faults)} seen     {told}", flush=True)
-            else:
-                left.append(told)
-                print(f"{number}/{len(faults)} NOT SEEN {told}", flush=True)
-    tried = seen + len(left)
-    print(f"\n{seen} of {tried} faults were seen; not seen:", *left, sep="\n")
-    return int(len(left) > tried / 10)
+                return
+            seen_by = reached[fault.file, scope_of(fault)]
+            tests = reaching(fault, seen_by)
+            limit_s = HANG_S + 10 * sum(seen_by[test][0] for test in tests)
+            copy = copies.get()
+            try:
+                outcome = copy.outcome(fault, tests, limit_s)
+            finally:
+                copies.put(copy)
+            outcomes[fault.name] = outcome
+            count = f"{len(outcomes)}/{len(faults)}"
+            print(f"{count} {outcome:6} ({len(tests)} tests) {told(fault)}", flush=True)
+
+        list(pool.map(attempt, faults))
+    tried = [fault for fault in faults if fault.name in outcomes]
+    left = [told(fault) for fault in tried if outcomes[fault.name] == "passed"]
+    print(
+        f"\n{len(tried) - len(left)} of {len(tried)} faults were seen; not seen:", *left, sep="\n"
+    )
+    return int(len(left) > len(tried) / 10)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse
 
+from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudRefused, HudUnclear, HudUsage
 from hud_tui.remote import clock, watcher
 from hud_tui.remote.budget import Budgets
@@ -556,7 +557,7 @@ async def test_retry_after_is_obeyed_and_bounded(
     api: Prime, prime: PrimeServer, state: Path
 ) -> None:
     await rented(api, state)
-    now = [clock.prime_now(state) + 7300]
+    now = [round(clock.prime_now(state)) + 7300.0]
     budgets = Budgets(Machines(state), clock=lambda: now[0])
     prime.refuse("DELETE /pods/pod0001", 429, **{"retry-after": "99999"})
     with pytest.raises(HudRefused):
@@ -564,7 +565,7 @@ async def test_retry_after_is_obeyed_and_bounded(
     now[0] += 10
     await budgets.check()
     assert prime.pods, "not yet"
-    now[0] += 25
+    now[0] += LONGEST_S - 10
     await budgets.check()
     assert prime.pods == {}
 

@@ -238,8 +238,12 @@ async def test_groups_are_joined_from_traces_where_checkpoints_have_none(service
     assert told(step.groups) == told(checkpoint.groups)
 
 
-async def test_polling_says_that_a_job_ended_after_its_last_step() -> None:
-    """The step lands while the poller reads; the job's end is never told before it."""
+async def test_polling_says_that_a_job_ended_after_its_last_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The step lands while the poller reads; the job's end is never told before it, and once."""
+    monkeypatch.setattr(feed_module, "BUSY_S", 1000.0)
+    monkeypatch.setattr(feed_module, "IDLE_S", 3000.0)
     landed = False
 
     def server(request: httpx.Request) -> httpx.Response:
@@ -255,9 +259,80 @@ async def test_polling_says_that_a_job_ended_after_its_last_step() -> None:
     async with answered(server) as client:
         poller = feed_module.Poller(client, "m")
         await poller.whole()
+        assert poller.interval_s == 1000.0
         begun = True
         told = [event.type for event in await poller.news()]
-    assert (told[0], told[-1]) == ("checkpoint", "work")
+        assert (told[0], told[-1]) == ("checkpoint", "work")
+        assert (poller.interval_s, await poller.news()) == (3000.0, [])
+
+
+async def test_polling_rests_between_two_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "IDLE_S", 1e6)
+    reads = 0
+
+    def server(request: httpx.Request) -> httpx.Response:
+        nonlocal reads
+        is_tree = request.url.path.endswith("/checkpoints")
+        reads += is_tree
+        return httpx.Response(200, json=[]) if is_tree else httpx.Response(404, json={})
+
+    async with answered(server) as client, aclosing(aiter(client.feed("m"))) as events:
+        await anext(events)
+        waiting = asyncio.ensure_future(anext(events))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert reads == 1
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+@pytest.mark.parametrize(("status", "source"), [(200, "connecting"), (404, "poll")])
+async def test_what_waits_after_a_failure_goes_on_as_it_began(
+    status: int, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream that has ended is opened again; a service without one is polled on."""
+    monkeypatch.setattr(feed_module, "backoff", lambda attempt: 1e6)
+    trees, streamed = 0, sse('id: 1\nevent: head\ndata: {"checkpoint_id":"c1"}\n\n')
+
+    def server(request: httpx.Request) -> httpx.Response:
+        nonlocal trees
+        trees += request.url.path.endswith("/checkpoints")
+        if trees > 1:
+            return httpx.Response(400, json={"detail": "not now"})
+        if request.url.path.endswith("/train/events") and status == 404:
+            return httpx.Response(404, json={})
+        return streamed(request)
+
+    async with answered(server) as client:
+        feed = client.feed("m")
+        async with aclosing(aiter(feed)) as events:
+            await anext(events)
+            waiting = asyncio.ensure_future(to_the_end(events))
+            await until(lambda: feed.trouble != "")
+            assert feed.source == source
+            waiting.cancel()
+            await asyncio.wait([waiting])
+
+
+def test_the_delay_of_events_is_told_by_the_service_s_clock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [5000.0]
+    monkeypatch.setattr(feed_module, "monotonic", lambda: now[0])
+    lag = feed_module.Lag()
+    lag.update(1.0)
+    assert lag.behind_s == 0.0, "its time is not known"
+    lag.opened({"date": "nonsense"})
+    lag.opened({"date": "Thu, 01 Jan 1970 01:00:00 GMT"})
+    for at, behind_s in ((3597.0, 3.0), (0.0, 3.0), (3605.0, 0.0), (3590.0, 10.0)):
+        lag.update(at)
+        assert lag.behind_s == behind_s, at
+    now[0] += feed_module.FRESH_S
+    assert lag.behind_s == 0.0
+    lag.update(3602.0)
+    assert lag.behind_s == 0.0
+    lag.update(3601.5)
+    assert lag.behind_s == 0.5
 
 
 def sse(*frames: str) -> Callable[[httpx.Request], httpx.Response]:
@@ -355,7 +430,7 @@ async def test_a_stream_that_is_refused_for_now_is_asked_for_again(status: int) 
 
 
 async def test_a_stream_may_be_longer_than_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "MAX_LINE", 200)
+    monkeypatch.setattr(feed_module, "MAX_LINE", 60)
     heads = [f'event: head\ndata: {{"checkpoint_id":"c{number}"}}\n\n' for number in range(9)]
     moved = [HeadMoved(checkpoint_id=f"c{number}") for number in range(9)]
     assert await first_events(sse(*heads), 10) == [TREE, *moved], "in one connection"

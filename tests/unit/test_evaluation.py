@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from math import comb, exp, inf, lgamma, nan
+from math import comb, exp, inf, lgamma, nan, sqrt
 from random import Random
 from statistics import fmean
 from typing import Any
@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.errors import HudAmbiguous
 from hud_tui.events import (
     CheckpointAdded,
     EvaluationsRead,
@@ -18,10 +19,14 @@ from hud_tui.events import (
     WorkChanged,
 )
 from hud_tui.rl.evaluation import (
+    RESIDUE,
     Difference,
     Scores,
+    best_evaluated,
+    best_known,
     difference,
     fewest_tasks,
+    find_evaluation,
     interval,
     ks,
     last_requested,
@@ -95,9 +100,9 @@ def test_an_evaluation_in_figures() -> None:
 
 
 def test_solved_is_said_by_a_reward_and_a_task_counts_as_much_as_any_other() -> None:
-    groups = as_groups({"a": [0.9999999, 0.8, 0.5]})
-    assert Scores.of(groups).tasks[0].solved == 1
-    assert Scores.of(groups, solved_at=0.8).tasks[0].solved == 2
+    groups = as_groups({"a": [0.9999999, 1.0 - RESIDUE, 0.8, 0.5]})
+    assert Scores.of(groups).tasks[0].solved == 2
+    assert Scores.of(groups, solved_at=0.8).tasks[0].solved == 3
     found = scores(a=[1.0] * 6, b=[0.0, nan, inf], c=[nan])
     assert [task.slug for task in found.tasks] == ["a", "b"]
     assert (found.mean.value, found.samples, found.rollouts) == (0.5, 1, 7)
@@ -140,12 +145,25 @@ def test_the_order_of_tasks_changes_nothing(tasks: dict[str, list[float]], rando
     assert summarize(groups) == summarize(again)
 
 
-@pytest.mark.parametrize(
-    ("freedom", "told"),
-    [(3, 3.182), (5, 2.571), (10, 2.228), (19, 2.093), (30, 2.042), (120, 1.98)],
-)
-def test_student_s_t_is_that_of_the_tables(freedom: int, told: float) -> None:
-    assert student_t(freedom) == pytest.approx(told, rel=0.005)
+QUANTILES = {3: 3.182446305, 4: 2.776445105, 8: 2.306004135, 19: 2.093024054, 30: 2.042272456}
+
+
+@pytest.mark.parametrize("freedom", QUANTILES)
+def test_student_s_t_lacks_only_terms_beyond_the_fourth(freedom: int) -> None:
+    assert abs(student_t(freedom) / QUANTILES[freedom] - 1) < 0.4 / freedom**5
+
+
+@pytest.mark.parametrize(("tasks", "power"), [(8, 0.7), (48, 6.0)])
+def test_an_interval_is_student_s_and_leans_with_the_skewness(tasks: int, power: float) -> None:
+    """Hall 1988, "Theoretical comparison of bootstrap confidence intervals", section 3: BCa's ends
+    to the second order."""
+    values = [(task / (tasks - 1)) ** power for task in range(tasks)]
+    mean, t = fmean(values), student_t(tasks - 1)
+    deviation = sqrt(fmean((value - mean) ** 2 for value in values))
+    skewness = fmean((value - mean) ** 3 for value in values) / deviation**3
+    lean = skewness * (2 * t * t + 1) / (6 * sqrt(tasks))
+    told = [mean + deviation / sqrt(tasks) * (end + lean) for end in (-t, t)]
+    assert interval(values, 0.0, 1.0) == pytest.approx(told, abs=0.01 * (told[1] - told[0]))
 
 
 Statistic = Callable[[int], float]
@@ -248,6 +266,13 @@ def test_rewards_between_0_and_1_have_a_sentence_of_their_own_where_there_is_one
     )
 
 
+def test_rewards_of_another_scale_have_its_bounds() -> None:
+    """All tasks differ by 10: those that nobody asked may differ by as much either way."""
+    before, after = ({f"t{n}": [reward] for n in range(8)} for reward in (5.0, 15.0))
+    found, share = compared(before, after).reward, 1 - 0.025 ** (1 / 8)
+    assert (found.low, found.high) == (pytest.approx(10 - 20 * share), 10.0)
+
+
 def test_only_shared_tasks_are_compared_and_none_is_no_comparison() -> None:
     one, other = scores(a=[1.0], b=[0.0], c=[0.0]), scores(b=[1.0, 1.0], d=[0.0, 0.0])
     found = difference(one, other)
@@ -282,6 +307,12 @@ def test_how_many_tasks_would_show_it() -> None:
     assert said.endswith("visible with 900 tasks × 4: one of 5 points would have shown")
     said = sentence("scores", wide, "A", "B", "3 tasks × 4", [0.0] * 3)
     assert ", of which none differs: more than 100 times as many tasks would show" in said
+    hundred = Estimate(value=0.0, low=-0.3497, high=0.3497)
+    said = sentence("scores", hundred, "A", "B", "3 tasks × 4", [0.0] * 3)
+    assert ": about 100 times as many tasks would show" in said
+    for low, least in ((0.0005, "0.1"), (0.0004, "less than 0.1")):
+        said = sentence("solves", Estimate(value=0.01, low=low, high=0.02), "A", "B", "9 tasks", [])
+        assert said == f"B solves 1 point more than A, between {least} and 2, on 9 tasks"
 
 
 @pytest.mark.parametrize("tasks", [156, 157])
@@ -405,6 +436,36 @@ def test_the_pace_is_that_of_the_newest_evaluation_that_says_it() -> None:
     assert seconds_left(of_job("4", "running", 0)) is None
     assert rollout_seconds([]) is None
     assert last_requested([*jobs, of_job("4", job_id="run")]).id == "3"  # type: ignore[union-attr]
+
+
+def test_the_evaluation_of_a_checkpoint_and_the_best_of_all() -> None:
+    def job(id_: str, checkpoint: str | None, mean: float | None, rollouts: int = 144, digest: str
+            = "a") -> EvaluationJob:  # fmt: skip
+        result = scored(id_, digest, rollouts)
+        result = None if mean is None else result.model_copy(update={"mean_reward": mean})
+        return of_job(id_, checkpoint_id=checkpoint, result=result, model="arith-rl")
+
+    jobs = [
+        job("e1", "lucky", 0.9, 12),
+        job("e2", "sure", 0.8),
+        job("e3", None, 1.0),
+        job("e4", "other", 0.85, digest="b"),
+        job("e5", "sure", None),
+        job("e6", "sure", 0.6, digest="b"),
+    ]
+
+    def id_of(found: EvaluationJob | None) -> str | None:
+        return None if found is None else found.id
+
+    best = [id_of(best_evaluated(jobs, digest)) for digest in (None, "a", "b", "c")]
+    assert best == ["e4", "e2", "e4", None]
+    known = [id_of(best_known(jobs, "sure", digest)) for digest in (None, "a", "b", "c")]
+    assert known == ["e6", "e2", "e6", "e6"]
+    assert (id_of(best_known(jobs, None)), best_known(jobs, "none")) == ("e3", None)
+    assert find_evaluation("e4", jobs) is jobs[3]
+    with pytest.raises(HudAmbiguous) as refused:
+        find_evaluation("e1", [jobs[0], jobs[0]])
+    assert "e1 (lucky of arith-rl)" in refused.value.hint
 
 
 def test_an_evaluation_of_all_tasks_is_compared_with_one_of_a_split() -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.rl.evaluation import RESIDUE, SOLVED_AT
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import (
     FLAT_IN_A_ROW,
@@ -89,7 +90,7 @@ def test_a_gradient_ends_both_streaks() -> None:
 
 def test_no_batch_is_not_solved() -> None:
     assert not Streak().is_solved
-    assert Streak().add([1.0]).is_solved
+    assert Streak().add([SOLVED_AT - RESIDUE]).is_solved
 
 
 def test_batches_without_a_graded_rollout_end_the_run_as_the_environment_s_failure() -> None:
@@ -133,9 +134,7 @@ def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: lis
                 else:
                     assert not action.with_heldout
                 event = next(pending, "signal")
-                if event == "moved":
-                    facts, batches = facts.discarded(), batches + 1
-                elif event == "stopped":
+                if event == "stopped":
                     facts = facts.resumed()
                 elif event == "ungraded":
                     facts, batches = facts.sampled([], False), batches + 1
@@ -143,12 +142,17 @@ def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: lis
                     groups = FLATS.get(event, SIGNAL)
                     facts = facts.sampled(groups, event == "signal")
                     batches += event != "signal"
+            case Train() if next(pending, "signal") == "moved":
+                facts, batches = facts.discarded(), batches + 1
+                assert isinstance(loop.next(facts), Sample)
             case Train():
                 facts, steps, batches = facts.stepped(), steps + 1, 0
                 assert facts.step == steps
             case Evaluate(step):
                 assert step == steps
                 assert step not in evaluated
+                due = not step or (loop.eval_every and step % loop.eval_every == 0)
+                assert due or loop.is_over(facts)
                 evaluated.append(step)
                 facts = facts.scored()
             case End() as end:

@@ -24,6 +24,7 @@ from hud_tui.rl.own_numbers import (
     ends_of,
     heldout_evaluation,
     is_higher,
+    own_metric,
     pooled,
 )
 from hud_tui.rl.run import Run
@@ -108,6 +109,7 @@ def best_of(*evaluated: Sequence[Evaluation]) -> Tree:
 def test_checkpoints_are_ranked_by_evaluations_on_the_same_tasks() -> None:
     tree = best_of([on("a", 0.6)], [on("a", 0.7)], [on("b", 0.9)])
     assert (tree.best, tree.own(2).heldout, tree.own(2).apart) == (1, 0.9, True)
+    assert tree.evaluated_range == (0.6, 0.9)
     both = best_of([on("a", 0.6)], [on("a", 0.7)], [on("a", 0.1), on("b", 0.9)])
     assert (both.best, both.own(2).heldout) == (1, 0.1)
     longer = best_of([on("a", 0.6)], [on("a", 0.7)], [on("a", 0.9, max_tokens=99)])
@@ -203,6 +205,8 @@ def test_steps_say_how_many_held_out_rollouts_they_had_else_one_per_task_is_assu
     ranked = told.add(many)
     assert (ranked.best, ranked.own(1).at_least) == (0, 36)
     assert ranked.own(1).score == (2, ends_of(0.82, 36)[0])
+    partly = ranked.add(step("e", "b", heldout_reward=0.86, num_heldout_traces=20)).own(1)
+    assert (partly.heldout, partly.heldout_rollouts) == (pytest.approx(0.84), None)
 
 
 def simulated(chosen: Random, gain: float) -> tuple[bool, float]:
@@ -266,6 +270,10 @@ def test_metrics_of_weights_come_from_the_rollouts_and_those_of_an_update_do_not
     found = tree.own_metrics(0)
     assert found == pytest.approx({"entropy": 0.8, "reward_mean": 0.65, "reward/format": 0.1})
     assert tree.own_metrics(1) == {}
+    assert own_metric([*tree.steps(0)], "entropy") == pytest.approx(0.8)
+    uncounted = [named("d", metrics={"entropy": 1.0}), named("e", metrics={"entropy": 2.0})]
+    assert own_metric(uncounted, "entropy") == 1.5
+    assert own_metric(uncounted, "kl") is None
     assert of_weights("tinker.optim/entropy")
     assert not any(map(of_weights, ["grad_norm", "clip_fraction", "learning_rate", "zebra"]))
 
@@ -303,6 +311,49 @@ def test_own_numbers_and_the_best_are_those_of_the_steps_that_were_taken(
     scores = [tree.own(position).reward for position in range(len(tree))]
     best = max((s for s in scores if s is not None), default=None)
     assert tree.best == (None if best is None else scores.index(best))
+
+
+HELDOUT = st.fixed_dictionaries(
+    {},
+    optional={
+        "heldout_reward": st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+        "num_heldout_traces": st.just(8.0),
+    },
+)
+EVALUATIONS = st.lists(
+    st.builds(
+        on,
+        st.sampled_from("ab"),
+        st.sampled_from([0.25, 0.5, 0.75]),
+        seed=st.integers(0, 2),
+        job_id=st.sampled_from(["e", "run"]),
+    ),
+    max_size=2,
+)
+
+
+@given(parents(most=10), st.data())
+def test_a_step_that_is_told_anew_counts_as_if_it_had_been_told_so_at_first(
+    chosen: list[int], data: st.DataObject
+) -> None:
+    def told(n: int, above: int, job: str) -> Checkpoint:
+        metrics, evaluations = data.draw(HELDOUT), data.draw(EVALUATIONS)
+        more: dict[str, Any] = {"job_id": job, "tasks_digest": job, "evaluations": evaluations}
+        parent = None if above == ROOT else f"c{above}"
+        reward = data.draw(st.sampled_from([None, 0.0, 0.5, 1.0]))
+        return named(f"c{n}", parent, mean_reward=reward, num_traces=4, metrics=metrics, **more)
+
+    jobs = [data.draw(st.sampled_from(["run", "other"])) for _ in chosen]
+    first, last = (
+        [told(n, above, job) for n, (above, job) in enumerate(zip(chosen, jobs, strict=True))]
+        for _ in range(2)
+    )
+    tree, anew = Tree.of(last), Tree.of(first)
+    for each in last:
+        anew = anew.add(each)
+    owns = [[one.own(position) for position in range(len(chosen))] for one in (tree, anew)]
+    assert owns[0] == owns[1]
+    assert (tree.best, tree.common) == (anew.best, anew.common)
 
 
 @given(parents(most=20), st.data())

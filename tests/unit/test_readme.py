@@ -16,12 +16,14 @@ import pytest
 from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.keys import ACTIONS
 from tests.readme import (
+    DEVELOPMENT,
     ENVIRONMENTS,
     KEYS,
     PARAMETERS,
     README,
     ROOT,
     RUNS,
+    development_page,
     environments_page,
     keys_page,
     parameters_page,
@@ -96,6 +98,7 @@ assert Checkpoint(id="c", adam_beta1=Adam(1e-3).beta1).adam_beta1 == 0.9""",
         (RUNS, runs_page),
         (PARAMETERS, parameters_page),
         (ENVIRONMENTS, environments_page),
+        (DEVELOPMENT, development_page),
     ],
 )
 def test_keys_and_columns_are_those_of_the_program(page: Path, made: Callable[[str], str]) -> None:

@@ -268,27 +268,29 @@ def _read(
 ) -> tuple[Array, Cache]:
     """Read the prompts, equal ones once; returns logits of the next tokens, shape (B, V)."""
     prompts = [tuple(request.prompt) for request in requests]
-    places = {prompt: place for place, prompt in enumerate(dict.fromkeys(prompts))}
-    longest = max(map(len, places))
-    whole = max(len(r.prompt) + r.max_tokens for r in requests)
+    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+    unique = list(rows)
+    longest = max(map(len, unique))
+    whole = max(len(request.prompt) + request.max_tokens for request in requests)
     room = max(longest, min(whole, config.context, longest + GROWTH))
-    cache = Cache.empty(config, len(places), room, weights["token"].dtype)
-    logits = np.empty((len(places), config.vocabulary), cache.keys.dtype)
-    known = {place: prefixes.find(prompt) for prompt, place in places.items()}
-    unique = list(places)
-    for part in _to_read([place for place in known if known[place] is None], unique):
-        logits[part] = _read_whole(weights, config, cache, part, [unique[p] for p in part])
-    continued = {place: found for place, found in known.items() if found is not None}
-    if continued:
-        for place, (prefix, shared) in continued.items():
-            cache.keys[:, place, :, :shared] = prefix.keys[:, :, :shared]
-            cache.values[:, place, :, :shared] = prefix.values[:, :, :shared]
-            cache.length[place], cache.last[place] = shared, unique[place][shared - 1]
-        new = {place: unique[place][shared:] for place, (_, shared) in continued.items()}
+    cache = Cache.empty(config, len(rows), room, weights["token"].dtype)
+    logits = np.empty((len(rows), config.vocabulary), cache.keys.dtype)
+    beginnings = {row: prefixes.find(prompt) for prompt, row in rows.items()}
+    for part in _to_read([row for row in beginnings if beginnings[row] is None], unique):
+        logits[part] = _read_whole(weights, config, cache, part, [unique[row] for row in part])
+    new = {}
+    for row, beginning in beginnings.items():
+        if beginning is not None:
+            prefix, shared = beginning
+            cache.keys[:, row, :, :shared] = prefix.keys[:, :, :shared]
+            cache.values[:, row, :, :shared] = prefix.values[:, :, :shared]
+            cache.length[row], cache.last[row] = shared, unique[row][shared - 1]
+            new[row] = unique[row][shared:]
+    if new:
         logits[list(new)] = _read_on(weights, config, cache, new)
-    if len(places) == len(prompts):
+    if len(rows) == len(prompts):
         return logits, cache
-    which = np.array([places[prompt] for prompt in prompts])
+    which = np.array([rows[prompt] for prompt in prompts])
     cache.keep(which)
     return logits[which], cache
 
