@@ -403,7 +403,7 @@ class Pods:
 
     async def _look_up(self, rental: Rental, error: HudUnclear) -> Rental:
         """Find a pod whose answer was lost or did not fit, by the random part of its name."""
-        async for _ in Looks(min(POLL_S, LOOK_UP_S), LOOK_UP_S):
+        async for _ in Looks(POLL_S, LOOK_UP_S):
             self._report(f"it is unknown whether it was rented: looking for {rental.asked}")
             if (listed := await self._find_asked(rental)) is not None:
                 return listed

@@ -7,9 +7,10 @@ import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 from time import time
 from typing import Any
@@ -23,7 +24,7 @@ from hud_tui.errors import HudRefused, HudUnclear, HudUsage
 from hud_tui.remote import clock, watcher
 from hud_tui.remote.budget import Budgets
 from hud_tui.remote.machines import Machines
-from hud_tui.remote.pods import Filter, PodFailed, Pods, RentalRequest
+from hud_tui.remote.pods import NEW_S, Filter, PodFailed, Pods, RentalRequest
 from hud_tui.remote.prime import Prime, PrimeSettings, open_prime, read_prime
 from hud_tui.service_file import (
     Rental,
@@ -329,6 +330,11 @@ async def test_odd_answers_about_its_state_are_waited_out(
     prime.refuse("GET /pods/status", 401)
     with pytest.raises(HudRefused):
         await pods.wait(rental, lambda address: There(), "")  # type: ignore
+    for age_s, fails in ((NEW_S - 1, False), (NEW_S, True)):
+        aged = Pods(api, state, now=partial(float, rental.at + age_s))
+        prime.refuse("GET /pods/status", 404)
+        with pytest.raises(PodFailed, match="no longer has it") if fails else nullcontext():
+            await aged.wait(rental, lambda address: There(), "")  # type: ignore
 
 
 async def test_pages_that_are_not_counted_are_read_to_the_end(
@@ -356,6 +362,13 @@ async def test_a_higher_price_makes_the_hours_shorter(
     await late(state, 8.4 / 9 * 3600 + 60).check()
     assert prime.pods == {}
     assert [one.why for one in read_rentals(state)] == ["its dollars are spent"]
+
+
+async def test_another_price_than_the_agreed_one_is_asked_for_again(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    prime.bend = lambda pod: pod.update(priceHr=9.0)
+    assert (await rented(api, state)).price_hr == 4.2
 
 
 async def test_a_price_above_the_users_limit_ends_it_at_once(
@@ -516,6 +529,12 @@ async def test_a_dead_watcher_is_started_again_and_a_silent_one_is_said(
     await Budgets(machines).check()
     assert owner.read_text() != before, "it was started again"
     assert read_rentals(machines.state)[0].heard == ""
+    before = owner.read_text()
+    await Budgets(machines).check()
+    assert owner.read_text() == before, "it lives, and counts to the same end"
+    write_rental(machines.state, rental, hours=rental.hours - 0.5)
+    await Budgets(machines).check()
+    assert owner.read_text() != before, "it counted to a later end"
     write_rental(machines.state, rental, address="me@127.0.0.1 -p 9", heard_at=rental.at)
     await Budgets(machines).check()
     [silent] = read_rentals(machines.state)

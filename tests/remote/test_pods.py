@@ -18,8 +18,8 @@ from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
-from hud_tui.remote.pods import find_rental, is_gpu, is_in, read_gpus
-from hud_tui.remote.prime import PodStatus, Prime, read_prime
+from hud_tui.remote.pods import IMAGE, choose_image, find_rental, is_gpu, is_in, read_gpus
+from hud_tui.remote.prime import Offer, PodStatus, Prime, read_prime
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests import prime_server
 from tests.prime_server import KEY, PrimeServer, offer, serving
@@ -162,6 +162,27 @@ def test_which_gpu_is_meant_and_how_many() -> None:
     assert {text: read_gpus(text) for text in written} == written
     with pytest.raises(HudUsage, match="not GPUs"):
         read_gpus("two!")
+
+
+@pytest.mark.parametrize(
+    ("images", "name", "chosen"),
+    [
+        (None, "", IMAGE),
+        ([], "mine", "mine"),
+        (["cuda_13", IMAGE], "", IMAGE),
+        (["plain", "cuda_12_4"], "", "cuda_12_4"),
+        (["plain", "bare"], "", "plain"),
+        (["plain", "bare"], "bare", "bare"),
+    ],
+)
+def test_the_image_that_a_machine_starts_with(
+    images: list[str] | None, name: str, chosen: str
+) -> None:
+    some = Offer.model_validate(offer("H100_80GB", 1, 1.0, images=images))
+    assert choose_image(some, name) == chosen
+    if images:
+        with pytest.raises(HudUsage, match="no image windows"):
+            choose_image(some, "windows")
 
 
 # Renting, once.
@@ -517,9 +538,15 @@ def test_connections_of_one_node_and_of_several(connection: Any, first: str | No
 def test_pods_by_name_id_and_beginning(tmp_path: Path) -> None:
     both = [Rental("hud-a-1", "x1"), Rental("hud-a-2", "x2")]
     assert find_rental(both, "x2") is find_rental(both, "hud-a-2") is both[1]
-    for name in ("hud-a", "", "nope"):
-        with pytest.raises(HudUsage):
-            find_rental(both, name)
+    for rentals, name, what, hint in (
+        (both, "hud-a", "several pods named hud-a", "known: hud-a-1, hud-a-2"),
+        (both, "hud-a-2x", "no pod named hud-a-2x", "known: hud-a-1, hud-a-2"),
+        (both[:1], "", "several pods named ", "known: hud-a-1"),
+        ([], "x1", "no pod named x1", "known: none"),
+    ):
+        with pytest.raises(HudUsage) as refused:
+            find_rental(rentals, name)
+        assert (refused.value.message, refused.value.hint) == (what, hint)
     write_rental(tmp_path, both[0])
     write_rental(tmp_path, replace(both[0], why="changed"))
     assert [one.why for one in read_rentals(tmp_path)] == ["changed"]

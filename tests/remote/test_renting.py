@@ -21,7 +21,7 @@ import pytest
 from hud_tui.cli.connect import progress
 from hud_tui.cli.main import main
 from hud_tui.cli.remote_pods import costs_beside
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudRefused, HudUsage
 from hud_tui.processes import alive
 from hud_tui.remote.budget import Budgets, why_spent
 from hud_tui.remote.keeper import Keeper
@@ -363,6 +363,12 @@ async def test_a_key_with_a_passphrase_needs_an_agent(
 
         monkeypatch.setattr("hud_tui.remote.ssh._output_of", held)
         assert await check_key(prime, str(key)) == ""
+        for status in (403, 404, 405):
+            pod.refuse("GET /ssh_keys/", status)
+            assert "does not say whether it knows" in await check_key(prime, str(key))
+        pod.refuse("GET /ssh_keys/", 402)
+        with pytest.raises(HudRefused):
+            await check_key(prime, str(key))
 
 
 # What is said of one before its set-up.

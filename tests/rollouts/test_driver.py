@@ -8,6 +8,7 @@ from collections import Counter
 from contextlib import aclosing, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from time import monotonic
 from typing import Any
 from uuid import UUID, uuid4, uuid5
 
@@ -15,6 +16,7 @@ import pytest
 
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
+from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts import worker_rollouts
@@ -35,9 +37,10 @@ BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
 
 
 async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven) -> None:
-    client, folder = driven.client, driven.begin()
+    client, folder, began = driven.client, driven.begin(), monotonic()
     job_id = folder.order().job_id
     assert await driven.drive(folder) == "succeeded"
+    took_s = monotonic() - began
     await driven.check(3)
     assert {node.job_id for node in await client.checkpoints(driven.model.id)} == {job_id}
     job = await client.job_status(driven.model.id)
@@ -46,6 +49,7 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     assert job.parameters["learning_rate"] == 0.3
     [row] = [one for one in (await client.run_page()).items if one.id == job_id]
     assert (row.kind, row.step, row.taskset) == ("training", 3, "sums.py")
+    assert 0 < (row.busy_s or 0) < took_s
     traces = await client.job_traces(job_id, 2)
     assert len(traces) >= 12
     assert {trace.step for trace in traces} == {2}
@@ -132,8 +136,9 @@ async def test_a_run_ends_over_rollouts_that_fail(
 
 
 async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edited_file(
-    driven: Driven,
+    driven: Driven, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "hud_tui.driver")
     client, folder = driven.client, driven.begin(parameters={"steps": 200, "learning_rate": 1e-6})
     order = folder.order()
     running = asyncio.create_task(driven.drive(folder))
@@ -151,6 +156,59 @@ async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edi
     folder.save_order(order.model_copy(update={"parameters": parameters}))
     assert await driven.drive(folder) == "succeeded"
     await driven.check(taken + 2)
+    said = [line for line in caplog.messages if "changed" in line]
+    assert said == [f"sums.py was changed at step {taken}"]
+
+
+async def test_batches_without_a_gradient_are_told_and_end_the_run(
+    driven: Driven, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "hud_tui.driver")
+    folder = driven.begin(parameters={"group_size": 1, "tasks_per_step": 1})
+    assert await driven.drive(folder) == "failed"
+    assert folder.state().rollouts == FLAT_IN_A_ROW
+    for number in range(1, FLAT_IN_A_ROW + 1):
+        said = f"step 1 is sampled again: batch {number} had no gradient: sampled again"
+        assert said in caplog.messages
+
+
+@pytest.mark.parametrize(("refusals", "status"), [(3, "succeeded"), (4, "failed")])
+async def test_a_step_that_is_refused_is_sent_three_times_more(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch, refusals: int, status: str
+) -> None:
+    step, left = HudClient.optim_step, iter(range(refusals))
+
+    async def refused(self: HudClient, *args: Any, **more: Any) -> OptimStepResult:
+        if next(left, None) is not None:
+            raise HudConflict(409, "its gradients were dropped")
+        return await step(self, *args, **more)
+
+    monkeypatch.setattr(driver_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(HudClient, "optim_step", refused)
+    folder = driven.begin(parameters={"steps": 1})
+    assert await driven.drive(folder) == status
+    assert folder.state().step == (status == "succeeded")
+
+
+def test_groups_are_sent_together_up_to_a_number_of_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driver_module, "MOST_TOKENS", 20)
+
+    def group(task: str, outputs: int, **prompt: list[int]) -> dict[str, Any]:
+        sample = {**prompt, "output_token_ids": [0] * outputs, "output_logprobs": [0.0] * outputs}
+        run = {"samples": [sample], "reward": 1.0, "trace_id": task}
+        return {"task": task, "runs": [run, {**run, "samples": [], "trace_id": f"{task}, hosted"}]}
+
+    small, prompted = group("small", 5), group("prompted", 4, prompt_token_ids=[0, 0])
+    large = group("large", 11)
+    chunks = driver_module.chunks_of([small, prompted, small, large, small, small, small])
+    tasks = [[each["task"] for each in chunk] for chunk in chunks]
+    assert tasks == [["small", "prompted"], ["small"], ["large"], ["small", "small"], ["small"]]
+    body = driver_module.pass_body([prompted], 2, {})
+    assert body.inputs[1] == "prompted, hosted"
+    assert not isinstance(body.inputs[0], str)
+    assert driver_module.chunks_of([]) == [[]]
 
 
 async def test_each_rollout_says_its_attempt_however_late_a_report_comes(
