@@ -197,8 +197,8 @@ def test_groups_are_sent_together_up_to_a_number_of_tokens(
 
     def group(task: str, outputs: int, **prompt: list[int]) -> dict[str, Any]:
         sample = {**prompt, "output_token_ids": [0] * outputs, "output_logprobs": [0.0] * outputs}
-        run = {"samples": [sample], "reward": 1.0, "trace_id": task}
-        return {"task": task, "runs": [run, {**run, "samples": [], "trace_id": f"{task}, hosted"}]}
+        run = {"samples": [sample], "reward": 1.0, "trace_id": uuid4().hex}
+        return {"task": task, "runs": [run, {**run, "samples": []}]}
 
     small, prompted = group("small", 5), group("prompted", 4, prompt_token_ids=[0, 0])
     large = group("large", 11)
@@ -206,7 +206,7 @@ def test_groups_are_sent_together_up_to_a_number_of_tokens(
     tasks = [[each["task"] for each in chunk] for chunk in chunks]
     assert tasks == [["small", "prompted"], ["small"], ["large"], ["small", "small"], ["small"]]
     body = driver_module.pass_body([prompted], 2, {})
-    assert body.inputs[1] == "prompted, hosted"
+    assert body.inputs[1] == prompted["runs"][1]["trace_id"], "its turns are elsewhere"
     assert not isinstance(body.inputs[0], str)
     assert driver_module.chunks_of([]) == [[]]
 
