@@ -247,7 +247,8 @@ _STATUS = f"iif(work.id IS NULL, NULL, {STATUS})"
 """A loop without a job has none."""
 _SELECT = f"""SELECT run.*, work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
     work.finished_at, work.group_size, work.busy_s, work.waits, work.parameters,
-    work.steps AS wanted, work.loop_steps, model.slug, model.base, model.forked_from, taskset.name AS taskset_name
+    work.steps AS wanted, work.loop_steps, model.slug, model.base, model.forked_from,
+    taskset.name AS taskset_name
     FROM run LEFT JOIN work ON work.id = run.id JOIN model ON model.id = run.model_id
     LEFT JOIN taskset ON taskset.id = work.taskset_id"""
 
