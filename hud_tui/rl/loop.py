@@ -157,8 +157,8 @@ class Loop:
 
     steps: int
     heldout_every: int | None = None
-    """Held-out tasks are sampled with each iteration that this divides, and with the last step's;
-    None: never."""
+    """Steps between two that sample held-out tasks with their batch, from the first step on; the
+    last step does so too. None: never."""
     eval_every: int | None = None
     """Steps between two evaluations; None: only the last checkpoint is evaluated."""
     baseline: bool = False
@@ -205,4 +205,4 @@ class Loop:
     def _with_heldout(self, facts: LoopFacts) -> bool:
         if not self.heldout_every:
             return False
-        return facts.step + 1 == self.steps or facts.iteration % self.heldout_every == 0
+        return facts.step + 1 == self.steps or facts.step % self.heldout_every == 0

@@ -129,8 +129,7 @@ def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: lis
                 assert not loop.baseline or 0 in evaluated
                 last = steps + 1 == loop.steps
                 if loop.heldout_every:
-                    every = action.iteration % loop.heldout_every == 0
-                    assert action.with_heldout == (last or every)
+                    assert action.with_heldout == (last or steps % loop.heldout_every == 0)
                 else:
                     assert not action.with_heldout
                 event = next(pending, "signal")
