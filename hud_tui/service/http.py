@@ -97,6 +97,10 @@ def damaged_row(what: str) -> Refused:
     return Refused(500, f"service.db is damaged: {what} is not as it was written. {RESTORE}")
 
 
+class DamagedRow(sqlite3.DatabaseError):
+    """The row with this name is not as it was written."""
+
+
 def refusal(error: BaseException) -> Refused | None:
     """A disk error as a refusal: 507 if there is no room, 503 if a retry may succeed, 500 for
     damage, also of a stored text that is no JSON; None for other errors."""
@@ -104,6 +108,8 @@ def refusal(error: BaseException) -> Refused | None:
         return Refused(507, FULL)
     if isinstance(error, json.JSONDecodeError):
         return damaged_row("a text")
+    if isinstance(error, DamagedRow):
+        return damaged_row(str(error))
     if isinstance(error, sqlite3.Error):
         return _of_sqlite(error)
     if not isinstance(error, OSError):
@@ -115,6 +121,10 @@ def refusal(error: BaseException) -> Refused | None:
     if error.errno == errno.EIO:
         return Refused(500, f"the disk of the data directory fails: {error.strerror}: check it")
     return None
+
+
+NO_TEXT = ("Could not decode to UTF-8", "user-defined function raised exception")
+"""How sqlite3 says that a text is no UTF-8: when it is read, and when a seal is checked."""
 
 
 def _of_sqlite(error: sqlite3.Error) -> Refused | None:
@@ -140,7 +150,7 @@ def _of_sqlite(error: sqlite3.Error) -> Refused | None:
                 f"service.db is damaged ({error}): stop the service (hud-tui stop); hud-tui doctor"
                 " shows the fix",
             )
-    if str(error).startswith("Could not decode to UTF-8"):  # of sqlite3 itself, without a code
+    if str(error).startswith(NO_TEXT):  # of sqlite3 itself, without a code
         return damaged_row("a text")
     return None
 

@@ -2,16 +2,22 @@
 that is missing or another one, and rows of the database."""
 
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from math import inf, nextafter
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient, Response
 
+from hud_tui.service.http import DamagedRow
 from hud_tui.service.service import Service
+from hud_tui.service.store import checkpoints, models, replies, runs, traces, works
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET, Frames, newest
+from hud_tui.service.store.seals import COLUMNS
 from tests.conftest import calling, ended, submit
 from tests.service.calls import (
     Json,
@@ -199,8 +205,30 @@ async def test_a_row_that_is_not_as_it_was_written_is_told(data: Path) -> None:
         assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     async with Service(data, ToyEngine()) as service, calling(service) as http:
         answer = await http.get(f"/v2/models/{model['id']}/checkpoints")
-        assert (answer.status_code, "step 2" in detail(answer)) == (500, True)
+        assert (answer.status_code, "step-000002" in detail(answer)) == (500, True)
         assert "Restore it from a backup" in detail(answer)
+
+
+def flipped(value: Any) -> Any:
+    """The value with another lowest bit; of a text, in its last byte."""
+    if isinstance(value, float):
+        return nextafter(value, inf)
+    if isinstance(value, int):
+        return value ^ 1
+    body = bytearray(value if isinstance(value, bytes) else value.encode())
+    body[-1] ^= 1
+    return bytes(body) if isinstance(value, bytes) else body.decode()
+
+
+@contextmanager
+def unsealed(data: Path) -> Iterator[sqlite3.Connection]:
+    """A connection whose changes are damage: it keeps no seals, and changes nothing else."""
+    with closing(sqlite3.connect(data / "service.db", isolation_level=None)) as db:
+        db.executescript("PRAGMA ignore_check_constraints = ON; PRAGMA synchronous = OFF")
+        query = "SELECT name FROM sqlite_schema WHERE type = 'trigger'"
+        for [name] in db.execute(query).fetchall():
+            db.execute(f"DROP TRIGGER {name}")
+        yield db
 
 
 @pytest.mark.parametrize(
@@ -213,23 +241,121 @@ async def test_a_row_that_is_not_as_it_was_written_is_told(data: Path) -> None:
 )
 @pytest.mark.parametrize("bit", [0x80, 0x10], ids=["no-utf-8", "another-letter"])
 async def test_a_text_that_cannot_be_read_is_told(
-    http: AsyncClient, service: Service, model: Json, table: str, column: str, path: str, bit: int
+    http: AsyncClient, data: Path, model: Json, table: str, column: str, path: str, bit: int
 ) -> None:
     job = await submit(http, model["id"], steps=1)
     await ended(http, job)
 
-    def flip(db: Db) -> None:
+    with unsealed(data) as db:
         found = db.execute(f"SELECT min(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
         text = bytearray(found[1])
         text[0] ^= bit
         change = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE rowid = ?"
         db.execute(change, (bytes(text), found[0]))
-
-    await service.parts.store.write(flip)
     answer = await http.get(path.format(model=model["id"], job=job))
     told = (answer.status_code, "Restore it from a backup" in detail(answer))
     assert told == (500, True), answer.text
     assert "service.db is damaged" in detail(answer)
+
+
+def every(db: Db, query: str, read: Callable[..., object]) -> list[object]:
+    """What is read by each key in a table, whichever they are now."""
+    return [read(db, *keys) for keys in db.execute(query).fetchall()]
+
+
+READERS: dict[str, Callable[[Db], object]] = {
+    "model": lambda db: models.catalog(db, 100, 0),
+    "checkpoint": lambda db: every(db, "SELECT model_id FROM checkpoint", checkpoints.tree),
+    "head": lambda db: every(db, "SELECT model_id FROM head", checkpoints.head_id),
+    "trace": lambda db: every(db, "SELECT id FROM trace", traces.get),
+    "turn": lambda db: every(db, "SELECT trace_id FROM turn", traces.turns_of),
+    "span": lambda db: every(db, "SELECT trace_id FROM span", traces.spans_of),
+    "taskset": lambda db: models.page(db, 100, 0),
+    "task": lambda db: every(db, "SELECT DISTINCT taskset_id FROM task", models.rows),
+    "reply": lambda db: every(db, "SELECT scope, key FROM reply", replies.find),
+    "disk": checkpoints.used,
+    "work": lambda db: db.execute(works.SELECT).fetchall(),
+    "run": lambda db: runs.page(db, 0, 100, 0),
+}
+"""What reads each table."""
+
+
+async def test_a_bit_that_flips_in_any_column_is_told(
+    http: AsyncClient, service: Service, data: Path, model: Json
+) -> None:
+    """SQLite's own check finds nothing."""
+    await ended(http, await submit(http, model["id"], steps=1))
+    trace, key = uuid4().hex, {"Idempotency-Key": "k"}
+    await http.post(f"/v2/trace/{trace}/enter", json={"task_slug": "a"}, headers=key)
+    spans = {"telemetry": [{"span_id": "s", "a": 1}]}
+    await http.post(f"/telemetry/v3/api/trace/{trace}/telemetry-upload", json=spans)
+    first, *_ = await tree(http, model["id"])
+    assert (await set_head(http, model["id"], first["id"])).status_code == 200
+    looked_at, store = 0, service.parts.store
+    with unsealed(data) as db:
+        for table, columns in COLUMNS.items():
+            for column in columns:
+                query = f"SELECT max(rowid), {column} FROM {table} WHERE {column} IS NOT NULL"
+                rowid, value = db.execute(query).fetchone()
+                if value in (None, ""):
+                    continue
+                looked_at += 1
+                change = f"UPDATE {table} SET {column} = ? WHERE rowid = ?"
+                db.execute(change, (flipped(value), rowid))
+                with pytest.raises(DamagedRow, match=rf"^a row of {table} \("):
+                    await store.read(READERS[table])
+                db.execute(change, (value, rowid))
+            assert await store.read(READERS[table])
+        assert db.execute("PRAGMA quick_check").fetchone() == ("ok",)
+    assert looked_at > 90
+
+
+async def test_every_column_is_sealed(service: Service) -> None:
+    """But the text of checkpoints and events, which has a checksum of its own, the id that the
+    checkpoints' directory must have, too, and integers that are keys."""
+
+    def schema(db: Db) -> dict[str, set[str]]:
+        query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        names = [name for [name] in db.execute(query)]
+        return {
+            name: {row["name"] for row in db.execute(f"PRAGMA table_info({name})")}
+            for name in names
+        }
+
+    found = await service.parts.store.read(schema)
+    apart = {"event": found["event"], "identity": {"id"}}
+    own = {"checkpoint": {"body"}, "turn": {"id"}, "task": {"id"}, "reply": {"id"}}
+    assert found == apart | {
+        table: {*columns, "seal"} | own.get(table, set()) for table, columns in COLUMNS.items()
+    }
+
+
+async def test_what_is_written_to_a_damaged_row_does_not_make_it_whole(
+    http: AsyncClient, service: Service, data: Path, model: Json
+) -> None:
+    job = await submit(http, model["id"], steps=1)
+    await ended(http, job)
+    with unsealed(data) as db:
+        db.execute("UPDATE work SET steps = 3 WHERE id = ?", (job,))
+    renamed = "UPDATE work SET name = 'another' WHERE id = ?"
+    await service.parts.store.write(lambda db: db.execute(renamed, (job,)))
+    answer = await http.get(f"/v1/training/jobs/{job}/raw-status")
+    assert (answer.status_code, f"a row of work ({job})" in detail(answer)) == (500, True)
+
+
+async def test_a_service_starts_with_a_damaged_row_of_what_was_interrupted(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = str(uuid4())
+    with unsealed(data) as db:
+        columns = "id, kind, status, created_at, model_id, steps, parameters, seal"
+        [model_id] = db.execute("SELECT max(id) FROM model WHERE NOT is_base").fetchone()
+        values = (job, "training", "running", 1.0, model_id, 1, "{}", 7)
+        db.execute(f"INSERT INTO work ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        assert f"training {job}: a row of work ({job}) is damaged" in caplog.text
+        assert (await http.get(f"/v1/training/jobs/{job}/raw-status")).status_code == 500
+        assert (await catalog(http))[1]
 
 
 async def test_a_damaged_event_sends_its_readers_to_the_tree(

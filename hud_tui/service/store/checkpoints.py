@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
-from hud_tui.service.http import Refused, damaged_row, iso, not_found, now
+from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
-from hud_tui.service.store.db import Db, checksum, insert
+from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact
 from hud_tui.wire import (
     BASE,
     Checkpoint,
@@ -50,7 +51,7 @@ def find(db: Db, model_id: str, ref: str) -> Node:
         query = f"{_SELECT} WHERE model_id = :model AND {which}"
         row = db.execute(query, {"model": model_id, "ref": ref}).fetchone()
         if row is not None:
-            return Node(*row)
+            return Node(*row[:-1])
     raise not_found("checkpoint", ref[:200])
 
 
@@ -63,7 +64,8 @@ def loadable(db: Db, model_id: str, ref: str) -> Node:
 
 STATE = "iif(damage IS NOT NULL AND state != 'expired', 'damaged', state)"
 """SQL for a checkpoint's `state`."""
-_SELECT = f"SELECT id, step, name, sampler_path, state_path, {STATE} FROM checkpoint"
+_SELECT = f"""SELECT id, step, name, sampler_path, state_path, {STATE}, {intact("checkpoint")}
+    FROM checkpoint"""
 
 
 # The head: which checkpoint of a model is served, and who may move it.
@@ -79,7 +81,7 @@ class Seen:
 
 def head_id(db: Db, model_id: str) -> str | None:
     """The head's id; None while the model serves the weights that it started from."""
-    query = "SELECT checkpoint_id FROM head WHERE model_id = ?"
+    query = f"SELECT checkpoint_id, {intact('head')} FROM head WHERE model_id = ?"
     row = db.execute(query, (model_id,)).fetchone()
     return row["checkpoint_id"] if row else None
 
@@ -111,9 +113,8 @@ def set_head(
     previous = head_id(db, model_id)
     if previous == checkpoint_id:
         return node, previous
-    db.execute(
-        "INSERT OR REPLACE INTO head VALUES (?, ?, ?)", (model_id, checkpoint_id, checkpoint_id)
-    )
+    set_to = {"checkpoint_id": checkpoint_id, "set_to": checkpoint_id}
+    insert(db, "head", "INSERT OR REPLACE", model_id=model_id, **set_to)
     moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
     events.append(db, model_id, [moved])
     db.touch(model_id, checkpoint_id, previous)
@@ -260,17 +261,15 @@ def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
     return sorted((row["step"], _dump(row)) for row in found)
 
 
-_ROW = f"""SELECT step, body, body_crc, {STATE} AS state, pinned, evaluations,
-    checkpoint.id IS head.checkpoint_id AS is_active
+_ROW = f"""SELECT step, body, {STATE} AS state, pinned, evaluations,
+    checkpoint.id IS head.checkpoint_id AS is_active, {INTACT_BODY}, {intact("head")}
     FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id"""
 _FLAGS = ("false", "true")
 
 
 def _dump(row: sqlite3.Row) -> bytes:
-    """A stored body, with the changeable fields in front. Raises Refused, 500: it is damaged."""
+    """A stored body, with the changeable fields in front."""
     active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
-    if checksum(body) != row["body_crc"]:
-        raise damaged_row(f"step {row['step']} of a checkpoint tree")
     scored = f'"evaluations":{row["evaluations"]},' if row["evaluations"] else ""
     now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},{scored}'
     return (now + body[1:]).encode()
@@ -292,7 +291,8 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
         Refused: 404.
     """
     find(db, model_id, checkpoint_id)
-    query = "SELECT * FROM trace WHERE checkpoint_id = ? ORDER BY rowid LIMIT ? OFFSET ?"
+    query = f"""SELECT *, {intact("trace")} FROM trace WHERE checkpoint_id = ?
+        ORDER BY rowid LIMIT ? OFFSET ?"""
     return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
 
 
@@ -396,13 +396,14 @@ all rewards are equal, there is none."""
 
 def used(db: Db) -> int:
     """Total size of all checkpoints' files, bytes."""
-    [total] = db.execute("SELECT bytes FROM disk").fetchone()
+    [total, _] = db.execute(f"SELECT bytes, {intact('disk')} FROM disk").fetchone()
     return int(total)
 
 
 def measured(db: Db, base: str) -> int | None:
     """Size of the newest full checkpoint of any model of a base; None before the first."""
-    query = """SELECT c.bytes FROM checkpoint AS c JOIN model ON model.id = c.model_id
+    query = f"""SELECT c.bytes, {intact("checkpoint", "c")}
+        FROM checkpoint AS c JOIN model ON model.id = c.model_id
         WHERE c.state = 'full' AND c.bytes > 0 AND model.base = ? ORDER BY c.rowid DESC LIMIT 1"""
     row = db.execute(query, (base,)).fetchone()
     return None if row is None else int(row["bytes"])
@@ -415,6 +416,7 @@ def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
         query = f"""SELECT model_id, id, step, name, sampler_path, state_path, state
             FROM checkpoint AS c
             WHERE state = ? AND bytes > 0 AND damage IS NULL AND NOT ({_PROTECTED})
+                AND {is_intact("checkpoint", "c")}
             ORDER BY rowid"""
         for model_id, *node in db.execute(query, (state,)):
             if node[4] not in opened:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from zlib import crc32
 
 from pydantic import BaseModel
 
-from hud_tui.service.http import not_found
+from hud_tui.service.http import DamagedRow, not_found
+from hud_tui.service.store import seals
 
 # The tables. Constraints exclude what must never be: two heads, an orphan, two runs on a model.
 
@@ -447,6 +447,16 @@ MIGRATIONS = [
             ORDER BY step DESC LIMIT 21)
         ORDER BY step))
     """,
+    # Seals; of a step whose body is damaged already it is dropped.
+    f"""
+    {seals.SEAL_ALL};
+    UPDATE checkpoint SET seal = NULL WHERE body_crc IS NOT crc32(CAST(body AS BLOB));
+    -- A seal is no change.
+    DROP TRIGGER run_work;
+    CREATE TRIGGER run_work AFTER UPDATE OF {", ".join(seals.COLUMNS["work"])} ON work BEGIN
+        UPDATE run SET revision = (SELECT max(revision) + 1 FROM run) WHERE id = NEW.id;
+    END
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 
@@ -468,6 +478,8 @@ class Db(sqlite3.Connection):
         """Ids of models with new events."""
         self.touched: dict[str, set[str]] = {}
         """Ids of checkpoints whose rows are new or changed, by model id."""
+        self.damaged: list[str] = []
+        """Names of rows that a query has found damaged."""
 
     def touch(self, model_id: str, *checkpoint_ids: str | None) -> None:
         """Record that the rows of these checkpoints are new or changed."""
@@ -511,7 +523,7 @@ class Store:
     ) -> T:
         """Run a read-only function."""
         return await self._loop.run_in_executor(
-            self._thread, lambda: query(self._open_db(), *args, **kwargs)
+            self._thread, lambda: self._checked(lambda db: query(db, *args, **kwargs))
         )
 
     async def write(
@@ -526,7 +538,7 @@ class Store:
         db = self._open_db()
         db.execute("BEGIN IMMEDIATE")
         try:
-            result = change(db)
+            result = self._checked(change)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -541,6 +553,18 @@ class Store:
             models, db.appended = db.appended, set()
             self._loop.call_soon_threadsafe(self._on_events, models)
         return result
+
+    def _checked(self, query: Callable[[Db], T]) -> T:
+        """Run a function. Raises DamagedRow: a row that it reads is damaged."""
+        db = self._open_db()
+        try:
+            return query(db)
+        except sqlite3.OperationalError as error:
+            if not db.damaged:
+                raise
+            raise DamagedRow(db.damaged[0]) from error
+        finally:
+            db.damaged.clear()
 
     def _open_db(self) -> Db:
         if self._db is None:
@@ -600,7 +624,9 @@ def connect(path: Path, id_: str | None = None) -> Db:
             "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
             "PRAGMA busy_timeout=5000"
         )
+        seals.add_functions(db, db.damaged)
         _migrate(db, path)
+        seals.keep(db)
         if id_ and db.execute("SELECT 1 FROM identity").fetchone() is None:
             db.execute("INSERT INTO identity VALUES (?)", (id_,))
             db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -610,13 +636,7 @@ def connect(path: Path, id_: str | None = None) -> Db:
     return db
 
 
-def checksum(text: str | bytes) -> int:
-    """CRC-32 of a text that is stored."""
-    return crc32(text.encode() if isinstance(text, str) else text)
-
-
 def _migrate(db: Db, path: Path) -> None:
-    db.create_function("crc32", 1, checksum, deterministic=True)
     [version] = db.execute("PRAGMA user_version").fetchone()
     if version > len(MIGRATIONS):
         raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")

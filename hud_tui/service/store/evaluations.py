@@ -13,7 +13,8 @@ from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, insert, one
-from hud_tui.service.store.traces import TraceRow, cancel_running, keep_rollouts
+from hud_tui.service.store.seals import intact
+from hud_tui.service.store.traces import SELECT, TraceRow, cancel_running, keep_rollouts
 from hud_tui.wire import Evaluation, EvaluationJob, Group
 from hud_tui.wire_runs import EvaluationParameters, KeepEvaluation
 
@@ -89,9 +90,9 @@ def made(db: Db, evaluation_id: str) -> list[Group]:
 
 
 def _groups(db: Db, condition: str, *values: object) -> list[Group]:
-    query = f"SELECT task_slug, reward FROM trace WHERE {condition} ORDER BY rowid"
+    query = f"{SELECT} WHERE {condition} ORDER BY rowid"
     rewards: dict[str, list[float]] = {}
-    for slug, reward in db.execute(query, values):
+    for slug, reward in ((row["task_slug"], row["reward"]) for row in db.execute(query, values)):
         rewards.setdefault(slug, []).append(reward)
     return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
 
@@ -166,12 +167,12 @@ def due(db: Db, job_id: str) -> Node | None:
     """The last checkpoint of a run, if the run has not evaluated it and still can."""
     row = db.execute(
         f"SELECT id, step, name, sampler_path, state_path, {STATE} AS state, evaluations"
-        " FROM checkpoint WHERE job_id = ? ORDER BY step DESC LIMIT 1",
+        f", {intact('checkpoint')} FROM checkpoint WHERE job_id = ? ORDER BY step DESC LIMIT 1",
         (job_id,),
     ).fetchone()
     if row is None:
         return None
-    *node, known = row
+    *node, known, _ = row
     done = any(one["job_id"] == job_id for one in json.loads(known or "[]"))
     return None if done or row["state"] == "expired" else Node(*node)
 

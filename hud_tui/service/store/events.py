@@ -14,7 +14,8 @@ from hud_tui.events import (
     StepTaken,
     WorkChanged,
 )
-from hud_tui.service.store.db import Db, Store, checksum
+from hud_tui.service.store.db import Db, Store
+from hud_tui.service.store.seals import checksum, intact
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,8 @@ def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
     over = _newest_step(db, model_id) if _is_far(db, model_id, last) else last
     rows = db.execute(query, (model_id, last, over, limit)).fetchall()
     for row in rows:
-        if checksum(row["body"]) != row["body_crc"]:
+        named = f'"type":"{row["type"]}"'.encode()
+        if checksum(row["body"]) != row["body_crc"] or named not in row["body"]:
             raise Damaged(row["id"])
     return [Logged(row["id"], row["type"], row["body"]) for row in rows]
 
@@ -93,7 +95,8 @@ def newest(db: Db) -> int:
 
 def can_resume(db: Db, model_id: str, last: int) -> bool:
     """Whether this id is known and all later events are still kept."""
-    row = db.execute("SELECT pruned_to FROM model WHERE id = ?", (model_id,)).fetchone()
+    query = f"SELECT pruned_to, {intact('model')} FROM model WHERE id = ?"
+    row = db.execute(query, (model_id,)).fetchone()
     return row is not None and int(row["pruned_to"]) <= last <= newest(db)
 
 

@@ -249,7 +249,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
         Refused: 409, the model is in another run, the run is complete, or the head is not
             where it is to start; 422, the job is of another kind, or does not say where it starts.
     """
-    row = db.execute("SELECT * FROM work WHERE id = ?", (job_id,)).fetchone()
+    row = db.execute(f"{works.SELECT} WHERE work.id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
         raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
     if row is not None and row["status"] in SUCCEEDED:

@@ -10,6 +10,7 @@ from hud_tui.rl.checkpoint_tree import slug_of
 from hud_tui.service.http import Refused, canonical, named_id, new_id, not_found, now
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.db import Db, insert, one
+from hud_tui.service.store.seals import intact
 from hud_tui.wire import BASE
 
 
@@ -29,7 +30,7 @@ class ModelRow:
     checkpoint_count: int
 
 
-_SELECT = """SELECT model.*, (SELECT coalesce(max(step), 0) FROM checkpoint
+_SELECT = f"""SELECT model.*, {intact("model")}, (SELECT coalesce(max(step), 0) FROM checkpoint
     WHERE model_id = model.id) AS checkpoint_count FROM model"""
 """Steps are numbered from 1 without gaps, so the largest number is their count."""
 
@@ -120,8 +121,8 @@ def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None,
         node = checkpoints.loadable(db, source.id, checkpoint)
         return node.state_path, f"{source.slug}@{node.name}"
     head = db.execute(
-        "SELECT name, state_path FROM head JOIN checkpoint ON id = checkpoint_id"
-        " WHERE head.model_id = ?",
+        f"SELECT name, state_path, {intact('head')}, {intact('checkpoint')}"
+        " FROM head JOIN checkpoint ON id = checkpoint_id WHERE head.model_id = ?",
         (source.id,),
     ).fetchone()
     if head is None:
@@ -143,8 +144,8 @@ def _row(row: sqlite3.Row) -> ModelRow:
 # Tasksets: named lists of task rows, returned exactly as they were uploaded.
 
 
-_SELECT_TASKSET = """SELECT taskset.*, (SELECT count(*) FROM task WHERE taskset_id = taskset.id)
-    AS task_count FROM taskset"""
+_SELECT_TASKSET = f"""SELECT taskset.*, {intact("taskset")},
+    (SELECT count(*) FROM task WHERE taskset_id = taskset.id) AS task_count FROM taskset"""
 
 
 def offer(db: Db, name: str, description: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -195,7 +196,7 @@ def get(db: Db, taskset_id: str) -> sqlite3.Row:
 
 def rows(db: Db, taskset_id: str) -> list[tuple[str, dict[str, Any]]]:
     """Slugs and rows in the order they were first uploaded."""
-    query = "SELECT slug, row FROM task WHERE taskset_id = ? ORDER BY id"
+    query = f"SELECT slug, row, {intact('task')} FROM task WHERE taskset_id = ? ORDER BY id"
     return [(row["slug"], json.loads(row["row"])) for row in db.execute(query, (taskset_id,))]
 
 
@@ -208,14 +209,15 @@ def page(db: Db, limit: int, offset: int) -> tuple[list[sqlite3.Row], int]:
 
 def _create(db: Db, id_: str, name: str, description: str | None) -> None:
     key = " ".join(name.split()).casefold()
-    insert = "INSERT INTO taskset VALUES (?, ?, ?, ?, ?)"
-    db.execute(insert, (id_, name, key, description, now()))
+    about = {"name": name, "name_key": key, "description": description}
+    insert(db, "taskset", id=id_, **about, created_at=now())
 
 
 def holding(db: Db, slugs: list[str]) -> sqlite3.Row | None:
     """Id and name of the taskset with exactly these slugs, if there is one."""
-    query = """SELECT taskset.id, taskset.name FROM taskset JOIN task ON taskset_id = taskset.id
-        GROUP BY taskset.id HAVING count(*) = :count
+    query = f"""SELECT taskset.id, taskset.name, {intact("taskset")}
+        FROM taskset JOIN task ON taskset_id = taskset.id GROUP BY taskset.id
+        HAVING count(*) = :count
         AND sum(task.slug IN (SELECT value FROM json_each(:slugs))) = :count LIMIT 1"""
     bound = {"count": len(slugs), "slugs": json.dumps(slugs)}
     row: sqlite3.Row | None = db.execute(query, bound).fetchone()

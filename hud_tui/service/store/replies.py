@@ -5,6 +5,7 @@ from hashlib import blake2b
 
 from hud_tui.service.http import Refused
 from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.seals import intact
 
 MOST_REPLIES = 1_000
 """Keys kept per scope; the oldest is dropped first."""
@@ -76,7 +77,8 @@ def keep(db: Db, scope: str, stored: StoredReply) -> None:
 
 def find(db: Db, scope: str, key: str) -> StoredReply | None:
     """The stored reply to a key; None if the key is unused."""
-    query = "SELECT key, call, digest, body, status FROM reply WHERE scope = ? AND key = ?"
+    query = f"""SELECT key, call, digest, body, status, {intact("reply")} FROM reply
+        WHERE scope = ? AND key = ?"""
     row = db.execute(query, (scope, key)).fetchone()
     return None if row is None else StoredReply(Asked(*row[:3]), row["body"], row["status"])
 

@@ -21,6 +21,7 @@ from hud_tui.rl.progress import RECENT
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
 from hud_tui.service.store.db import Db, Store, insert, one
+from hud_tui.service.store.seals import INTACT_BODY, intact
 from hud_tui.service.store.works import STATUS
 from hud_tui.wire import Checkpoint
 
@@ -36,8 +37,8 @@ LOOKED_AT = 64
 
 def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
     """A run is queued: its first step will be taken from the model's head."""
-    head = """SELECT checkpoint.name FROM head JOIN checkpoint ON checkpoint.id = checkpoint_id
-        WHERE head.model_id = ?"""
+    head = f"""SELECT checkpoint.name, {intact("head")}, {intact("checkpoint")}
+        FROM head JOIN checkpoint ON checkpoint.id = checkpoint_id WHERE head.model_id = ?"""
     row = db.execute(head, (model_id,)).fetchone()
     start = row["name"] if row else None
     _insert(db, run_id, model_id, start, taskset)
@@ -45,7 +46,8 @@ def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
 
 def taskset(db: Db, run_id: str) -> str | None:
     """Name of the tasks, or the environment, that a run is on; None if it is not known."""
-    row = db.execute("SELECT taskset FROM run WHERE id = ?", (run_id,)).fetchone()
+    query = f"SELECT taskset, {intact('run')} FROM run WHERE id = ?"
+    row = db.execute(query, (run_id,)).fetchone()
     return row["taskset"] if row else None
 
 
@@ -59,10 +61,10 @@ def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], a
         at: When it was taken, Unix seconds.
     """
     run_id = node.job_id or _loop(db, model_id, trace_ids)
-    query = "SELECT steps, rewards, times FROM run WHERE id = ?"
+    query = f"SELECT steps, rewards, times, {intact('run')} FROM run WHERE id = ?"
     row = db.execute(query, (run_id,)).fetchone()
     if row is None or not row["steps"]:
-        name = "SELECT name FROM checkpoint WHERE id = ?"
+        name = f"SELECT name, {intact('checkpoint')} FROM checkpoint WHERE id = ?"
         parent = db.execute(name, (node.prev_model_checkpoint_id,)).fetchone()
         start = parent["name"] if parent else None
         if row is None:
@@ -128,7 +130,8 @@ def alarmed(db: Db, run_id: str, alarms: Alarms) -> None:
 
 def bodies(db: Db, run_id: str, after: int, limit: int) -> list[str]:
     """A run's checkpoints as the wire's JSON, in order, without the first so many."""
-    query = "SELECT body FROM checkpoint WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"
+    query = f"""SELECT body, {INTACT_BODY} FROM checkpoint WHERE run_id = ?
+        ORDER BY step LIMIT ? OFFSET ?"""
     return [row["body"] for row in db.execute(query, (run_id, limit, after))]
 
 
@@ -248,9 +251,9 @@ _STATUS = f"iif(work.id IS NULL, NULL, {STATUS})"
 _SELECT = f"""SELECT run.*, work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
     work.finished_at, work.group_size, work.busy_s, work.waits, work.parameters,
     work.steps AS wanted, work.loop_steps, model.slug, model.base, model.forked_from,
-    taskset.name AS taskset_name
-    FROM run LEFT JOIN work ON work.id = run.id JOIN model ON model.id = run.model_id
-    LEFT JOIN taskset ON taskset.id = work.taskset_id"""
+    taskset.name AS taskset_name, {intact("run")}, {intact("work")}, {intact("model")},
+    {intact("taskset")} FROM run LEFT JOIN work ON work.id = run.id
+    LEFT JOIN model ON model.id = run.model_id LEFT JOIN taskset ON taskset.id = work.taskset_id"""
 
 
 def page(db: Db, since: int, limit: int, offset: int) -> tuple[list[sqlite3.Row], int, int]:
@@ -283,13 +286,16 @@ def steps(
     run = get(db, run_id)
     paths = [f'$.metrics."{key}"' for key in keys]
     values = "".join(", json_extract(body, ?)" for _ in paths)
-    query = f"""SELECT id, json_extract(body, '$.created_at'), json_extract(body, '$.num_tokens')
-        {values} FROM checkpoint WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"""
+    query = f"""SELECT {INTACT_BODY}, id, json_extract(body, '$.created_at'),
+        json_extract(body, '$.num_tokens') {values} FROM checkpoint
+        WHERE run_id = ? ORDER BY step LIMIT ? OFFSET ?"""
     rows = db.execute(query, (*paths, run["id"], limit, after)).fetchall()
-    return [tuple(row) for row in rows], int(run["steps"])
+    return [tuple(row)[1:] for row in rows], int(run["steps"])
 
 
 def evaluations(db: Db, run_id: str) -> dict[str, Any]:
     """Evaluations of a run's checkpoints, as JSON by checkpoint. Raises Refused, 404."""
-    query = "SELECT id, evaluations FROM checkpoint WHERE run_id = ? AND evaluations IS NOT NULL"
-    return {id_: json.loads(text) for id_, text in db.execute(query, (get(db, run_id)["id"],))}
+    query = f"""SELECT id, evaluations, {intact("checkpoint")} FROM checkpoint
+        WHERE run_id = ? AND evaluations IS NOT NULL"""
+    rows = db.execute(query, (get(db, run_id)["id"],))
+    return {id_: json.loads(text) for id_, text, _ in rows}

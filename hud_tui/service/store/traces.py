@@ -16,15 +16,16 @@ from hud_tui.rl.text import with_text
 from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import checkpoints, events
 from hud_tui.service.store.db import Db, insert_all, one
+from hud_tui.service.store.seals import intact
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
 
 # Turns: prompt and answer of a policy, token by token.
 
 
-_WITH_TRACE = """SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, turn.digest,
-    trace.task_slug, trace.reward, trace.status, trace.checkpoint_id
-    FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
+_WITH_TRACE = f"""SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, turn.digest,
+    trace.task_slug, trace.reward, trace.status, trace.checkpoint_id, {intact("turn")},
+    {intact("trace")} FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
 
 SIBLINGS = 256
 """Most turns compared to find an identical one."""
@@ -109,7 +110,8 @@ def sample_of(turn: sqlite3.Row) -> Sample:
 
 def turns_of(db: Db, trace_id: str) -> list[sqlite3.Row]:
     """The turns of a trace that the service sampled, oldest first."""
-    return db.execute("SELECT * FROM turn WHERE trace_id = ? ORDER BY id", (trace_id,)).fetchall()
+    query = f"SELECT *, {intact('turn')} FROM turn WHERE trace_id = ? ORDER BY id"
+    return db.execute(query, (trace_id,)).fetchall()
 
 
 def same(db: Db, sample: Sample) -> list[sqlite3.Row]:
@@ -131,6 +133,7 @@ def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
     return row if sample_of(row).output_token_ids == sample.output_token_ids else None
 
 
+SELECT = f"SELECT *, {intact('trace')} FROM trace"
 _OPEN = "status IN ('running', 'queued')"
 COMPLETION_SHOWN = 200
 """Characters of the last answer kept on the trace's row."""
@@ -175,7 +178,7 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
 
 def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
     """End a client's rollout; returns True the first time."""
-    query = "SELECT ended_at FROM trace WHERE id = ?"
+    query = f"SELECT ended_at, {intact('trace')} FROM trace WHERE id = ?"
     row = db.execute(query, (trace_id,)).fetchone()
     _begin(db, trace_id, now())
     result = None if body.evaluation_result is None else json.dumps(body.evaluation_result)
@@ -204,7 +207,7 @@ def _begin(db: Db, trace_id: str, at: float, status: str = "running") -> None:
 
 def get(db: Db, trace_id: str) -> sqlite3.Row:
     """One trace. Raises Refused, 404."""
-    return one(db, "trace", trace_id, "SELECT * FROM trace WHERE id = ?", (trace_id,))
+    return one(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
 
 
 def place(db: Db, trace: sqlite3.Row) -> int | None:
@@ -219,7 +222,7 @@ def place(db: Db, trace: sqlite3.Row) -> int | None:
 
 def status(db: Db, trace_id: str) -> str | None:
     """A trace's status; None if it is unknown."""
-    row = db.execute("SELECT status FROM trace WHERE id = ?", (trace_id,)).fetchone()
+    row = db.execute(f"{SELECT} WHERE id = ?", (trace_id,)).fetchone()
     return None if row is None else str(row["status"])
 
 
@@ -230,7 +233,7 @@ def of_job(
     where, args = "job_id = ?", [job_id]
     if step is not None:
         where, args = "job_id = ? AND step = ?", [job_id, step]  # type: ignore[list-item]
-    query = f"SELECT * FROM trace WHERE {where} ORDER BY rowid LIMIT ? OFFSET ?"
+    query = f"{SELECT} WHERE {where} ORDER BY rowid LIMIT ? OFFSET ?"
     rows = db.execute(query, (*args, limit, offset)).fetchall()
     [total] = db.execute(f"SELECT count(*) FROM trace WHERE {where}", args).fetchone()
     return rows, int(total)
@@ -364,16 +367,16 @@ def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
 
 def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
     """Store uploaded spans; a repeated one replaces itself."""
-    insert = "INSERT OR REPLACE INTO span VALUES (?, ?, ?)"
     for span in spans:
         body = json.dumps(span)
         name = str(span.get("span_id") or blake2b(body.encode(), digest_size=16).hexdigest())
-        db.execute(insert, (trace_id, name, body))
+        row = {"trace_id": trace_id, "span_id": name, "body": body}
+        insert_all(db, "span", [row], "INSERT OR REPLACE")
 
 
 def spans_of(db: Db, trace_id: str) -> list[dict[str, Any]]:
     """The uploaded spans of a trace, by start time."""
-    query = "SELECT body FROM span WHERE trace_id = ? ORDER BY rowid"
+    query = f"SELECT body, {intact('span')} FROM span WHERE trace_id = ? ORDER BY rowid"
     found = [json.loads(row["body"]) for row in db.execute(query, (trace_id,))]
     return sorted(found, key=lambda span: str(span.get("start_time") or ""))
 

@@ -1,6 +1,7 @@
 """Work: the table of runs, evaluations and jobs that clients report, and its changes of state."""
 
 import json
+import logging
 import sqlite3
 from collections.abc import Sequence
 
@@ -10,7 +11,10 @@ from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
 from hud_tui.service.http import Refused, canonical, iso, now
 from hud_tui.service.store import events
 from hud_tui.service.store.db import Db, fields_of, one
+from hud_tui.service.store.seals import intact
 from hud_tui.wire import EvaluationJob, Group, JobStatus, WorkState
+
+log = logging.getLogger(__name__)
 
 STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id AND status IN ('running', 'queued'))
@@ -21,7 +25,9 @@ STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
 """SQL for a status. HUD has no "job exit": a reported job has ended when its traces have. It is an
 error if none of its rollouts has a result."""
 COLUMNS = f"""work.*, {STATUS} AS shown_status, model.slug, checkpoint.name AS checkpoint_name,
-    coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name, run.times"""
+    coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name, run.times,
+    {intact("work")}, {intact("run")}, {intact("model")}, {intact("taskset")},
+    {intact("checkpoint")}"""
 FROM = """FROM work LEFT JOIN model ON model.id = work.model_id
     LEFT JOIN taskset ON taskset.id = work.taskset_id
     LEFT JOIN run ON run.id = work.id
@@ -108,7 +114,12 @@ def interrupt_all(db: Db) -> None:
     still carries it out says so."""
     query = "SELECT id, kind FROM work WHERE status IN ('queued', 'running') ORDER BY rowid"
     for row in db.execute(query).fetchall():
-        finish(db, row["id"], stopped(row["kind"], "interrupted"))
+        try:
+            finish(db, row["id"], stopped(row["kind"], "interrupted"))
+        except sqlite3.OperationalError:
+            if not db.damaged:
+                raise
+            log.error("%s %s: %s is damaged", row["kind"], row["id"], db.damaged.pop())
 
 
 def changed(db: Db, work_id: str) -> WorkState:

@@ -1,0 +1,115 @@
+"""Seals: a checksum in each row, so that it is read as it was written or not at all.
+
+SQLite notices damage to a page's structure, but not a flipped bit in a value. Triggers of the
+connection keep the seals; a query that reads a row has `intact` of its table among its columns.
+"""
+
+import sqlite3
+from zlib import crc32
+
+_TABLES = """
+model: slug id name name_key is_base base state_path forked_from created_at pruned_to
+checkpoint: name id model_id parent_id step sampler_path state_path job_id body_crc state pinned
+    bytes reward sha256 damage evaluations run_id
+head: model_id checkpoint_id set_to
+trace: id job_id checkpoint_id status created_at ended_at task_slug group_id parent_trace_id model
+    reward stop_reason error evaluation_result step rollout completion num_tokens heldout attempt
+    evaluates
+turn: trace_id prompt_digest digest base temperature prompt completion sample started_at ended_at
+span: trace_id span_id body
+taskset: name id name_key description created_at
+task: slug taskset_id row
+reply: key scope call digest status body
+disk: bytes
+work: id kind name status created_at finished_at model_id error is_job group_size taskset_id
+    loop_steps step steps iteration attempt trained_tokens busy_s note reason solved waits driver
+    heard_at asked checkpoint_id run_id tasks_name split samples num_tasks done reward_sum seconds
+    parameters tasks result groups
+run: id model_id start taskset steps first_at last_at learning_rate loss_fn tokens rollouts idle
+    rewards heldout evaluated evaluation alarms alarm alarm_title revision heldout_traces times
+"""
+COLUMNS = {
+    table: tuple(names.split())
+    for table, _, names in (
+        line.partition(":") for line in _TABLES.strip().replace("\n    ", " ").splitlines()
+    )
+}
+"""Columns of each sealed table; the first one names a row to the user. A checkpoint's body has a
+checksum of its own, and an integer that is a row's key is part of the structure. A migration that
+changes columns has to seal the rows again."""
+SEAL_ALL = ";".join(
+    f"ALTER TABLE {table} ADD COLUMN seal INTEGER;"
+    f"UPDATE {table} SET seal = seal_of({', '.join(columns)})"
+    for table, columns in COLUMNS.items()
+)
+"""SQL that adds the seals to all tables."""
+
+
+def intact(table: str, alias: str = "") -> str:
+    """SQL for a column that fails where a row is not as it was written; of an outer join without a
+    row it is true."""
+    return f"intact('{table}', {_values(table, alias or table)})"
+
+
+def is_intact(table: str, alias: str = "") -> str:
+    """SQL for a condition that leaves damaged rows out."""
+    name = alias or table
+    return f"{name}.seal IS seal_of({_values(table, name, seal=False)})"
+
+
+def _values(table: str, name: str, seal: bool = True) -> str:
+    columns = ("seal", *COLUMNS[table]) if seal else COLUMNS[table]
+    return ", ".join(f"{name}.{column}" for column in columns)
+
+
+INTACT_BODY = f"""CASE WHEN body_crc = crc32(CAST(body AS BLOB)) THEN {intact("checkpoint")}
+    ELSE intact('checkpoint', NULL, name) END"""
+"""`intact` of a checkpoint with its body."""
+
+
+def checksum(text: str | bytes) -> int:
+    """CRC-32 of a text that is stored."""
+    return crc32(text.encode() if isinstance(text, str) else text)
+
+
+def seal_of(*values: str | bytes | float | None) -> int:
+    """CRC-32 of a row's columns."""
+    crc = 0
+    for value in values:
+        crc = crc32(value if isinstance(value, bytes) else str(value).encode(), crc)
+        crc = crc32(b"\x1f", crc)
+    return crc
+
+
+def add_functions(db: sqlite3.Connection, damage: list[str]) -> None:
+    """Add the functions of this module's SQL.
+
+    Args:
+        db: The connection.
+        damage: Gets the names of rows that a query finds damaged.
+    """
+
+    def check(table: str, seal: int | None, *values: str | bytes | float | None) -> int:
+        if seal != seal_of(*values) and (seal is not None or any(v is not None for v in values)):
+            damage.append(f"a row of {table} ({str(values[0])[:100]})")
+            raise ValueError(damage[-1])
+        return 1
+
+    db.create_function("crc32", 1, checksum, deterministic=True)
+    db.create_function("seal_of", -1, seal_of, deterministic=True)
+    db.create_function("intact", -1, check)
+
+
+def keep(db: sqlite3.Connection) -> None:
+    """Keep the seals of all rows that this connection writes. The seal of a row that was damaged
+    before is dropped."""
+    for table, columns in COLUMNS.items():
+        new, old = (_values(table, name, seal=False) for name in ("NEW", "OLD"))
+        db.executescript(
+            f"CREATE TEMP TRIGGER {table}_added AFTER INSERT ON main.{table} BEGIN"
+            f" UPDATE {table} SET seal = seal_of({new}) WHERE rowid = NEW.rowid; END;"
+            f"CREATE TEMP TRIGGER {table}_changed AFTER UPDATE OF {', '.join(columns)}"
+            f" ON main.{table} BEGIN"
+            f" UPDATE {table} SET seal = iif(OLD.seal IS seal_of({old}), seal_of({new}), NULL)"
+            f" WHERE rowid = NEW.rowid; END"
+        )
