@@ -97,7 +97,7 @@ class Evaluator:
         row = await store.read(evaluations.get, evaluation_id)
         model = await store.read(models.find, row["model_id"])
         node = await self._node(model, row["checkpoint_id"])
-        planned = await self._plan(model, json.loads(row["tasks"] or "[]"))
+        planned = await self._plan(model, works.tasks_of(row))
         asked = EvaluationParameters(samples=row["samples"], **json.loads(row["parameters"]))
         evaluation = EngineEvaluation(
             self._parts, self._turn, model, node, row["id"], asked, planned
@@ -135,7 +135,7 @@ class Evaluator:
             source = await self._parts.store.read(runs.taskset, job["id"]) or "SOURCE"
             again = f"hud-tui --local eval {quote(source)} -m {quote(model.slug)}"
             raise bad_field("tasks", f"the latest run was on {source}: {again}")
-        rows: list[dict[str, Any]] = json.loads(job["tasks"])
+        rows = works.tasks_of(job)
         name = str(job["name"] or "").removesuffix(f" on {model.slug}")
         return rows, name or f"{len(rows)} tasks"
 

@@ -129,7 +129,7 @@ class Runner:
 
 def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
     return make_plan(
-        planned_before(json.loads(job["parameters"])), json.loads(job["tasks"]), base, tokens
+        planned_before(json.loads(job["parameters"])), works.tasks_of(job), base, tokens
     )
 
 

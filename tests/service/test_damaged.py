@@ -22,6 +22,7 @@ from tests.conftest import calling, ended, submit
 from tests.service.calls import (
     Json,
     ask,
+    cancel,
     catalog,
     chat,
     detail,
@@ -311,8 +312,8 @@ async def test_a_bit_that_flips_in_any_column_is_told(
 
 
 async def test_every_column_is_sealed(service: Service) -> None:
-    """But the text of checkpoints and events, which has a checksum of its own, the id that the
-    checkpoints' directory must have, too, and integers that are keys."""
+    """But the text of checkpoints, tasks and events, which has a checksum of its own, the id that
+    the checkpoints' directory must have, too, and integers that are keys."""
 
     def schema(db: Db) -> dict[str, set[str]]:
         query = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
@@ -324,7 +325,13 @@ async def test_every_column_is_sealed(service: Service) -> None:
 
     found = await service.parts.store.read(schema)
     apart = {"event": found["event"], "identity": {"id"}}
-    own = {"checkpoint": {"body"}, "turn": {"id"}, "task": {"id"}, "reply": {"id"}}
+    own = {
+        "checkpoint": {"body"},
+        "work": {"tasks"},
+        "turn": {"id"},
+        "task": {"id"},
+        "reply": {"id"},
+    }
     assert found == apart | {
         table: {*columns, "seal"} | own.get(table, set()) for table, columns in COLUMNS.items()
     }
@@ -341,6 +348,18 @@ async def test_what_is_written_to_a_damaged_row_does_not_make_it_whole(
     await service.parts.store.write(lambda db: db.execute(renamed, (job,)))
     answer = await http.get(f"/v1/training/jobs/{job}/raw-status")
     assert (answer.status_code, f"a row of work ({job})" in detail(answer)) == (500, True)
+
+
+async def test_a_run_on_damaged_tasks_is_not_resumed(
+    http: AsyncClient, data: Path, model: Json
+) -> None:
+    job = await submit(http, model["id"], steps=500)
+    await cancel(http, job)
+    await ended(http, job)
+    with unsealed(data) as db:
+        db.execute("UPDATE work SET tasks = replace(tasks, '= ?', '- ?') WHERE id = ?", (job,))
+    answer = await http.post(f"/v1/training/jobs/{job}/resume")
+    assert (answer.status_code, f"the tasks of training {job} is" in detail(answer)) == (500, True)
 
 
 async def test_a_service_starts_with_a_damaged_row_of_what_was_interrupted(

@@ -449,6 +449,8 @@ MIGRATIONS = [
     """,
     # Seals; of a step whose body is damaged already it is dropped.
     f"""
+    ALTER TABLE work ADD COLUMN tasks_crc INTEGER;
+    UPDATE work SET tasks_crc = crc32(CAST(tasks AS BLOB)) WHERE tasks IS NOT NULL;
     {seals.SEAL_ALL};
     UPDATE checkpoint SET seal = NULL WHERE body_crc IS NOT crc32(CAST(body AS BLOB));
     -- A seal is no change.

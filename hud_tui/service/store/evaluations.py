@@ -38,7 +38,7 @@ class NewEvaluation:
 
 def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> EvaluationJob:
     """Queue an evaluation of these rows of tasks."""
-    _begin(db, new, status="queued", tasks=json.dumps(tasks))
+    _begin(db, new, status="queued", **works.tasks_columns(tasks))
     return _changed(db, new.id)
 
 

@@ -152,7 +152,8 @@ def submit(db: Db, new: Submission) -> JobStatus:
     works.refuse_busy(db, new.model_id)
     if new.start is not None:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
-    _begin(db, new.job_id, new, tasks=json.dumps(new.tasks), taskset_id=new.taskset_id)
+    more = works.tasks_columns(new.tasks)
+    _begin(db, new.job_id, new, **more, taskset_id=new.taskset_id)
     return _changed(db, new.job_id)
 
 

@@ -24,7 +24,7 @@ disk: bytes
 work: id kind name status created_at finished_at model_id error is_job group_size taskset_id
     loop_steps step steps iteration attempt trained_tokens busy_s note reason solved waits driver
     heard_at asked checkpoint_id run_id tasks_name split samples num_tasks done reward_sum seconds
-    parameters tasks result groups
+    parameters tasks_crc result groups
 run: id model_id start taskset steps first_at last_at learning_rate loss_fn tokens rollouts idle
     rewards heldout evaluated evaluation alarms alarm alarm_title revision heldout_traces times
 """
@@ -34,8 +34,9 @@ COLUMNS = {
         line.partition(":") for line in _TABLES.strip().replace("\n    ", " ").splitlines()
     )
 }
-"""Columns of each sealed table; the first one names a row to the user. A checkpoint's body has a
-checksum of its own, and an integer that is a row's key is part of the structure. A migration that
+"""Columns of each sealed table; the first one names a row to the user. The body of a
+checkpoint and the tasks of work are long: they have checksums of their own. An integer that is a
+row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
 SEAL_ALL = ";".join(
     f"ALTER TABLE {table} ADD COLUMN seal INTEGER;"
@@ -74,11 +75,7 @@ def checksum(text: str | bytes) -> int:
 
 def seal_of(*values: str | bytes | float | None) -> int:
     """CRC-32 of a row's columns."""
-    crc = 0
-    for value in values:
-        crc = crc32(value if isinstance(value, bytes) else str(value).encode(), crc)
-        crc = crc32(b"\x1f", crc)
-    return crc
+    return checksum("\x1f".join(map(str, values)))
 
 
 def add_functions(db: sqlite3.Connection, damage: list[str]) -> None:

@@ -4,14 +4,15 @@ import json
 import logging
 import sqlite3
 from collections.abc import Sequence
+from typing import Any
 
 from hud_tui.events import WorkChanged
 from hud_tui.rl.progress import Progress, pace
 from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
-from hud_tui.service.http import Refused, canonical, iso, now
+from hud_tui.service.http import DamagedRow, Refused, canonical, iso, now
 from hud_tui.service.store import events
 from hud_tui.service.store.db import Db, fields_of, one
-from hud_tui.service.store.seals import intact
+from hud_tui.service.store.seals import checksum, intact
 from hud_tui.wire import EvaluationJob, Group, JobStatus, WorkState
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,22 @@ def get(db: Db, ref: str) -> sqlite3.Row:
     """A run or an evaluation by either spelling of its id. Raises Refused, 404."""
     query = f"{SELECT} WHERE work.id = ? AND work.kind != 'reported'"
     return one(db, "run or evaluation", ref[:100], query, (canonical(ref),))
+
+
+def tasks_columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The columns that hold the rows of tasks of a run or an evaluation."""
+    text = json.dumps(tasks)
+    return {"tasks": text, "tasks_crc": checksum(text)}
+
+
+def tasks_of(row: sqlite3.Row) -> list[dict[str, Any]]:
+    """The rows of tasks of a run or an evaluation. Raises DamagedRow: they are not as they were
+    written."""
+    text = row["tasks"] or "[]"
+    if row["tasks"] is not None and checksum(text) != row["tasks_crc"]:
+        raise DamagedRow(f"the tasks of {row['kind']} {row['id']}")
+    tasks: list[dict[str, Any]] = json.loads(text)
+    return tasks
 
 
 def active(db: Db, model_id: str) -> sqlite3.Row | None:
