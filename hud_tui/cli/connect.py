@@ -15,7 +15,7 @@ from time import monotonic
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text
 from hud_tui.cli.output import changes, emit_error, flags_of, print_notice, show, with_flags
-from hud_tui.cli.streams import INTERRUPTED, changed
+from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
@@ -90,7 +90,7 @@ def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: A
     by = "headless" if args.headless else "app"
     CommandLog(paths().state, by).add(written)
     if written.outcome == "done":
-        changed(f"{written.verb} {change_text(written)}".rstrip())
+        changed(f"{written.verb} {change_text(written)}".rstrip(), IN_LOG)
 
 
 def guard_of(args: argparse.Namespace) -> Guard:

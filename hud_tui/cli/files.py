@@ -26,6 +26,7 @@ from hud_tui.cli.output import (
     require_consent,
     show,
 )
+from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import load_path, path_of
@@ -99,6 +100,7 @@ def convert(args: argparse.Namespace) -> int:
         asyncio.run(confirm(args, f"push {what}?"))
     folder = Path(args.output or args.name.rpartition("/")[2])
     file = write_parquet_folder(folder, columns, rows, dataset_card(args.name, tasks, columns))
+    changed(f"write {file}")
     document |= {"file": str(file), "pushed": None, "private": args.private}
     if pushes:
         document["pushed"] = push(folder, args.name, args.private, variables.get("HF_TOKEN"))
@@ -149,6 +151,7 @@ def export(args: argparse.Namespace) -> int:
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
     file = _write(args, f"{stem}-{sheet.name}", pieces)
+    changed(f"write {file}")
     body = {"file": str(file), "what": sheet.name, "format": args.format}
     body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
     size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
@@ -174,6 +177,7 @@ def report(args: argparse.Namespace) -> int:
     files = report_files(run, LocalFacts(service, book.notes, book.moves), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
+    changed(f"write {folder}")
     charts = len(files) - 1
     wrote = f"wrote {folder / FILE} and {count(charts, 'chart')}"
     show(args, "report", {"file": str(folder / FILE), "charts": charts}, wrote)
@@ -353,6 +357,7 @@ def _write_gym(file: Path, text: str, force: bool) -> None:
         message = f"{one_line(file.parent)}: {one_line(error.strerror or error)}"
         raise HudUsage(message, "-o names another directory") from error
     replace_file(file, text.encode())
+    changed(f"write {one_line(file)}")
 
 
 def _file_name(name: str) -> str:

@@ -22,6 +22,7 @@ from hud_tui.cli.output import (
     require_consent,
     show,
 )
+from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
@@ -224,6 +225,7 @@ async def _change(
     if args.note is not None:
         try:
             notes.write(row.id, args.note)
+            changed(f"note on run {row.id[:8]}")
         except OSError as error:
             raise HudUsage(f"the note cannot be kept: {error}") from error
     if args.name is not None:

@@ -17,6 +17,7 @@ from hud_tui.cli.output import (
     require_consent,
     show,
 )
+from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
 from hud_tui.client.starting import StartingPoint, read_start
@@ -294,6 +295,7 @@ async def _change(args: argparse.Namespace, protection: Protection) -> None:
     if args.off and id_ in protection.models and args.confirm not in (protection.models[id_], id_):
         raise HudProtected(one_line(protection.models[id_], 100), "remove its protection")
     protection.protect(id_, name, not args.off)
+    changed(f"{'unprotect' if args.off else 'protect'} {one_line(name, 100)}")
 
 
 async def _named(

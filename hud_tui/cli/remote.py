@@ -21,7 +21,7 @@ from hud_tui.cli.output import (
     require_consent,
     show,
 )
-from hud_tui.cli.streams import changed
+from hud_tui.cli.streams import IN_LOG, changed
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES, Wish, describe
@@ -65,7 +65,7 @@ def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = (
     words += ["-y"] if "yes" in vars(args) else []
     entry = command_entry(time(), words)
     CommandLog(machines_of(args).state, "headless" if args.headless else "cli").add(entry)
-    changed(f"{entry.verb} {entry.subject}")
+    changed(f"{entry.verb} {entry.subject}", IN_LOG)
 
 
 def _repeated(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:

@@ -27,6 +27,7 @@ from hud_tui.cli.output import (
     require_consent,
     show,
 )
+from hud_tui.cli.streams import changed
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, emit_event, print_event
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
@@ -467,6 +468,7 @@ async def begin(
     many = len(sweep.members)
     await confirm(args, f"fork {model.model_name} {many} times and train on {name}?")
     files.keep(sweep, cancelled=False)
+    changed(f"begin {sweep.name}, no run yet", f"{_again(client, sweep)} submits them")
     show(args, SWEEP, document)
     return await _drive(client, sweep, tasks, files, args.follow, args.headless)
 
@@ -569,6 +571,7 @@ async def _steer(
     found = await refreshed(client, found)
     if args.cancel:
         found = await cancel_sweep(client, found, files)
+        changed(f"cancel {found.name}")
     _show_sweep(args, found)
     return 0
 
@@ -577,6 +580,7 @@ async def _resume(
     client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
 ) -> int:
     resumed, tasks = await sweep_to_resume(client, found, files, _at_once(args))
+    changed(f"resume {resumed.name}")
     if all(member.ended for member in resumed.members):
         print_notice(f"nothing to resume: every run of {resumed.name} has ended")
         _show_sweep(args, resumed)

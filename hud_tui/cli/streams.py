@@ -96,9 +96,9 @@ class Results:
         self._has_written = False
         """Whether something was written since the last change, or the last flush."""
 
-    def changed(self, what: str) -> None:
-        """A change was made that is to be told."""
-        self.unprinted.append(what)
+    def changed(self, what: str, record: str = "") -> None:
+        """A change was made that is to be told; `record` says what lists it."""
+        self.unprinted.append(f"{what} ({record})" if record else what)
         self._has_written = False
 
     def write(self, text: str) -> int:
@@ -192,10 +192,13 @@ def streams() -> Iterator[Results]:
         sys.stdout, sys.stderr = before
 
 
-def changed(what: str) -> None:
-    """A change was made that is to be told on stdout."""
+def changed(what: str, record: str = "") -> None:
+    """A change was made that is to be told on stdout; `record` says what lists it."""
     if isinstance(sys.stdout, Results):
-        sys.stdout.changed(what)
+        sys.stdout.changed(what, record)
+
+
+IN_LOG = "hud-tui log lists it"
 
 
 def failure_of(error: BaseException) -> StdoutFailed | None:
@@ -210,7 +213,7 @@ def report(failure: StdoutFailed, unprinted: list[str]) -> int:
     reader left (``| head``)."""
     if failure.reader_left and not unprinted:
         return READER_LEFT
-    done = f"done: {'; '.join(unprinted)} (hud-tui log lists it). But " if unprinted else ""
+    done = f"done: {'; '.join(unprinted)}. But " if unprinted else ""
     print(f"hud-tui: {done}stdout cannot be written: {failure.reason}", file=sys.stderr, flush=True)
     return NOT_PRINTED
 

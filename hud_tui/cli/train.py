@@ -17,6 +17,7 @@ from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connecte
 from hud_tui.cli.flags import given, parameters
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent
 from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
+from hud_tui.cli.streams import changed
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
@@ -333,6 +334,7 @@ def init_env(args: argparse.Namespace) -> int:
     """Write a small environment; returns the exit code. Raises HudUsage: it cannot be written."""
     files = write_environment(args.name, Path(args.output or "."))
     shown = [one_line(file) for file in files]
+    changed(f"write {', '.join(shown)}")
     folder, tests = (quote(one_line(path.parent)) for path in files)
     begin = command_of(args, "train", shown[0], "-m", "MODEL")
     install = f"python3.11 -m venv {folder}/.venv && {folder}/.venv/bin/pip install {SDK_WORDS}"

@@ -11,7 +11,8 @@ import pytest
 from hud_tui.service.data_dir import MARK, Unusable, refuse_foreign
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
-from hud_tui.service.store.db import MIGRATIONS, checksum, connect
+from hud_tui.service.store.db import MIGRATIONS, connect
+from hud_tui.service.store.seals import add_functions
 from tests.conftest import calling, fork
 from tests.service.calls import catalog, chat, leftovers, saved_steps, step, tree
 from tests.toy_engine import ToyEngine
@@ -164,7 +165,7 @@ def make_older(data: Path, version: int = WITHOUT_ID) -> None:
     """As an older version left it: its tables, without what was added since."""
     file, old = data / "service.db", data / "old.db"
     with closing(sqlite3.connect(old)) as db:
-        db.create_function("crc32", 1, checksum)
+        add_functions(db, [])
         for script in MIGRATIONS[:version]:
             db.executescript(script)
         db.execute(f"PRAGMA user_version = {version}")

@@ -12,7 +12,7 @@ import pytest
 
 from hud_tui.rl.progress import pace
 from hud_tui.service.service import Service
-from hud_tui.service.store.db import checksum
+from hud_tui.service.store.seals import checksum
 from tests.conftest import at_end, calling
 from tests.service.calls import Json, cancel, reach, status_of
 from tests.toy_engine import ToyEngine

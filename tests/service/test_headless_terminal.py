@@ -305,12 +305,20 @@ WORDS = {
     "protect": ("mine",),
     "sweep": ("nothing",),
     "serve": ("--port", "0", "--engine", "nothing", "--data-dir", "FOLDER/serve"),
-    "init-env": ("FOLDER/env",),
+    "init-env": ("small",),
     "traces": ("mine",),
     "watch": ("mine",),
 }
 """Words of commands that want some; a command that is not listed here is tried alone."""
-TOLD = {"fork": "done: fork → another", "run": "done: submit → job", "eval": "done: evaluate"}
+TOLD = {
+    "fork": "done: fork → another (hud-tui log lists it). But stdout",
+    "run": "done: submit → job",
+    "eval": "done: evaluate",
+    "export": "done: write FOLDER/out.csv. But stdout",
+    "report": "done: write FOLDER/report",
+    "protect": "done: protect mine",
+    "init-env": "done: write small/",
+}
 """What is told of a change that was made."""
 CODES = {0, 1, 2, 3, 4, 5, 6, 7, NOT_PRINTED, READER_LEFT}
 
@@ -348,8 +356,34 @@ async def test_a_command_that_cannot_print_says_what_it_did(
         assert "bug" not in err, (argv, err)
         assert code in CODES, argv
         if verb in TOLD:
-            assert (code, TOLD[verb] in err) == (NOT_PRINTED, True), (argv, err)
+            told = _named(TOLD[verb], named)
+            assert (code, told in err) == (NOT_PRINTED, True), (argv, err)
             assert err.count("stdout cannot be written") == 1, (argv, err)
+
+
+async def test_a_sweep_that_cannot_be_printed_says_how_it_goes_on(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    point_at(monkeypatch, served.url, served.api_key)
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path))
+    async with over_socket(served) as client:
+        await fork_of(client, "mine")
+    for argv, told in (
+        (
+            "run arith -m mine --steps 1,2 --group-size 2 -y",
+            "begin mine-sweep, no run yet (hud-tui",
+        ),
+        ("sweep mine-sweep --resume -y", "resume mine-sweep"),
+        ("sweep mine-sweep --cancel -y", "cancel mine-sweep"),
+    ):
+        with unwritable("full") as stdout, monkeypatch.context() as patched:
+            patched.setattr(sys, "stdout", stdout)
+            code = await asyncio.to_thread(main, ["--headless", *argv.split()])
+        err = capsys.readouterr().err
+        assert (code, f"hud-tui: done: {told}" in err) == (NOT_PRINTED, True), err
 
 
 def _named(word: str, named: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.service.store import runs
 from hud_tui.service.store.db import MIGRATIONS, Db
+from hud_tui.service.store.seals import COLUMNS
 from hud_tui.settings import local_settings
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, ran, reach, set_head, status_of, tree
@@ -200,8 +201,10 @@ async def test_a_held_out_reward_without_an_evaluation_says_of_how_many_rollouts
     assert row["num_heldout_traces"] == told["num_heldout_traces"] > 0
 
     def older(db: Db) -> None:
+        db.executescript("DROP TRIGGER run_added; DROP TRIGGER run_changed")
         db.execute("ALTER TABLE run DROP COLUMN heldout_traces")
         db.executescript(next(one for one in MIGRATIONS if "heldout_traces INTEGER" in one))
+        db.execute(f"UPDATE run SET seal = seal_of({', '.join(COLUMNS['run'])})")
 
     await service.parts.store.read(older)
     assert (await listed(http))[0]["num_heldout_traces"] == row["num_heldout_traces"]

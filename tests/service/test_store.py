@@ -77,7 +77,7 @@ def test_the_schema_refuses_orphans_foreign_heads_and_two_runs_on_a_model(db: Db
         with pytest.raises(sqlite3.IntegrityError):
             insert(db, "checkpoint", id="c3", model_id=owner, parent_id=parent, **columns)
     with pytest.raises(sqlite3.IntegrityError):
-        db.execute("INSERT INTO head VALUES (?, 'c1', NULL)", (other.id,))
+        db.execute("INSERT INTO head (model_id, checkpoint_id) VALUES (?, 'c1')", (other.id,))
     row = {"kind": "training", "status": "running", "model_id": model.id, "created_at": now()}
     insert(db, "work", id="j1", **row)
     with pytest.raises(sqlite3.IntegrityError):

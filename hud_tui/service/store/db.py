@@ -449,12 +449,11 @@ MIGRATIONS = [
     """,
     # Seals; of a step whose body is damaged already it is dropped.
     f"""
+    DROP TRIGGER run_work;  -- a seal is no change
     ALTER TABLE work ADD COLUMN tasks_crc INTEGER;
     UPDATE work SET tasks_crc = crc32(CAST(tasks AS BLOB)) WHERE tasks IS NOT NULL;
     {seals.SEAL_ALL};
     UPDATE checkpoint SET seal = NULL WHERE body_crc IS NOT crc32(CAST(body AS BLOB));
-    -- A seal is no change.
-    DROP TRIGGER run_work;
     CREATE TRIGGER run_work AFTER UPDATE OF {", ".join(seals.COLUMNS["work"])} ON work BEGIN
         UPDATE run SET revision = (SELECT max(revision) + 1 FROM run) WHERE id = NEW.id;
     END
