@@ -306,8 +306,8 @@ class Difference:
     @property
     def size(self) -> str:
         """E.g. ``48 tasks × 4``, or ``48 tasks × 4 and 8``."""
-        one, other = self.samples
-        return size(len(self.changes), one) + ("" if one == other else f" and {other}")
+        before, after = self.samples
+        return size(len(self.changes), before) + ("" if before == after else f" and {after}")
 
     @cached_property
     def reward(self) -> Estimate:
@@ -362,10 +362,12 @@ def _paired(deltas: Sequence[float], most: float) -> Estimate:
     With fewer than six differing tasks no difference is significant (sign test: 2 × 2⁻⁵ = .06), and
     a bootstrap of so few values is too narrow: the interval is then extended to include zero.
     """
-    found = estimate(deltas, -most, most)
-    if found.low is None or found.high is None or _differing(deltas) >= FEWEST_DIFFERING:
-        return found
-    return found.model_copy(update={"low": min(0.0, found.low), "high": max(0.0, found.high)})
+    estimated = estimate(deltas, -most, most)
+    if estimated.low is None or estimated.high is None or _differing(deltas) >= FEWEST_DIFFERING:
+        return estimated
+    return estimated.model_copy(
+        update={"low": min(0.0, estimated.low), "high": max(0.0, estimated.high)}
+    )
 
 
 def _is_unseen(delta: Estimate) -> bool:
@@ -383,9 +385,11 @@ def _differing(deltas: Sequence[float]) -> int:
 
 def difference(before: Scores, after: Scores) -> Difference | None:
     """Compare two evaluations; None if they have no task in common."""
-    known = {task.slug: task for task in before.tasks}
+    by_slug = {task.slug: task for task in before.tasks}
     changes = tuple(
-        TaskChange(task.slug, known[task.slug], task) for task in after.tasks if task.slug in known
+        TaskChange(task.slug, by_slug[task.slug], task)
+        for task in after.tasks
+        if task.slug in by_slug
     )
     shared = len(changes)
     missing = len(before.tasks) - shared, len(after.tasks) - shared
@@ -500,27 +504,27 @@ class EvaluationResult:
     """None for the weights that the model started from."""
     name: str
     """Name of the checkpoint."""
-    found: Evaluation
+    evaluation: Evaluation
 
 
-def figures(found: Evaluation) -> list[Figure]:
+def figures(evaluation: Evaluation) -> list[Figure]:
     """The statistics of an evaluation, mean reward first; an old row has only that."""
-    mean = found.mean or Estimate(value=found.mean_reward)
-    passes = [Figure(f"pass@{k}", found.pass_at[k]) for k in sorted(found.pass_at)]
+    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
+    passes = [Figure(f"pass@{k}", evaluation.pass_at[k]) for k in sorted(evaluation.pass_at)]
     return [Figure("mean reward", mean), *passes]
 
 
-def mean_text(found: Evaluation) -> str:
+def mean_text(evaluation: Evaluation) -> str:
     """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
-    mean = figures(found)[0].estimate
+    mean = figures(evaluation)[0].estimate
     value = f"{short(mean.value)} {interval_text(mean.low, mean.high)}".rstrip()
-    return f"{value}, {sample_size(found)}"
+    return f"{value}, {sample_size(evaluation)}"
 
 
-def sample_size(found: Evaluation) -> str:
+def sample_size(evaluation: Evaluation) -> str:
     """The sample, e.g. ``36 tasks × 4``. An old row reports only the total number of rollouts."""
-    each = found.samples or max(1, found.num_traces // max(1, found.num_tasks))
-    return size(found.num_tasks, each)
+    each = evaluation.samples or max(1, evaluation.num_traces // max(1, evaluation.num_tasks))
+    return size(evaluation.num_tasks, each)
 
 
 def evaluation_results(
@@ -533,16 +537,16 @@ def evaluation_results(
         tree: Oldest first, with the results that the service reports.
         jobs: All known ones, oldest first; those made by this program are not in the tree.
     """
-    known: dict[str | None, list[EvaluationResult]] = {None: []}
+    by_checkpoint: dict[str | None, list[EvaluationResult]] = {None: []}
     for node in tree:
         name = node.name or node.id[:8]
-        known[node.id] = [EvaluationResult(node.id, name, found) for found in node.evaluations]
-    seen = {one.found.id for found in known.values() for one in found if one.found.id}
+        by_checkpoint[node.id] = [EvaluationResult(node.id, name, e) for e in node.evaluations]
+    stored = {result.evaluation.id for results in by_checkpoint.values() for result in results}
     for job in jobs:
-        if job.result is not None and job.id not in seen:
-            place = known.setdefault(job.checkpoint_id, [])
-            place.append(EvaluationResult(job.checkpoint_id, weights_name(job), job.result))
-    return [one for found in known.values() for one in found]
+        if job.result is not None and job.id not in stored:
+            results = by_checkpoint.setdefault(job.checkpoint_id, [])
+            results.append(EvaluationResult(job.checkpoint_id, weights_name(job), job.result))
+    return [result for results in by_checkpoint.values() for result in results]
 
 
 def pair_of(
@@ -558,10 +562,10 @@ def pair_of(
             rewards by task and are skipped.
     """
     pairs = [
-        ((one.tasks_digest == other.tasks_digest, conditions(one) == conditions(other)),
-         min(one.num_traces, other.num_traces), place, (one, other))
-        for place, (one, other) in enumerate(product(before, after))
-        if one.id and other.id and (one.split == other.split or "all" in (one.split, other.split))
+        ((first.tasks_digest == second.tasks_digest, conditions(first) == conditions(second)),
+         min(first.num_traces, second.num_traces), position, (first, second))
+        for position, (first, second) in enumerate(product(before, after))
+        if first.id and second.id and (first.split == second.split or "all" in (first.split, second.split))
     ]  # fmt: skip
     return max(pairs, key=lambda pair: pair[:3])[3] if pairs else None
 
@@ -613,8 +617,11 @@ def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> Evaluati
         HudUsage: None matches; the hint lists the newest.
     """
 
-    def label(one: EvaluationJob) -> str:
-        return one_line(f"{one.id} ({weights_name(one)} of {one.model or one.model_id})", 120)
+    def label(evaluation: EvaluationJob) -> str:
+        return one_line(
+            f"{evaluation.id} ({weights_name(evaluation)} of {evaluation.model or evaluation.model_id})",
+            120,
+        )
 
     return find_by_id(name, evaluations, "evaluation", label)
 
@@ -628,12 +635,12 @@ def best_evaluated(
         evaluations: Oldest first; those of the weights that the model started from are skipped.
         digest: Only evaluations with this `Evaluation.tasks_digest`; None for any.
     """
-    known = [
+    ranked = [
         (ends_of(e.result.mean_reward, e.result.num_traces)[0], e)
         for e in evaluations
         if e.result is not None and e.checkpoint_id and digest in (None, e.result.tasks_digest)
     ]
-    return max(known, key=lambda one: one[0], default=(0.0, None))[1]
+    return max(ranked, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
 def best_known(

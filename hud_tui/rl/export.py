@@ -175,8 +175,8 @@ def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
 def evaluations_sheet(run: Run) -> Sheet:
     """The results of all evaluations, with 95 % intervals."""
     found = evaluation_results(list(run.tree), list(run.evaluations.values()))
-    most = max((k for one in found for k in one.found.pass_at), default=0)
-    passes = [k for k in ks(most) if any(k in one.found.pass_at for one in found)]
+    most = max((k for one in found for k in one.evaluation.pass_at), default=0)
+    passes = [k for k in ks(most) if any(k in one.evaluation.pass_at for one in found)]
     columns = [f"pass@{k}{end}" for k in passes for end in ("", "_low", "_high")]
     rows = (_evaluation(one, passes) for one in found)
     return Sheet("evaluations", (*EVALUATION, *columns), rows, _facts(run))
@@ -291,7 +291,7 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
 
 
 def _evaluation(one: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...]:
-    found = one.found
+    found = one.evaluation
     mean = found.mean or Estimate(value=found.mean_reward)
     cells = [_estimate(mean), *(_estimate(found.pass_at.get(k)) for k in passes)]
     return (

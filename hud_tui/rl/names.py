@@ -89,13 +89,13 @@ def find_model(name: str, models: Sequence[Model]) -> Model:
         lambda m: (m.model_name.rpartition("/")[2],),
     )
     for rank in ranks:
-        found = [m for m in models if folded in (_fold(text) for text in rank(m))]
-        if found:
-            return _only(found, "model", name, lambda m: m.model_name)
-    if found := _with_prefix(folded, models):
-        return _only(found, "model", name, lambda m: f"{m.id} ({m.model_name})", "have ids like")
-    known = {text: None for m in models for text in (m.model_name, m.name) if text}
-    raise HudUsage(f"no model named {one_line(name)}", close_names(name, known))
+        matches = [m for m in models if folded in (_fold(text) for text in rank(m))]
+        if matches:
+            return _only(matches, "model", name, lambda m: m.model_name)
+    if matches := _with_prefix(folded, models):
+        return _only(matches, "model", name, lambda m: f"{m.id} ({m.model_name})", "have ids like")
+    names = {text: None for m in models for text in (m.model_name, m.name) if text}
+    raise HudUsage(f"no model named {one_line(name)}", close_names(name, names))
 
 
 def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
@@ -111,10 +111,10 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
         lambda c: folded in (_fold(c.name), _fold(c.checkpoint_name)),
     )
     for rank in ranks:
-        if found := [c for c in tree if rank(c)]:
-            return _only(found, "checkpoint", name, lambda c: c.id)
-    if found := _with_prefix(folded, tree):
-        return _only(found, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
+        if matches := [c for c in tree if rank(c)]:
+            return _only(matches, "checkpoint", name, lambda c: c.id)
+    if matches := _with_prefix(folded, tree):
+        return _only(matches, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
     newest = [c.name or c.id for c in reversed(tree)]
     raise HudUsage(f"no checkpoint named {one_line(name)}", close_names(name, newest))
 
@@ -143,66 +143,68 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
 
 def find_by_id(
     name: str,
-    known: Sequence[N],
+    items: Sequence[N],
     kind: str,
     label: Callable[[N], str],
-    name_of: Callable[[N], str | None] = lambda one: None,
+    name_of: Callable[[N], str | None] = lambda item: None,
 ) -> N:
     """One of a `kind` of things by id, by name if there are names, or by a prefix of its id; other
     arguments and errors as of `find_job`."""
     plain, folded = _plain(name.strip()), name.strip().casefold()
-    if found := [one for one in known if plain == _plain(one.id)]:
-        return _only(found, kind, name, label, "have the id")
-    if found := [one for one in known if folded == _fold(name_of(one))]:
-        return _only(found, kind, name, label)
-    if found := _with_prefix(plain, known):
-        return _only(found, kind, name, label, "have ids like")
-    if hint := short_prefix(name, known):
+    if matches := [item for item in items if plain == _plain(item.id)]:
+        return _only(matches, kind, name, label, "have the id")
+    if matches := [item for item in items if folded == _fold(name_of(item))]:
+        return _only(matches, kind, name, label)
+    if matches := _with_prefix(plain, items):
+        return _only(matches, kind, name, label, "have ids like")
+    if hint := short_prefix(name, items):
         raise HudUsage(f"no {kind} named {one_line(name)}", hint)
-    newest = [label(one) for one in known[:5]]
+    newest = [label(item) for item in items[:5]]
     hint = "the newest are " + ", ".join(newest) if newest else "there are none yet"
     raise HudUsage(f"no {kind} named {one_line(name)}", hint)
 
 
-def close_names(name: str, known: Iterable[str]) -> str:
+def close_names(name: str, names: Iterable[str]) -> str:
     """A hint with similar names, else with the first known ones."""
-    known = list(known)
-    folded = {text.casefold(): text for text in known}
+    names = list(names)
+    folded = {text.casefold(): text for text in names}
     close = [folded[text] for text in get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]
     if close:
         return "did you mean " + " or ".join(one_line(text) for text in close) + "?"
-    if not known:
+    if not names:
         return "there are none yet"
-    more = f" and {len(known) - 5} more" if len(known) > 5 else ""
-    return "known: " + ", ".join(one_line(text) for text in known[:5]) + more
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return "known: " + ", ".join(one_line(text) for text in names[:5]) + more
 
 
-def short_prefix(name: str, known: Iterable[_Named]) -> str:
+def short_prefix(name: str, items: Iterable[_Named]) -> str:
     """A hint if a name begins an id but is too short; else empty."""
     plain = _plain(name.strip())
-    if 0 < len(plain) < SHORTEST_PREFIX and any(_plain(one.id).startswith(plain) for one in known):
+    if 0 < len(plain) < SHORTEST_PREFIX and any(
+        _plain(item.id).startswith(plain) for item in items
+    ):
         return f"give at least {SHORTEST_PREFIX} characters of an id"
     return ""
 
 
-def _with_prefix(prefix: str, known: Iterable[N]) -> list[N]:
+def _with_prefix(prefix: str, items: Iterable[N]) -> list[N]:
     """Items whose id begins with `prefix`; dashes are ignored."""
     plain = prefix.replace("-", "")
     enough = len(plain) >= SHORTEST_PREFIX
-    return [one for one in known if enough and _plain(one.id).startswith(plain)]
+    return [item for item in items if enough and _plain(item.id).startswith(plain)]
 
 
 def _only(
-    found: Sequence[T],
+    matches: Sequence[T],
     kind: str,
     name: str,
     label: Callable[[T], str],
     how: str = "are named",
 ) -> T:
-    if len(found) == 1:
-        return found[0]
-    several = ", ".join(one_line(label(match)) for match in found[:5])
-    raise HudAmbiguous(f"{len(found)} {kind}s {how} {one_line(name)}", f"say which: {several}")
+    if len(matches) == 1:
+        return matches[0]
+    several = ", ".join(one_line(label(match)) for match in matches[:5])
+    raise HudAmbiguous(f"{len(matches)} {kind}s {how} {one_line(name)}", f"say which: {several}")
 
 
 def _job_label(job: Job) -> str:

@@ -126,13 +126,13 @@ class Own:
 NONE = Own()
 
 
-def is_higher(one: Own, other: Own) -> bool:
-    """Whether one's held-out reward is significantly higher (95 %); both must have one.
+def is_higher(own: Own, other: Own) -> bool:
+    """Whether the first held-out reward is significantly higher (95 %); both must have one.
 
     Source: Newcombe 1998, method 10: the interval of a difference from both intervals.
     """
-    (low, _), (_, high) = one.interval or (0, 0), other.interval or (0, 0)
-    mean, less = one.heldout or 0.0, other.heldout or 0.0
+    (low, _), (_, high) = own.interval or (0, 0), other.interval or (0, 0)
+    mean, less = own.heldout or 0.0, other.heldout or 0.0
     return mean - less > hypot(mean - low, high - less)
 
 
@@ -155,11 +155,13 @@ def best_known(
     held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
     if not held:
         return None
-    like = [one for one in held if conditions(one) == common]
+    like = [evaluation for evaluation in held if conditions(evaluation) == common]
     if like:
         return pooled(like), True
-    largest = max(reversed(held), key=lambda one: one.num_traces)
-    return pooled([one for one in held if conditions(one) == conditions(largest)]), False
+    largest = max(reversed(held), key=lambda evaluation: evaluation.num_traces)
+    return pooled(
+        [evaluation for evaluation in held if conditions(evaluation) == conditions(largest)]
+    ), False
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -178,21 +180,29 @@ def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
         most of its width comes from them.
     """
     by_seed: dict[object, Evaluation] = {}
-    for one in sorted(evaluations, key=lambda one: one.num_traces):
-        by_seed[(one.mean_reward, one.num_traces) if one.seed is None else one.seed] = one
-    independent = sorted(by_seed.values(), key=lambda one: one.num_traces)
+    for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):
+        by_seed[
+            (evaluation.mean_reward, evaluation.num_traces)
+            if evaluation.seed is None
+            else evaluation.seed
+        ] = evaluation
+    independent = sorted(by_seed.values(), key=lambda evaluation: evaluation.num_traces)
     largest = independent[-1]
     if len(independent) == 1:
         return largest
-    rollouts = [one.num_traces for one in independent]
-    samples = [one.samples for one in independent if one.samples]
-    alike = [one for one in independent if one.solved_at == largest.solved_at]
+    rollouts = [evaluation.num_traces for evaluation in independent]
+    samples = [evaluation.samples for evaluation in independent if evaluation.samples]
+    alike = [evaluation for evaluation in independent if evaluation.solved_at == largest.solved_at]
     return largest.model_copy(
         update={
-            "mean_reward": _weighted([one.mean_reward for one in independent], rollouts),
+            "mean_reward": _weighted(
+                [evaluation.mean_reward for evaluation in independent], rollouts
+            ),
             "num_traces": sum(rollouts),
             "samples": sum(samples) if len(samples) == len(rollouts) else None,
-            "mean": _averaged([(one.mean, one.num_traces) for one in independent]),
+            "mean": _averaged(
+                [(evaluation.mean, evaluation.num_traces) for evaluation in independent]
+            ),
             "pass_at": {
                 k: _averaged([(e.pass_at[k], e.num_traces) for e in alike if k in e.pass_at])
                 for k in largest.pass_at
@@ -206,17 +216,17 @@ def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
     return sum(v * w for v, w in zip(values, weights, strict=True)) / total if total else values[-1]
 
 
-def _averaged(found: Sequence[tuple[Estimate | None, int]]) -> Estimate | None:
+def _averaged(estimates: Sequence[tuple[Estimate | None, int]]) -> Estimate | None:
     """Weighted mean of estimates and of their ends; None if one is missing."""
-    known = [(one, weight) for one, weight in found if one is not None]
-    if len(known) < len(found):
+    reported = [(estimate, weight) for estimate, weight in estimates if estimate is not None]
+    if len(reported) < len(estimates):
         return None
-    weights = [weight for _, weight in known]
-    lows = [one.low for one, _ in known if one.low is not None]
-    highs = [one.high for one, _ in known if one.high is not None]
-    whole = len(lows) == len(highs) == len(known)
+    weights = [weight for _, weight in reported]
+    lows = [estimate.low for estimate, _ in reported if estimate.low is not None]
+    highs = [estimate.high for estimate, _ in reported if estimate.high is not None]
+    whole = len(lows) == len(highs) == len(reported)
     return Estimate(
-        value=_weighted([one.value for one, _ in known], weights),
+        value=_weighted([estimate.value for estimate, _ in reported], weights),
         low=_weighted(lows, weights) if whole else None,
         high=_weighted(highs, weights) if whole else None,
     )
@@ -253,10 +263,10 @@ class Evaluated:
         self._tally(held, 1)
         if held:
             self._by_position[position] = held
-        for one in held:
-            size = max(self._rollouts.get(conditions(one), 0), one.num_traces)
-            self._rollouts[conditions(one)] = size
-            self._tasks[conditions(one)] = one.num_tasks
+        for evaluation in held:
+            size = max(self._rollouts.get(conditions(evaluation), 0), evaluation.num_traces)
+            self._rollouts[conditions(evaluation)] = size
+            self._tasks[conditions(evaluation)] = evaluation.num_tasks
         self.common = max(+self._checkpoints, key=self._rank, default=None)
 
     @property
@@ -284,13 +294,17 @@ class Evaluated:
     @property
     def shown(self) -> Iterator[Evaluation]:
         """The held-out evaluation of each evaluated checkpoint."""
-        found = map(self.best_known, self._by_position)
-        return (one[0] for one in found if one is not None)
+        pairs = map(self.best_known, self._by_position)
+        return (pair[0] for pair in pairs if pair is not None)
 
     def _tally(self, held: Sequence[Evaluation], sign: int) -> None:
-        for key in {conditions(one) for one in held}:
+        for key in {conditions(evaluation) for evaluation in held}:
             self._checkpoints[key] += sign
-        own = {(conditions(one), one.job_id) for one in held if one.job_id not in (None, one.id)}
+        own = {
+            (conditions(evaluation), evaluation.job_id)
+            for evaluation in held
+            if evaluation.job_id not in (None, evaluation.id)
+        }
         for key, job_id in own:
             self._jobs.setdefault(key, Counter())[job_id or ""] += sign
         for key in {key for key, _ in own}:
@@ -307,25 +321,25 @@ class TaskNumbers:
     def __init__(self) -> None:
         self._first: list[Checkpoint] = []
         """The first step on the tasks of each number."""
-        self._known: dict[tuple[str | None, str | None], int] = {}
+        self._numbers: dict[tuple[str | None, str | None], int] = {}
         self.by_job: dict[str | None, int] = {}
 
     def __len__(self) -> int:
         """Number of known runs."""
-        return len(self._known)
+        return len(self._numbers)
 
     def of(self, step: Checkpoint) -> int:
         """The number of a step's tasks."""
         key = step.job_id, step.tasks_digest
-        found = self._known.get(key)
-        if found is None:
-            same = (at for at, one in enumerate(self._first) if on_same_tasks(one, step))
-            found = next(same, len(self._first))
-            if found == len(self._first):
+        number = self._numbers.get(key)
+        if number is None:
+            same = (i for i, first in enumerate(self._first) if on_same_tasks(first, step))
+            number = next(same, len(self._first))
+            if number == len(self._first):
                 self._first.append(step)
-            self._known[key] = found
-            self.by_job.setdefault(step.job_id, found)
-        return found
+            self._numbers[key] = number
+            self.by_job.setdefault(step.job_id, number)
+        return number
 
 
 @dataclass(slots=True)
@@ -355,10 +369,10 @@ class ReportedHeldout:
         reward = heldout_of(step)
         if reward is None or not isfinite(reward):
             return False
-        known = self._sums.setdefault(position, [])
-        entry = next((one for one in known if one.tasks == tasks), None)
+        sums = self._sums.setdefault(position, [])
+        entry = next((heldout for heldout in sums if heldout.tasks == tasks), None)
         if entry is None:
-            known.append(entry := HeldoutSum(tasks))
+            sums.append(entry := HeldoutSum(tasks))
         of, before = heldout_rollouts_of(step), entry.steps
         entry.total += sign * reward
         entry.steps += sign
@@ -375,10 +389,10 @@ class ReportedHeldout:
     def of(self, position: int, ranked: frozenset[int]) -> tuple[HeldoutSum, bool] | None:
         """The sum of a checkpoint, on `ranked` tasks if possible; and whether it is on these. None
         if no step reports a held-out reward of it."""
-        found = [one for one in self._sums.get(position, ()) if one.steps > 0]
-        if not found:
+        sums = [heldout for heldout in self._sums.get(position, ()) if heldout.steps > 0]
+        if not sums:
             return None
-        entry = next((one for one in found if one.tasks in ranked), found[0])
+        entry = next((heldout for heldout in sums if heldout.tasks in ranked), sums[0])
         return entry, entry.tasks in ranked
 
 
@@ -433,12 +447,12 @@ class Sampled:
         """The own rewards of one position."""
         weight = self._weights[position]
         reward = finite(self._rewards[position] / weight) if weight > 0 else None
-        known, reported = self.evaluated.best_known(position), self._reported_own(position)
-        if reward is None and reported is None and known is None:
+        best, reported = self.evaluated.best_known(position), self._reported_own(position)
+        if reward is None and reported is None and best is None:
             return NONE
-        if known is None or (reported is not None and not known[1]):
+        if best is None or (reported is not None and not best[1]):
             return replace(reported or NONE, reward=reward, sampled=self._counts[position])
-        evaluation, compares = known
+        evaluation, compares = best
         heldout, count = evaluation.mean_reward, evaluation.num_traces
         tasks = evaluation.num_tasks
         return Own(
@@ -447,11 +461,11 @@ class Sampled:
 
     def _reported_own(self, position: int) -> Own | None:
         """The held-out reward that steps report of a position; None if none does."""
-        found = self._reported.of(position, self._ranked)
-        mean = None if found is None else finite(found[0].total / found[0].steps)
-        if found is None or mean is None:
+        reported = self._reported.of(position, self._ranked)
+        mean = None if reported is None else finite(reported[0].total / reported[0].steps)
+        if reported is None or mean is None:
             return None
-        entry, is_ranked = found
+        entry, is_ranked = reported
         of = None if entry.uncounted else entry.rollouts or None
         each = self.evaluated.tasks
         least = None if of or each is None else each * entry.steps
@@ -466,8 +480,8 @@ class Sampled:
     def _rank(self) -> None:
         """Rank by the tasks of the runs with evaluations under the common conditions; if there are
         none, by the tasks on which most checkpoints have a reported reward."""
-        known = self._tasks.by_job
-        ranked = frozenset(known[job_id] for job_id in self.evaluated.runs if job_id in known)
+        numbers = self._tasks.by_job
+        ranked = frozenset(numbers[job_id] for job_id in self.evaluated.runs if job_id in numbers)
         if not ranked and (most := self._reported.most) is not None:
             ranked = frozenset([most])
         self._ranked = ranked
@@ -515,9 +529,9 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
             if of_weights(key) and isfinite(value):
                 sums[key] = sums.get(key, 0.0) + weight * value
                 weights[key] = weights.get(key, 0) + weight
-    found = {key: total / weights[key] for key, total in sums.items()}
+    means = {key: total / weights[key] for key, total in sums.items()}
     values = {REWARD: own.reward, HELDOUT: own.heldout}
-    return found | {key: value for key, value in values.items() if value is not None}
+    return means | {key: value for key, value in values.items() if value is not None}
 
 
 def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
@@ -530,19 +544,19 @@ def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
 
 def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
     """A checkpoint's rollouts by task, joined over all steps that were trained on them."""
-    found: dict[str, list[float]] = {}
+    by_task: dict[str, list[float]] = {}
     for node in nodes:
         for group in node.groups:
-            found.setdefault(group.task_slug, []).extend(group.rewards)
-    return [Group(task_slug=slug, rewards=rewards) for slug, rewards in found.items()]
+            by_task.setdefault(group.task_slug, []).extend(group.rewards)
+    return [Group(task_slug=slug, rewards=rewards) for slug, rewards in by_task.items()]
 
 
 def rewards_by_task(groups: Iterable[Group]) -> dict[str, list[float]]:
     """The finite rewards of each task that has any."""
-    found: dict[str, list[float]] = {}
+    by_task: dict[str, list[float]] = {}
     for group in groups:
-        found.setdefault(group.task_slug, []).extend(filter(isfinite, group.rewards))
-    return {slug: rewards for slug, rewards in found.items() if rewards}
+        by_task.setdefault(group.task_slug, []).extend(filter(isfinite, group.rewards))
+    return {slug: rewards for slug, rewards in by_task.items() if rewards}
 
 
 def count_rollouts(checkpoint: Checkpoint) -> int:
@@ -575,18 +589,18 @@ def _finite_metric(metrics: Mapping[str, float], key: str) -> float | None:
     return None if name is None else metrics[name]
 
 
-def on_same_tasks(one: Checkpoint, other: Checkpoint) -> bool:
+def on_same_tasks(step: Checkpoint, other: Checkpoint) -> bool:
     """Whether two steps were trained on the same tasks, so that their rewards can be compared.
 
     Steps of two runs are on different tasks if the service reports different digests, or if it
     reports none and the steps have no task in common. Without any information the tasks are taken
     to be the same.
     """
-    if one.job_id == other.job_id:
+    if step.job_id == other.job_id:
         return True
-    if one.tasks_digest is not None and other.tasks_digest is not None:
-        return one.tasks_digest == other.tasks_digest
-    slugs = {group.task_slug for group in one.groups}
+    if step.tasks_digest is not None and other.tasks_digest is not None:
+        return step.tasks_digest == other.tasks_digest
+    slugs = {group.task_slug for group in step.groups}
     others = {group.task_slug for group in other.groups}
     return not slugs or not others or not slugs.isdisjoint(others)
 
@@ -594,7 +608,7 @@ def on_same_tasks(one: Checkpoint, other: Checkpoint) -> bool:
 def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """The held-out evaluation with the most rollouts, of equals the newest; None without any."""
     held = [e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward)]
-    return max(held, key=lambda one: one.num_traces, default=None)
+    return max(held, key=lambda evaluation: evaluation.num_traces, default=None)
 
 
 def with_results(
@@ -602,16 +616,16 @@ def with_results(
 ) -> tuple[Checkpoint, ...]:
     """Checkpoints with the results of evaluations that their rows lack: those made by this program,
     which a service without evaluations does not know."""
-    found: dict[str, list[Evaluation]] = {}
+    results: dict[str, list[Evaluation]] = {}
     for job in jobs:
         if job.result is not None and job.checkpoint_id is not None:
-            found.setdefault(job.checkpoint_id, []).append(job.result)
-    return tuple(_with(node, found.get(node.id, ())) for node in nodes)
+            results.setdefault(job.checkpoint_id, []).append(job.result)
+    return tuple(_with(node, results.get(node.id, ())) for node in nodes)
 
 
-def _with(node: Checkpoint, found: Sequence[Evaluation]) -> Checkpoint:
-    known = {one.id for one in node.evaluations} if found else ()
-    missing = [one for one in found if one.id not in known]
+def _with(node: Checkpoint, results: Sequence[Evaluation]) -> Checkpoint:
+    ids = {result.id for result in node.evaluations} if results else ()
+    missing = [result for result in results if result.id not in ids]
     if not missing:
         return node
     return node.model_copy(update={"evaluations": [*node.evaluations, *missing]})
@@ -627,7 +641,7 @@ def _same_batch(above: Checkpoint, checkpoint: Checkpoint) -> bool:
     return all(map(_same_rollouts, above.groups, checkpoint.groups))
 
 
-def _same_rollouts(one: Group, other: Group) -> bool:
-    return (one.task_slug, one.rewards, one.num_tokens) == (
+def _same_rollouts(group: Group, other: Group) -> bool:
+    return (group.task_slug, group.rewards, group.num_tokens) == (
         *(other.task_slug, other.rewards, other.num_tokens),
     )

@@ -226,12 +226,12 @@ MOST_LISTED = 100
 def evaluations_part(run: Run) -> str:
     """The results of evaluations."""
     found = evaluation_results(list(run.tree), list(run.evaluations.values()))
-    named = {one.found.tasks_digest: one.found.name for one in found if one.found.name}
+    named = {one.evaluation.tasks_digest: one.evaluation.name for one in found if one.evaluation.name}
     listed: dict[tuple[object, ...], tuple[str, ...]] = {}
     for place, one in enumerate(found):
         row = _evaluation_row(one, named)
-        how = (one.found.seed, one.found.temperature, one.found.max_tokens)
-        listed[(*row, *how) if one.found.seed is not None else (place,)] = row
+        how = (one.evaluation.seed, one.evaluation.temperature, one.evaluation.max_tokens)
+        listed[(*row, *how) if one.evaluation.seed is not None else (place,)] = row
     names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@K")
     intro = (
         "Each task was rolled out so often (K times) from exactly these weights; 95 % intervals by "
@@ -245,10 +245,10 @@ def _evaluation_row(
     one: EvaluationResult, named: Mapping[str | None, str | None]
 ) -> tuple[str, ...]:
     return (
-        *(code(one.name, 60), escaped(one.found.split, 20), _tasks_of(one.found, named)),
-        size(one.found.num_tasks, one.found.samples or 1),
+        *(code(one.name, 60), escaped(one.evaluation.split, 20), _tasks_of(one.evaluation, named)),
+        size(one.evaluation.num_tasks, one.evaluation.samples or 1),
         *(_estimated(one, label) for label in ("mean reward", "pass@1")),
-        _estimated(one, f"pass@{one.found.samples}"),
+        _estimated(one, f"pass@{one.evaluation.samples}"),
     )
 
 
@@ -260,7 +260,7 @@ def _tasks_of(found: Evaluation, named: Mapping[str | None, str | None]) -> str:
 
 
 def _estimated(one: EvaluationResult, label: str) -> str:
-    found = next((f.estimate for f in figures(one.found) if f.label == label), None)
+    found = next((f.estimate for f in figures(one.evaluation) if f.label == label), None)
     if found is None:
         return "–"
     return f"{short(found.value)} {interval_text(found.low, found.high)}".rstrip()

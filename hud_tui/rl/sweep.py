@@ -154,14 +154,14 @@ class Sweep(BaseModel):
         """Whether one of its runs was cancelled, interrupted or refused, or waits."""
         return any(m.status in AGAIN or not (m.ended or m.running) for m in self.members)
 
-    def with_statuses(self, found: Mapping[str, str]) -> "Sweep":
+    def with_statuses(self, statuses: Mapping[str, str]) -> "Sweep":
         """The sweep with the present statuses of its jobs, by their ids."""
-        members = tuple(m.with_status(found.get(m.job_id, m.status)) for m in self.members)
+        members = tuple(m.with_status(statuses.get(m.job_id, m.status)) for m in self.members)
         return self.model_copy(update={"members": members})
 
-    def with_member(self, place: int, member: Member) -> "Sweep":
+    def with_member(self, index: int, member: Member) -> "Sweep":
         """The sweep with one of its members replaced."""
-        members = (*self.members[:place], member, *self.members[place + 1 :])
+        members = (*self.members[:index], member, *self.members[index + 1 :])
         return self.model_copy(update={"members": members})
 
 
@@ -184,9 +184,9 @@ def combinations(swept: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 def sweep_name(model: str, taken: Sequence[str]) -> str:
     """Name for a sweep of a model: ``arith-rl-sweep``, or with the first free number."""
     base = f"{model.rpartition('/')[2][:40]}-sweep"
-    known = [name.casefold() for name in taken]
+    folded = [name.casefold() for name in taken]
     number, name = 1, base
-    while any(_is_of(one, name) for one in known):
+    while any(_is_of(other, name) for other in folded):
         number += 1
         name = f"{base}-{number}"
     return name
@@ -207,14 +207,16 @@ def member_name(sweep: str, differs: Mapping[str, Any]) -> str:
 
 def members_of(name: str, swept: Mapping[str, Sequence[Any]]) -> tuple[Member, ...]:
     """The runs of a sweep, all waiting. Raises HudUsage, see `combinations`."""
-    found = [Member(name=member_name(name, one), differs=one) for one in combinations(swept)]
-    names = [member.name for member in found]
+    members = [
+        Member(name=member_name(name, values), differs=values) for values in combinations(swept)
+    ]
+    names = [member.name for member in members]
     if len(set(names)) == len(names):
-        return tuple(found)
+        return tuple(members)
     cut = LONGEST_NAME - 5
     return tuple(
         member.model_copy(update={"name": f"{member.name[:cut]}-{number}"})
-        for number, member in enumerate(found, 1)
+        for number, member in enumerate(members, 1)
     )
 
 
@@ -234,32 +236,32 @@ class SweepSize:
     @property
     def steps(self) -> int | None:
         """Optimizer steps of all runs. None if the service decides; so are all properties below."""
-        return sum(one.steps for one in self.each) if self.each else None
+        return sum(run.steps for run in self.each) if self.each else None
 
     @property
     def rollouts(self) -> int | None:
         """Training rollouts of all runs."""
-        return sum(one.rollouts for one in self.each) if self.each else None
+        return sum(run.rollouts for run in self.each) if self.each else None
 
     @property
     def evaluated(self) -> int | None:
         """Rollouts of all evaluations and baselines."""
-        return sum(one.evaluated for one in self.each) if self.each else None
+        return sum(run.evaluated for run in self.each) if self.each else None
 
     @property
     def trained_tokens(self) -> int | None:
         """Maximum tokens trained on, if every rollout has the maximum length."""
-        return self._tokens(lambda one: one.rollouts)
+        return self._tokens(lambda run: run.rollouts)
 
     @property
     def sampled_tokens(self) -> int | None:
         """Maximum tokens sampled, including evaluations."""
-        return self._tokens(lambda one: one.sampled)
+        return self._tokens(lambda run: run.sampled)
 
     def _tokens(self, rollouts: Callable[[RunSize], int]) -> int | None:
-        if not self.each or any(one.max_tokens is None for one in self.each):
+        if not self.each or any(run.max_tokens is None for run in self.each):
             return None
-        return sum(rollouts(one) * (one.max_tokens or 0) for one in self.each)
+        return sum(rollouts(run) * (run.max_tokens or 0) for run in self.each)
 
     @property
     def document(self) -> dict[str, Any]:
@@ -267,7 +269,7 @@ class SweepSize:
         keys = ("runs", "at_once", "steps", "rollouts", "evaluated", "sampled_tokens")
         more = ("trained_tokens", "seconds", "basis")
         return {key: getattr(self, key) for key in (*keys, *more)} | {
-            "each": [asdict(one) for one in self.each]
+            "each": [asdict(run) for run in self.each]
         }
 
     @property
@@ -312,7 +314,7 @@ def size_of(
         tasks: The taskset.
         like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
     """
-    parameters = [{**sweep.parameters, **one.differs} for one in sweep.members]
+    parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]
     return size_of_runs(parameters, sweep.at_once, model, tasks, like)
 
 
@@ -324,16 +326,16 @@ def size_of_runs(
     like: RunRow | None,
 ) -> SweepSize:
     """As `size_of`, for runs with the given parameters."""
-    found = [run_size(model, one, tasks) for one in parameters]
-    each = tuple(one for one in found if one is not None)
-    if len(each) < len(found):
+    sizes = [run_size(model, run, tasks) for run in parameters]
+    each = tuple(run for run in sizes if run is not None)
+    if len(each) < len(sizes):
         return SweepSize(len(parameters), at_once)
     pace = None if like is None else rollout_seconds(like)
     return SweepSize(
         len(parameters),
         at_once,
         each,
-        None if pace is None else pace * sum(one.rollouts + one.evaluated for one in each),
+        None if pace is None else pace * sum(run.rollouts + run.evaluated for run in each),
         "" if like is None else like.name or like.id[:8],
     )
 
@@ -353,7 +355,7 @@ def sweep_facts(
         for key, value in sweep.parameters.items()
         if key not in UNLISTED
     ]
-    runs = [("", one.values_text) for one in sweep.members[:MOST_LISTED]]
+    runs = [("", member.values_text) for member in sweep.members[:MOST_LISTED]]
     if len(sweep.members) > MOST_LISTED:
         runs.append(("", f"and {len(sweep.members) - MOST_LISTED} more"))
     return [
@@ -378,10 +380,10 @@ def _evaluations(sweep: Sweep, size: SweepSize, held: int) -> list[tuple[str, st
     """Lines about evaluations as for a single run; if the runs differ in them, each variant
     once."""
     parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]
-    found = [
-        evaluation_facts(one, of, held) for one, of in zip(size.each, parameters, strict=False)
+    lines = [
+        evaluation_facts(run, of, held) for run, of in zip(size.each, parameters, strict=False)
     ]
-    ways = list(dict.fromkeys(fact for facts in found for fact in facts))
+    ways = list(dict.fromkeys(fact for facts in lines for fact in facts))
     labels = list(dict.fromkeys(label for label, _ in ways))
     return [(label, "; or ".join(text for of, text in ways if of == label)) for label in labels]
 
@@ -392,9 +394,9 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     if not size.each:
         return [("in all", many)]
     rows = (
-        ("step{s}", [one.steps for one in size.each]),
-        ("rollout{s} to train on", [one.rollouts for one in size.each]),
-        ("to evaluate", [one.evaluated for one in size.each]),
+        ("step{s}", [run.steps for run in size.each]),
+        ("rollout{s} to train on", [run.rollouts for run in size.each]),
+        ("to evaluate", [run.evaluated for run in size.each]),
     )
     nonzero = [(what, counts) for what, counts in rows if any(counts)]
     lines = [
@@ -407,8 +409,8 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     ]
     if size.sampled_tokens is None or size.trained_tokens is None:
         return lines
-    sampled = _span([one.sampled * (one.max_tokens or 0) for one in size.each])
-    trained = _span([one.rollouts * (one.max_tokens or 0) for one in size.each])
+    sampled = _span([run.sampled * (run.max_tokens or 0) for run in size.each])
+    trained = _span([run.rollouts * (run.max_tokens or 0) for run in size.each])
     all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
     tokens = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
     return [*lines, ("tokens", tokens)]
@@ -421,11 +423,11 @@ def _of(count: str, what: str) -> str:
 
 def _heldout(size: SweepSize) -> list[tuple[str, str]]:
     """The rollouts of held-out tasks, with which steps report a held-out reward."""
-    counts = [one.heldout for one in size.each]
+    counts = [run.heldout for run in size.each]
     if not any(counts):
         return []
     per_run = " per run" * (len(counts) > 1)
-    often = _span([one.heldout_every for one in size.each])
+    often = _span([run.heldout_every for run in size.each])
     often = "every step" if often == "1" else f"every {often} steps"
     text = f"{_span(counts)} rollouts of held-out tasks{per_run} ({often})"
     return [("held-out reward", text + (f"; in all {spaced(sum(counts))}" if per_run else ""))]
@@ -435,8 +437,8 @@ def run_costs(size: SweepSize) -> list[tuple[str, str]]:
     """Rollouts, tokens and time of a single run: labels and texts. Only the time if the service
     decides the run's size."""
     lines = []
-    for one in size.each:
-        rows = ((one.rollouts, "to train on"), (one.evaluated, "to evaluate"))
+    for run in size.each:
+        rows = ((run.rollouts, "to train on"), (run.evaluated, "to evaluate"))
         text = " · ".join(f"{spaced(many)} {what}" for many, what in rows if many)
         lines.append(("rollouts", text))
     lines += _heldout(size)
@@ -463,10 +465,10 @@ def paced_like(rows: Sequence[RunRow], model: Model, taskset: str) -> RunRow | N
     """The newest run with a known pace: of the same model, else of the same taskset on the same
     engine. Runs at the same time share one machine, so together they are assumed to be no
     faster."""
-    known = [row for row in rows if rollout_seconds(row) is not None]
+    paced = [row for row in rows if rollout_seconds(row) is not None]
     engine = model.engine.engine if model.engine is not None else None
-    own = (row for row in known if row.model_id == model.id)
-    like = (row for row in known if row.engine == engine and row.taskset == taskset)
+    own = (row for row in paced if row.model_id == model.id)
+    like = (row for row in paced if row.engine == engine and row.taskset == taskset)
     return next(own, None) or next(like, None)
 
 
@@ -591,7 +593,7 @@ def _shared(key: str, value: str) -> str:
 
 
 def _is_column(key: str) -> bool:
-    return any(key in (one.key, one.title) for one in COLUMNS.values())
+    return any(key in (each.key, each.title) for each in COLUMNS.values())
 
 
 DIFFERS = "differs"
@@ -614,12 +616,12 @@ def group_rows(rows: Sequence[RunRow], by: str, now: float) -> list[RunGroup]:
         chosen = [(key, [setting(row, key) for row in rows]) for key in _apart(rows)]
     else:
         columns = [column(word) for word in by.split(",") if word.strip()]
-        chosen = [(_named(one), [one.value(row, now) for row in rows]) for one in columns]
-    found: dict[tuple[tuple[str, str], ...], list[RunRow]] = {}
-    for place, row in enumerate(rows):
-        keys = tuple((name, value_text(values[place])) for name, values in chosen)
-        found.setdefault(keys, []).append(row)
-    return [_group(keys, alike) for keys, alike in found.items()]
+        chosen = [(_named(each), [each.value(row, now) for row in rows]) for each in columns]
+    groups: dict[tuple[tuple[str, str], ...], list[RunRow]] = {}
+    for index, row in enumerate(rows):
+        keys = tuple((name, value_text(values[index])) for name, values in chosen)
+        groups.setdefault(keys, []).append(row)
+    return [_group(keys, alike) for keys, alike in groups.items()]
 
 
 def _apart(rows: Sequence[RunRow]) -> list[str]:
@@ -629,18 +631,18 @@ def _apart(rows: Sequence[RunRow]) -> list[str]:
     unknown, which is no difference.
     """
     apart = [k for k in differing(rows) if k not in ("seed", "model")]
-    return [k for k in apart if k in IDENTITY or len(_known(rows, k)) > 1]
+    return [k for k in apart if k in IDENTITY or len(_reported_values(rows, k)) > 1]
 
 
-def _known(rows: Sequence[RunRow], key: str) -> set[object]:
+def _reported_values(rows: Sequence[RunRow], key: str) -> set[object]:
     """A parameter's different values, without the unknown ones."""
     values = ((row, setting(row, key)) for row in rows)
-    return {_hashed(one) for row, one in values if one is not None or not row.outside}
+    return {_hashed(value) for row, value in values if value is not None or not row.outside}
 
 
-def _named(one: Column) -> str:
+def _named(column: Column) -> str:
     """A parameter's wire name; another column's title."""
-    return one.key.removeprefix(PARAMETER) if one.key.startswith(PARAMETER) else one.title
+    return column.key.removeprefix(PARAMETER) if column.key.startswith(PARAMETER) else column.title
 
 
 def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGroup:
