@@ -416,10 +416,10 @@ class Tree:
             return None
         return change(old, new)
 
-    def on_same_tasks(self, one: int, other: int) -> bool:
+    def on_same_tasks(self, first: int, second: int) -> bool:
         """Whether the training rollouts of both positions are of the same tasks; True if
         unknown."""
-        ones, others = self.steps(one), self.steps(other)
+        ones, others = self.steps(first), self.steps(second)
         return not ones or not others or any(on_same_tasks(a, b) for a in ones for b in others)
 
     def _append(self, checkpoint: Checkpoint) -> int:
@@ -498,11 +498,11 @@ class Tree:
 
 def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:
     """Lowest and highest interval end of mean rewards; None for no evaluations."""
-    found = [(e.mean or Estimate(value=e.mean_reward), e.mean_reward) for e in evaluations]
-    if not found:
+    means = [(e.mean or Estimate(value=e.mean_reward), e.mean_reward) for e in evaluations]
+    if not means:
         return None
-    lows = (value if mean.low is None else mean.low for mean, value in found)
-    highs = (value if mean.high is None else mean.high for mean, value in found)
+    lows = (value if mean.low is None else mean.low for mean, value in means)
+    highs = (value if mean.high is None else mean.high for mean, value in means)
     return min(lows), max(highs)
 
 

@@ -561,12 +561,16 @@ def pair_of(
         before, after: Evaluations of one checkpoint each, oldest first; those without an id have no
             rewards by task and are skipped.
     """
-    pairs = [
-        ((first.tasks_digest == second.tasks_digest, conditions(first) == conditions(second)),
-         min(first.num_traces, second.num_traces), position, (first, second))
-        for position, (first, second) in enumerate(product(before, after))
-        if first.id and second.id and (first.split == second.split or "all" in (first.split, second.split))
-    ]  # fmt: skip
+    pairs = []
+    for position, (first, second) in enumerate(product(before, after)):
+        splits = first.split, second.split
+        if first.id and second.id and (first.split == second.split or "all" in splits):
+            alike = (
+                first.tasks_digest == second.tasks_digest,
+                conditions(first) == conditions(second),
+            )
+            rollouts = min(first.num_traces, second.num_traces)
+            pairs.append((alike, rollouts, position, (first, second)))
     return max(pairs, key=lambda pair: pair[:3])[3] if pairs else None
 
 
@@ -618,10 +622,8 @@ def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> Evaluati
     """
 
     def label(evaluation: EvaluationJob) -> str:
-        return one_line(
-            f"{evaluation.id} ({weights_name(evaluation)} of {evaluation.model or evaluation.model_id})",
-            120,
-        )
+        model = evaluation.model or evaluation.model_id
+        return one_line(f"{evaluation.id} ({weights_name(evaluation)} of {model})", 120)
 
     return find_by_id(name, evaluations, "evaluation", label)
 

@@ -156,7 +156,10 @@ def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
     keys = [key for key in order if key in run.series.keys]
     keys += ranked([key for key in run.series.keys if key not in keys])
     tree = run.tree
-    rows = ((*_step(tree, at), *_metrics(tree[at], keys)) for at in tree.path(tree.head))
+    rows = (
+        (*_step(tree, position), *_metrics(tree[position], keys))
+        for position in tree.path(tree.head)
+    )
     columns = (*STEP, *_columns(keys, STEP))
     return Sheet("metrics", columns, rows, _facts(run), steps_aside=_aside(tree))
 
@@ -174,11 +177,11 @@ def tree_sheet(run: Run, notes: Mapping[str, str]) -> Sheet:
 
 def evaluations_sheet(run: Run) -> Sheet:
     """The results of all evaluations, with 95 % intervals."""
-    found = evaluation_results(list(run.tree), list(run.evaluations.values()))
-    most = max((k for one in found for k in one.evaluation.pass_at), default=0)
-    passes = [k for k in ks(most) if any(k in one.evaluation.pass_at for one in found)]
+    results = evaluation_results(list(run.tree), list(run.evaluations.values()))
+    most = max((k for result in results for k in result.evaluation.pass_at), default=0)
+    passes = [k for k in ks(most) if any(k in result.evaluation.pass_at for result in results)]
     columns = [f"pass@{k}{end}" for k in passes for end in ("", "_low", "_high")]
-    rows = (_evaluation(one, passes) for one in found)
+    rows = (_evaluation(result, passes) for result in results)
     return Sheet("evaluations", (*EVALUATION, *columns), rows, _facts(run))
 
 
@@ -261,19 +264,19 @@ def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ..
     )
 
 
-def _shown(found: Evaluation | None) -> tuple[Cell, ...]:
+def _shown(evaluation: Evaluation | None) -> tuple[Cell, ...]:
     """The ``eval_`` cells of a checkpoint's row."""
-    if found is None:
+    if evaluation is None:
         return (None,) * 10
-    mean = found.mean or Estimate(value=found.mean_reward)
+    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
     return (
-        *(found.split, found.num_tasks, found.samples, found.num_traces),
-        *(*_estimate(mean), *_estimate(found.pass_at.get(1))),
+        *(evaluation.split, evaluation.num_tasks, evaluation.samples, evaluation.num_traces),
+        *(*_estimate(mean), *_estimate(evaluation.pass_at.get(1))),
     )
 
 
-def _estimate(found: Estimate | None) -> tuple[Cell, Cell, Cell]:
-    return (None, None, None) if found is None else (found.value, found.low, found.high)
+def _estimate(estimate: Estimate | None) -> tuple[Cell, Cell, Cell]:
+    return (None, None, None) if estimate is None else (estimate.value, estimate.low, estimate.high)
 
 
 def _groups(run: Run) -> Iterator[Sequence[Cell]]:
@@ -290,13 +293,26 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
                 )
 
 
-def _evaluation(one: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...]:
-    found = one.evaluation
-    mean = found.mean or Estimate(value=found.mean_reward)
-    cells = [_estimate(mean), *(_estimate(found.pass_at.get(k)) for k in passes)]
+def _evaluation(result: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...]:
+    evaluation = result.evaluation
+    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
+    cells = [_estimate(mean), *(_estimate(evaluation.pass_at.get(k)) for k in passes)]
     return (
-        *(found.id, one.checkpoint_id, one.name, found.split, found.name, found.num_tasks),
-        *(found.samples, found.num_traces, found.job_id, found.created_at, found.solved_at),
+        *(
+            evaluation.id,
+            result.checkpoint_id,
+            result.name,
+            evaluation.split,
+            evaluation.name,
+            evaluation.num_tasks,
+        ),
+        *(
+            evaluation.samples,
+            evaluation.num_traces,
+            evaluation.job_id,
+            evaluation.created_at,
+            evaluation.solved_at,
+        ),
         *(cell for three in cells for cell in three),
     )
 

@@ -145,8 +145,8 @@ def _number(
     bound, test = _float(word, value), COMPARE[compare]
 
     def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        found = number(*args, **kwargs)
-        return found is not None and test(found, bound) != invert
+        value = number(*args, **kwargs)
+        return value is not None and test(value, bound) != invert
 
     return holds
 
@@ -161,8 +161,8 @@ def _range(
     high = _float(word, last) if last else float("inf")
 
     def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        found = number(*args, **kwargs)
-        return found is not None and (low <= found <= high) != invert
+        value = number(*args, **kwargs)
+        return value is not None and (low <= value <= high) != invert
 
     return holds
 
@@ -275,8 +275,8 @@ def _fields(
 def _is_number(key: str, metrics: Collection[str]) -> bool:
     """Whether a checkpoint can have a number of this name."""
     name = key.removeprefix(STEP)
-    known = (*NUMBERS, *OWN_NUMBERS, EVALUATION)
-    return name in known or any(name in metric.casefold() for metric in metrics)
+    numbers = (*NUMBERS, *OWN_NUMBERS, EVALUATION)
+    return name in numbers or any(name in metric.casefold() for metric in metrics)
 
 
 def _value(tree: Tree, position: int, key: str) -> float | None:
@@ -286,8 +286,8 @@ def _value(tree: Tree, position: int, key: str) -> float | None:
         value = getattr(node, NUMBERS[key])
         return None if value is None else float(value)
     if key == EVALUATION:
-        found = tree.evaluation(position)
-        return None if found is None else found.mean_reward
+        evaluation = tree.evaluation(position)
+        return None if evaluation is None else evaluation.mean_reward
     if key in OWN_NUMBERS:
         return OWN_NUMBERS[key](tree.own(position))
     step = metrics_of(node)

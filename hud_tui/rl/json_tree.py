@@ -49,39 +49,39 @@ class JsonTree:
         self.document = document
         self.lines: list[Line] = list(_children((), document))
 
-    def toggle(self, at: int) -> bool:
+    def toggle(self, index: int) -> bool:
         """Unfold or fold a line; False if it has no children, or too many."""
-        line = self.lines[at]
+        line = self.lines[index]
         if not line.folds or len(self.lines) + len(line.value) > MOST_LINES:
             return False
         if line.is_open:
-            del self.lines[at + 1 : self.end(at)]
+            del self.lines[index + 1 : self.end(index)]
         else:
-            self.lines[at + 1 : at + 1] = _children(line.path, line.value)
-        self.lines[at] = Line(line.path, line.value, not line.is_open)
+            self.lines[index + 1 : index + 1] = _children(line.path, line.value)
+        self.lines[index] = Line(line.path, line.value, not line.is_open)
         return True
 
-    def end(self, at: int) -> int:
+    def end(self, index: int) -> int:
         """Index after a line and all lines below it."""
-        depth, end = self.lines[at].depth, at + 1
+        depth, end = self.lines[index].depth, index + 1
         while end < len(self.lines) and self.lines[end].depth > depth:
             end += 1
         return end
 
-    def parent(self, at: int) -> int:
+    def parent(self, index: int) -> int:
         """Index of the line that contains this one; itself at the top level."""
-        depth = self.lines[at].depth
-        return next((up for up in range(at, -1, -1) if self.lines[up].depth < depth), at)
+        depth = self.lines[index].depth
+        return next((up for up in range(index, -1, -1) if self.lines[up].depth < depth), index)
 
-    def unfold_all(self, at: int) -> bool:
+    def unfold_all(self, index: int) -> bool:
         """Unfold a line and everything below it; False if that would exceed MOST_LINES."""
-        line = self.lines[at]
+        line = self.lines[index]
         inside: list[Line] = []
         for path, value in walk(line.value, line.path):
             inside.append(Line(path, value, isinstance(value, (dict, list)) and bool(value)))
             if len(self.lines) + len(inside) > MOST_LINES:
                 return False
-        self.lines[at : self.end(at)] = [Line(line.path, line.value, line.folds), *inside]
+        self.lines[index : self.end(index)] = [Line(line.path, line.value, line.folds), *inside]
         return True
 
     def reveal(self, path: Path) -> int:
@@ -100,7 +100,7 @@ class JsonTree:
     def search(self, text: str) -> list[Path]:
         """Paths whose key or scalar value contains this text, in document order;
         case-insensitive."""
-        needle, found = text.casefold(), list[Path]()
+        needle, paths = text.casefold(), list[Path]()
         keys: list[str | int] = []
         waiting = [_parts(self.document)] if needle else []
         named: dict[str | int, bool] = {}
@@ -112,9 +112,9 @@ class JsonTree:
                     hit = named[key] = needle in str(key).casefold()
                 nests = type(value) in NESTS
                 if hit or (not nests and plain(value)):
-                    found.append((*keys, key))  # making a path for every value would be slow
-                    if len(found) == MOST_FOUND:
-                        return found
+                    paths.append((*keys, key))  # making a path for every value would be slow
+                    if len(paths) == MOST_FOUND:
+                        return paths
                 if nests:
                     keys.append(key)
                     waiting.append(_parts(value))
@@ -122,7 +122,7 @@ class JsonTree:
             else:
                 waiting.pop()
                 keys = keys[:-1]
-        return found
+        return paths
 
 
 def walk(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -291,9 +291,9 @@ def parse(text: str) -> Parsed:
     """Parse a text that holds exactly one value."""
     parser = _OWN.parser
     parser.text = text
-    found = parser.value(parser.skip(0))
-    rest = parser.skip(found.end) if found.end else len(text)
-    return found if rest == len(text) else Parsed(fault="Extra data", at=rest, end=found.end)
+    parsed = parser.value(parser.skip(0))
+    rest = parser.skip(parsed.end) if parsed.end else len(text)
+    return parsed if rest == len(text) else Parsed(fault="Extra data", at=rest, end=parsed.end)
 
 
 def _is_deep(value: Any) -> bool:

@@ -275,10 +275,10 @@ _PATTERNS = (
 
 def _ranked() -> dict[str, tuple[str, int]]:
     """Canonical key and rank of every known name; the canonical key itself has the lowest rank."""
-    names = {one.key: (one.key, -1) for one in TABLE}
-    for one in TABLE:
-        for rank, name in enumerate(one.names):
-            names.setdefault(name, (one.key, rank))
+    names = {entry.key: (entry.key, -1) for entry in TABLE}
+    for entry in TABLE:
+        for rank, name in enumerate(entry.names):
+            names.setdefault(name, (entry.key, rank))
     return names
 
 
@@ -321,8 +321,8 @@ def _place(key: str) -> tuple[str, float]:
         bare = key.removeprefix(prefix)
         if bare in _NAMES and key.startswith(prefix):
             return _NAMES[bare]
-    found = (name for pattern, name in _PATTERNS if pattern.fullmatch(key))
-    return next(found, key), inf
+    names = (name for pattern, name in _PATTERNS if pattern.fullmatch(key))
+    return next(names, key), inf
 
 
 _REWARD_PART = re.compile(r"(?:rewards?|reward_component|critic/rewards)/.+")
@@ -361,20 +361,20 @@ def title(key: str) -> str:
     return METRICS[key].title if key in METRICS else key
 
 
-def healthy(known: Metric) -> str:
+def healthy(entry: Metric) -> str:
     """The healthy range as text, e.g. ``≤.01``; empty if unknown."""
-    if known.healthy is None:
+    if entry.healthy is None:
         return ""
-    low, high = known.healthy
+    low, high = entry.healthy
     if low == -high or low == 0:
         return f"≤{short(high)}"
     return f"≥{short(low)}" if high == 1 else f"{short(low)}–{short(high)}"
 
 
-def outside(known: Metric, value: float) -> bool:
+def outside(entry: Metric, value: float) -> bool:
     """Whether a value is outside the metric's healthy range; False for NaN."""
-    return known.healthy is not None and not (
-        value != value or known.healthy[0] <= value <= known.healthy[1]
+    return entry.healthy is not None and not (
+        value != value or entry.healthy[0] <= value <= entry.healthy[1]
     )
 
 

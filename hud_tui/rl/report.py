@@ -225,13 +225,15 @@ MOST_LISTED = 100
 
 def evaluations_part(run: Run) -> str:
     """The results of evaluations."""
-    found = evaluation_results(list(run.tree), list(run.evaluations.values()))
-    named = {one.evaluation.tasks_digest: one.evaluation.name for one in found if one.evaluation.name}
+    results = evaluation_results(list(run.tree), list(run.evaluations.values()))
+    evaluations = [result.evaluation for result in results]
+    named = {each.tasks_digest: each.name for each in evaluations if each.name}
     listed: dict[tuple[object, ...], tuple[str, ...]] = {}
-    for place, one in enumerate(found):
-        row = _evaluation_row(one, named)
-        how = (one.evaluation.seed, one.evaluation.temperature, one.evaluation.max_tokens)
-        listed[(*row, *how) if one.evaluation.seed is not None else (place,)] = row
+    for number, result in enumerate(results):
+        row, evaluation = _evaluation_row(result, named), result.evaluation
+        # without a seed two evaluations are never the same one
+        how = (evaluation.seed, evaluation.temperature, evaluation.max_tokens)
+        listed[(*row, *how) if evaluation.seed is not None else (number,)] = row
     names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@K")
     intro = (
         "Each task was rolled out so often (K times) from exactly these weights; 95 % intervals by "
@@ -242,28 +244,34 @@ def evaluations_part(run: Run) -> str:
 
 
 def _evaluation_row(
-    one: EvaluationResult, named: Mapping[str | None, str | None]
+    result: EvaluationResult, named: Mapping[str | None, str | None]
 ) -> tuple[str, ...]:
     return (
-        *(code(one.name, 60), escaped(one.evaluation.split, 20), _tasks_of(one.evaluation, named)),
-        size(one.evaluation.num_tasks, one.evaluation.samples or 1),
-        *(_estimated(one, label) for label in ("mean reward", "pass@1")),
-        _estimated(one, f"pass@{one.evaluation.samples}"),
+        *(
+            code(result.name, 60),
+            escaped(result.evaluation.split, 20),
+            _tasks_of(result.evaluation, named),
+        ),
+        size(result.evaluation.num_tasks, result.evaluation.samples or 1),
+        *(_estimated(result, label) for label in ("mean reward", "pass@1")),
+        _estimated(result, f"pass@{result.evaluation.samples}"),
     )
 
 
-def _tasks_of(found: Evaluation, named: Mapping[str | None, str | None]) -> str:
+def _tasks_of(evaluation: Evaluation, named: Mapping[str | None, str | None]) -> str:
     """The tasks of an evaluation: one that a run made on its own held-out tasks has no name, but
     perhaps the digest of one that has."""
-    name = found.name or (named.get(found.tasks_digest) if found.tasks_digest else None)
+    name = evaluation.name or (
+        named.get(evaluation.tasks_digest) if evaluation.tasks_digest else None
+    )
     return code(name, 60) if name else "the run's own"
 
 
-def _estimated(one: EvaluationResult, label: str) -> str:
-    found = next((f.estimate for f in figures(one.evaluation) if f.label == label), None)
-    if found is None:
+def _estimated(result: EvaluationResult, label: str) -> str:
+    estimate = next((f.estimate for f in figures(result.evaluation) if f.label == label), None)
+    if estimate is None:
         return "–"
-    return f"{short(found.value)} {interval_text(found.low, found.high)}".rstrip()
+    return f"{short(estimate.value)} {interval_text(estimate.low, estimate.high)}".rstrip()
 
 
 def waste_part(run: Run) -> str:

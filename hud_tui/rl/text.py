@@ -82,35 +82,37 @@ def read_loss_config(text: str) -> dict[str, float]:
     Raises:
         ValueError: A part is not KEY=NUMBER; the message names it.
     """
-    found: dict[str, float] = {}
+    config: dict[str, float] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, _, value = (word.strip() for word in part.partition("="))
         try:
-            found[key] = float(value)
+            config[key] = float(value)
         except ValueError:
-            found[key] = inf
-        if not key or not isfinite(found[key]):
+            config[key] = inf
+        if not key or not isfinite(config[key]):
             raise ValueError(f"expected KEY=NUMBER, found {one_line(part, 40)!r}")
-    return found
+    return config
 
 
-def wrong_loss_config(loss_fn: str, config: Mapping[str, float], known: Mapping[str, float]) -> str:
+def wrong_loss_config(
+    loss_fn: str, config: Mapping[str, float], defaults: Mapping[str, float]
+) -> str:
     """What is wrong with a loss's own parameters; empty if nothing is.
 
     Args:
         loss_fn: Name of the loss.
         config: Its parameters.
-        known: Its keys with their defaults.
+        defaults: Its keys with their defaults.
     """
-    clips = known.keys() >= CLIP_KEYS
+    clips = defaults.keys() >= CLIP_KEYS
     for key, value in config.items():
-        if key not in known and not (key == EPSILON and clips):
+        if key not in defaults and not (key == EPSILON and clips):
             return f"{loss_fn} has no config key {one_line(key, 60)!r}"
         if not isfinite(value) or value < 0:
             return f"{key} must be a finite number from 0, not {value:g}"
     if EPSILON in config and (config[EPSILON] > 1 or CLIP_KEYS & config.keys()):
         return "epsilon is a number from 0 to 1 that stands for both clip thresholds: 1 ± epsilon"
-    full = {**known, **spelled_out(config)}
+    full = {**defaults, **spelled_out(config)}
     low, high = full.get("clip_low_threshold", 0.0), full.get("clip_high_threshold", 0.0)
     if low > high:
         return f"clip_low_threshold must not exceed clip_high_threshold: {low:g} is above {high:g}"

@@ -26,15 +26,15 @@ EDITS = (
     Edit(
         "of a checkpoint's equal evaluations under other conditions the newest counts",
         "rl/own_numbers.py",
-        "max(reversed(held), key=lambda one: one.num_traces)",
-        "max(held, key=lambda one: one.num_traces)",
+        "max(reversed(held), key=lambda evaluation: evaluation.num_traces)",
+        "max(held, key=lambda evaluation: evaluation.num_traces)",
         OWN,
     ),
     Edit(
         "of evaluations with the same seed and size the newest counts",
         "rl/own_numbers.py",
-        "for one in sorted(evaluations, key=lambda one: one.num_traces):",
-        "for one in sorted(reversed(evaluations), key=lambda one: one.num_traces):",
+        "for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):",
+        "for evaluation in sorted(reversed(evaluations), key=lambda evaluation: evaluation.num_traces):",
         OWN,
     ),
     Edit(
@@ -47,7 +47,7 @@ EDITS = (
     Edit(
         "pass@k is pooled of evaluations with the same solved_at",
         "rl/own_numbers.py",
-        "alike = [one for one in independent if one.solved_at == largest.solved_at]",
+        "alike = [evaluation for evaluation in independent if evaluation.solved_at == largest.solved_at]",
         "alike = independent",
         OWN,
     ),
@@ -75,8 +75,8 @@ EDITS = (
     Edit(
         "an evaluation of all tasks is compared with one of a split",
         "rl/evaluation.py",
-        'or "all" in (one.split, other.split))',
-        "or False)",
+        'or "all" in splits):',
+        "or False):",
         EVALUATION,
     ),
     Edit(

@@ -38,7 +38,7 @@ def learnt(step: int) -> float:
 def healthy(step: int) -> dict[str, float]:
     """Metrics of a step of a healthy run, from step 1; a held-out reward every fifth step."""
     reward = learnt(step) + 0.03 * noise(step)
-    found = {
+    metrics = {
         "reward_mean": reward,
         "reward_std": 0.36 + 0.03 * noise(step + 11),
         "reward_min": 0.0,
@@ -64,11 +64,11 @@ def healthy(step: int) -> dict[str, float]:
         "num_traces": 96.0,
         "num_tokens": 5800.0,
     }
-    zero_variance = found["frac_reward_zero_std"]
-    found["frac_groups_all_failed"] = zero_variance - found["frac_groups_all_solved"]
+    zero_variance = metrics["frac_reward_zero_std"]
+    metrics["frac_groups_all_failed"] = zero_variance - metrics["frac_groups_all_solved"]
     if step % 5 == 0:
-        found["heldout_reward"] = learnt(step) - 0.04 + 0.02 * noise(step + 83)
-    return found
+        metrics["heldout_reward"] = learnt(step) - 0.04 + 0.02 * noise(step + 83)
+    return metrics
 
 
 def with_heldout(step: int, heldout: float, others: Mapping[str, float]) -> dict[str, float]:
@@ -128,8 +128,8 @@ def entropy_collapse(step: int) -> Mapping[str, float]:
     """Entropy collapses and the reward is flat."""
     if step < 150:
         return {}
-    found = {"reward_mean": 0.66 + 0.03 * noise(step), "entropy": 0.7 * exp(-(step - 150) / 25)}
-    return with_heldout(step, 0.62 + 0.02 * noise(step), found)
+    metrics = {"reward_mean": 0.66 + 0.03 * noise(step), "entropy": 0.7 * exp(-(step - 150) / 25)}
+    return with_heldout(step, 0.62 + 0.02 * noise(step), metrics)
 
 
 @pathology(120, "zero_variance")
@@ -144,13 +144,13 @@ def saturation(step: int) -> Mapping[str, float]:
     """Nearly all groups are solved every time."""
     good = 0.09 + 0.85 * after(step, 100, 30) + 0.02 * noise(step)
     reward = min(1.0, learnt(step) + 0.22 * after(step, 100, 30))
-    found = {
+    metrics = {
         "reward_mean": reward,
         "frac_reward_zero_std": good + 0.03,
         "frac_groups_all_solved": good,
         "frac_groups_all_failed": 0.03,
     }
-    return with_heldout(step, reward - 0.04, found)
+    return with_heldout(step, reward - 0.04, metrics)
 
 
 @pathology(140, "kl_reference")
@@ -175,19 +175,19 @@ def off_policy(step: int) -> Mapping[str, float]:
 def length_hack(step: int) -> Mapping[str, float]:
     """Rollouts grow because length is rewarded, until they are truncated."""
     paid = after(step, 110, 60)
-    found = {
+    metrics = {
         "completion_length_mean": 60 + 240 * paid + 4 * noise(step),
         "truncated_share": 0.01 + 0.3 * after(step, 160, 40),
         "reward_mean": learnt(min(step, 110)) + 0.2 * paid + 0.01 * noise(step),
     }
-    return with_heldout(step, learnt(min(step, 110)) - 0.04, found)
+    return with_heldout(step, learnt(min(step, 110)) - 0.04, metrics)
 
 
 @pathology(130, "heldout_gap")
 def reward_hacking(step: int) -> Mapping[str, float]:
     """The training reward rises while the held-out reward falls."""
-    found = {"reward_mean": learnt(step) + 0.15 * after(step, 130, 40) + 0.02 * noise(step)}
-    return with_heldout(step, learnt(step) - 0.04 - 0.45 * after(step, 130, 50), found)
+    metrics = {"reward_mean": learnt(step) + 0.15 * after(step, 130, 40) + 0.02 * noise(step)}
+    return with_heldout(step, learnt(step) - 0.04 - 0.45 * after(step, 130, 50), metrics)
 
 
 @pathology(170, "grad_norm")
@@ -212,9 +212,9 @@ def dead_reward(step: int) -> Mapping[str, float]:
     """Every rollout gets 0 from one step on: the grader is broken."""
     if step < 100:
         return {}
-    found = {"reward_mean": 0.0, "reward_std": 0.0, "reward_max": 0.0, "grad_norm": 0.0}
+    metrics = {"reward_mean": 0.0, "reward_std": 0.0, "reward_max": 0.0, "grad_norm": 0.0}
     groups = {"frac_reward_zero_std": 1.0, "frac_groups_all_failed": 1.0}
-    return with_heldout(step, 0.0, found | groups | {"frac_groups_all_solved": 0.0})
+    return with_heldout(step, 0.0, metrics | groups | {"frac_groups_all_solved": 0.0})
 
 
 @pathology(150, "heldout_collapse")
@@ -227,8 +227,8 @@ def forgetting(step: int) -> Mapping[str, float]:
 def reward_collapse(step: int) -> Mapping[str, float]:
     """The reward falls back to its initial level."""
     reward = learnt(step) - 0.55 * after(step, 180, 25)
-    found = {"reward_mean": reward + 0.03 * noise(step)}
-    return with_heldout(step, reward - 0.04, found)
+    metrics = {"reward_mean": reward + 0.03 * noise(step)}
+    return with_heldout(step, reward - 0.04, metrics)
 
 
 @pathology(1, "component_dominance")
@@ -249,11 +249,11 @@ def broken_environment(step: int) -> Mapping[str, float]:
 @pathology(60, "reward_plateau")
 def plateau(step: int) -> Mapping[str, float]:
     """The reward becomes flat early."""
-    found = {
+    metrics = {
         "reward_mean": 0.5 - 0.2 * exp(-step / 20) + 0.02 * noise(step),
         "entropy": 1.2 - 0.0022 * step,
     }
-    return with_heldout(step, 0.46 - 0.2 * exp(-step / 20), found)
+    return with_heldout(step, 0.46 - 0.2 * exp(-step / 20), metrics)
 
 
 @pathology(150, "throughput")
@@ -288,9 +288,9 @@ def demo_names() -> list[str]:
 
 def demo_list() -> str:
     """Every demo with its description, one per line."""
-    found = [HEALTHY, *PATHOLOGIES.values()]
-    wide = max(len(one.name) for one in found)
-    return "\n".join(f"{one.name:<{wide}}  {one.about}" for one in found)
+    demos = [HEALTHY, *PATHOLOGIES.values()]
+    wide = max(len(demo.name) for demo in demos)
+    return "\n".join(f"{demo.name:<{wide}}  {demo.about}" for demo in demos)
 
 
 def demo(name: str, ended: float | None = None) -> Recording:

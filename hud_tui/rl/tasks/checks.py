@@ -78,7 +78,12 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Findings sorted by check, then by place."""
     order = {check: number for number, check in enumerate(get_args(Check))}
     return sorted(
-        findings, key=lambda one: (order[one.check], _counted(one.where), _counted(one.message))
+        findings,
+        key=lambda finding: (
+            order[finding.check],
+            _counted(finding.where),
+            _counted(finding.message),
+        ),
     )
 
 
@@ -161,16 +166,16 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
     if not isinstance(offered, list):
         message = f"scenarios not checked: {one_line(env)} does not list them"
         return [Finding("scenarios", "warning", message, one_line(env))]
-    known = {str(name).removeprefix(f"{env}:") for name in offered}
-    unknown = [task for task in tasks if task.scenario not in known]
+    offers = {str(name).removeprefix(f"{env}:") for name in offered}
+    unknown = [task for task in tasks if task.scenario not in offers]
     required = {task.scenario for task in tasks}
     if not unknown:
         message = (
             f"{one_line(env)} has {count(len(required), 'scenario')} of {len(required)} required"
         )
         return [Finding("scenarios", "ok", message, one_line(env))]
-    message = f"{one_line(env)} has no {names(sorted(required - known))}"
-    fix = f"it has {names(sorted(known))}" if known else "it has no scenarios"
+    message = f"{one_line(env)} has no {names(sorted(required - offers))}"
+    fix = f"it has {names(sorted(offers))}" if offers else "it has no scenarios"
     return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
 
@@ -217,18 +222,18 @@ def check_args(
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
     """Tasks by environment, in the order of first mention; rows up to v4 name no environment and
     are left out."""
-    found: dict[str, list[Task]] = {}
+    tasks_by: dict[str, list[Task]] = {}
     for task in tasks:
         if task.is_legacy:
             continue
-        found.setdefault(task.env, []).append(task)
-    return found
+        tasks_by.setdefault(task.env, []).append(task)
+    return tasks_by
 
 
-def names(found: Sequence[str]) -> str:
+def names(all_names: Sequence[str]) -> str:
     """The first NAMED names, and the number of others."""
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(one_line(name, 80) for name in found[:NAMED]) + more
+    more = f" and {len(all_names) - NAMED} more" if len(all_names) > NAMED else ""
+    return ", ".join(one_line(name, 80) for name in all_names[:NAMED]) + more
 
 
 def count(number: int, what: str) -> str:
@@ -408,14 +413,14 @@ def _keys(tasks: Sequence[Task]) -> list[Finding]:
 
 def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
     """Places in MCP servers that contain a plain-text key, each with its tasks."""
-    found: dict[str, list[Task]] = {}
+    tasks_by: dict[str, list[Task]] = {}
     for task in tasks:
         for place, text in server_texts(task):
             named = SECRET.search(place.rpartition(".")[2]) is not None
             values = [text] if named else [match["value"] for match in ASSIGNED.finditer(text)]
             if any(map(_is_key, values)):
-                found.setdefault(one_line(f"mcp_config{place}", 120), []).append(task)
-    return found
+                tasks_by.setdefault(one_line(f"mcp_config{place}", 120), []).append(task)
+    return tasks_by
 
 
 def _is_key(value: str) -> bool:
@@ -431,7 +436,7 @@ def _remote(tasks: Sequence[Task]) -> list[Finding]:
     for task in tasks:
         for name, why in _near(task.more.get("mcp_config", {})):
             near.setdefault(f"{one_line(name, 40)} {why}", []).append(task)
-    found = [
+    findings = [
         Finding(
             "remote",
             "failure",
@@ -442,7 +447,7 @@ def _remote(tasks: Sequence[Task]) -> list[Finding]:
         for server, holders in near.items()
     ]
     servers = any(task.form == "v4" for task in tasks)
-    return found or [Finding("remote", "ok", "every MCP server has a remote URL")] * servers
+    return findings or [Finding("remote", "ok", "every MCP server has a remote URL")] * servers
 
 
 def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -529,14 +534,14 @@ def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
         "a bare 4-digit number, which HUD reads as an index": NUMBER.fullmatch,
         "with control characters": count_unsafe,
     }
-    found = []
+    findings = []
     for fault, is_so in faults.items():
         bad = [task for task in tasks if is_so(task.slug)]
         if bad:
             message = f"{count(len(bad), 'slug')} {fault}"
             fix = "give each task a short slug in letters, digits and dashes"
-            found.append(Finding("slugs", "failure", message, places(bad), fix))
-    return found
+            findings.append(Finding("slugs", "failure", message, places(bad), fix))
+    return findings
 
 
 def check_duplicates(tasks: Sequence[Task]) -> list[Finding]:
@@ -630,13 +635,13 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
         for problem in ["runtime_config: image or compose, not both"] if both else validate(config):
             wrong.setdefault(problem, []).append(task)
     fix = "use image or compose, resources and limits only"
-    found = [
+    findings = [
         Finding("runtime", "failure", problem, places(bad), fix) for problem, bad in wrong.items()
     ]
-    if embedded and not found:
+    if embedded and not findings:
         message = f"the embedded service ignores the runtime_config of {len(having)} rows"
         return [Finding("runtime", "warning", message, places(having), "remove it")]
-    return found or [Finding("runtime", "ok", f"{count(len(having), 'runtime_config')} valid")]
+    return findings or [Finding("runtime", "ok", f"{count(len(having), 'runtime_config')} valid")]
 
 
 def local_checks(tasks: Sequence[Task], embedded: bool) -> list[Finding]:

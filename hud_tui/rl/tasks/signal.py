@@ -136,8 +136,8 @@ def with_signal(tasks: Iterable[TaskSignal], size: int) -> list[TaskSignal]:
 
 def expected_share(tasks: Sequence[TaskSignal], size: int) -> float:
     """Expected share of groups with gradient if tasks are sampled uniformly; 0 without tasks."""
-    known = [share for task in tasks if (share := task.zero_gradient(size)) is not None]
-    return 1 - fmean(known) if known else 0.0
+    shares = [share for task in tasks if (share := task.zero_gradient(size)) is not None]
+    return 1 - fmean(shares) if shares else 0.0
 
 
 def recommended_size(tasks: Sequence[TaskSignal]) -> int | None:
@@ -147,17 +147,19 @@ def recommended_size(tasks: Sequence[TaskSignal]) -> int | None:
     limit for large groups. A size that reaches ENOUGH of it is recommended: further rollouts are
     better spent on more tasks.
     """
-    known = [task for task in tasks if task.rewards]
-    able = sum(len({round(reward, DIGITS) for reward in task.rewards}) > 1 for task in known)
+    sampled = [task for task in tasks if task.rewards]
+    able = sum(len({round(reward, DIGITS) for reward in task.rewards}) > 1 for task in sampled)
     if not able:
         return None
-    reached = (size for size in SIZES if expected_share(known, size) >= ENOUGH * able / len(known))
+    reached = (
+        size for size in SIZES if expected_share(sampled, size) >= ENOUGH * able / len(sampled)
+    )
     return next(reached, SIZES[-1])
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return fmean(numbers) if numbers else None
 
 
 # The taskset as a whole: verdict, recommended group size, and cost of a run.
@@ -225,17 +227,17 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size, program: str = "") -> 
 
 def _solved(tasks: Sequence[TaskSignal], group: int) -> str:
     """Why tasks have no signal, e.g. ``7 too easy, 0 too hard; pass rate 98% of 64 rollouts``."""
-    found = Counter(task.label(group) for task in tasks)
+    labels = Counter(task.label(group) for task in tasks)
     rewards = [reward for task in tasks for reward in task.rewards]
     rate = sum(reward >= PASS for reward in rewards) / len(rewards)
-    apart = f"{found['too easy']} too easy, {found['too hard']} too hard"
+    apart = f"{labels['too easy']} too easy, {labels['too hard']} too hard"
     return f"{apart}; pass rate {rate:.0%} of {count(len(rewards), 'rollout')}"
 
 
 def _advice(tasks: Sequence[TaskSignal], able: Sequence[TaskSignal], group: int) -> str:
     """What to do about a taskset in which few tasks, or none, have signal."""
-    found = Counter(task.label(group) for task in tasks)
-    easy, hard = found["too easy"], found["too hard"]
+    labels = Counter(task.label(group) for task in tasks)
+    easy, hard = labels["too easy"], labels["too hard"]
     partial = "reward partial success"
     other = "use harder tasks" if easy else partial
     if hard:
@@ -259,10 +261,10 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
     per_step = min(size.tasks_per_step or size.train_tasks, size.train_tasks)
     rollouts = (size.steps or 1) * per_step * size.group_size
     seen = [outcome for task in tasks for outcome in task.outcomes]
-    known = [outcome.tokens for outcome in seen if outcome.tokens is not None]
-    tokens = round(rollouts * sum(known) / len(known)) if known else None
+    counts = [outcome.tokens for outcome in seen if outcome.tokens is not None]
+    tokens = round(rollouts * sum(counts) / len(counts)) if counts else None
     seconds = rollouts * pace.seconds / pace.rollouts if pace and pace.rollouts else None
-    return Estimate(rollouts, tokens, seconds, _basis(size, per_step, len(known), pace))
+    return Estimate(rollouts, tokens, seconds, _basis(size, per_step, len(counts), pace))
 
 
 def _basis(size: Size, per_step: int, counted: int, pace: Pace | None) -> str:
