@@ -33,8 +33,8 @@ EDITS = (
     Edit(
         "of evaluations with the same seed and size the newest counts",
         "rl/own_numbers.py",
-        "for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):",
-        "for evaluation in sorted(reversed(evaluations), key=lambda evaluation: evaluation.num_traces):",
+        "in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):",
+        "in sorted(reversed(evaluations), key=lambda evaluation: evaluation.num_traces):",
         OWN,
     ),
     Edit(
@@ -47,8 +47,8 @@ EDITS = (
     Edit(
         "pass@k is pooled of evaluations with the same solved_at",
         "rl/own_numbers.py",
-        "alike = [evaluation for evaluation in independent if evaluation.solved_at == largest.solved_at]",
-        "alike = independent",
+        "in independent if evaluation.solved_at == largest.solved_at]",
+        "in independent]",
         OWN,
     ),
     Edit(
