@@ -30,7 +30,7 @@ PATIENCE_S = 180.0
 MOST_WORKERS = 16
 # How long an example takes says how busy the machine is. One commit is tried by the same examples
 # everywhere; --hypothesis-profile=search looks for new ones.
-settings.register_profile("same", deadline=None, derandomize=True)
+settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("same")
 
@@ -45,11 +45,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Tests of screens wait for most of their time: two workers a core. Files and tests that are
-    named run in this process, which starts sooner and can be debugged."""
+    """Tests of screens wait for some of their time, and each worker reads all tests: three workers
+    on two cores. Files and tests that are named run in this process, which starts sooner and can
+    be debugged."""
     if all(".py" in argument for argument in config.args):
         return 0
-    return min(2 * (os.cpu_count() or 1), MOST_WORKERS)
+    return min((3 * (os.cpu_count() or 1) + 1) // 2, MOST_WORKERS)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

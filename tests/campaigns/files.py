@@ -498,7 +498,7 @@ async def play(plan: Plan, report: Report) -> None:
 
 
 CAMPAIGN = Campaign(
-    "files", "files", count=1000, small=25, play=play,
+    "files", "files", count=1000, small=12, play=play,
     kinds=("tracebacks", "hangs", "control bytes", "keys"),
 )  # fmt: skip
 

@@ -254,7 +254,7 @@ async def play(plan: Plan, report: Report) -> None:
                 report.found("leaks", f"a log of {target.log.stat().st_size} bytes")
 
 
-CAMPAIGN = Campaign("floods", "silent connections", AT_ONCE, 40, play, KINDS)
+CAMPAIGN = Campaign("floods", "silent connections", AT_ONCE, 24, play, KINDS)
 
 if __name__ == "__main__":
     sys.exit(CAMPAIGN.main())

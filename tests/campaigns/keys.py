@@ -210,7 +210,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--view", choices=("all", *VIEWS), default="all", help="only in this one")
 
 
-CAMPAIGN = Campaign("keys", "keys", 20_000, 200, play, add_arguments=add_arguments)
+CAMPAIGN = Campaign("keys", "keys", 20_000, 100, play, add_arguments=add_arguments)
 
 if __name__ == "__main__":
     sys.exit(CAMPAIGN.main())

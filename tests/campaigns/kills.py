@@ -390,7 +390,7 @@ async def _safely(directory: Directory, last: bool, number: int, report: Report)
     return False
 
 
-CAMPAIGN = Campaign("kills", "kills", count=1000, small=6, play=play, kinds=KINDS)
+CAMPAIGN = Campaign("kills", "kills", count=1000, small=4, play=play, kinds=KINDS)
 
 if __name__ == "__main__":
     sys.exit(CAMPAIGN.main())

@@ -688,7 +688,7 @@ CAMPAIGN = Campaign(
     "machines",
     "rentings",
     count=8000,
-    small=40,
+    small=20,
     play=play,
     kinds=(
         *("crashes", "foreign", "doubles", "false", "unkept", "forgotten", "dollars", "early"),

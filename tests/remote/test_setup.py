@@ -146,12 +146,12 @@ def test_what_may_not_be_sent(names: list[str], variables: dict[str, str], why: 
 
 
 async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) -> None:
-    """More than fifty times; each step is still done once, and one server runs."""
+    """Wherever it does; each step is still done once, and one server runs."""
     cut_in = Counter[str]()
 
     def cut(said: StepReport) -> None:
         if said.state in ("check", "do") and said.text != "again":
-            line.lengths = [700, 2300, 3300, 3500, 3600, 3700, 3800, 3900]
+            line.lengths = [700, 2300, 3500, 3900]
             line.cut()
         if said.state == "log" and "trying again" in said.text:
             cut_in[said.step] += 1
@@ -162,7 +162,7 @@ async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) ->
             await setup.run({})
             line.lengths = []
             assert {*cut_in} == {"folder", "files", "uv", "python", "engine", "server", "health"}
-            assert cut_in.total() >= 50
+            assert cut_in.total() >= 25
             assert (far.home / "installs").read_text() == "once\n"
             assert (far.home / "environments").read_text() == "once\n"
             assert await answers(setup, machines) == 200

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, ClassVar
@@ -113,7 +114,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(raw)
 
 
-pytest.importorskip("datasets")
+pytestmark = pytest.mark.skipif(find_spec("datasets") is None, reason="needs hud-tui[hf]")
 ROWS = [
     {
         "id": f"beat-{n}",
