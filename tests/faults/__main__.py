@@ -16,9 +16,9 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Queue
 from time import monotonic
@@ -108,6 +108,47 @@ class Copy:
             file.write_text(text)
 
 
+class Attempts:
+    """Tries faults, several at a time, each in a copy of the checkout."""
+
+    def __init__(self, directory: Path, workers: int, until: float) -> None:
+        """`until`: no fault is begun after this, seconds as `monotonic`."""
+        self.pool = ThreadPoolExecutor(workers)
+        self._until = until
+        self._copies = Queue[Copy]()
+        for number in range(workers):
+            self._copies.put(Copy(directory / str(number)))
+        self._reached: dict[tuple[str, tuple[str, ...]], Future[Reached]] = {}
+
+    def begin(self, fault: Fault) -> "Future[Outcome | None]":
+        """How its tests end; None if time is over. Raises SystemExit: a test fails without it."""
+        scope = fault.file, scope_of(fault)
+        if scope not in self._reached:
+            self._reached[scope] = self.pool.submit(self._reach, *scope)
+        return self.pool.submit(self._attempt, fault, self._reached[scope])
+
+    @contextmanager
+    def _copy(self) -> Iterator[Copy]:
+        copy = self._copies.get()
+        try:
+            yield copy
+        finally:
+            self._copies.put(copy)
+
+    def _reach(self, file: str, tests: Sequence[str]) -> Reached:
+        with self._copy() as copy:
+            return copy.reached(file, tests)
+
+    def _attempt(self, fault: Fault, begun: "Future[Reached]") -> Outcome | None:
+        reached = begun.result()
+        if monotonic() > self._until:
+            return None
+        tests = reaching(fault, reached)
+        limit_s = HANG_S + 10 * sum(reached[test][0] for test in tests)
+        with self._copy() as copy:
+            return copy.outcome(fault, tests, limit_s)
+
+
 def plan(names: Sequence[str], count: int = COUNT) -> list[Fault]:
     """The faults of modules, out of so many of all, and those that are written down."""
     faults = drawn([f"{module}.py" for module in MODULES], count, tuple(EQUIVALENT))
@@ -147,44 +188,21 @@ def main() -> int:
         parser.error(f"no such module: {', '.join(sorted(unknown))}")
     faults = plan(args.modules or ["edits", *MODULES], args.count)
     faults = [fault for fault in faults if args.named in fault.name]
-    until, outcomes = monotonic() + 60 * args.minutes, dict[str, Outcome]()
-    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(args.workers) as pool:
-        copies = Queue[Copy]()
-        for number in range(args.workers):
-            copies.put(Copy(Path(directory, str(number))))
-        scopes = list(dict.fromkeys((fault.file, scope_of(fault)) for fault in faults))
-
-        def reach(scope: tuple[str, tuple[str, ...]]) -> Reached:
-            copy = copies.get()
-            try:
-                return copy.reached(*scope)
-            finally:
-                copies.put(copy)
-
-        reached = dict(zip(scopes, pool.map(reach, scopes), strict=True))
-
-        def attempt(fault: Fault) -> None:
-            if monotonic() > until:
-                return
-            seen_by = reached[fault.file, scope_of(fault)]
-            tests = reaching(fault, seen_by)
-            limit_s = HANG_S + 10 * sum(seen_by[test][0] for test in tests)
-            copy = copies.get()
-            try:
-                outcome = copy.outcome(fault, tests, limit_s)
-            finally:
-                copies.put(copy)
-            outcomes[fault.name] = outcome
-            count = f"{len(outcomes)}/{len(faults)}"
-            print(f"{count} {outcome:6} ({len(tests)} tests) {told(fault)}", flush=True)
-
-        list(pool.map(attempt, faults))
-    tried = [fault for fault in faults if fault.name in outcomes]
-    left = [told(fault) for fault in tried if outcomes[fault.name] == "passed"]
-    print(
-        f"\n{len(tried) - len(left)} of {len(tried)} faults were seen; not seen:", *left, sep="\n"
-    )
-    return int(len(left) > len(tried) / 10)
+    seen, left = 0, list[str]()
+    with tempfile.TemporaryDirectory() as directory:
+        attempts = Attempts(Path(directory), args.workers, monotonic() + 60 * args.minutes)
+        try:
+            begun = [(fault, attempts.begin(fault)) for fault in faults]
+            for number, (fault, outcome) in enumerate(begun, 1):
+                if ended := outcome.result():
+                    print(f"{number}/{len(faults)} {ended:6} {told(fault)}", flush=True)
+                    seen += ended != "passed"
+                    left += [told(fault)] * (ended == "passed")
+        finally:
+            attempts.pool.shutdown(cancel_futures=True)
+    tried = seen + len(left)
+    print(f"\n{seen} of {tried} faults were seen; not seen:", *left, sep="\n")
+    return int(len(left) > tried / 10)
 
 
 if __name__ == "__main__":

@@ -187,7 +187,9 @@ async def test_a_step_that_is_refused_is_sent_three_times_more(
     monkeypatch.setattr(HudClient, "optim_step", refused)
     folder = driven.begin(parameters={"steps": 1})
     assert await driven.drive(folder) == status
-    assert folder.state().step == (status == "succeeded")
+    state = folder.state()
+    assert state.step == (status == "succeeded")
+    assert (state.error or {}).get("code") == (None if state.step else "conflict")
 
 
 def test_groups_are_sent_together_up_to_a_number_of_tokens(

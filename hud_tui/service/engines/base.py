@@ -378,11 +378,11 @@ def of_pass(
             and `GREATEST` that are known; None if there are no such turns.
         others: The same of the turns without a gradient; None if there are none.
     """
-    found = {"loss:sum": 0.0, "tokens": 0.0}
+    figures = {"loss:sum": 0.0, "tokens": 0.0}
     for key, value in (trained or {}).items():
-        found[f"{TRAINED}{key}" if key in (*MEANS, *GREATEST) else key] = value
-    found["tokens"] = found.get("num_tokens", 0.0)
-    return found | merge([part for part in (trained, others) if part is not None])
+        figures[f"{TRAINED}{key}" if key in (*MEANS, *GREATEST) else key] = value
+    figures["tokens"] = figures.get("num_tokens", 0.0)
+    return figures | merge([part for part in (trained, others) if part is not None])
 
 
 def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
@@ -396,7 +396,7 @@ def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
         for datum in datums
     ]
     first = dict(zip(reversed(which), reversed(datums), strict=True))
-    return [first[place] for place in range(len(places))], which
+    return [first[position] for position in range(len(places))], which
 
 
 # Between the service and an engine's own process: see `hud_tui.pipes`.
@@ -457,10 +457,10 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
     """
     if loss_fn not in LOSSES:
         raise EngineRefused(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
-    known = CONFIG_DEFAULTS[loss_fn]
-    if wrong := wrong_loss_config(loss_fn, config or {}, known):
-        raise EngineRefused(f"{wrong}; its keys: {', '.join(known) or 'none'}")
-    return {**known, **spelled_out(config or {})}
+    defaults = CONFIG_DEFAULTS[loss_fn]
+    if wrong := wrong_loss_config(loss_fn, config or {}, defaults):
+        raise EngineRefused(f"{wrong}; its keys: {', '.join(defaults) or 'none'}")
+    return {**defaults, **spelled_out(config or {})}
 
 
 def requests(sampled: Sequence[SampleRequest], context: int, vocabulary: int) -> None:

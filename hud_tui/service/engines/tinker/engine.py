@@ -98,13 +98,13 @@ def read_config(model: str) -> dict[str, Any]:
     model = files_of(model)
     path = Path(model) / "config.json" if Path(model).is_absolute() else cached(model)
     try:
-        found = json.loads(read_regular(path, MOST_BYTES)) if path is not None else {}
+        config = json.loads(read_regular(path, MOST_BYTES)) if path is not None else {}
     except (OSError, ValueError, RecursionError):
         return {}
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         return {}
-    inner = found.get("text_config")
-    return {**found, **inner} if isinstance(inner, dict) else found
+    inner = config.get("text_config")
+    return {**config, **inner} if isinstance(inner, dict) else config
 
 
 def cached(model: str) -> Path | None:
@@ -112,10 +112,10 @@ def cached(model: str) -> Path | None:
     home = os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface")
     cache = Path(os.environ.get("HF_HUB_CACHE") or Path(home) / "hub")
     repository = cache / f"models--{model.replace('/', '--')}"
-    found = sorted(
+    snapshots = sorted(
         repository.glob("snapshots/*/config.json"), key=lambda path: path.stat().st_mtime
     )
-    return found[-1] if found else None
+    return snapshots[-1] if snapshots else None
 
 
 def _number(config: Mapping[str, Any], key: str) -> int | None:
@@ -139,8 +139,8 @@ class Offer:
     def read(self) -> dict[str, int | None]:
         """The last known models of this server; empty if there are none."""
         try:
-            found = json.loads(read_regular(self._path, MOST_BYTES))
-            models = found["models"] if found["url"] == self._url else {}
+            stored = json.loads(read_regular(self._path, MOST_BYTES))
+            models = stored["models"] if stored["url"] == self._url else {}
             return {str(name): context for name, context in models.items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return {}
@@ -171,8 +171,8 @@ class Connection:
     def about(self) -> About:
         """The server, with its queue and slots as last reported."""
         queue, slots = self._state.get("queue", "active"), self._state.get("slots", 0)
-        place = self._options
-        return About("tinker", place.url, queue, slots, place.ttl_s, SAVES, place.place)
+        options = self._options
+        return About("tinker", options.url, queue, slots, options.ttl_s, SAVES, options.place)
 
     async def start(self) -> None:
         """Connect; if the server is away, use the models of its last offer.
@@ -183,10 +183,10 @@ class Connection:
         try:
             await self.connect(START_S)
         except EngineError as error:
-            known = await asyncio.to_thread(self._offer.read)
-            if not known:
+            names = await asyncio.to_thread(self._offer.read)
+            if not names:
                 raise
-            self._take(known)
+            self._take(names)
             self._state = {"queue": str(error)}
 
     async def connect(self, patience_s: float = RETURN_S) -> None:
@@ -230,14 +230,14 @@ class Connection:
 
     async def _ask_for_models(self, patience_s: float) -> dict[str, int | None]:
         options = self._options
-        found = await self.link.ask(
+        reply = await self.link.ask(
             "connect",
             url=options.url,
             keeps_samplers=options.keeps_samplers,
             ttl_s=options.ttl_s,
             patience_s=patience_s,
         )
-        return {model["name"]: model["context"] for model in found}
+        return {model["name"]: model["context"] for model in reply}
 
     def _take(self, contexts: Mapping[str, int | None]) -> None:
         """Set the bases from the server's models and their contexts, if known."""
@@ -402,7 +402,7 @@ class TinkerEngine:
         base_module.adam(adam)
         name = f"hud-{directory.name}-{uuid4().hex[:8]}"
         stepped = await self._link.ask("optim_step", handle=handle, adam=asdict(adam), name=name)
-        place = Pointer(
+        pointer = Pointer(
             self._options.url,
             base.name,
             self._at.models[base.name],
@@ -410,10 +410,10 @@ class TinkerEngine:
             stepped["state_path"],
             stepped["sampler_path"],
         )
-        path = await asyncio.to_thread(write_pointer, directory, place)
-        self._opened[handle] = self._link.pid, place
-        await self._link.ask("stepped", handle=handle, source=asdict(place), lost=stepped["lost"])
-        return Saved(str(path), place.sampler_path or str(place.state_path), stepped["metrics"])
+        path = await asyncio.to_thread(write_pointer, directory, pointer)
+        self._opened[handle] = self._link.pid, pointer
+        await self._link.ask("stepped", handle=handle, source=asdict(pointer), lost=stepped["lost"])
+        return Saved(str(path), pointer.sampler_path or str(pointer.state_path), stepped["metrics"])
 
     async def _train(
         self, verb: str, handle: Handle, datums: Sequence[Datum], **fields: Any

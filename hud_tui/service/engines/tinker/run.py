@@ -115,8 +115,8 @@ class Run:
             self._named = await self._save_for_sampling()
         service = await self._server.sampling_service()
         named = self._named
-        place = {"model_path": named} if named else {"base_model": self._source.model}
-        return await self._server.call(lambda: service.create_sampling_client(**place))
+        source = {"model_path": named} if named else {"base_model": self._source.model}
+        return await self._server.call(lambda: service.create_sampling_client(**source))
 
     async def _save_for_sampling(self) -> str:
         client = await self.trainer()
@@ -252,7 +252,7 @@ async def _ask(
         raise EngineRefused(NO_TOP)
     options = {TOP: top} if top else {}
     answer = await server.call(lambda: sampler.sample(prompt, len(part), params, **options))
-    return [_row(one, first["ends"], top) for one in answer.sequences]
+    return [_row(sequence, first["ends"], top) for sequence in answer.sequences]
 
 
 def _row(sequence: Any, ends: Sequence[int], top: int) -> dict[str, Any]:
@@ -264,7 +264,7 @@ def _row(sequence: Any, ends: Sequence[int], top: int) -> dict[str, Any]:
     if not all(map(isfinite, logprobs)):
         raise NotFinite(BROKEN)
     reason: Literal["stop", "length"] = "stop" if sequence.stop_reason == "stop" else "length"
-    end = next((place for place, token in enumerate(tokens, 1) if token in ends), None)
+    end = next((number for number, token in enumerate(tokens, 1) if token in ends), None)
     if end is not None:
         tokens, logprobs, reason = tokens[:end], logprobs[:end], "stop"
     likeliest = _likeliest(sequence, len(tokens)) if top else []
@@ -274,7 +274,7 @@ def _row(sequence: Any, ends: Sequence[int], top: int) -> dict[str, Any]:
 def _likeliest(sequence: Any, count: int) -> list[list[tuple[int, float]]]:
     """The most likely tokens at each of the first `count` positions. Raises EngineRefused: the
     server did not return them."""
-    found = sequence.topk_logprobs
-    if found is None or len(found) < count or not all(found[:count]):
+    likeliest = sequence.topk_logprobs
+    if likeliest is None or len(likeliest) < count or not all(likeliest[:count]):
         raise EngineRefused(NO_TOP)
-    return [[(int(token), float(value)) for token, value in place] for place in found[:count]]
+    return [[(int(token), float(value)) for token, value in pairs] for pairs in likeliest[:count]]

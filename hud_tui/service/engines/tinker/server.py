@@ -56,10 +56,10 @@ def explain(error: BaseException, server: str) -> EngineError:
 def detail(error: BaseException) -> str:
     """The server's own message, in one line."""
     body = getattr(error, "body", None)
-    found = body.get("detail", body) if isinstance(body, Mapping) else None
-    if isinstance(found, list):
-        found = "; ".join(_misfit(one) for one in found)
-    text = str(found or error)
+    reason = body.get("detail", body) if isinstance(body, Mapping) else None
+    if isinstance(reason, list):
+        reason = "; ".join(_misfit(one) for one in reason)
+    text = str(reason or error)
     return " ".join(text.split())[:LONGEST]
 
 
@@ -362,10 +362,10 @@ class Server:
                 return client.get_server_capabilities()
             return tinker.ServiceClient().get_server_capabilities()
 
-        found = await self.call(ask, SHORT_S)
+        capabilities = await self.call(ask, SHORT_S)
         return [
             {"name": model.model_name, "context": getattr(model, "max_context_length", None)}
-            for model in found.supported_models
+            for model in capabilities.supported_models
             if model.model_name and getattr(model, "trainable", None) is not False
         ]
 
@@ -384,20 +384,20 @@ class Server:
         """Whether a run has saved a state under a name. Raises EngineError as `call` does."""
         tinker = await self.tinker()
         rest = _rest(tinker)
-        found = await self.call(lambda: rest.list_checkpoints(run), SHORT_S)
+        reply = await self.call(lambda: rest.list_checkpoints(run), SHORT_S)
         path = f"tinker://{run}/weights/{name}"
-        return any(checkpoint.tinker_path == path for checkpoint in found.checkpoints)
+        return any(checkpoint.tinker_path == path for checkpoint in reply.checkpoints)
 
     async def delete(self, run: str, name: str) -> None:
         """Delete what was saved under a name, if anything was."""
         tinker = await self.tinker()
         rest = _rest(tinker)
         for kind in ("weights", "sampler_weights"):
-            place = f"{kind}/{name}"
+            checkpoint = f"{kind}/{name}"
             try:
-                await self.call(partial(rest.delete_checkpoint, run, place), SHORT_S)
+                await self.call(partial(rest.delete_checkpoint, run, checkpoint), SHORT_S)
             except EngineError as error:
-                logging.info("%s of %s is not deleted: %s", place, run, error)
+                logging.info("%s of %s is not deleted: %s", checkpoint, run, error)
 
     async def release(self, service: Any, run: str) -> None:
         """Release a training run: its slot and its session."""

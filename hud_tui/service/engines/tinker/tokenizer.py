@@ -53,12 +53,12 @@ def with_arguments(call: Any) -> Any:
 def _read(text: str) -> Call | None:
     """The call in a JSON object; None if it is none."""
     try:
-        found = json.loads(text)
+        call = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or not isinstance(name := found.get("name"), str) or not name:
+    if not isinstance(call, dict) or not isinstance(name := call.get("name"), str) or not name:
         return None
-    arguments = found.get("arguments", found.get("parameters"))
+    arguments = call.get("arguments", call.get("parameters"))
     if isinstance(arguments, str):
         return Call(name, arguments)
     return Call(name, json.dumps(arguments or {}))
@@ -149,8 +149,8 @@ class ChatTokenizer:
     ) -> str:
         if taken := OURS & options.keys():
             raise ValueError(f"chat_template_kwargs cannot set {', '.join(sorted(taken))}")
-        for place, message in enumerate(messages):
-            _check(place, message)
+        for index, message in enumerate(messages):
+            _check(index, message)
         try:
             return str(
                 self._tokenizer.apply_chat_template(
@@ -183,32 +183,32 @@ def load(model: str) -> ChatTokenizer:
         from transformers import AutoTokenizer
 
         try:
-            found = AutoTokenizer.from_pretrained(model, local_files_only=True)
+            tokenizer = AutoTokenizer.from_pretrained(model, local_files_only=True)
         except (OSError, ValueError):
-            found = AutoTokenizer.from_pretrained(model)
+            tokenizer = AutoTokenizer.from_pretrained(model)
     except Exception as error:
         why = " ".join(str(error).split())[:300]
         raise EngineError(
             f"no tokenizer for {model} here: download it (hf download {model}), or give the"
             f" server's own folder ({why})"
         ) from error
-    return ChatTokenizer(found)
+    return ChatTokenizer(tokenizer)
 
 
 def _ends(tokenizer: Any) -> tuple[int, ...]:
     """The ids that end a turn or a text: the declared ones, and those with the usual names."""
     usual = ("<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>")
-    known = tokenizer.get_vocab()
-    found = [tokenizer.eos_token_id, *(known.get(name) for name in usual)]
-    return tuple(dict.fromkeys(int(id_) for id_ in found if isinstance(id_, int)))
+    vocabulary = tokenizer.get_vocab()
+    ids = [tokenizer.eos_token_id, *(vocabulary.get(name) for name in usual)]
+    return tuple(dict.fromkeys(int(id_) for id_ in ids if isinstance(id_, int)))
 
 
-def _check(place: int, message: Mapping[str, Any]) -> None:
+def _check(index: int, message: Mapping[str, Any]) -> None:
     roles = ("system", "developer", "user", "assistant", "tool")
     if message.get("role") not in roles:
-        raise ValueError(f"messages[{place}].role must be one of {', '.join(roles)}")
+        raise ValueError(f"messages[{index}].role must be one of {', '.join(roles)}")
     if not isinstance(message.get("content"), str | None):
-        raise ValueError(f"messages[{place}].content must be text: this model accepts text only")
+        raise ValueError(f"messages[{index}].content must be text: this model accepts text only")
 
 
 def _plain(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,17 +51,17 @@ def compared(
         advantages: Of every output token.
         averaged: Whether the server divides a turn's loss by its length, which is compensated.
     """
-    found = []
+    rows = []
     for datum, q, row in zip(datums, logprobs, advantages, strict=True):
         scale = len(datum.prompt) + len(datum.output) - 1 if averaged else 1
-        found.append(_row(datum, logprobs=q, advantages=[scale * value for value in row]))
-    return found
+        rows.append(_row(datum, logprobs=q, advantages=[scale * value for value in row]))
+    return rows
 
 
 def _tail(datum: Datum, output: Any) -> Floats:
     """Logprobs of the output tokens. Raises ValueError: the server returned fewer, or none."""
-    found = output.get("logprobs")
-    row = np.asarray(getattr(found, "data", ()), np.float64).reshape(-1)
+    tensor = output.get("logprobs")
+    row = np.asarray(getattr(tensor, "data", ()), np.float64).reshape(-1)
     if len(row) != len(datum.prompt) + len(datum.output) - 1:
         raise ValueError(f"{len(row)} logprobs for a datum")
     return row[-len(datum.output) :]
@@ -184,9 +184,9 @@ async def forward_backward(
         logprobs = await forward(server, run, moved)
         _, weights = of_loss(loss_fn, config, moved, logprobs)
         passed = await _push(server, run, moved, logprobs, weights)
-    found, weights = of_loss(loss_fn, config, moved, passed.logprobs)
+    figures, weights = of_loss(loss_fn, config, moved, passed.logprobs)
     run.accumulated(len(moved), any(bool(row.any()) for row in weights))
-    return of_pass({**found, **passed.server}, still)
+    return of_pass({**figures, **passed.server}, still)
 
 
 async def backward(
@@ -201,8 +201,8 @@ async def backward(
     gradients = [row for _, row in pairs if any(row)]
     passed = await _push(server, run, moved, await forward(server, run, moved), gradients)
     run.accumulated(len(moved), True)
-    found = of_weights(moved, passed.logprobs, gradients)
-    return of_pass({**found, **passed.server}, still)
+    figures = of_weights(moved, passed.logprobs, gradients)
+    return of_pass({**figures, **passed.server}, still)
 
 
 async def _measure(
@@ -212,9 +212,9 @@ async def _measure(
     if not datums:
         return None
     each, which = distinct(datums)
-    found = await forward(server, run, each)
+    logprobs = await forward(server, run, each)
     zeros = [[0.0] * len(datum.output) for datum in datums]
-    return of_weights(datums, [found[place] for place in which], zeros, config)
+    return of_weights(datums, [logprobs[index] for index in which], zeros, config)
 
 
 @dataclass(frozen=True)
@@ -346,9 +346,9 @@ def _logprobs(datums: Sequence[Datum], passed: Any) -> list[Floats]:
         outputs = passed.loss_fn_outputs
         if len(outputs) != len(datums):
             raise ValueError(f"{len(outputs)} outputs for {len(datums)} datums")
-        found = [_tail(datum, output) for datum, output in zip(datums, outputs, strict=True)]
+        tails = [_tail(datum, output) for datum, output in zip(datums, outputs, strict=True)]
     except (ValueError, AttributeError) as error:
         raise PolicyLost(f"the server's answer to a pass cannot be read: {error}") from error
-    if not all(np.isfinite(row).all() for row in found):
+    if not all(np.isfinite(row).all() for row in tails):
         raise NotFinite(BROKEN)
-    return found
+    return tails

@@ -54,10 +54,10 @@ class Worker:
             result = await getattr(self, f"do_{request['verb']}")(request)
             return {"id": request["id"], "result": result}
         except Exception as error:
-            known = error if isinstance(error, EngineError) else explain(error, "the server")
+            explained = error if isinstance(error, EngineError) else explain(error, "the server")
             if not isinstance(error, EngineError):
                 logging.exception("%s failed", request["verb"])
-            return {"id": request["id"], **failure(known)}
+            return {"id": request["id"], **failure(explained)}
 
     async def do_ping(self, request: dict[str, Any]) -> None:
         """Answer a ping."""
@@ -82,8 +82,8 @@ class Worker:
         return await sample(self._server, self._run(request), request["requests"])
 
     async def do_forward(self, request: dict[str, Any]) -> list[list[float]]:
-        found = await passes().forward(self._server, self._run(request), _datums(request))
-        return [row.tolist() for row in found]
+        logprobs = await passes().forward(self._server, self._run(request), _datums(request))
+        return [row.tolist() for row in logprobs]
 
     async def do_forward_backward(self, request: dict[str, Any]) -> Any:
         run, datums = self._run(request), _datums(request)

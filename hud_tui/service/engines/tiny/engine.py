@@ -213,12 +213,12 @@ class Dispatch:
             except (ProcessEnded, OSError):
                 await self._lose(sent, EngineLost(LOST))
             except asyncio.CancelledError:
-                _settle(chain.from_iterable(one.calls for one in sent), EngineLost(LOST))
+                _settle(chain.from_iterable(batch.calls for batch in sent), EngineLost(LOST))
                 raise
 
     async def _lose(self, sent: deque[Sent], lost: EngineLost) -> None:
         """Stop the worker; all that waits for it is lost."""
-        _settle(chain.from_iterable(one.calls for one in sent), lost)
+        _settle(chain.from_iterable(batch.calls for batch in sent), lost)
         sent.clear()
         await self._bury(lost)
 
@@ -383,8 +383,8 @@ class TinyEngine:
         """
         if base not in self._tokenizers:
             pairs = pairs_path(_known_base(base))
-            known = BpeTokenizer.read(pairs) if pairs.exists() else CharTokenizer()
-            self._tokenizers[base] = known
+            tokenizer = BpeTokenizer.read(pairs) if pairs.exists() else CharTokenizer()
+            self._tokenizers[base] = tokenizer
         return self._tokenizers[base]
 
     async def start(self) -> None:
@@ -423,10 +423,10 @@ class TinyEngine:
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._known(handle)
         base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
-        found: list[list[float]] = []
+        logprobs: list[list[float]] = []
         for part in cut(datums, opened.parameters):
-            found += await self._ask("forward", handle, datums=list(datums[part]))
-        return found
+            logprobs += await self._ask("forward", handle, datums=list(datums[part]))
+        return logprobs
 
     async def forward_backward(
         self,
@@ -441,14 +441,14 @@ class TinyEngine:
         base_module.datums(datums, opened.context, opened.vocabulary, ratios)
         moved = [datum for datum in datums if datum.advantage]
         still = await self._measure(handle, [d for d in datums if not d.advantage], full)
-        found = [
+        figures = [
             await self._ask(
                 "forward_backward", handle, datums=moved[part], slice=number,
                 loss_fn=loss_fn, config=full,
             )
             for number, part in enumerate(cut(moved, opened.parameters))
         ]  # fmt: skip
-        return base_module.of_pass(base_module.merge(found) if found else None, still)
+        return base_module.of_pass(base_module.merge(figures) if figures else None, still)
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -460,13 +460,13 @@ class TinyEngine:
         still = await self._measure(handle, [datum for datum, row in pairs if not any(row)], {})
         moved = [datum for datum, row in pairs if any(row)]
         rows = [row for _, row in pairs if any(row)]
-        found = [
+        figures = [
             await self._ask(
                 "backward", handle, datums=moved[part], slice=number, weights=rows[part]
             )
             for number, part in enumerate(cut(moved, opened.parameters))
         ]
-        return base_module.of_pass(base_module.merge(found) if found else None, still)
+        return base_module.of_pass(base_module.merge(figures) if figures else None, still)
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         self._known(handle)
@@ -481,11 +481,11 @@ class TinyEngine:
         self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
     ) -> dict[str, float] | None:
         """The metrics of turns without a gradient, by a forward pass; None if there are none."""
-        found = [
+        figures = [
             await self._ask("measure", handle, datums=datums[part], config=config)
             for part in cut(datums, self._known(handle).parameters)
         ]
-        return base_module.merge(found) if found else None
+        return base_module.merge(figures) if figures else None
 
     async def _ask(self, verb: str, handle: Handle, **fields: Any) -> Any:
         return await self._worker.ask({"verb": verb, "handle": handle, **fields})

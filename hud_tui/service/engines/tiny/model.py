@@ -185,8 +185,8 @@ def turns(config: "Config") -> Array:
     half = config.width // config.heads // 2
     speed = SLOWEST ** -(np.arange(half) / half)
     angles = np.arange(config.context)[:, None] * speed
-    found: Array = np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
-    return found
+    turns: Array = np.stack([np.cos(angles), np.sin(angles)]).astype(np.float32)
+    return turns
 
 
 def rotate(x: Array, turn: Array, back: bool = False) -> None:

@@ -102,7 +102,7 @@ class ChatTemplate(ABC):
 
     def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
         """The calls ``[call]name{…}`` of an answer, and the text before them."""
-        starts = [place for place, id_ in enumerate(ids) if id_ == CALL]
+        starts = [position for position, id_ in enumerate(ids) if id_ == CALL]
         bounds = pairwise([*starts, len(ids)])
         named = [self.decode(ids[a + 1 : b]).partition("{") for a, b in bounds]
         calls = [Call(name.strip(), f"{brace}{rest}" or "{}") for name, brace, rest in named]
@@ -223,15 +223,15 @@ class BpeTokenizer(ChatTemplate):
 
     def _ids(self, piece: bytes) -> list[int]:
         """Ids of one piece: its bytes, merged pair by pair."""
-        found = self._known.get(piece)
-        if found is None:
-            found = [FIRST_BYTE + byte for byte in piece]
-            while pairs := [pair for pair in pairwise(found) if pair in self._rank]:
+        ids = self._known.get(piece)
+        if ids is None:
+            ids = [FIRST_BYTE + byte for byte in piece]
+            while pairs := [pair for pair in pairwise(ids) if pair in self._rank]:
                 pair = min(pairs, key=self._rank.__getitem__)
-                found = joined(found, pair, FIRST_PAIR + self._rank[pair])
+                ids = joined(ids, pair, FIRST_PAIR + self._rank[pair])
             if len(self._known) < KNOWN_PIECES:
-                self._known[piece] = found
-        return found
+                self._known[piece] = ids
+        return ids
 
 
 def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
@@ -254,13 +254,13 @@ def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
 
 def joined(ids: Sequence[int], pair: Pair, new: int) -> list[int]:
     """The ids with each occurrence of a pair replaced by a new id, from the left."""
-    found: list[int] = []
+    result: list[int] = []
     for id_ in ids:
-        if found and (found[-1], id_) == pair:
-            found[-1] = new
+        if result and (result[-1], id_) == pair:
+            result[-1] = new
         else:
-            found.append(id_)
-    return found
+            result.append(id_)
+    return result
 
 
 def _kind(schema: Mapping[str, Any]) -> str:

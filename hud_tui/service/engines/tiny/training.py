@@ -57,8 +57,8 @@ WIDEST = 80.0
 
 def ratios(lp: Floats, q: Floats) -> Floats:
     """Importance ratios, shape (R,), of current and sampling logprobs."""
-    found: Floats = np.exp(np.minimum(lp - q, WIDEST))
-    return found
+    ratio: Floats = np.exp(np.minimum(lp - q, WIDEST))
+    return ratio
 
 
 RESIDUE = 2e-5
@@ -200,19 +200,19 @@ def conversations(datums: Sequence[Datum]) -> dict[int, list[int]]:
     Datums without an output are left out.
     """
     whole = {i: (*d.prompt, *d.output) for i, d in enumerate(datums) if d.output}
-    found: list[list[int]] = []
+    lines: list[list[int]] = []
     # in descending order, a turn's continuation comes right before it
     for i in sorted(whole, key=lambda i: (whole[i], i), reverse=True):
         size = len(whole[i])
-        place = len(found)
-        while place and whole[found[place - 1][0]][:size] == whole[i]:
-            place -= 1
-            if len(datums[found[place][0]].prompt) >= size:
-                found.append([i, *found.pop(place)])
+        number = len(lines)
+        while number and whole[lines[number - 1][0]][:size] == whole[i]:
+            number -= 1
+            if len(datums[lines[number][0]].prompt) >= size:
+                lines.append([i, *lines.pop(number)])
                 break
         else:
-            found.append([i])
-    return {turns[-1]: turns for turns in found}
+            lines.append([i])
+    return {turns[-1]: turns for turns in lines}
 
 
 def _chunk(
@@ -254,8 +254,8 @@ def logprobs(
 ) -> tuple[list[Floats], list[Floats]]:
     """Current tempered logprobs of every datum's output, and the policy's entropy in nats at each
     token: one array of shape (T,) per datum each."""
-    found = [np.zeros(len(datum.output)) for datum in datums]
-    entropies = list(found)
+    rows = [np.zeros(len(datum.output)) for datum in datums]
+    entropies = list(rows)
     for chunk in chunks(datums):
         logits, _ = forward(weights, config, chunk.tokens, chunk.rows)
         logp = log_probabilities(logits, chunk.temperature)
@@ -263,8 +263,8 @@ def logprobs(
         entropy = -np.einsum("rv,rv->r", np.exp(logp), logp).astype(np.float64)
         parts = zip(chunk.split(picked, datums), chunk.split(entropy, datums), strict=True)
         for i, part in zip(chunk.which, parts, strict=True):
-            found[i], entropies[i] = part
-    return found, entropies
+            rows[i], entropies[i] = part
+    return rows, entropies
 
 
 def gradients(

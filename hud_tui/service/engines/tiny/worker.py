@@ -150,7 +150,7 @@ class Prefixes:
         if len(prompt) <= SHORTEST:
             return None
         ids = np.asarray(prompt)[:-1]
-        shared = [_shared(one.tokens, ids) for one in self._kept]
+        shared = [_shared(prefix.tokens, ids) for prefix in self._kept]
         most = max(shared, default=0)
         return (self._kept[shared.index(most)], most) if most >= SHORTEST else None
 
@@ -158,11 +158,15 @@ class Prefixes:
         """Keep a conversation in place of those that it continues; the oldest are dropped for
         it."""
         ids = np.asarray(tokens)
-        if len(ids) < SHORTEST or any(_shared(one.tokens, ids) == len(ids) for one in self._kept):
+        if len(ids) < SHORTEST or any(
+            _shared(prefix.tokens, ids) == len(ids) for prefix in self._kept
+        ):
             return
-        self._kept = [one for one in self._kept if _shared(one.tokens, ids) < len(one.tokens)]
+        self._kept = [
+            prefix for prefix in self._kept if _shared(prefix.tokens, ids) < len(prefix.tokens)
+        ]
         self._kept.append(Prefix(ids, keys.copy(), values.copy()))
-        while sum(one.size for one in self._kept) > PREFIX_BYTES:
+        while sum(prefix.size for prefix in self._kept) > PREFIX_BYTES:
             self._kept.pop(0)
 
 
@@ -297,7 +301,7 @@ def _read(
 
 def _to_read(places: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     """Batches of prompts that are read from the start; only a few long ones at a time."""
-    longest = max((len(prompts[place]) for place in places), default=0)
+    longest = max((len(prompts[row]) for row in places), default=0)
     count = len(places) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
     return [places[start : start + count] for start in range(0, len(places), count or 1)]
 
@@ -329,11 +333,11 @@ def _read_on(
 ) -> Array:
     """Read more tokens into rows of the cache; returns logits after the last token of each, (B,
     V)."""
-    starts = {place: int(cache.length[place]) for place in new}
+    starts = {row: int(cache.length[row]) for row in new}
     positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
     ends = np.cumsum([len(ids) for ids in new.values()])
     tokens = np.concatenate([np.asarray(ids) for ids in new.values()])
-    before = np.concatenate([[cache.last[place], *ids[:-1]] for place, ids in new.items()])
+    before = np.concatenate([[cache.last[row], *ids[:-1]] for row, ids in new.items()])
     x = embedded(weights, tokens, before)
     turn = _turned(config, positions)
     if turn is None:
@@ -344,18 +348,18 @@ def _read_on(
         if turn is not None:
             rotate(split[:, :2], turn)
         mixed = np.empty_like(x)
-        for (place, ids), end in zip(new.items(), ends, strict=True):
-            rows, seen = slice(end - len(ids), end), starts[place] + len(ids)
+        for (row, ids), end in zip(new.items(), ends, strict=True):
+            rows, seen = slice(end - len(ids), end), starts[row] + len(ids)
             q, k, v = split[rows].transpose(1, 2, 0, 3)
-            cache.keys[i, place, :, starts[place] : seen] = k
-            cache.values[i, place, :, starts[place] : seen] = v
-            attended = _attend(q, cache.keys[i, place, :, :seen], cache.values[i, place, :, :seen])
+            cache.keys[i, row, :, starts[row] : seen] = k
+            cache.values[i, row, :, starts[row] : seen] = v
+            attended = _attend(q, cache.keys[i, row, :, :seen], cache.values[i, row, :, :seen])
             mixed[rows] = attended.transpose(1, 0, 2).reshape(len(ids), -1)
         x += mixed @ weights[f"{i}.out"]
         normed, _ = rms_norm(x, weights[f"{i}.norm2"])
         x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
-    for place, ids in new.items():
-        cache.length[place], cache.last[place] = cache.length[place] + len(ids), ids[-1]
+    for row, ids in new.items():
+        cache.length[row], cache.last[row] = cache.length[row] + len(ids), ids[-1]
     return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
 
 
@@ -470,10 +474,10 @@ class Learner:
     def _logprobs(self, datums: Sequence[Datum]) -> tuple[list[Floats], list[Floats]]:
         """As `training.logprobs`. Raises NotFinite as `forward`."""
         with np.errstate(over="ignore", invalid="ignore"):
-            found, entropies = training.logprobs(self.weights, self.config, datums)
-        if not all(np.isfinite(row).all() for row in found):
+            rows, entropies = training.logprobs(self.weights, self.config, datums)
+        if not all(np.isfinite(row).all() for row in rows):
             raise NotFinite(BROKEN)
-        return found, entropies
+        return rows, entropies
 
     def forward_backward(
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
@@ -512,13 +516,13 @@ class Learner:
         `forward`."""
         tally = Tally(config, all(datum.logprobs for datum in datums))
         each, which = distinct(datums)
-        found, entropies = self._logprobs(each)
+        rows, entropies = self._logprobs(each)
         entropy = 0.0
-        for datum, place in zip(datums, which, strict=True):
-            lp = found[place]
+        for datum, index in zip(datums, which, strict=True):
+            lp = rows[index]
             q = np.asarray(datum.logprobs, np.float64) if tally.has_ratios else lp
             tally.add(lp, q, np.zeros_like(lp), None)
-            entropy += float(entropies[place].sum())
+            entropy += float(entropies[index].sum())
         return tally.metrics(entropy)
 
     def optim_step(self, adam: Adam, directory: Path) -> Saved:
