@@ -324,10 +324,6 @@ class TaskNumbers:
         self._numbers: dict[tuple[str | None, str | None], int] = {}
         self.by_job: dict[str | None, int] = {}
 
-    def __len__(self) -> int:
-        """Number of known runs."""
-        return len(self._numbers)
-
     def of(self, step: Checkpoint) -> int:
         """The number of a step's tasks."""
         key = step.job_id, step.tasks_digest
@@ -363,12 +359,11 @@ class ReportedHeldout:
         self._checkpoints: Counter[int] = Counter()
         """Number of checkpoints with a reward, by task number."""
 
-    def add(self, position: int, tasks: int, step: Checkpoint, sign: int) -> bool:
-        """Add what a step reports of a checkpoint, or with `sign` −1 subtract it. Returns whether
-        it reports a held-out reward."""
+    def add(self, position: int, tasks: int, step: Checkpoint, sign: int) -> None:
+        """Add what a step reports of a checkpoint, or with `sign` −1 subtract it."""
         reward = heldout_of(step)
         if reward is None or not isfinite(reward):
-            return False
+            return
         sums = self._sums.setdefault(position, [])
         entry = next((heldout for heldout in sums if heldout.tasks == tasks), None)
         if entry is None:
@@ -379,7 +374,6 @@ class ReportedHeldout:
         entry.rollouts += sign * of
         entry.uncounted += sign * (not of)
         self._checkpoints[tasks] += (entry.steps > 0) - (before > 0)
-        return True
 
     @property
     def most(self) -> int | None:
@@ -412,8 +406,8 @@ class Sampled:
         self._counts = array("q")
         self._tasks, self._reported = TaskNumbers(), ReportedHeldout()
         self.evaluated = Evaluated()
-        self._ranked: frozenset[int] = frozenset()
-        """Task numbers whose reported held-out rewards checkpoints are ranked by."""
+        self._ranked: frozenset[int] | None = frozenset()
+        """As `ranked`; None if a node has changed since it was read."""
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
         """Add the next node; return the position of the sampler of its step.
@@ -441,7 +435,6 @@ class Sampled:
         """Update a known node."""
         self._count(position, old, -1)
         self._count(position, new, 1)
-        self._rank()
 
     def own(self, position: int) -> Own:
         """The own rewards of one position."""
@@ -461,7 +454,7 @@ class Sampled:
 
     def _reported_own(self, position: int) -> Own | None:
         """The held-out reward that steps report of a position; None if none does."""
-        reported = self._reported.of(position, self._ranked)
+        reported = self._reported.of(position, self.ranked)
         mean = None if reported is None else finite(reported[0].total / reported[0].steps)
         if reported is None or mean is None:
             return None
@@ -475,16 +468,19 @@ class Sampled:
     def ranked_by(self) -> tuple[Conditions | None, frozenset[int]]:
         """The common conditions of evaluations, and the task numbers of reported held-out rewards
         that checkpoints are ranked by."""
-        return self.evaluated.common, self._ranked
+        return self.evaluated.common, self.ranked
 
-    def _rank(self) -> None:
-        """Rank by the tasks of the runs with evaluations under the common conditions; if there are
-        none, by the tasks on which most checkpoints have a reported reward."""
-        numbers = self._tasks.by_job
-        ranked = frozenset(numbers[job_id] for job_id in self.evaluated.runs if job_id in numbers)
-        if not ranked and (most := self._reported.most) is not None:
-            ranked = frozenset([most])
-        self._ranked = ranked
+    @property
+    def ranked(self) -> frozenset[int]:
+        """Task numbers whose reported held-out rewards checkpoints are ranked by: those of the runs
+        with evaluations under the common conditions; if there are none, the number on which most
+        checkpoints have a reported reward."""
+        if self._ranked is None:
+            numbers, runs = self._tasks.by_job, self.evaluated.runs
+            self._ranked = frozenset(numbers[job_id] for job_id in runs if job_id in numbers)
+            if not self._ranked and (most := self._reported.most) is not None:
+                self._ranked = frozenset([most])
+        return self._ranked
 
     def steps(self, position: int) -> Iterator[int]:
         """The steps that were trained on rollouts of a position, newest first."""
@@ -495,14 +491,12 @@ class Sampled:
 
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
         """Add a node's rewards to its sampler, or with `sign` −1 subtract them."""
-        runs, source = len(self._tasks), self.sources[position]
+        self._ranked, source = None, self.sources[position]
         tasks = self._tasks.of(checkpoint)
         self.evaluated.put(position, checkpoint.evaluations)
-        is_reported = source != NOBODY and self._reported.add(source, tasks, checkpoint, sign)
-        if is_reported or checkpoint.evaluations or len(self._tasks) > runs:
-            self._rank()
         if source == NOBODY:
             return
+        self._reported.add(source, tasks, checkpoint, sign)
         reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
         if reward is not None and isfinite(reward):
             weight = sign * max(1, rollouts)

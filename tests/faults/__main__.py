@@ -55,6 +55,8 @@ MODULES = {
 COUNT = 200
 HANG_S = 30.0
 """Seconds after which a test has hung, beyond ten times what it takes without a fault."""
+PLUGINS = ("xdist", "pytest_asyncio.plugin")
+"""Those of pytest that the tests need: loading all takes as long as a test."""
 Outcome = Literal["passed", "failed", "hung"]
 
 
@@ -73,7 +75,9 @@ class Copy:
     def _run(self, arguments: Sequence[str], limit_s: float, compiles: bool) -> Outcome:
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider"]
         command += ["--basetemp", str(self._directory / "tmp"), *arguments]
+        command += [word for plugin in PLUGINS for word in ("-p", plugin)]
         environ = os.environ | {"PYTHONPATH": str(self._directory)}
+        environ |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         if not compiles:
             environ |= {"PYTHONDONTWRITEBYTECODE": "1"}
         process = subprocess.Popen(

@@ -18,7 +18,15 @@ from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
-from hud_tui.remote.pods import IMAGE, choose_image, find_rental, is_gpu, is_in, read_gpus
+from hud_tui.remote.pods import (
+    IMAGE,
+    Filter,
+    choose_image,
+    find_rental,
+    is_gpu,
+    is_in,
+    read_gpus,
+)
 from hud_tui.remote.prime import Offer, PodStatus, Prime, read_prime
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests import prime_server
@@ -504,6 +512,9 @@ def test_countries_of_regions() -> None:
         (None, "FI", False),
     ):
         assert is_in(country, region) is inside, (country, region)
+    some = Offer.model_validate(offer("H100_80GB", 1, 1.0))
+    for regions, taken in ((("us", "fi"), True), (("us", "no"), False), ((), True)):
+        assert Filter(regions=regions).takes(some) is taken
 
 
 # Small things.

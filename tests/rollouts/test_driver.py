@@ -132,7 +132,7 @@ async def test_a_run_ends_over_rollouts_that_fail(
     job = await driven.client.job_status(folder.order().job_id)
     assert said in str(job.error)
     assert await driven.client.checkpoints(driven.model.id) == []
-    assert folder.state().error is not None
+    assert (folder.state().error or {})["failure"]["type"] == "KeyError"
 
 
 async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edited_file(
@@ -158,6 +158,17 @@ async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edi
     await driven.check(taken + 2)
     said = [line for line in caplog.messages if "changed" in line]
     assert said == [f"sums.py was changed at step {taken}"]
+
+
+async def test_a_run_that_the_service_has_ended_stops_here(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_module, "BEAT_S", 0.05)
+    folder = driven.begin([{"args": {"a": 1, "b": 1, "fault": "wait"}}])
+    running = asyncio.create_task(driven.drive(folder))
+    await until(lambda: folder.state().status == "running")
+    await driven.client.report(folder.order().job_id, DriveReport(status="failed"))
+    assert await running == "cancelled"
 
 
 async def test_batches_without_a_gradient_are_told_and_end_the_run(

@@ -557,9 +557,9 @@ def test_of_tasks_with_as_many_checkpoints_the_first_rank() -> None:
     reported, step = ReportedHeldout(), named("s", metrics={"heldout_reward": 0.5})
     assert reported.most is None
     for position, tasks in enumerate((4, 2, 3)):
-        assert reported.add(position, tasks, step, 1)
+        reported.add(position, tasks, step, 1)
     assert reported.most == 2
-    assert reported.add(9, 3, step, 1)
+    reported.add(9, 3, step, 1)
     assert reported.most == 3
 
 
