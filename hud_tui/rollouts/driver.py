@@ -457,7 +457,6 @@ class Driver:
         if settled.state == "done" and settled.reply is not None:
             return str(settled.reply["checkpoint_id"])
         batch.step_key = uuid4().hex
-        self._folder.save(self._state)
         return None
 
     async def _is_passed(self, number: int) -> bool:

@@ -375,8 +375,10 @@ async def test_a_price_above_the_users_limit_ends_it_at_once(
     api: Prime, state: Path, prime: PrimeServer
 ) -> None:
     prime.charged = 9.0
-    with pytest.raises(PodFailed, match=r"costs \$9.00 per hour, more than --max-price \$5.00"):
+    said = r"costs \$9.00 per hour, more than --max-price \$5.00"
+    with pytest.raises(PodFailed, match=said) as failed:
         await rented(api, state, max_price=5.0)
+    assert failed.value.hint == "look again: hud-tui pods"
     assert prime.pods == {}
     assert not read_rentals(state)[0].runs
 

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4, uuid5
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudConflict, HudNotFound, HudUnclear, HudUnreachable
+from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rollouts import driver as driver_module
@@ -55,6 +55,8 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     assert {trace.step for trace in traces} == {2}
     state = folder.state()
     assert (state.step, state.batch, state.failed) == (3, None, 0)
+    tree = await client.checkpoints(driven.model.id)
+    assert state.tokens == sum(node.num_tokens or 0 for node in tree) > 0
     assert folder.groups() == []
 
 
@@ -201,6 +203,38 @@ async def test_a_step_that_is_refused_is_sent_three_times_more(
     state = folder.state()
     assert state.step == (status == "succeeded")
     assert (state.error or {}).get("code") == (None if state.step else "conflict")
+
+
+@pytest.mark.parametrize("lost", ["request", "answer"])
+@pytest.mark.parametrize("trouble", [HudUnreachable("no answer"), HudUnclear(HudUnreachable("?"))])
+async def test_a_step_that_is_not_answered_is_asked_for_by_its_key(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch, lost: str, trouble: HudError
+) -> None:
+    """It was taken, or is sent again; the worker is told where the service is now."""
+    step, left, workers = HudClient.optim_step, iter((trouble,)), list[WorkerProcess]()
+    folder, sent = driven.begin(parameters={"steps": 2}), 0
+
+    async def unanswered(
+        self: HudClient, model: str, body: OptimStep, key: str, run: str | None
+    ) -> OptimStepResult:
+        nonlocal sent
+        batch, error = folder.state().batch, next(left, None)
+        assert batch is not None
+        assert batch.step_key == key, "on disk before it is sent"
+        sent += 1
+        if error is not None and lost == "request":
+            raise error
+        result = await step(self, model, body, key, run)
+        if error is not None:
+            raise error
+        return result
+
+    monkeypatch.setattr(driver_module, "RETRY_S", 0.01)
+    monkeypatch.setattr(HudClient, "optim_step", unanswered)
+    assert await driven.drive(folder, workers) == "succeeded"
+    await driven.check(2)
+    assert (sent, len(workers)) == (3 if lost == "request" else 2, 2)
+    assert folder.state().attempt == 1, "no batch was sampled again"
 
 
 def test_groups_are_sent_together_up_to_a_number_of_tokens(
