@@ -10,6 +10,9 @@ EQUIVALENT: dict[str, str] = {
 }
 """Faults that change nothing, by name, and why; they are not drawn."""
 UNSEEN: dict[str, str] = {
+    'rollouts/driver.py main: return ‹0 → 1› if status == "succeeded': (
+        "only who starts a driver by hand reads its exit code"
+    ),
     "remote/pods.py Pods._check_again: if price ‹> → >=› limit + 1e-9:": (
         "prices are not that close"
     ),

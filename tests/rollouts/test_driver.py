@@ -5,6 +5,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -115,19 +116,21 @@ async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
 
 
 @pytest.mark.parametrize(
-    ("rows", "order", "said"),
+    ("rows", "order", "said", "rollouts"),
     [
         (
             BROKEN,
             {"failed": "stop:3", "parameters": {"tasks_per_step": 4}},
             "sums.py:12 in add: KeyError",
+            range(4, 17),
         ),
-        (BROKEN[3:], {}, "no rollout of 3 batches was graded"),
+        (BROKEN[3:], {}, "no rollout of 3 batches was graded", [12]),
+        (BROKEN[3:], {"failed": "resample"}, "no rollout of 3 batches was graded", [36]),
     ],
-    ids=["so many failed", "none was graded"],
+    ids=["so many failed", "none was graded", "none was graded in three attempts"],
 )
 async def test_a_run_ends_over_rollouts_that_fail(
-    driven: Driven, rows: list[Any], order: dict[str, Any], said: str
+    driven: Driven, rows: list[Any], order: dict[str, Any], said: str, rollouts: Sequence[int]
 ) -> None:
     folder = driven.begin(rows, **order)
     assert await driven.drive(folder) == "failed"
@@ -135,6 +138,7 @@ async def test_a_run_ends_over_rollouts_that_fail(
     assert said in str(job.error)
     assert await driven.client.checkpoints(driven.model.id) == []
     assert (folder.state().error or {})["failure"]["type"] == "KeyError"
+    assert folder.state().rollouts in rollouts
 
 
 async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edited_file(
@@ -253,6 +257,7 @@ def test_groups_are_sent_together_up_to_a_number_of_tokens(
     tasks = [[each["task"] for each in chunk] for chunk in chunks]
     assert tasks == [["small", "prompted"], ["small"], ["large"], ["small", "small"], ["small"]]
     body = driver_module.pass_body([prompted], 2, {})
+    assert driver_module.pass_body([prompted], 2, {"reward_scale": 0.5}).reward_scale == 0.5
     assert body.inputs[1] == prompted["runs"][1]["trace_id"], "its turns are elsewhere"
     assert not isinstance(body.inputs[0], str)
     assert driver_module.chunks_of([]) == [[]]

@@ -25,6 +25,7 @@ from hud_tui.rl.evaluation import (
     best_evaluated,
     best_known,
     difference,
+    evaluation_results,
     fewest_tasks,
     find_evaluation,
     interval,
@@ -478,6 +479,11 @@ def test_the_evaluation_of_a_checkpoint_and_the_best_of_all() -> None:
     known = [id_of(best_known(jobs, "sure", digest)) for digest in (None, "a", "b", "c")]
     assert known == ["e6", "e2", "e6", "e6"]
     assert (id_of(best_known(jobs, None)), best_known(jobs, "none")) == ("e3", None)
+    node = Checkpoint(id="sure", name="step-3", evaluations=[scored("e2")])
+    results = [(one.checkpoint_id, one.evaluation.id) for one in evaluation_results([node], jobs)]
+    assert results == [
+        *((None, "e3"), ("sure", "e2"), ("sure", "e6"), ("lucky", "e1"), ("other", "e4"))
+    ]
     assert find_evaluation("e4", jobs) is jobs[3]
     with pytest.raises(HudAmbiguous) as refused:
         find_evaluation("e1", [jobs[0], jobs[0]])
