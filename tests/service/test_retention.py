@@ -11,7 +11,7 @@ import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.errors import HudNotFound, HudUsage
-from hud_tui.service.engines.base import EngineError
+from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints
 from hud_tui.settings import read_max_disk
@@ -304,12 +304,23 @@ async def test_a_stop_in_the_middle_of_thinning_loses_nothing(
             await chat(http, model["id"], checkpoint=row["id"])
 
 
-async def test_an_engine_that_stops_while_it_thins_is_asked_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [EngineLost("it stopped"), DiskFull("no room")])
+async def test_an_engine_that_stops_or_has_no_room_while_it_thins_is_asked_again(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    error: EngineError,
 ) -> None:
     model, _ = await trained_in(tmp_path, 2)
-    engine = ToyEngine()
-    engine.kill_next = "slim"
+    engine, errors = ToyEngine(), iter((error,))
+    slim = engine.slim
+
+    async def fails_once(state: Path, directory: Path) -> str:
+        for each in errors:
+            raise each
+        return await slim(state, directory)
+
+    monkeypatch.setattr(engine, "slim", fails_once)
     async with Service(tmp_path, engine, 0) as service, calling(service) as http:
         await service.parts.retention.settled()
         assert [row["state"] for row in await tree(http, model["id"])] == ["full", "full"]

@@ -72,6 +72,11 @@ def test_rows_are_sorted_stably_with_what_is_missing_last(by: str, wanted: str) 
     assert ids(sort_rows(ROWS, by, NOW)) == wanted
 
 
+def test_names_are_sorted_as_people_read_them() -> None:
+    rows = [run(name, taskset=name) for name in ("beta", "Gamma", "Alpha")]
+    assert [row.id for row in sort_rows(rows, "taskset", NOW)] == ["Alpha", "beta", "Gamma"]
+
+
 @given(st.lists(st.one_of(st.none(), st.sampled_from([0.0, 0.5, 1.0])), max_size=30))
 def test_any_order_has_the_same_rows(rewards: list[float | None]) -> None:
     rows = [run(str(n), reward=reward) for n, reward in enumerate(rewards)]
