@@ -13,6 +13,9 @@ UNSEEN: dict[str, str] = {
     'rollouts/driver.py main: return ‹0 → 1› if status == "succeeded': (
         "only who starts a driver by hand reads its exit code"
     ),
+    "remote/pods.py Pods._priced: ce - rental.price_seen) ‹> → >=› 0.005:": (
+        "no rule says what a difference of exactly half a cent is"
+    ),
     "remote/pods.py Pods._check_again: if price ‹> → >=› limit + 1e-9:": (
         "prices are not that close"
     ),

@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -247,14 +247,21 @@ def test_a_budget_is_dollars() -> None:
     assert "more than --max-price $4.00" in why_spent(limited, 0, 1001)
 
 
-async def test_one_that_is_worked_on_is_not_idle(machines: Machines, pod: PrimeServer) -> None:
+@pytest.mark.parametrize("trains", [False, True])
+async def test_one_that_is_worked_or_trained_on_is_not_idle(
+    machines: Machines, pod: PrimeServer, trains: bool
+) -> None:
     write_rental(machines.state, Rental("p", "pod1", hours=9, idle_min=30, at=time()))
     pod.runs()
     clock = [time()]
     budgets = Budgets(machines, clock=lambda: clock[0])
-    with machines.alone("p", WORK):
+    machines.use(machines.write(Machine("p", Address("far"), "hud-tui", pod="pod1")))
+    machines.set_key("p", "key")
+    machines.set_line("p", {"state": "up", "at": time() if trains else time() - 61})
+    with nullcontext() if trains else machines.alone("p", WORK):
         clock[0] += 60 * 60
         await budgets.check()
+    machines.set_line("p", {"state": "down", "at": time()})
     clock[0] += 29 * 60
     await budgets.check()
     assert pod.pods
