@@ -1,5 +1,6 @@
 """Managed runs, end to end: solved, without spread, unwritten; and what they leave."""
 
+import asyncio
 import errno
 import sqlite3
 from collections import Counter
@@ -13,7 +14,7 @@ from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.service import context, engine_rollouts
 from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
-from hud_tui.service.store import jobs, works
+from hud_tui.service.store import jobs, models, works
 from hud_tui.service.store.db import Db
 from hud_tui.wire import JobStatus
 from tests.conftest import at_end, ended, fork, submit, tasks_of, until
@@ -215,6 +216,24 @@ async def test_cancel_stops_between_rollouts(http: AsyncClient, model: Json, gat
     status, rows = await status_of(http, job_id), await tree(http, model["id"])
     assert (status["status"], status["step"]) == ("cancelled", len(rows))
     assert (await cancel(http, job_id)).json()["cancelled"] == 0
+
+
+async def test_a_run_that_is_cancelled_before_it_holds_its_model_takes_no_step(
+    http: AsyncClient, model: Json, gate: Held, service: Service
+) -> None:
+    """It has its rollouts, and waits for whoever else trains the model."""
+    gate.go_on.clear()
+    job_id = await submit(http, model["id"], steps=5)
+    await gate.begun.wait()
+    session = service.parts.session(await service.parts.store.read(models.find, model["id"]))
+    async with session.lock:
+        gate.go_on.set()
+        await until(lambda: "waiters:1" in repr(session.lock))
+        cancelling = asyncio.create_task(cancel(http, job_id))
+        [(run, _)] = service.works._tasks.values()
+        await until(run.stop.requested.is_set)
+    assert (await cancelling).json()["status"] == "cancelled"
+    assert await tree(http, model["id"]) == []
 
 
 async def test_cancel_all_says_what_it_did(http: AsyncClient, gate: Held) -> None:
