@@ -6,6 +6,8 @@ OWN = ("tests/unit/test_own.py",)
 EVALUATION = ("tests/unit/test_evaluation.py",)
 FEED = ("tests/service/test_client_feed.py",)
 BUDGET = ("tests/remote/test_money.py",)
+CANCELLED = "test_a_run_that_is_cancelled_before_it_holds_its_model_takes_no_step"
+REFUSED = "test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued"
 RENTING = ("tests/remote/test_renting.py",)
 
 EDITS = (
@@ -127,5 +129,40 @@ EDITS = (
         "rental.price_hr <= rental.max_price + 1e-9",
         "rental.price_hr < rental.max_price",
         RENTING,
+    ),
+    Edit(
+        "names are sorted as people read them",
+        "rl/run_columns.py",
+        "return (1, value.casefold()) if",
+        "return (1, value) if",
+        ("tests/unit/test_run_table.py",),
+    ),
+    Edit(
+        "a run that is cancelled before it holds its model takes no step",
+        "service/managed_run.py",
+        "if self.stop.requested.is_set():",
+        "if False:",
+        ("tests/service/test_runs.py::" + CANCELLED,),
+    ),
+    Edit(
+        "a state that does not fit on a full disk is thinned later",
+        "service/data_dir.py",
+        "except (DiskFull, EngineLost):",
+        "except EngineLost:",
+        ("tests/service/test_retention.py",),
+    ),
+    Edit(
+        "an evaluation has a number of rollouts that is not exceeded",
+        "service/evaluate.py",
+        "asked.samples) > MOST:",
+        "asked.samples) > 2 * MOST:",
+        ("tests/service/test_evaluate.py::" + REFUSED,),
+    ),
+    Edit(
+        "a third mark replaces the older one",
+        "tui/screens/checkpoints.py",
+        "*others[-1:], node.id",
+        "*others[:1], node.id",
+        ("tests/tui/test_checkpoints_kept.py::test_two_are_marked_and_compared",),
     ),
 )

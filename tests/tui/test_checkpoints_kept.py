@@ -75,9 +75,8 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
         await back(flown)
         await flown.open(ComparePanel, "m", "c")
         await back(flown)
-        await flown.press(
-            "M", "g", "m", "down", "m", "down", "down", "m"
-        )  # the third: not the first
+        # The third mark replaces the older one.
+        await flown.press("M", "g", "m", "down", "m", "down", "down", "m")
         assert line(flown, 2).startswith("A")
         assert line(flown, 4).startswith("B")
         shown = (await flown.open(ComparePanel, "c")).pane
