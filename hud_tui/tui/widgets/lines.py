@@ -65,6 +65,10 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._tones: dict[str, Style] = {}
+        self._drawn: tuple[Strip, ...] = ()
+        """The visible lines as drawn, without the background."""
+        self._ground: tuple[Style, int] | None = None
+        """Background and width of `shown`."""
 
     @property
     @abstractmethod
@@ -117,24 +121,28 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         heading = [self.heading(width)] if self.headed else []
         lines = [*heading, *self.draw(width, rows)][:height]
         lines += [Strip([])] * (height - len(lines))
-        self.shown = self._based(lines)
+        self._show(lines)
 
     def redraw_lines(self, lines: Iterable[int]) -> None:
         """As `redraw`, but only these lines below the heading, if they are visible."""
-        shown, width = [*self.shown], self.width
+        drawn, width = [*self._drawn], self.width
         if not width:
             return
         for number in lines:
             row = number - self.scroll_offset.y + self.headed
-            if self.headed <= row < len(shown) and 0 <= number < self.count:
-                [shown[row]] = self._based(self.draw(width, range(number, number + 1)))
-        self.shown = tuple(shown)
+            if self.headed <= row < len(drawn) and 0 <= number < self.count:
+                [drawn[row]] = self.draw(width, range(number, number + 1))
+        self._show(drawn)
 
-    def _based(self, lines: Sequence[Strip]) -> tuple[Strip, ...]:
-        """Lines as wide as the pane, on its background."""
-        base, width = self.rich_style, self.width
-        fitted = (strip.adjust_cell_length(width) for strip in lines)
-        return tuple(strip.apply_style(base).simplify() for strip in fitted)
+    def _show(self, lines: Sequence[Strip]) -> None:
+        """Show lines on the pane's background; what a row had, if it was drawn alike, stays."""
+        before, ground = self._drawn, (self.rich_style, self.width)
+        if ground != self._ground:
+            before, self._ground = (), ground
+        kept = zip(before, self.shown, lines, strict=False)
+        shown = [was if old == new else on_ground(new, *ground) for old, was, new in kept]
+        shown += [on_ground(strip, *ground) for strip in lines[len(shown) :]]
+        self._drawn, self.shown = tuple(lines), tuple(shown)
 
     def watch_shown(self, before: tuple[Strip, ...], now: tuple[Strip, ...]) -> None:
         if len(before) != len(now):
@@ -202,6 +210,15 @@ def revealed(line: int, top: int, rows: int) -> int:
 def line(*parts: tuple[str, Style]) -> Strip:
     """A strip of styled texts; empty ones are left out."""
     return Strip([Segment(text, style) for text, style in parts if text])
+
+
+def on_ground(strip: Strip, ground: Style, width: int) -> Strip:
+    """A line in exactly `width` cells, on a background."""
+    if strip.cell_length > width:
+        strip = strip.adjust_cell_length(width)
+    cells = [Segment(text, ground + style if style else ground) for text, style, _ in strip]
+    cells.append(Segment(" " * (width - strip.cell_length), ground))
+    return Strip(joined([cell for cell in cells if cell.text]), width)
 
 
 def joined(cells: Sequence[Segment]) -> list[Segment]:
