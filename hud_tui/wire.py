@@ -11,10 +11,24 @@ Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields m
 sent by the embedded service only; they are None or empty on HUD.
 """
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from itertools import accumulate
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, Discriminator, FailFast, Field, Tag
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    FailFast,
+    Field,
+    GetCoreSchemaHandler,
+    Tag,
+    model_validator,
+)
+from pydantic_core import CoreSchema, core_schema
 
 T = TypeVar("T")
 
@@ -82,6 +96,88 @@ class Group(Response):
     """Shape (G,), in the order of `rewards`."""
     num_tokens: list[int] = Field(default_factory=list)
     """Generated tokens of each rollout, shape (G,)."""
+
+
+class PackedGroups(Sequence[Group]):
+    """The groups of a step in a few bytes a rollout, because a run keeps those of all of its steps.
+    A group is made when it is read."""
+
+    __slots__ = ("_rewards", "_slugs", "_stops", "_tokens", "_trace_ids")
+
+    def __init__(self, groups: Sequence[Group]) -> None:
+        """`groups`: all of them with trace ids and tokens, or none."""
+        self._slugs = _shared(tuple(group.task_slug for group in groups))
+        self._stops = _shared(tuple(accumulate(len(group.rewards) for group in groups)))
+        self._rewards = _narrow("fd", [reward for group in groups for reward in group.rewards])
+        self._tokens = _narrow("BHIQ", [count for group in groups for count in group.num_tokens])
+        self._trace_ids = tuple(id_ for group in groups for id_ in group.trace_ids)
+
+    def __len__(self) -> int:
+        return len(self._slugs)
+
+    @overload
+    def __getitem__(self, index: int) -> Group: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Group]: ...
+
+    def __getitem__(self, index: int | slice) -> Group | list[Group]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(len(self))[index]]
+        number = range(len(self))[index]
+        rollouts = slice(self._stops[number - 1] if number else 0, self._stops[number])
+        return Group(
+            task_slug=self._slugs[number],
+            rewards=list(self._rewards[rollouts]),
+            trace_ids=list(self._trace_ids[rollouts]),
+            num_tokens=list(self._tokens[rollouts]),
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        listed = handler.generate_schema(list[Group])
+        as_list = core_schema.wrap_serializer_function_ser_schema(
+            lambda groups, serialized: serialized(list(groups)), schema=listed
+        )
+        return core_schema.no_info_after_validator_function(packed, listed, serialization=as_list)
+
+
+def packed(groups: list[Group]) -> Sequence[Group]:
+    """The groups packed, unless some rollouts only have ids or tokens, or a newer service has sent
+    more of them."""
+    rollouts = [len(group.rewards) for group in groups]
+    ids = [len(group.trace_ids) for group in groups]
+    tokens = [len(group.num_tokens) for group in groups]
+    ragged = any(any(counts) and counts != rollouts for counts in (ids, tokens))
+    if ragged or any(group.model_extra for group in groups):
+        return groups
+    return PackedGroups(groups)
+
+
+@lru_cache(256)
+def _shared(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The same tuple for equal ones: steps on the same tasks have the same slugs."""
+    return values
+
+
+@lru_cache(256)
+def _shared_names(names: frozenset[str]) -> set[str]:
+    return set(names)
+
+
+def _narrow(codes: str, numbers: list[Any]) -> Sequence[Any]:
+    """Numbers in the first of these types of `array` that has them exactly."""
+    for code in codes:
+        with suppress(OverflowError):
+            narrow = array(code, numbers)
+            if narrow.tolist() == numbers:
+                return narrow
+    return tuple(numbers)
 
 
 class JobError(Response):
@@ -201,7 +297,7 @@ class Checkpoint(Response):
     """Embedded: the managed run that took the step."""
     tasks_digest: str | None = None
     """Embedded: hash of the run's tasks; equal for two steps on the same tasks."""
-    groups: list[Group] = Field(default_factory=list)
+    groups: Annotated[Sequence[Group], PackedGroups] = Field(default_factory=list)
     """Embedded: the step's rewards by task."""
     state: str | None = None
     """Embedded: what is stored of it. ``full``; ``weights`` (can be served; training from it starts
@@ -211,6 +307,13 @@ class Checkpoint(Response):
     """Embedded: whether its state is kept beyond the disk limit."""
     evaluations: list[Evaluation] = Field(default_factory=list)
     """Embedded: results of its evaluations, oldest first."""
+
+    @model_validator(mode="after")
+    def _share_names(self) -> Self:
+        """Most rows have the same fields: 2 kB of a row would be their names."""
+        names = _shared_names(frozenset(self.model_fields_set))
+        object.__setattr__(self, "__pydantic_fields_set__", names)
+        return self
 
 
 class SetHead(Request):

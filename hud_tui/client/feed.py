@@ -105,7 +105,7 @@ def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
         checkpoint_id=checkpoint.id,
         job_id=checkpoint.job_id,
         metrics=_metrics(checkpoint),
-        groups=checkpoint.groups,
+        groups=list(checkpoint.groups),
     )
 
 
@@ -130,8 +130,8 @@ def _head(tree: Sequence[Checkpoint]) -> str | None:
 
 
 def _number(name: str | None) -> int | None:
-    found = _NUMBER.search(name or "")
-    return int(found.group(1)) if found else None
+    digits = _NUMBER.search(name or "")
+    return int(digits.group(1)) if digits else None
 
 
 # A response body that reports when data arrives.
@@ -216,7 +216,7 @@ class GroupReader:
         self._model_id = model_id
         self._slugs: dict[str, str] = {}
 
-    async def groups(self, checkpoint: Checkpoint) -> list[Group]:
+    async def groups(self, checkpoint: Checkpoint) -> Sequence[Group]:
         """The checkpoint's own groups, else those joined from traces; empty if unavailable."""
         if checkpoint.groups or not checkpoint.num_traces:
             return checkpoint.groups
@@ -230,14 +230,14 @@ class GroupReader:
         rewarded = [trace for trace in traces if trace.reward is not None]
         if rewarded and any(plain_id(trace.trace_id) not in self._slugs for trace in rewarded):
             await self._learn(rewarded[0].trace_id)
-        found: dict[str, Group] = {}
+        groups: dict[str, Group] = {}
         for trace in rewarded:
             slug = self._slugs.get(plain_id(trace.trace_id))
             if slug is not None and trace.reward is not None:
-                group = found.setdefault(slug, Group(task_slug=slug, rewards=[]))
+                group = groups.setdefault(slug, Group(task_slug=slug, rewards=[]))
                 group.rewards.append(trace.reward)
                 group.trace_ids.append(trace.trace_id)
-        return list(found.values())
+        return list(groups.values())
 
     async def _learn(self, trace_id: str) -> None:
         """Cache the tasks of all traces of this trace's job."""
@@ -367,7 +367,7 @@ class Feed:
         self._poller = Poller(client, model_id, self._arrive)
         self._last_id = ""
         self._begun = False
-        self._known: set[str] = set()
+        self._passed_on: set[str] = set()
         """Ids of the checkpoints that were passed on."""
         self._failures = 0
 
@@ -457,8 +457,8 @@ class Feed:
             if message.event == "reset":
                 for event in await self._whole():
                     yield event
-            elif (known := self._read(message)) is not None:
-                for event in await self._with_parent(known):
+            elif (told := self._read(message)) is not None:
+                for event in await self._with_parent(told):
                     yield event
 
     async def _with_parent(self, event: Event) -> list[Event]:
@@ -467,9 +467,9 @@ class Feed:
             return [event]
         checkpoint = event.checkpoint
         parent = checkpoint.prev_model_checkpoint_id
-        lacks = parent is not None and not self._known & {checkpoint.id, parent}
+        lacks = parent is not None and not self._passed_on & {checkpoint.id, parent}
         missed = await self._whole() if lacks else []
-        self._known |= {checkpoint.id, parent or checkpoint.id}  # looked for once
+        self._passed_on |= {checkpoint.id, parent or checkpoint.id}  # looked for once
         return [*missed, event]
 
     async def _whole(self) -> list[Event]:
@@ -480,7 +480,7 @@ class Feed:
             self.reading = None
         self._begun = True
         trees = (event.checkpoints for event in events if isinstance(event, TreeRead))
-        self._known = {checkpoint.id for tree in trees for checkpoint in tree}
+        self._passed_on = {checkpoint.id for tree in trees for checkpoint in tree}
         return events
 
     async def _polled(self) -> AsyncGenerator[Event, None]:

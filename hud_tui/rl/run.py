@@ -116,7 +116,7 @@ class Run:
         return (self.job.waits or "") if self.job is not None and self.training else ""
 
     @property
-    def groups(self) -> list[Group]:
+    def groups(self) -> Sequence[Group]:
         """The newest step's groups on the head's lineage; empty if the service reports none."""
         return [] if self.head is None else self.head.groups
 

@@ -1,7 +1,7 @@
 """RunSession: the selected model with its run, freshness, alarms, evaluations and head history.
 
 It lives as long as the app is connected and knows no screen. Its owner runs `follow`,
-`detect_alarms` and `keep_saving` as workers, calls `frame` ten times per second, and is told of
+`detect_alarms` and `keep_saving` as workers, calls `frame` four times per second, and is told of
 what the user should see (`SessionOwner`).
 """
 
@@ -256,8 +256,8 @@ class RunSession:
         if run.loaded and run.job is None and run.model is not None and len(run.tree):
             self._loop_tree, self._loop_read_at = run.tree, monotonic()
             rows = (await self.runs()).values()
-            of = (row for row in rows if row.outside)
-            mine = next((row for row in of if row.model_id == run.model.id), None)
+            loops = (row for row in rows if row.outside)
+            mine = next((loop for loop in loops if loop.model_id == run.model.id), None)
         self.loop = mine
         if self._follower is not None:
             self._follower.loop = mine
@@ -408,11 +408,12 @@ class RunSession:
             return
         if self.freshness.offline or self._saved == (run, catalog):
             return
-        at = self.clock() - (self.freshness.age_s or 0)
+        read_at = self.clock() - (self.freshness.age_s or 0)
 
         def write() -> bool:
-            known = LastKnown(at, catalog, model, tuple(run.tree.checkpoints()), run.job)
-            return write_last_known(file, settings.api_url, known, settings.api_key)
+            tree = tuple(run.tree.checkpoints())
+            state = LastKnown(read_at, catalog, model, tree, run.job)
+            return write_last_known(file, settings.api_url, state, settings.api_key)
 
         async def save() -> None:
             if await to_thread(write):
@@ -451,20 +452,22 @@ class EvaluationRunner:
         if model is None or self._session.replays:
             return
         with suppress(HudError):
-            found = tuple(map(self._with_status, await self._evaluations.of_model(model)))
-            for one in found:
-                if not has_ended(one.status) and self._evaluations.is_apart(one.id):
-                    self._session.owner.evaluation_begun(one.id)
+            read = await self._evaluations.of_model(model)
+            evaluations = tuple(map(self._with_status, read))
+            for evaluation in evaluations:
+                if not has_ended(evaluation.status) and self._evaluations.is_apart(evaluation.id):
+                    self._session.owner.evaluation_begun(evaluation.id)
             selected = self._session.run.model
             if selected is not None and selected.id == model.id:
-                self._session.fold(EvaluationsRead(evaluations=found))
+                self._session.fold(EvaluationsRead(evaluations=evaluations))
 
-    def _with_status(self, one: EvaluationJob) -> EvaluationJob:
+    def _with_status(self, evaluation: EvaluationJob) -> EvaluationJob:
         """An unfinished evaluation of this app that no task samples is interrupted."""
-        here = one.id not in self._tasks and self._evaluations.is_made_here(one.id)
-        if has_ended(one.status) or not here:
-            return one
-        return one.model_copy(update={"status": "interrupted"})
+        id_ = evaluation.id
+        here = id_ not in self._tasks and self._evaluations.is_made_here(id_)
+        if has_ended(evaluation.status) or not here:
+            return evaluation
+        return evaluation.model_copy(update={"status": "interrupted"})
 
     def _show(self, evaluation: EvaluationJob) -> None:
         """Display an evaluation's state, if its model is selected."""
@@ -486,8 +489,8 @@ class EvaluationRunner:
         """
         if self._known(submitted.id) is before:
             self._show(submitted)
-        known = self._evaluations
-        if known.is_made_here(submitted.id) or known.is_apart(submitted.id):
+        evaluations = self._evaluations
+        if evaluations.is_made_here(submitted.id) or evaluations.is_apart(submitted.id):
             self._session.owner.evaluation_begun(submitted.id)
 
     async def run(self, evaluation_id: str) -> None:
@@ -532,8 +535,8 @@ class EvaluationRunner:
     @property
     def running(self) -> list[EvaluationJob]:
         """The evaluations that this app samples, which end with it."""
-        known = self._session.run.evaluations
-        return [one for id_, one in known.items() if id_ in self._tasks]
+        evaluations = self._session.run.evaluations
+        return [evaluations[id_] for id_ in evaluations if id_ in self._tasks]
 
     async def cancel(self, evaluation_id: str) -> str:
         """Stop an evaluation after the present rollouts; finished ones are kept. Its status. Raises
@@ -590,8 +593,8 @@ class Follower:
             clock: Unix seconds.
             playback: The replay's clock: a paused replay is not silent.
         """
-        known = run.model is not None and run.model.id == model.id
-        self.run = replace(run, model=model) if known else Run(model=model)
+        is_same = run.model is not None and run.model.id == model.id
+        self.run = replace(run, model=model) if is_same else Run(model=model)
         self.freshness = CONNECTING
         self.journal, self.alarms, self.playback = journal, alarms, playback
         self._known_at, self._clock = known_at, clock
@@ -674,36 +677,45 @@ class Follower:
     def _measured(self, now: float) -> Liveness:
         """The freshness, with ages in whole seconds: the screen repaints at most once per
         second."""
-        feed, run, silent = self._feed, self._latest, self._silent_s
+        feed, silent = self._feed, self._silent_s
         self._date(now)
-        measured = liveness(
-            feed.source,
-            _whole(
-                None if feed.heard_at is None else now - feed.heard_at,
-                1 if run.training or feed.trouble or feed.reading else IDLE_S,
-            ),
-            feed.trouble,
-            _whole(None if feed.retry_at is None else feed.retry_at - now),
-            silent,
-            step_seconds(run) if silent else None,
-        )
+        measured = self._heard(now, silent)
         lost = measured.state is State.RECONNECTING
         self._lost_at = (self._lost_at or now) if lost else None
+        if self._is_offline(now):
+            return self._offline(measured.source)
         if feed.reading is not None:
             measured = replace(measured, reading=download_text(*feed.reading))
         if self.playback is not None and self.playback.ended:
             measured = replace(measured, over=True)
         if feed.behind_s >= BEHIND_S:
             measured = replace(measured, behind_s=_whole(feed.behind_s) or 0)
-        from_disk = self._known_at is not None and feed.heard_at is None
-        if from_disk or (self._lost_at is not None and now - self._lost_at > LOST_S):
-            return self._offline(measured.source)
-        stalled = measured.state is State.STALLED
-        return replace(measured, age_s=_whole(silent)) if stalled else measured
+        if measured.state is State.STALLED:
+            measured = replace(measured, age_s=_whole(silent))
+        return measured
+
+    def _heard(self, now: float, silent: float | None) -> Liveness:
+        """The freshness by the feed alone."""
+        feed, run, age, retry = self._feed, self._latest, None, None
+        if feed.heard_at is not None:
+            busy = run.training or feed.trouble or feed.reading
+            age = _whole(now - feed.heard_at, 1 if busy else IDLE_S)
+        if feed.retry_at is not None:
+            retry = _whole(feed.retry_at - now)
+        pace = step_seconds(run) if silent else None
+        return liveness(feed.source, age, feed.trouble, retry, silent, pace)
+
+    def _is_offline(self, now: float) -> bool:
+        """Whether what is displayed was read from disk, or the connection is lost for long."""
+        if self._known_at is not None and self._feed.heard_at is None:
+            return True
+        return self._lost_at is not None and now - self._lost_at > LOST_S
 
     def _offline(self, source: str) -> Liveness:
-        at, trouble = self._known_at, self._feed.trouble
-        return Liveness(State.RECONNECTING, source, None, trouble, advice=self._advice, as_of=at)
+        trouble, read_at = self._feed.trouble, self._known_at
+        return Liveness(
+            State.RECONNECTING, source, None, trouble, advice=self._advice, as_of=read_at
+        )
 
     def _date(self, now: float) -> None:
         """Date what is displayed, once for each answer: the two clocks drift apart, and only one

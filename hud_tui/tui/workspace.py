@@ -61,7 +61,7 @@ ASIDE_S = 5.0
 """Seconds between two updates of the machine in use and of costs."""
 LOOP_S = 2.0
 """Seconds between two reads of a training loop outside the service."""
-FRAME_S = 0.1
+FRAME_S = 0.25
 """Minimum seconds between two displayed updates; events in between are collected."""
 READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather", "within"})
 """Groups of workers that only read, and can be restarted with another client."""
@@ -133,19 +133,19 @@ class Workspace:
     async def begin_offline(self) -> bool:
         """Show the last known state; False if there is none."""
         session = self.session
-        known = await to_thread(session.read_last_known)
-        if known is None:
+        state = await to_thread(session.read_last_known)
+        if state is None:
             return False
         try:
-            first = opening_offline(known, self._start, self.layout.now)
+            first = opening_offline(state, self._start, self.layout.now)
         except HudError:
             return False
         assert first.model is not None
         run = Run(model=first.model)
-        if first.model.id == known.model.id:
-            run = replace(run.fold(TreeRead(checkpoints=known.tree)), job=known.job)
+        if first.model.id == state.model.id:
+            run = replace(run.fold(TreeRead(checkpoints=state.tree)), job=state.job)
         session.catalog = first.models
-        session.choose(first.model, run, known.at)
+        session.choose(first.model, run, state.at)
         session.catch_up()
         self._keep_saving()
         await self._app.switch_mode(first.view)
@@ -263,7 +263,7 @@ class Workspace:
 
     def _show_alarms(self, alarms: list[Alarm]) -> None:
         """Show new alarms as one notice over any view: the most severe, and how many more."""
-        alarm = max(alarms, key=lambda one: one.level.rank)  # the first of equals
+        alarm = max(alarms, key=lambda alarm: alarm.level.rank)  # the first of equals
         more = f" · {len(alarms) - 1} more" if len(alarms) > 1 else ""
         what = keyed("press {app.alarms} for advice")
         text = f"{ALARM} {alarm.title} since step {alarm.onset}{more}\n{alarm.summary}\n{what}"
@@ -317,7 +317,7 @@ class Workspace:
 
     def _models_there(self) -> tuple[str, ...]:
         """Names of the models on the machine in use."""
-        return tuple(one.model_name for one in self.session.catalog if one.forked_from)
+        return tuple(model.model_name for model in self.session.catalog if model.forked_from)
 
     async def _watch_machines(self) -> None:
         """Update the machine in use and costs in the top line."""
@@ -330,11 +330,11 @@ class Workspace:
                 with suppress(HudError, OSError):
                     now = await to_thread(prime_now, state)
                     await to_thread(keep_budgets, read_paths(str(state)), now)
-            found = await to_thread(aside, state, time(), self._machine())
-            if found != self._aside:
-                self._aside = found
+            news = await to_thread(aside, state, time(), self._machine())
+            if news != self._aside:
+                self._aside = news
                 if self.view is not None:
-                    self.view.update_aside(found)
+                    self.view.update_aside(news)
             await sleep(ASIDE_S)
 
     def _machine(self) -> str:
@@ -403,8 +403,8 @@ class Workspace:
     async def _may_leave_costs(self) -> bool:
         """Show what will go on costing money, and until when; return whether to quit now."""
         state = self.session.store.directory
-        rentals = [] if state is None else [one for one in read_rentals(state) if one.runs]
-        lines = [one_line(_goes_on(state, one), 200) for one in rentals if state is not None]
+        rentals = [] if state is None else [rental for rental in read_rentals(state) if rental.runs]
+        lines = [one_line(_goes_on(state, rental), 200) for rental in rentals if state is not None]
         machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
         dialog = ConfirmDialog("Rented machines run on", [*lines, machines], "Quit", keep="Stay")
         return await self._app.push_screen_wait(dialog)
@@ -415,12 +415,12 @@ class Workspace:
         self._app.exit(message=clean(costs, 1000) if costs else None)
 
 
-def _goes_on(state: Path, one: Rental) -> str:
+def _goes_on(state: Path, rental: Rental) -> str:
     """A rental in words, e.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, until 18:40, $8.00 at
     most``."""
     now = prime_now(state)
-    costs = f"${one.price_hr:.2f} per hour, ${one.spent(now):.2f} so far"
-    return f"{one.name}: {costs}, {ends_text(one, now, ahead_s(state))}"
+    costs = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
+    return f"{rental.name}: {costs}, {ends_text(rental, now, ahead_s(state))}"
 
 
 def costs_now(state: Path | None) -> str:
@@ -477,21 +477,21 @@ def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
     """
     if not left.model or (start.command == "status" and not start.again):
         return None
-    found = next((model for model in models if model.id == left.model), None)
-    if found is None and start.again:
+    selected = next((model for model in models if model.id == left.model), None)
+    if selected is None and start.again:
         name = one_line(left.model_name or left.model, 60)
         raise HudUsage(f"{name}, selected last time, no longer exists: choose another model")
-    return found
+    return selected
 
 
-def opening_offline(known: LastKnown, start: Start, left: Layout) -> Opening:
+def opening_offline(state: LastKnown, start: Start, left: Layout) -> Opening:
     """As `opening`, from the last known state, if the service does not answer.
 
     Raises:
         HudUsage: The last known state does not have the model that the command line names.
     """
-    models = list(known.models) or [known.model]
-    model = known.model
+    models = list(state.models) or [state.model]
+    model = state.model
     if start.model or (start.ref and start.command == "status"):
         model = find_model(start.model or start.ref or "", models)
     return Opening(_view(start, left), model, models=tuple(models))
@@ -519,8 +519,8 @@ async def _usual(client: HudClient, models: list[Model]) -> Model | None:
         jobs = await client.jobs(1)
     except HudRefused:
         jobs = []  # a service without jobs still has models
-    found = _model_of(jobs[0], models) if jobs else None
-    return found or next(iter(own_models(models)), None)
+    trained = _model_of(jobs[0], models) if jobs else None
+    return trained or next(iter(own_models(models)), None)
 
 
 def _model_of(job: Job, models: list[Model]) -> Model | None:

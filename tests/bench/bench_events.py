@@ -62,7 +62,7 @@ def step_events(
         is_active=True,
         step=number,
         metrics=runs.metrics(number),
-        groups=groups,
+        groups=[group.model_copy(update={"trace_ids": []}) for group in groups],
     )
     yield CheckpointAdded(checkpoint=node)
     yield HeadMoved(checkpoint_id=node.id, previous=node.prev_model_checkpoint_id, cause="step")

@@ -10,6 +10,8 @@ the machine does. Memory is the growth of its peak over later steps, which come 
 import asyncio
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, Popen
 from time import process_time
@@ -18,8 +20,7 @@ from typing import IO
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
 from tests.bench.bench_events import drain, fork, job, step_events
-from tests.bench.terminal import Terminal
-from tests.bench.timed_app import timed_app
+from tests.bench.timed_app import TimedApp, timed_app
 from tests.bench.timing import floor_s
 from tests.conftest import on_socket, pointed_at
 from tests.toy_engine import ToyEngine
@@ -52,40 +53,54 @@ async def serve() -> None:
                 print("logged", flush=True)
 
 
-def log(service: Popen[bytes], terminal: Terminal, last: int, count: int, every_s: float) -> None:
-    """Have steps logged after the last one, and wait until the app shows the newest."""
-    requests, answers = _pipes(service)
-    requests.write(f"{count} {every_s}\n".encode())
-    requests.flush()
-    terminal.read_until(f"step {last + count}".encode())
-    assert answers.readline() == b"logged\n"
+class Followed:
+    """The app, and the service whose run it follows."""
+
+    def __init__(self, app: TimedApp, requests: IO[bytes], answers: IO[bytes]) -> None:
+        self.app, self._requests, self._answers, self._last = app, requests, answers, 0
+
+    def begin(self, count: int, every_s: float) -> None:
+        """Have so many more steps logged."""
+        self._requests.write(f"{count} {every_s}\n".encode())
+        self._requests.flush()
+        self._last += count
+
+    def log(self, count: int, every_s: float) -> None:
+        """Have so many more steps logged, and wait until the app shows the newest."""
+        self.begin(count, every_s)
+        self.app.terminal.read_until(f"step {self._last}".encode())
+        assert self._answers.readline() == b"logged\n"
 
 
-def _pipes(service: Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    assert service.stdin is not None
-    assert service.stdout is not None
-    return service.stdin, service.stdout
+@contextmanager
+def followed() -> Iterator[Followed]:
+    """The app in its Live view, with BEFORE steps of a run."""
+    arguments = [sys.executable, "-m", "tests.bench.bench_follow", "--serve"]
+    with Popen(arguments, stdin=PIPE, stdout=PIPE) as service:
+        try:
+            assert service.stdin is not None
+            assert service.stdout is not None
+            url, key = service.stdout.readline().decode().split()
+            with timed_app(["status", "bench"], pointed_at(url, key)) as app:
+                app.terminal.read_until(b"No run yet")
+                found = Followed(app, service.stdin, service.stdout)
+                found.log(BEFORE, 0.01)
+                drain(app.terminal, 1.0)
+                yield found
+        finally:
+            service.kill()
 
 
 def measure() -> tuple[float, float, float]:
     """Seconds and bytes a step, and a floor of the same minutes."""
-    arguments = [sys.executable, "-m", "tests.bench.bench_follow", "--serve"]
-    with Popen(arguments, stdin=PIPE, stdout=PIPE) as service:
-        try:
-            url, key = _pipes(service)[1].readline().decode().split()
-            with timed_app(["status", "bench"], pointed_at(url, key)) as app:
-                app.terminal.read_until(b"No run yet")
-                log(service, app.terminal, 0, BEFORE, 0.01)
-                drain(app.terminal, 1.0)
-                used, before = app.used_s(), floor_s(process_time)
-                log(service, app.terminal, BEFORE, STEPS, EVERY_S)
-                spent, floor = (app.used_s() - used) / STEPS, (before + floor_s(process_time)) / 2
-                log(service, app.terminal, BEFORE + STEPS, LATER // 2, 0.01)
-                held = app.peak_bytes()
-                log(service, app.terminal, BEFORE + STEPS + LATER // 2, LATER // 2, 0.01)
-                return spent, (app.peak_bytes() - held) / (LATER // 2), floor
-        finally:
-            service.kill()
+    with followed() as run:
+        used, before = run.app.used_s(), floor_s(process_time)
+        run.log(STEPS, EVERY_S)
+        spent, floor = (run.app.used_s() - used) / STEPS, (before + floor_s(process_time)) / 2
+        run.log(LATER // 2, 0.01)
+        held = run.app.peak_bytes()
+        run.log(LATER // 2, 0.01)
+        return spent, (run.app.peak_bytes() - held) / (LATER // 2), floor
 
 
 def main() -> int:

@@ -2,15 +2,21 @@
 
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.strip import Strip
 
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.compare import branch_overlay
 from hud_tui.rl.head import Move
 from hud_tui.tui.screens.chart_settings import ChartList
+from hud_tui.tui.widgets import lines
 from hud_tui.tui.widgets.chart import MetricGrid, SmallChart
 from hud_tui.tui.widgets.figure import axes
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
+from hud_tui.tui.widgets.lines import on_ground
 from hud_tui.tui.widgets.run_status import EventLog
 from tests.conftest import until
 from tests.tui import runs
@@ -323,19 +329,41 @@ async def test_charts_are_drawn_again_by_a_step_alone_and_their_axes_by_a_new_la
     async with staged(run) as (stage, pilot):
         grid, focus = stage.live.query_one(MetricGrid), stage.live.query_one(FocusChart)
 
-        def lines() -> list[int]:
+        def drawn_lines() -> list[int]:
             charts: list[SmallChart] = [*grid._charts.values()]
             return [id(chart.lines) for chart in charts if chart.lines]
 
         await pilot.pause()
-        drawn, figure, made = lines(), focus._figure, axes.cache_info().misses
+        drawn, figure, made = drawn_lines(), focus._figure, axes.cache_info().misses
         await stage.show(runs.sampling(run, 20))
         grid.redraw()
         focus.redraw()
-        assert lines() == drawn
+        assert drawn_lines() == drawn
         assert focus._figure is figure
         await stage.show(runs.run_of(46))
         await until(lambda: not grid._late)
-        assert not set(lines()) & set(drawn)
+        assert not set(drawn_lines()) & set(drawn)
         assert focus._figure is not figure
         assert axes.cache_info().misses == made
+
+
+async def test_lines_that_are_drawn_as_before_are_not_made_anew(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with staged(runs.run_of(30)) as (stage, pilot):
+        await pilot.pause()
+        grid, focus = stage.live.query_one(MetricGrid), stage.live.query_one(FocusChart)
+        made: list[Strip] = []
+
+        def counted(strip: Strip, *ground: Any) -> Strip:
+            made.append(strip)
+            return on_ground(strip, *ground)
+
+        monkeypatch.setattr(lines, "on_ground", counted)
+        for pane in (grid, focus, stage.live.groups):
+            pane.redraw()
+        assert made == []
+        shown = grid.shown
+        grid.chosen = grid.keys[1]
+        assert 0 < len(made) < len(shown)
+        assert grid.shown != shown

@@ -309,7 +309,7 @@ def _log(db: Db, model_id: str, row: Checkpoint) -> None:
         checkpoint_id=row.id,
         job_id=row.job_id,
         metrics=row.metrics,
-        groups=row.groups,
+        groups=list(row.groups),
     )
     events.append(db, model_id, [added, moved, taken])
 

@@ -379,8 +379,8 @@ class LiveScreen(HudScreen):
     def show_pane(self, pane: str) -> None:
         """Show a pane, and focus it."""
         self.pane = pane
-        if self.is_attached and (found := self.query_one_optional(KINDS[pane])):
-            found.focus()
+        if self.is_attached and (widget := self.query_one_optional(KINDS[pane])):
+            widget.focus()
 
     def action_move(self, columns: int, rows: int) -> None:
         if self.pane == "metrics":
@@ -428,9 +428,10 @@ class LiveScreen(HudScreen):
         one."""
         groups = self.groups
         groups.face = Face.REWARDS
-        found = groups.groups_of(name) or groups.last_of(name)
-        if found is not None and found.node is not None and found.node is not groups.groups.node:
-            self.session.at = found.node.id
+        step = groups.groups_of(name) or groups.last_of(name)
+        node = None if step is None else step.node
+        if node is not None and node is not groups.groups.node:
+            self.session.at = node.id
             self._find_cursor()
         self.show_pane("groups")
         groups.picked = name
@@ -515,11 +516,11 @@ class LiveScreen(HudScreen):
         self.frozen = not self.frozen
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
-        known = {action.name: action for action in actions}
+        by_name = {action.name: action for action in actions}
         playback = self.session.playback
         first = () if playback is None else REPLAY[:3] if playback.paused else PLAYING
         names = dict.fromkeys((*first, *HINTS[self.pane], *REPLAY))
-        return [known[name] for name in names if name in known and self.can(name)]
+        return [by_name[name] for name in names if name in by_name and self.can(name)]
 
     def can(self, action: str) -> bool:
         groups = self.groups

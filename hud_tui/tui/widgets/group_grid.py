@@ -129,7 +129,7 @@ def strip(marks: Sequence[GroupStats], width: int, groups: GroupRows) -> list[Se
     return [Segment(" "), *joined(cells), Segment(" " * (width - len(cells)))]
 
 
-@lru_cache(1 << 14)
+@lru_cache(4096)
 def mark_cell(mark: GroupStats, low: float, high: float) -> Segment:
     """One group of one step. A full cell is the largest std that is possible in [low, high].
 
