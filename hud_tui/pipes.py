@@ -148,11 +148,14 @@ class Pipe:
             raise
 
     async def drain(self) -> None:
-        """Wait until more can be sent. Raises ProcessEnded: the process exited."""
+        """Wait until more can be sent. Raises ProcessEnded: the process exited, or closed its input
+        and was killed."""
         assert self.process.stdin is not None
         try:
             await self.process.stdin.drain()
         except OSError as error:
+            self.kill()
+            await self.wait()
             raise ProcessEnded(self.process.returncode) from error
 
     async def wait(self) -> None:

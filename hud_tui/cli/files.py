@@ -61,6 +61,7 @@ from hud_tui.rl.export import (
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
+from hud_tui.rl.settings import refuse_beyond
 from hud_tui.rl.tasks.checks import Finding, count, verdict
 from hud_tui.rl.text import clean, one_line
 from hud_tui.settings import every_variable
@@ -410,8 +411,7 @@ def log(args: argparse.Namespace) -> int:
     Raises:
         HudUsage: Invalid limit.
     """
-    if args.limit < 1:
-        raise HudUsage(f"--limit {args.limit}: expected 1 or more")
+    refuse_beyond("--limit", args.limit, {"ge": 1})
     entries, bad = CommandLog(paths_of(args).state).read()
     found = matching(entries, args.text or "")
     shown = found[-args.limit :]

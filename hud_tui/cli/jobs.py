@@ -32,6 +32,7 @@ from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import RunRow, find_run
+from hud_tui.rl.settings import refuse_beyond
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
@@ -114,8 +115,7 @@ PAGE = 1000
 
 async def traces(client: HudClient, args: argparse.Namespace) -> int:
     """A job's rollouts in chronological order; with ``--all`` one document per page."""
-    if args.limit is not None and args.limit < 1:
-        raise HudUsage(f"--limit {args.limit}: expected 1 or more")
+    refuse_beyond("--limit", args.limit, {"ge": 1})
     job_id = await find_job(client, args.job)
     if args.all:
         return await _all(client, job_id, args.step)
@@ -182,8 +182,7 @@ def runs(args: argparse.Namespace) -> int:
         HudError: The service does not answer.
         HudUsage: Unknown column, run or field; or an invalid filter.
     """
-    if args.limit < 1:
-        raise HudUsage(f"--limit {args.limit}: expected 1 or more")
+    refuse_beyond("--limit", args.limit, {"ge": 1})
     changed = args.name is not None or args.note is not None
     if changed and len(args.run) != 1:
         which = command_of(args, "runs", "RUN", "--name", "TEXT")

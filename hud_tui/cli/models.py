@@ -30,6 +30,7 @@ from hud_tui.rl.names import (
     is_shared,
 )
 from hud_tui.rl.run import current_model
+from hud_tui.rl.settings import refuse_beyond
 from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import (
     BASE,
@@ -94,8 +95,7 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
         if checkpoint is None:
             raise HudUsage("the base weights cannot be the head")
         return checkpoint
-    if args.back < 1:
-        raise HudUsage(f"--back {args.back}: expected 1 or more")
+    refuse_beyond("--back", args.back, {"ge": 1})
     lineage = list(tree.lineage(tree.head))
     if args.back >= len(lineage):
         behind = max(0, len(lineage) - 1)

@@ -52,7 +52,7 @@ from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
+from hud_tui.rl.settings import DEFAULT, completed, defaults, refuse_beyond, wrong_value
 from hud_tui.rl.sweep import (
     Member,
     Sweep,
@@ -201,6 +201,7 @@ def _usual(model: Model, values: Mapping[str, object]) -> str:
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     """Check a taskset, and a model for it; exit code 5 where a check failed."""
     asked = _parameters(args)
+    refuse_beyond("--sample", args.sample, {"ge": 1})
     tasks, origin = await load_source(client, args.source)
     model, unchosen = await _model(client, args)
     findings = unchosen + await _findings(client, tasks, model, asked, origin.get("lock"))
@@ -232,11 +233,12 @@ async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | Non
 async def run(client: HudClient, args: argparse.Namespace) -> int:
     """Check, then submit once; with ``--follow`` print events until the run ends. Several values of
     a parameter make a sweep."""
-    if not args.dry_run:
-        require_consent(args, client)
     several = swept(args)
     asked = _largest(args, several) if several else _parameters(args)
     printer = None if several else _alarm_printer(args)
+    at_once = _at_once(args) or RUNS_AT_ONCE.usual
+    if not args.dry_run:
+        require_consent(args, client)
     everything, origin = await load_source(client, args.source)
     tasks, source = choose_tasks(everything, origin, args.leave_out, args.digest)
     model = await choose_model(client, args)
@@ -254,7 +256,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         show(args, "preflight", document, "nothing was submitted: preflight failed")
         return HudPreflightFailed.exit_code
     if several:
-        return await begin(client, args, model, tasks, source, origin["name"])
+        return await begin(client, args, model, tasks, source, origin["name"], at_once)
     start = await read_start(client, model)
     if not args.yes or args.dry_run:
         plan = await _plan(client, args, model, tasks, origin, asked, findings, start.name)
@@ -451,11 +453,12 @@ async def begin(
     tasks: Sequence[Task],
     source: TaskSource,
     name: str,
+    at_once: int,
 ) -> int:
     """Print the cost of a sweep, then fork and submit; returns the exit code."""
     if args.leave_out:
         raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
-    files, at_once = SweepFiles(paths_of(args).state), _at_once(args) or RUNS_AT_ONCE.usual
+    files = SweepFiles(paths_of(args).state)
     of, shared, several = (source.place, tasks), parameters(args), swept(args)
     sweep = await plan_sweep(client, files, model, of, shared, several, at_once, ())
     like = await _paced_like(client, model, name)
@@ -474,8 +477,7 @@ async def begin(
 
 
 def _at_once(args: argparse.Namespace) -> int | None:
-    if args.at_once is not None and not RUNS_AT_ONCE.includes(args.at_once):
-        raise HudUsage(f"--at-once {args.at_once}: expected {RUNS_AT_ONCE.range}")
+    refuse_beyond(RUNS_AT_ONCE.flag, args.at_once, RUNS_AT_ONCE.bounds)
     at_once: int | None = args.at_once
     return at_once
 

@@ -404,10 +404,9 @@ async def ask_of(
     """
     defaults = model.training_defaults
     size = parameters.group_size or (defaults.group_size if defaults else GROUP_SIZE)
-    if groups < 1 or groups * size > MOST:
-        raise HudUsage(
-            f"{groups} groups of {size} rollouts", f"sample from 1 group up to {MOST} rollouts"
-        )
+    if groups * size > MOST:
+        what = f"{groups} groups of {size} rollouts are more than {MOST} rollouts"
+        raise HudUsage(what, "sample fewer groups")
     head = Tree.of(await client.checkpoints(model.id)).served
     longest = parameters.max_tokens or (defaults.max_tokens if defaults else None)
     sampling = {

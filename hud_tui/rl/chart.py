@@ -280,13 +280,12 @@ def y_range(
 def y_scale(
     buckets: Sequence[Bucket],
     view: ChartView,
-    intervals: float = 0,
     limit: float | None = None,
     key: str = "",
 ) -> Scale:
-    """The y axis that holds `y_range`; `intervals` as in `hud_tui.rl.axes.fit`."""
+    """The y axis without ticks that holds `y_range`."""
     low, high = y_range(buckets, view, limit, key)
-    return fit(low, high, view.log, intervals, most_of(key, high))
+    return fit(low, high, view.log, most=most_of(key, high))
 
 
 def beyond(buckets: Sequence[Bucket], scale: Scale) -> int:
@@ -340,7 +339,8 @@ def small_plot(chart: Chart, key: str, columns: int, limit: float | None = None)
 
 TICK_CELLS = 16
 """Approximate cells between two ticks of the x axis."""
-HELD_MARK = "■"
+HELD_MARK, HELD_LINE = "■", "┅"
+"""Signs of held-out rewards in the legend: marked, or too many for that."""
 APART = 4
 """Average distance in cells from which held-out rewards are marked."""
 
@@ -388,6 +388,14 @@ def large_plot(chart: Chart, key: str, cells: int, rows: int, limit: float | Non
     elif view.weight and view.ranged:
         layers.append(Layer(ENVELOPE, raw, Shape.RANGE))
     return Plot(scale, 2 * cells, layers, chart.x_ticks(max(1, cells // TICK_CELLS)))
+
+
+def held_sign(plot: Plot) -> str:
+    """How a large plot shows held-out rewards; empty if it shows none."""
+    shapes = {layer.shape for layer in plot.layers if layer.name == HELD and layer.buckets}
+    if Shape.MARKS in shapes:
+        return HELD_MARK
+    return HELD_LINE if shapes else ""
 
 
 def _spaced(buckets: Sequence[Bucket]) -> list[Bucket]:

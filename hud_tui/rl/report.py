@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from math import inf, isfinite
 
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.axes import step_marks
-from hud_tui.rl.chart import y_scale
+from hud_tui.rl.axes import roomiest, step_marks
+from hud_tui.rl.chart import y_range
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Curve, Sign
@@ -24,6 +24,7 @@ from hud_tui.rl.metrics import (
     healthy,
     interval_text,
     metric,
+    most_of,
     ranked,
     short,
     title,
@@ -50,6 +51,8 @@ WEIGHT = 0.8
 """Weight of the moving average."""
 SMOOTHED_FROM = 20
 """Number of values from which a line is smoothed."""
+ROWS = 13
+"""Heights that the ticks of the y axis are chosen from."""
 LAYERS = ("a", "b")
 """Names of the metrics' layers."""
 
@@ -98,7 +101,8 @@ def picture(run: Run, keys: Sequence[str]) -> str:
             Layer(name, buckets, Shape.RANGE),
         ]
     drawn = [bucket for layer in layers for bucket in layer.buckets]
-    scale = y_scale(drawn, ChartView(), 4, key=keys[0])
+    low, high = y_range(drawn, ChartView(), key=keys[0])
+    scale = roomiest(low, high, False, ROWS, most_of(keys[0], high))
     wide = max(1, length - 1)
     ticks = step_marks(run.series.step_at, 1, length, 8)
     flags = [

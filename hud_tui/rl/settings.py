@@ -1,5 +1,6 @@
 """Settings of a run: its parameters with their defaults, read, sent and shown."""
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -144,13 +145,27 @@ def write(value: Value) -> str:
     return "" if value is None else str(value)
 
 
-BOUNDS = {
-    "greater_than": ("is not above", "gt"),
-    "greater_than_equal": ("is below the least,", "ge"),
-    "less_than": ("is not below", "lt"),
-    "less_than_equal": ("is above the most,", "le"),
+BEYOND = {
+    "gt": "is not above",
+    "ge": "is below the least,",
+    "lt": "is not below",
+    "le": "is above the most,",
 }
-"""Pydantic's names of bounds: our words, and the key of the bound."""
+"""What is said of a number beyond each kind of bound."""
+BOUNDS = {
+    "greater_than": "gt",
+    "greater_than_equal": "ge",
+    "less_than": "lt",
+    "less_than_equal": "le",
+}
+"""Pydantic's names of the kinds of bounds."""
+
+
+def refuse_beyond(flag: str, value: float | None, bounds: Mapping[str, float]) -> None:
+    """Raises HudUsage: the number of a flag, if it was given, is beyond its bounds."""
+    for name, end in bounds.items():
+        if value is not None and not getattr(operator, name)(value, end):
+            raise HudUsage(f"{flag}: {value:g} {BEYOND[name]} {end:g}")
 
 
 def wrong_value(error: ValidationError) -> HudUsage:
@@ -159,13 +174,13 @@ def wrong_value(error: ValidationError) -> HudUsage:
     first = error.errors(include_url=False)[0]
     name = str(first["loc"][0]) if first["loc"] else ""
     row = RECORDED_PARAMETERS.get(name)
-    relation, bound = BOUNDS.get(first["type"], ("", ""))
+    bound = BOUNDS.get(first["type"], "")
     value = first["input"]
     shown = f"{value:g}" if isinstance(value, float) else one_line(value, 60)
-    if relation:
+    if bound:
         limit = first.get("ctx", {}).get(bound)
         limit = f"{limit:g}" if isinstance(limit, float) else limit
-        what = f"{shown} {relation} {limit}"
+        what = f"{shown} {BEYOND[bound]} {limit}"
     elif first["type"] == name:
         what = one_line(first["msg"])
     else:

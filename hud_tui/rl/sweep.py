@@ -362,12 +362,12 @@ def sweep_facts(
         ("forks of", one_line(sweep.model, 60)),
         ("start from", one_line(sweep.start, 60)),
         ("taskset", f"{one_line(sweep.source, 60)}: {len(tasks) - held} tasks to train on{apart}"),
+        *_evaluations(sweep, size, held),
         *_costs(size),
         ("time", size.time),
         ("sweep", one_line(sweep.name, 60)),
         *runs,
         *parameters,
-        *_evaluations(sweep, size, held),
         *where_stored(model, size.steps, None, None),
     ]
 

@@ -204,7 +204,9 @@ class WorkerMaker(Generic[R]):
                 while waiting and len(open_) < most:
                     open_.add(asyncio.ensure_future(self.roll_out(waiting.pop())))
                 await asyncio.wait({*open_, *events}, return_when=FIRST_COMPLETED)
-                for request in [request for request in open_ if request.done()]:
+                done = [request for request in open_ if request.done()]
+                # what has failed comes last: what was made beside it is kept
+                for request in sorted(done, key=lambda each: each.exception() is not None):
                     open_.discard(request)
                     part: R | None = request.result()
                     if part is not None:

@@ -1,16 +1,21 @@
 """Between each pair of commands the service restarts at another port, the working directory is
 another one, and once the data directory moves: what is durable is known by what it is."""
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hud_tui.rl.plan import MissingRollouts
 from hud_tui.rollouts.control import known_runs
+from hud_tui.rollouts.process import WorkerGone
+from hud_tui.rollouts.worker_rollouts import WorkerHost, WorkerMaker
 from hud_tui.service_file import read_ready
 from tests.conftest import until
 from tests.rollouts.driving import SUMS, make_venv, write_sums
@@ -142,3 +147,26 @@ async def test_an_evaluation_on_an_environment_is_resumed_wherever_service_and_c
     assert len(moving.urls) > 1
     await moving.serve_elsewhere()
     assert (await moving("eval", "--resume", kept.stem)).code == 2, "of another data directory"
+
+
+async def test_what_was_made_beside_a_rollout_that_lost_its_worker_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def loaded() -> None: ...
+
+    async def roll_out(missing: MissingRollouts[Any]) -> str:
+        if missing.task == "lost":
+            raise WorkerGone("the worker ended with code 1")
+        return str(missing.task)
+
+    nothing: Any = None
+    host = WorkerHost(nothing, nothing, Path(), asyncio.Event())
+    monkeypatch.setattr(host, "load", loaded)
+    maker: WorkerMaker[str] = WorkerMaker(host, roll_out, loaded)
+    tasks = ["lost", *map(str, range(30))]
+    missing: list[MissingRollouts[Any]] = [MissingRollouts(task, 0, 1) for task in tasks]
+    made = list[str]()
+    with suppress(WorkerGone):
+        async for part in maker.make(missing):
+            made.append(part)
+    assert sorted(made) == sorted(tasks[1:])

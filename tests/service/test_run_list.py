@@ -452,7 +452,7 @@ async def test_what_is_not_there_is_named(hud: Command) -> None:
         ("--sort nothing", "no column named nothing"),
         ("--filter rewrad>1", "no run has rewrad"),
         ("--group nothing", "no column named nothing"),
-        ("--limit 0", "expected 1 or more"),
+        ("--limit 0", "--limit: 0 is below the least, 1"),
         ("nope", "no run named nope"),
         ("--name x -y", "for one run"),
     ):

@@ -368,7 +368,7 @@ async def test_a_sweep_that_makes_no_sense_is_refused_before_anything_is_sent(hu
         ("--lr 0.1,0.1", "a value comes twice"),
         ("--lr 0.1,2", "--learning-rate: 2 is above the most, 1"),
         ("--lr 0.1,x", "expected a finite number"),
-        ("--lr 0.1,0.2 --at-once 0", "expected 1 to 64"),
+        ("--lr 0.1,0.2 --at-once 0", "--at-once: 0 is below the least, 1"),
         ("--lr 0.1,0.2 --fail-on warn --follow", "is for one run"),
         ("--reasoning-effort low,huge", "choose from low, medium, high"),
     ):

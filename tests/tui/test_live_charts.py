@@ -304,6 +304,12 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
         await until(lambda: "of step-000040" in text_of(chart))
         await pilot.press("left")
         assert "[.600, .790]" not in text_of(chart), "not evaluated yet at that step"
+        for node in run.tree:
+            scored = node.model_copy(update={"evaluations": [found]})
+            run = run.fold(CheckpointAdded(checkpoint=scored))
+        await stage.show(run)
+        assert "┅ held-out .700" in text_of(chart), "too many to be marked"
+        assert "■" not in text_of(chart)
         await pilot.press("end", "v")
         assert text_of(chart) != before, "v hides the interval"
 

@@ -28,6 +28,8 @@ async def answer(request):
         except asyncio.CancelledError:
             pipes.reply(1, {"stopped": request["id"]})
             raise
+    if verb == "deafen":
+        os.close(0)
     if verb == "exit":
         os._exit(request["code"])
     if verb == "babble":
@@ -151,3 +153,11 @@ def test_a_document_is_written_whole_however_little_the_pipe_takes() -> None:
             os._exit(0)
         os.close(here)
         assert next_document(stream) == {"value": value}
+
+
+async def test_a_process_that_closed_its_input_has_ended_with_a_code() -> None:
+    async with echo() as pipe:
+        await pipe.ask("deafen")
+        said = asyncio.gather(*(pipe.ask("say", text="x" * LARGE) for _ in range(50)))
+        with pytest.raises(ProcessEnded, match=r"^ended with code -?[0-9]+$"):
+            await said

@@ -15,6 +15,7 @@ from hud_tui.rl.tasks.checks import (
     check_group_size,
     check_legacy,
     check_model,
+    check_parameters,
     check_ready,
     check_rows,
     check_runtime,
@@ -29,7 +30,8 @@ from hud_tui.rl.tasks.checks import (
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.rl.tasks.legacy import Variable, fill_rows, find_variables
 from hud_tui.rl.tasks.task import HELD_OUT, NAMED, Task, validator
-from hud_tui.wire import JobStatus, Model
+from hud_tui.wire import JobStatus, Model, TrainingDefaults
+from hud_tui.wire_runs import JobParameters
 
 SCHEMA = {
     "type": "object",
@@ -423,3 +425,15 @@ def test_a_key_within_a_text_is_in_the_clear_too(server: dict[str, Any], clear: 
     found = [f for f in check_legacy([task], ("KEY",), False) if f.check == "variables"]
     assert ("warning" in {f.level for f in found}) == clear
     assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize(("most", "level"), [(127, None), (128, "failure"), (4000, "failure")])
+def test_an_answer_that_no_context_holds_is_refused(most: int, level: str | None) -> None:
+    defaults = TrainingDefaults(
+        learning_rate=1e-4, group_size=8, max_tokens=20, tasks_per_step=4, steps=60
+    )
+    model = Model(id="m", model_name="m", context_length=128, training_defaults=defaults)
+    found = check_parameters(model, JobParameters(max_tokens=most))
+    assert [one.level for one in found] == ([] if level is None else [level])
+    for one in found:
+        assert f"max_tokens {most} is above the most, 127" in one.message

@@ -176,6 +176,7 @@ def test_a_sweep_says_what_each_run_and_all_of_them_do() -> None:
     wanted = sweep(parameters=given, start="step-000041")
     facts = sweep_facts(wanted, size_of(wanted, model, HELD), model, HELD)
     said = dict(facts)
+    assert [*said].index("baseline") < [*said].index("per run"), "in sight in a dialog of 24 lines"
     assert said["start from"] == "step-000041"
     assert said["taskset"] == "arith: 10 tasks to train on, 2 held out"
     assert said["evaluates"] == "2 tasks × 4 = 8 rollouts, at the end and every 5 steps: 2 times"

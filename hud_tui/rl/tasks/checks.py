@@ -309,11 +309,18 @@ def check_tokens(model: Model) -> list[Finding]:
 
 
 def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
-    """Whether the service supports the run's parameters; empty if it does.
+    """Whether the model and the service support the run's parameters; empty if they do.
 
     HUD's reference has only reasoning_effort; the embedded service, which publishes its training
     defaults, takes the others too.
     """
+    context = model.context_length
+    if context is not None and asked.max_tokens is not None and asked.max_tokens >= context:
+        message = (
+            f"max_tokens {asked.max_tokens} is above the most, {context - 1}:"
+            f" prompt and answer together have {context} tokens"
+        )
+        return [Finding("model", "failure", message, "max_tokens", f"at most {context - 1}")]
     parameters = asked.model_dump(exclude_none=True).keys() - {"reasoning_effort"}
     if model.training_defaults is not None or not parameters:
         return []

@@ -80,7 +80,7 @@ LEAST_ABOUT = 30
 
 MOST_GROUPS = 48
 """Tasks sampled by default."""
-OUTDATED = "rollouts are made in another way now: submitting checks the environment again first"
+OUTDATED = "rollouts in another way: submitting checks that first"
 FIRST_TASKSET = "mixed"
 """Taskset of a first start, if the service has it."""
 

@@ -24,7 +24,7 @@ from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale
-from hud_tui.rl.chart import HELD_MARK, LINE, Chart, beyond, large_plot
+from hud_tui.rl.chart import LINE, Chart, beyond, held_sign, large_plot
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, Readout
 from hud_tui.rl.metrics import (
@@ -284,7 +284,9 @@ class FocusChart(RunChart, can_focus=False):
         flags = self.chart.flags(self.signs, drawn.cells)
         drawn = replace(drawn, plot=replace(drawn.plot, flags=flags)).flagged()
         lines = self._banded(drawn.pointed(None if column is None else column // 2))
-        return [*lines, self._legend(width, flags)] if self._figure_rows < len(rows) else lines
+        if self._figure_rows >= len(rows):
+            return lines
+        return [*lines, self._legend(width, flags, held_sign(drawn.plot))]
 
     def _styles(self) -> dict[str, Style]:
         tones = TONES | {LINE: alarm_tone(self.alarm) or "accent"}
@@ -297,7 +299,7 @@ class FocusChart(RunChart, can_focus=False):
         has_legend = self.key == REWARD or any(self.chart.flags(self.signs, self.width))
         return rows - 1 if has_legend and rows >= LEGEND_FROM else rows
 
-    def _legend(self, width: int, flags: Sequence[Flag]) -> Strip:
+    def _legend(self, width: int, flags: Sequence[Flag], held: str) -> Strip:
         """The curves, what their intervals are over, and the signs; the shortest form that says
         all of it, if the longer ones do not fit."""
         signs: list[tuple[str, Style]] = []
@@ -307,12 +309,12 @@ class FocusChart(RunChart, can_focus=False):
             signs += [(f" {flag.text}", self.tone("dim"))]
         if self.key != REWARD or not self.run.series.length:
             return line(*signs).crop(0, width)
-        forms = (line(*self._rewards_legend(words), *signs) for words in LEGEND_WORDS)
+        forms = (line(*self._rewards_legend(words, held), *signs) for words in LEGEND_WORDS)
         legend = next((form for form in forms if form.cell_length <= width), None)
-        return legend or line(*self._rewards_legend(0), *signs).crop(0, width)
+        return legend or line(*self._rewards_legend(0, held), *signs).crop(0, width)
 
-    def _rewards_legend(self, words: int) -> list[tuple[str, Style]]:
-        """The rewards' part; `words` is one of `LEGEND_WORDS`."""
+    def _rewards_legend(self, words: int, sign: str) -> list[tuple[str, Style]]:
+        """The rewards' part; `words` is one of `LEGEND_WORDS`, `sign` that of held-out rewards."""
         run, dim = self.run, self.tone("dim")
         row = run.series.length - 1 if self.pointed is None else self.pointed
         over, weight = self.chart_data.spreads.at(run, row).over, self.chart_view.weight
@@ -322,7 +324,8 @@ class FocusChart(RunChart, can_focus=False):
         if not over or words < 2:
             interval = ""
         parts = [("   ━", self.tone("accent")), (f" train{interval}", dim)]
-        if (held := self.chart_data.held_out.at(row)) is not None:
+        held = self.chart_data.held_out.at(row)
+        if sign and held is not None:
             where, score = held
             of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])
             text = f" of {one_line(of, 24)}" if words > 2 else ""
@@ -330,7 +333,7 @@ class FocusChart(RunChart, can_focus=False):
                 sure = score.low is not None and (words > 2 or not interval)
                 text += f", {'95 % over ' if sure else ''}{score.over}"
             value = f"{short(score.value)} {interval_text(score.low, score.high)}".rstrip()
-            parts += [(f"   {HELD_MARK}", self.tone("second")), (" held-out ", dim)]
+            parts += [(f"   {sign}", self.tone("second")), (" held-out ", dim)]
             parts += [(value, self.tone("plain")), (text, dim)]
         return parts
 

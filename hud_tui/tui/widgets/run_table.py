@@ -209,8 +209,7 @@ class RunTable(Table):
         widths, most = self._widths, {one.key: one.most for one in self._all}
         for row in rows:
             for key, text in self._texts_of(row).items():
-                if len(text) > widths.get(key, 0) < most[key]:
-                    widths[key] = max(widths.get(key, 0), min(most[key], cell_len(text)))
+                widths[key] = max(widths.get(key, 0), min(most[key], cell_len(text)))
         self._spell_out(width)
 
     @property
