@@ -1,5 +1,6 @@
 """Errors shown to the user: message, hint, and exit code of ``hud-tui --headless``."""
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -272,3 +273,19 @@ class BadTuning(ValueError):
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}" if name else why)
         self.name, self.why = name, why
+
+
+BEYOND = {
+    "gt": "is not above",
+    "ge": "is below the least,",
+    "lt": "is not below",
+    "le": "is above the most,",
+}
+"""What is said of a number beyond each kind of bound."""
+
+
+def refuse_beyond(flag: str, value: float | None, bounds: Mapping[str, float]) -> None:
+    """Raises HudUsage: the number of a flag, if it was given, is beyond its bounds."""
+    for name, end in bounds.items():
+        if value is not None and not getattr(operator, name)(value, end):
+            raise HudUsage(f"{flag}: {value:g} {BEYOND[name]} {end:g}")

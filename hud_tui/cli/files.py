@@ -31,7 +31,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import HudPreflightFailed, HudUsage
+from hud_tui.errors import HudPreflightFailed, HudUsage, refuse_beyond
 from hud_tui.events import TreeRead
 from hud_tui.keys import ACTIONS, Action, with_keys
 from hud_tui.legacy.dataset import (
@@ -61,7 +61,6 @@ from hud_tui.rl.export import (
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.settings import refuse_beyond
 from hud_tui.rl.tasks.checks import Finding, count, verdict
 from hud_tui.rl.text import clean, one_line
 from hud_tui.settings import every_variable

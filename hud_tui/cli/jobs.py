@@ -27,12 +27,11 @@ from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
-from hud_tui.errors import HudError, HudNotFound, HudUsage
+from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import RunRow, find_run
-from hud_tui.rl.settings import refuse_beyond
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost

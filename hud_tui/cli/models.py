@@ -22,7 +22,15 @@ from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
 from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.transport import LOOKS_S
-from hud_tui.errors import HudAmbiguous, HudConflict, HudError, HudProtected, HudUnclear, HudUsage
+from hud_tui.errors import (
+    HudAmbiguous,
+    HudConflict,
+    HudError,
+    HudProtected,
+    HudUnclear,
+    HudUsage,
+    refuse_beyond,
+)
 from hud_tui.rl.checkpoint_tree import Tree, label, name_problem
 from hud_tui.rl.names import (
     find_checkpoint,
@@ -30,7 +38,6 @@ from hud_tui.rl.names import (
     is_shared,
 )
 from hud_tui.rl.run import current_model
-from hud_tui.rl.settings import refuse_beyond
 from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import (
     BASE,

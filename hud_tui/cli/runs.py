@@ -45,14 +45,14 @@ from hud_tui.client.submit import (
     submit,
     sweep_to_resume,
 )
-from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage
+from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage, refuse_beyond
 from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.settings import DEFAULT, completed, defaults, refuse_beyond, wrong_value
+from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
 from hud_tui.rl.sweep import (
     Member,
     Sweep,

@@ -1,13 +1,12 @@
 """Settings of a run: its parameters with their defaults, read, sent and shown."""
 
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
-from hud_tui.errors import HudUsage
+from hud_tui.errors import BEYOND, HudUsage
 from hud_tui.parameters import (
     RECORDED_PARAMETERS,
     RUN_PARAMETERS,
@@ -145,13 +144,6 @@ def write(value: Value) -> str:
     return "" if value is None else str(value)
 
 
-BEYOND = {
-    "gt": "is not above",
-    "ge": "is below the least,",
-    "lt": "is not below",
-    "le": "is above the most,",
-}
-"""What is said of a number beyond each kind of bound."""
 BOUNDS = {
     "greater_than": "gt",
     "greater_than_equal": "ge",
@@ -159,13 +151,6 @@ BOUNDS = {
     "less_than_equal": "le",
 }
 """Pydantic's names of the kinds of bounds."""
-
-
-def refuse_beyond(flag: str, value: float | None, bounds: Mapping[str, float]) -> None:
-    """Raises HudUsage: the number of a flag, if it was given, is beyond its bounds."""
-    for name, end in bounds.items():
-        if value is not None and not getattr(operator, name)(value, end):
-            raise HudUsage(f"{flag}: {value:g} {BEYOND[name]} {end:g}")
 
 
 def wrong_value(error: ValidationError) -> HudUsage:
