@@ -121,7 +121,7 @@ NO_BUILDS = (
 )
 NO_CHECKS = (
     "it runs no agents that check traces. hud-tui preflight checks tasks, hud-tui train ENV.py"
-    " --check an environment, and hud-tui --headless alarms a run"
+    " --check an environment, and hud-tui --headless status MODEL lists a run's alarms"
 )
 NO_TUNNELS = (
     "it runs no boxes. LocalRuntime and SubprocessRuntime need none, nor does hud-tui train ENV.py"
