@@ -606,7 +606,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "machines": (
         ("choose", "enter", "use", "Train there or here; or finish its set-up."),
         ("add", "i", "add", "Set a machine up over ssh, or rent GPUs; asks."),
-        ("refresh", "r", "ask now", "Ask the machine how it is, and Prime's list."),
+        ("refresh", "r", "refresh", "Ask the machine how it is, and Prime's list."),
         ("next_view", "v", "logs", "Details, the set-up's log, or the server's log."),
         ("end", "K", "end", "Terminate the pod, or remove the set-up; asks."),
         ("protect", "P", "protect", "Ask for a pod's name before it ends; or not."),

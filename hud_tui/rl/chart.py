@@ -87,7 +87,7 @@ class ChartData:
         self,
         name: str,
         curve: Curve,
-        at: Sequence[float],
+        xs: Sequence[float],
         frame: Frame,
         rows: tuple[int, int],
     ) -> list[Bucket]:
@@ -97,22 +97,22 @@ class ChartData:
         Args:
             name: The curve's, for this data.
             curve: Up to date.
-            at: The x of each step, shape (≥ n,).
+            xs: The x of each step, shape (≥ n,).
             frame: The chart's columns.
             rows: The visible steps: first, and one past the last.
         """
-        known = self._buckets.get((name, frame.columns))
+        cached = self._buckets.get((name, frame.columns))
         stamp = curve, frame, curve.bridge
         before: Sequence[Bucket] = ()
-        if known is not None and known.stamp == stamp and known.stop <= rows[1]:
-            if known.stop == rows[1]:
-                return known.buckets
-            before = known.buckets
-        found = curve.buckets(at, frame.low, frame.high, frame.columns, rows, before)
+        if cached is not None and cached.stamp == stamp and cached.stop <= rows[1]:
+            if cached.stop == rows[1]:
+                return cached.buckets
+            before = cached.buckets
+        buckets = curve.buckets(xs, frame.low, frame.high, frame.columns, rows, before)
         if len(self._buckets) >= KEPT:
             self._buckets.clear()
-        self._buckets[name, frame.columns] = Bucketed(stamp, rows[1], found)
-        return found
+        self._buckets[name, frame.columns] = Bucketed(stamp, rows[1], buckets)
+        return buckets
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class Chart:
     def axis(self) -> Axis:
         """The view's x axis; steps where the service reports no times or tokens."""
         axis, length = self.view.axis, self.run.series.length
-        at = self.data.positions.of(self.run, axis)
-        return axis if length < 2 or at[length - 1] > at[0] else Axis.STEP
+        xs = self.data.positions.of(self.run, axis)
+        return axis if length < 2 or xs[length - 1] > xs[0] else Axis.STEP
 
     @property
     def at(self) -> Sequence[float]:
@@ -147,16 +147,16 @@ class Chart:
     @property
     def reach(self) -> tuple[float, float]:
         """The x at the chart's two sides."""
-        at, length = self.at, self.run.series.length
+        xs, length = self.at, self.run.series.length
         if not length:
             return 0.0, 1.0
         if self.view.span is not None:
             start, stop = self.rows
-            return at[start], max(at[stop - 1], at[start] + 1)
+            return xs[start], max(xs[stop - 1], xs[start] + 1)
         if self.axis is Axis.STEP:
             low, high = 1.0, float(max(2, axis_length(length, _last_step(self.run))))
         else:
-            low, high = at[0], max(at[length - 1], at[0] + 1)
+            low, high = xs[0], max(xs[length - 1], xs[0] + 1)
         other = self.view.overlay
         if other is not None and (steps := other.run.series.length):
             theirs = other.positions.of(other.run, self.axis)
@@ -186,12 +186,12 @@ class Chart:
             return []
         offset = self._offset(other)
         low, high = (x - offset for x in self.reach)
-        at = other.positions.of(other.run, self.axis)
-        rows = _rows_between(at, low, high, other.run.series.length)
+        xs = other.positions.of(other.run, self.axis)
+        rows = _rows_between(xs, low, high, other.run.series.length)
         if rows[0] >= rows[1]:
             return []
         frame = Frame(self.axis, low, high, columns, rows[0], self.view.of(key).weight)
-        return self.data.bucketed(f"{OTHER}{key}", self.other_curve(other, key), at, frame, rows)
+        return self.data.bucketed(f"{OTHER}{key}", self.other_curve(other, key), xs, frame, rows)
 
     def column(self, row: int | None, columns: int) -> int | None:
         """The column of a step; None if it is not visible."""
@@ -203,42 +203,42 @@ class Chart:
 
     def row(self, column: int, columns: int) -> int | None:
         """The step closest to a column; None if there are none."""
-        at, (low, high), (start, stop) = self.at, self.reach, self.rows
+        xs, (low, high), (start, stop) = self.at, self.reach, self.rows
         if start == stop:
             return None
         x = low + (high - low) * column / max(1, columns - 1)
-        after = _rows_between(at, x, high, stop)[0]
+        after = _rows_between(xs, x, high, stop)[0]
         near = (row for row in (after - 1, after) if start <= row < stop)
-        return min(near, key=lambda row: abs(at[row] - x), default=None)
+        return min(near, key=lambda row: abs(xs[row] - x), default=None)
 
     def newest(self, rows: Sequence[int], columns: int) -> list[tuple[int, int]]:
         """The last of some ascending rows in each column that has any; O(columns · log n)."""
         edges = column_edges(self.at, *self.reach, columns, *self.rows)
-        found = []
+        marked = []
         for column, (start, stop) in enumerate(pairwise(edges)):
-            place = bisect_left(rows, stop) - 1
-            if place >= 0 and rows[place] >= start:
-                found.append((column, rows[place]))
-        return found
+            index = bisect_left(rows, stop) - 1
+            if index >= 0 and rows[index] >= start:
+                marked.append((column, rows[index]))
+        return marked
 
     def flags(self, signs: Mapping[int, Sign], cells: int) -> list[Flag]:
         """The visible signs, by row of the lineage, one per cell at most."""
-        found: dict[int, Flag] = {}
+        by_column: dict[int, Flag] = {}
         for row, sign in signs.items():
             column = self.column(row, 2 * cells)
             if column is not None:
                 flag = Flag(column, sign, sign.name.lower(), sign.meaning)
-                found.setdefault(column // 2, flag)
-        return list(found.values())
+                by_column.setdefault(column // 2, flag)
+        return list(by_column.values())
 
     def x_ticks(self, count: int) -> list[Tick]:
         """About `count` ticks of the x axis."""
         (low, high), axis = self.reach, self.axis
         if axis is Axis.STEP:
-            found = step_marks(self.run.series.step_at, low, high, count)
+            ticks = step_marks(self.run.series.step_at, low, high, count)
         else:
-            found = marks(axis, low, high, count)
-        return [((value - low) / (high - low), label) for value, label in found]
+            ticks = marks(axis, low, high, count)
+        return [((value - low) / (high - low), label) for value, label in ticks]
 
     def x_text(self, row: int) -> str:
         """A step's x in its unit; empty if the step's number says it."""
@@ -293,9 +293,9 @@ def beyond(buckets: Sequence[Bucket], scale: Scale) -> int:
     return sum(bucket.low < scale.low or bucket.high > scale.high for bucket in buckets)
 
 
-def _rows_between(at: Sequence[float], low: float, high: float, length: int) -> tuple[int, int]:
+def _rows_between(xs: Sequence[float], low: float, high: float, length: int) -> tuple[int, int]:
     """The rows whose x is in [low, high]: first, and last + 1."""
-    return bisect_left(at, low, 0, length), bisect_right(at, high, 0, length)
+    return bisect_left(xs, low, 0, length), bisect_right(xs, high, 0, length)
 
 
 def _last_step(run: Run) -> int | None:
@@ -368,11 +368,11 @@ def large_plot(chart: Chart, key: str, cells: int, rows: int, limit: float | Non
         limit: An alarm's, drawn dashed; None for no line.
     """
     chart = chart.of(key)
-    view, found = chart.view, _large_buckets(chart, key, cells)
-    sure = [bucket for bucket in found.band if bucket.last >= NEAR]
-    low, high = y_range([*found.raw, *found.others, *found.held, *sure], view, limit, key)
+    view, buckets = chart.view, _large_buckets(chart, key, cells)
+    sure = [bucket for bucket in buckets.band if bucket.last >= NEAR]
+    low, high = y_range([*buckets.raw, *buckets.others, *buckets.held, *sure], view, limit, key)
     scale = roomiest(low, high, view.log, rows, most_of(key, high))
-    raw, others, held, band = map(_spaced, found)
+    raw, others, held, band = map(_spaced, buckets)
     curve = Shape.LINE if view.weight else Shape.RANGE
     layers = [
         Layer(LINE, raw, curve),
@@ -414,13 +414,13 @@ def _held(chart: Chart, cells: int) -> list[Bucket]:
     """The newest held-out reward of each column."""
     held_out = chart.data.held_out
     held_out.follow(chart.run)
-    found = []
+    buckets = []
     for column, row in chart.newest(held_out.rows, cells):
         score = held_out.scores[row]
         low = score.value if score.low is None else score.low
         high = score.value if score.high is None else score.high
-        found.append(Bucket(column, low, high, score.value, score.joins, row))
-    return found
+        buckets.append(Bucket(column, low, high, score.value, score.joins, row))
+    return buckets
 
 
 def _band(chart: Chart, key: str, raw: Sequence[Bucket]) -> list[Bucket]:

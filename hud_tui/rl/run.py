@@ -125,22 +125,26 @@ class Run:
         model started from."""
         if position != ROOT:
             return self.tree[position].evaluations
-        known = self.evaluations.values()
-        return [one.result for one in known if one.checkpoint_id is None and one.result is not None]
+        evaluations = self.evaluations.values()
+        return [
+            evaluation.result
+            for evaluation in evaluations
+            if evaluation.checkpoint_id is None and evaluation.result is not None
+        ]
 
     @property
     def base_evaluation(self) -> Evaluation | None:
         """The evaluation of the weights that the model started from, preferably under the tree's
         common conditions (`Tree.common`)."""
-        found = best_known(self.evaluations_of(ROOT), self.tree.common)
-        return None if found is None else found[0]
+        best = best_known(self.evaluations_of(ROOT), self.tree.common)
+        return None if best is None else best[0]
 
     def row_of(self, checkpoint_id: str | None) -> int | None:
         """A checkpoint's row in `series`; None if it is not in the head's lineage."""
         position = self.tree.find(checkpoint_id)
         row = -1 if position is None else self.tree.depth(position) - 1
-        known = 0 <= row < self.series.length and self.series.id_at(row) == checkpoint_id
-        return row if known else None
+        is_there = 0 <= row < self.series.length and self.series.id_at(row) == checkpoint_id
+        return row if is_there else None
 
     def fold(self, event: Event) -> "Run":
         """The snapshot after an event. Applying an event twice changes nothing, except for rollouts
@@ -148,9 +152,9 @@ class Run:
         match event:
             case TreeRead(checkpoints=received):
                 checkpoints = with_results(received, self.evaluations.values())
-                known = reread(self.tree, checkpoints) if self.loaded else None
-                if known is not None:
-                    return self._with_tree(known)
+                renewed = reread(self.tree, checkpoints) if self.loaded else None
+                if renewed is not None:
+                    return self._with_tree(renewed)
                 tree = Tree.of(checkpoints)
                 return replace(self, tree=tree, series=_series(tree), loaded=True)
             case CheckpointAdded(checkpoint=told_of):
@@ -164,10 +168,14 @@ class Run:
                 return self._step(event)
             case WorkChanged(work=work):
                 return self._with_work(work, event.at)
-            case EvaluationsRead(evaluations=found):
+            case EvaluationsRead(evaluations=listed):
                 known_of = self.evaluations
                 return self._with_evaluations(
-                    [one for one in found if _is_news(known_of.get(one.id), one)]
+                    [
+                        evaluation
+                        for evaluation in listed
+                        if _is_news(known_of.get(evaluation.id), evaluation)
+                    ]
                 )
 
     def _with_tree(self, tree: Tree) -> "Run":
@@ -189,9 +197,9 @@ class Run:
         slug = event.task_slug
         rollouts, ids = ({}, {}) if fresh else (dict(self.rollouts), dict(self.rollout_ids))
         rewards, named = list(rollouts.get(slug, ())), list(ids.get(slug, ()))
-        place = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
-        rewards[place : place + 1] = [event.reward]  # a rollout that is repeated replaces itself
-        named[place : place + 1] = [event.trace_id]
+        index = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
+        rewards[index : index + 1] = [event.reward]  # a rollout that is repeated replaces itself
+        named[index : index + 1] = [event.trace_id]
         return replace(
             self,
             rollouts=rollouts | {slug: tuple(rewards)},
@@ -238,16 +246,23 @@ class Run:
     def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
         if not new:
             return self
-        listed = {one.id: one for one in new}  # oldest first, as are those that are known
+        listed = {
+            evaluation.id: evaluation for evaluation in new
+        }  # oldest first, as are those that are known
         if not self.evaluations.keys() <= listed.keys():
             listed = {**self.evaluations, **listed}
         ordered = list(listed.values())
-        tree, nodes = self.tree, {one.checkpoint_id for one in new if one.result is not None}
+        tree, nodes = (
+            self.tree,
+            {evaluation.checkpoint_id for evaluation in new if evaluation.result is not None},
+        )
         for position in (at for at in map(tree.find, nodes) if at is not None):
             [node] = with_results([tree[position]], new)
             tree = tree.add(node)
         run = self._with_tree(tree)
-        return replace(run, evaluations={one.id: one for one in ordered[-EVALUATIONS:]})
+        return replace(
+            run, evaluations={evaluation.id: evaluation for evaluation in ordered[-EVALUATIONS:]}
+        )
 
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
         """Log what the run waits for, and its notes.
@@ -268,10 +283,10 @@ class Run:
         return replace(self, log=(*self.log[-LOG + 1 :], entry))
 
 
-def _is_news(known: EvaluationJob | None, new: EvaluationJob) -> bool:
+def _is_news(old: EvaluationJob | None, new: EvaluationJob) -> bool:
     """Whether what was read of an evaluation is newer than what is known: events may have overtaken
     the read."""
-    return known is None or (not has_ended(known.status) and new.done >= known.done)
+    return old is None or (not has_ended(old.status) and new.done >= old.done)
 
 
 def fold_tree(tree: Tree, event: Event) -> Tree:
@@ -372,11 +387,11 @@ def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
         models: The catalog.
         jobs: Newest first.
     """
-    known = {model.id: model for model in models}
+    by_id = {model.id: model for model in models}
     for job in jobs:
         named = Work.of(job).model_id
-        if named is not None and named in known:
-            return known[named]
+        if named is not None and named in by_id:
+            return by_id[named]
     return next(iter(own_models(models)), None)
 
 

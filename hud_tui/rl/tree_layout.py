@@ -163,14 +163,14 @@ class Segments:
 
     def ancestors(self, position: int, depths: list[int]) -> list[int]:
         """A node's ancestors at the given depths, each from 1 to its own; ascending."""
-        found: list[int] = []
+        positions: list[int] = []
         targets = sorted(depths, reverse=True)
         for segment, _ in self.lineage(position):
             nodes = self.nodes[segment]
             first = self._depths[nodes[0]]
-            while len(found) < len(targets) and targets[len(found)] >= first:
-                found.append(nodes[targets[len(found)] - first])
-        return found[::-1]
+            while len(positions) < len(targets) and targets[len(positions)] >= first:
+                positions.append(nodes[targets[len(positions)] - first])
+        return positions[::-1]
 
     def newest(self) -> list[int]:
         """For each segment, the newest position in it and everything that grows from it.
@@ -282,12 +282,12 @@ def _forks(
     """The strands that grow from a segment, topmost first."""
     forks = sorted(segments.children(below), key=lambda s: -newest[s])
     above = False  # whether the lane's line carries the lineage past this fork
-    found: list[Strand] = []
+    forked: list[Strand] = []
     for rank, fork in enumerate(forks):
         side = (*rails, above) if rank else rails
-        found.append(Strand(fork, lane + (rank > 0), side, rank > 0, fork in lineage))
+        forked.append(Strand(fork, lane + (rank > 0), side, rank > 0, fork in lineage))
         above = above or fork in lineage
-    return found
+    return forked
 
 
 # The parts of segments that are unfolded.
@@ -439,11 +439,11 @@ class Lanes:
             raise IndexError(number)
         if height == 0:
             return Row(Kind.BASE, "◇", (True,), ROOT, ROOT)
-        place = bisect_right(self._starts, height) - 1
-        strand, up = self._strands[place], height - self._starts[place]
+        index = bisect_right(self._starts, height) - 1
+        strand, up = self._strands[index], height - self._starts[index]
         if strand.joint and up == 0:
             return strand.joint_row(self.segments.nodes[strand.segment][0])
-        return self._node_row(strand, self._pieces[place], up - strand.joint)
+        return self._node_row(strand, self._pieces[index], up - strand.joint)
 
     def row_of(self, position: int) -> int:
         """The row that shows a node or the fold that contains it; for ROOT the row of the base
@@ -451,9 +451,9 @@ class Lanes:
         if position == ROOT:
             return len(self) - 1
         index = self.segments.index(position)
-        place = self._place[self.segments.of(position)]
-        height = self._starts[place] + self._strands[place].joint
-        for piece in self._pieces[place]:
+        index = self._place[self.segments.of(position)]
+        height = self._starts[index] + self._strands[index].joint
+        for piece in self._pieces[index]:
             if index <= piece.high:
                 height += 0 if piece.folded else index - piece.low
                 break
@@ -531,7 +531,7 @@ class Lanes:
     def _order(self) -> None:
         self._edition = self.segments.edition
         self._strands = strands(self.segments, self.tree.head)
-        self._place = {strand.segment: place for place, strand in enumerate(self._strands)}
+        self._place = {strand.segment: index for index, strand in enumerate(self._strands)}
         self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
         self.branches = sum(strand.joint for strand in self._strands) + bool(self._strands)
         self._unfolded.recut()
@@ -542,11 +542,11 @@ class Lanes:
         """Recompute the pieces of these segments, and the row counts above the lowest one that
         changed."""
         changed = len(self._strands)
-        for place in (self._place[segment] for segment in segments):
-            pieces = self._cut(self._strands[place])
-            if pieces != self._pieces[place]:
-                self._pieces[place] = pieces
-                changed = min(changed, place)
+        for index in (self._place[segment] for segment in segments):
+            pieces = self._cut(self._strands[index])
+            if pieces != self._pieces[index]:
+                self._pieces[index] = pieces
+                changed = min(changed, index)
         self._count(changed)
 
     def _count(self, first: int) -> None:
@@ -624,17 +624,17 @@ class Matches:
 
     def has(self, position: int) -> bool:
         """Whether a checkpoint matches."""
-        place = bisect_left(self._found, position)
-        return self._found[place : place + 1] == [position]
+        index = bisect_left(self._found, position)
+        return self._found[index : index + 1] == [position]
 
     def _test(self, tree: Tree, position: int) -> None:
         """Add a checkpoint to the rows if it matches, else remove it."""
-        place = bisect_left(self._found, position)
+        index = bisect_left(self._found, position)
         there, matches = self.has(position), self.keep(tree, position)
         if matches and not there:
-            self._found.insert(place, position)
+            self._found.insert(index, position)
         elif there and not matches:
-            del self._found[place]
+            del self._found[index]
 
     def __len__(self) -> int:
         return len(self._found)
@@ -688,8 +688,8 @@ class TreeCursor:
     @property
     def position(self) -> int:
         """The checkpoint under the cursor, or ROOT."""
-        found = self.tree.find(self._anchor)
-        return ROOT if found is None else found
+        anchored = self.tree.find(self._anchor)
+        return ROOT if anchored is None else anchored
 
     @property
     def number(self) -> int:
@@ -729,8 +729,8 @@ class TreeCursor:
         self.go(self.position, self._on_fold)
 
     def _keep(self) -> None:
-        found = (self.tree.find(checkpoint_id) for checkpoint_id in self._kept)
-        self.lanes.keep(self.tree.pinned | {p for p in found if p is not None})
+        positions = (self.tree.find(checkpoint_id) for checkpoint_id in self._kept)
+        self.lanes.keep(self.tree.pinned | {p for p in positions if p is not None})
 
     def filter(self, keep: Predicate | None) -> None:
         """Show only checkpoints for which `keep` is true; None shows all."""
@@ -780,8 +780,8 @@ class TreeCursor:
 
     def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
         """Unfold these runs and fold all others; unknown ids are ignored."""
-        found = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
-        self.lanes.unfold_only([(o, n) for o, n in found if o is not None and n is not None])
+        ends = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
+        self.lanes.unfold_only([(o, n) for o, n in ends if o is not None and n is not None])
         self.go(self.position, self._on_fold)
 
     def fold(self) -> bool:
