@@ -31,7 +31,7 @@ class Way:
 
     def note(self, frame: FrameType, event: str, _: object) -> None:
         """For `sys.setprofile`. What is called after the last of the table is not followed."""
-        if event != "call" or not self.not_called:
+        if event != "call" or len(self.called) == len(set(self.functions)):
             return
         function = _function(frame)
         if function in self.functions:

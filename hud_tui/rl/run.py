@@ -246,23 +246,19 @@ class Run:
     def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
         if not new:
             return self
-        listed = {
-            evaluation.id: evaluation for evaluation in new
-        }  # oldest first, as are those that are known
+        # oldest first, as are those that are known
+        listed = {evaluation.id: evaluation for evaluation in new}
         if not self.evaluations.keys() <= listed.keys():
             listed = {**self.evaluations, **listed}
         ordered = list(listed.values())
-        tree, nodes = (
-            self.tree,
-            {evaluation.checkpoint_id for evaluation in new if evaluation.result is not None},
-        )
+        tree = self.tree
+        nodes = {evaluation.checkpoint_id for evaluation in new if evaluation.result is not None}
         for position in (at for at in map(tree.find, nodes) if at is not None):
             [node] = with_results([tree[position]], new)
             tree = tree.add(node)
         run = self._with_tree(tree)
-        return replace(
-            run, evaluations={evaluation.id: evaluation for evaluation in ordered[-EVALUATIONS:]}
-        )
+        newest = ordered[-EVALUATIONS:]
+        return replace(run, evaluations={evaluation.id: evaluation for evaluation in newest})
 
     def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
         """Log what the run waits for, and its notes.
