@@ -275,7 +275,7 @@ async def log(args: argparse.Namespace) -> int:
     machines = machines_of(args)
     machine, count = machines.get(args.name), max(1, min(args.lines, 100_000))
     if args.setup:
-        file = machines.place(machine.name) / LOG
+        file = machines.folder_of(machine.name) / LOG
         with usable_directories():
             text = read_regular(file, 1 << 26).decode("utf-8", "replace") if file.exists() else ""
     else:

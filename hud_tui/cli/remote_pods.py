@@ -5,7 +5,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -192,25 +192,35 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
         HudUsage: There is one, and the user cannot be asked.
     """
     machines = machines_of(args)
-    known = read_rentals(machines.state)
+    rentals = read_rentals(machines.state)
     if args.name is not None:
-        same = next((one for one in known if one.name == args.name), None)
-        if same is not None and not same.runs:
-            raise HudUsage(f"{args.name} was rented before, and has ended", "choose another --name")
-        if same is not None or args.name in machines.names():
-            return find_rental(known, args.name)
-        return None
-    left = [one for one in known if one.unfinished and not machines.busy(one.name, WORK)]
+        return _named(args.name, rentals, machines.names())
+    left = [each for each in rentals if each.unfinished and not machines.busy(each.name, WORK)]
     if not left or args.another:
         return None
-    cost = f"${left[-1].price_hr:.2f} per hour"
-    message = f"{left[-1].name} ({left[-1].gpus}) is rented already and not set up; it costs {cost}"
+    rental = left[-1]
+    cost = f"${rental.price_hr:.2f} per hour"
+    message = f"{rental.name} ({rental.gpus}) is rented already and not set up; it costs {cost}"
     if args.yes or not sys.stdin.isatty():
-        go_on = f"go on with it: {_set_up(args, left[-1])}; rent one more: --another"
+        go_on = f"go on with it: {_set_up(args, rental)}; rent one more: --another"
         raise HudUsage(message, go_on)
     print_notice(message)
-    answer = await ask(f"go on with {left[-1].name}? n: rent one more [Y/n] ")
-    return left[-1] if answer.lower() in ("", "y", "yes") else None
+    answer = await ask(f"go on with {rental.name}? n: rent one more [Y/n] ")
+    return rental if answer.lower() in ("", "y", "yes") else None
+
+
+def _named(name: str, rentals: Sequence[Rental], machines: Collection[str]) -> Rental | None:
+    """The running rental of this name; None if it is free.
+
+    Raises:
+        HudUsage: It is the name of a rental that has ended, or of a machine.
+    """
+    for rental in rentals:
+        if rental.name == name and not rental.runs:
+            raise HudUsage(f"{name} was rented before, and has ended", "choose another --name")
+        if rental.name == name:
+            return rental
+    return find_rental(rentals, name) if name in machines else None
 
 
 async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> RentalRequest:
@@ -329,7 +339,7 @@ async def _offer_to_terminate(
 ) -> None:
     """Print the log of a failed set-up, and terminate the pod if the user wants that."""
     machines = machines_of(args)
-    file = machines.place(rental.name) / LOG
+    file = machines.folder_of(rental.name) / LOG
     if file.exists():
         for line in read_regular(file, 1 << 26).decode("utf-8", "replace").splitlines()[-20:]:
             print(f"  {one_line(line, 200)}", file=sys.stderr)
@@ -477,7 +487,7 @@ async def pod_log(args: argparse.Namespace) -> int:
     """Print the end of the set-up's log; before that begins, the pod's state."""
     machines, rental = machines_of(args), _rental(args)
     fields = {"name": rental.name, "setup": True, "lines": args.lines}
-    if (machines.place(rental.name) / MACHINE).exists():
+    if (machines.folder_of(rental.name) / MACHINE).exists():
         return await log(argparse.Namespace(**{**vars(args), **fields}))
     lines = (
         _status_lines(args, rental, "rented", None)[-2:]

@@ -137,12 +137,12 @@ class Budgets:
         """Whether something runs, or was said to have ended and may run all the same."""
         since = self._clock() - SURE_S
         return any(
-            one.runs or (one.billed is None and (one.ended_at or 0.0) > since)
-            for one in read_rentals(self._machines.state)
+            rental.runs or (rental.billed is None and (rental.ended_at or 0.0) > since)
+            for rental in read_rentals(self._machines.state)
         )
 
     def _running(self) -> list[Rental]:
-        return [one for one in read_rentals(self._machines.state) if one.runs]
+        return [rental for rental in read_rentals(self._machines.state) if rental.runs]
 
     async def check(self) -> None:
         """Terminate what is to be terminated now. What is spent is ended first, by its id, which
@@ -155,7 +155,9 @@ class Budgets:
         async with self._prime() as prime:
             pods = Pods(prime, self._machines.state, now=self._clock)
             await self._end(
-                pods, {one.name: over_budget(one, now) for one in self._running()}, failures
+                pods,
+                {rental.name: over_budget(rental, now) for rental in self._running()},
+                failures,
             )
             if now - self._asked_at >= ASK_S or now < self._asked_at:
                 self._asked_at = now
@@ -164,9 +166,8 @@ class Budgets:
                 except HudError as error:
                     failures.append(error)
             await self._hear(pods, now)
-            await self._end(
-                pods, {one.name: self._why(one, now) for one in self._running()}, failures
-            )
+            spent = {rental.name: self._why(rental, now) for rental in self._running()}
+            await self._end(pods, spent, failures)
         if failures:
             raise failures[0]
 
@@ -176,11 +177,11 @@ class Budgets:
         if due:
             self._heard_at = now
         asked = [
-            one
-            for one in self._running()
-            if one.watched and one.address and (due or self._why(one, now))
+            rental
+            for rental in self._running()
+            if rental.watched and rental.address and (due or self._why(rental, now))
         ]
-        await asyncio.gather(*(pods.hear(one, self._machines.ssh_to) for one in asked))
+        await asyncio.gather(*(pods.hear(rental, self._machines.ssh_to) for rental in asked))
 
     async def _end(self, pods: Pods, spent: Mapping[str, str], failures: list[HudError]) -> None:
         """Terminate pods by name, each for its reason; one that fails holds up no other."""
@@ -198,7 +199,7 @@ class Budgets:
 
     def _why(self, rental: Rental, now: float) -> str:
         """As `why_spent`; a pod that somebody is working on, or trains on, counts as used now."""
-        folder = self._machines.place(rental.name)
+        folder = self._machines.folder_of(rental.name)
         file = folder / f"{WORK}.lock"
         line = self._machines.line(rental.name)
         trains = self._machines.used() == rental.name and line.get("state") == "up"
@@ -215,13 +216,13 @@ class Budgets:
         """Update the stored rentals; returns those that were shut down, and why they are
         terminated."""
         await pods.reconcile()
-        shut = [one for one in self._running() if one.watched and one.status in SHUT]
-        return {one.name: "its watcher shut it down" for one in shut}
+        shut = [rental for rental in self._running() if rental.watched and rental.status in SHUT]
+        return {rental.name: "its watcher shut it down" for rental in shut}
 
     def _write(self, why: str) -> None:
-        found = {"token": self._token, "at": self._clock(), "why": one_line(why, 400)}
+        said = {"token": self._token, "at": self._clock(), "why": one_line(why, 400)}
         with suppress(OSError):
-            write_atomic(self._machines.folder / BUDGET, json.dumps({"pid": os.getpid(), **found}))
+            write_atomic(self._machines.folder / BUDGET, json.dumps({"pid": os.getpid(), **said}))
 
 
 def main() -> None:

@@ -39,27 +39,27 @@ AGENT_S = 5.0
 def check_machines(machines: Machines) -> Iterator[Found]:
     """All findings; each machine is asked whether it answers."""
     try:
-        known, rentals = machines.all(), read_rentals(machines.state)
+        listed, rentals = machines.all(), read_rentals(machines.state)
     except HudUsage as error:
         yield "failure", error.message, error.hint
         return
-    if not known and not any(one.runs for one in rentals):
+    if not listed and not any(rental.runs for rental in rentals):
         yield "ok", "no machines but this one: hud-tui remote add HOST", ""
         return
     if shutil.which("ssh") is None:
         yield "failure", "ssh is not installed here", "install OpenSSH's client"
         return
     yield check_agent()
-    for machine in known:
+    for machine in listed:
         yield from check_keys(machines, machine)
-    for machine, failed in zip(known, asyncio.run(_asked(machines, known)), strict=True):
+    for machine, failed in zip(listed, asyncio.run(_asked(machines, listed)), strict=True):
         yield _answered(machine, failed)
-    for machine in known:
+    for machine in listed:
         yield from check_line(machines, machine)
     yield from check_costs(machines.state, prime_now(machines.state))
 
 
-async def _asked(machines: Machines, known: Sequence[Machine]) -> list[HudError | None]:
+async def _asked(machines: Machines, listed: Sequence[Machine]) -> list[HudError | None]:
     """For each machine why it does not answer; None if it does."""
 
     async def ask(machine: Machine) -> HudError | None:
@@ -71,7 +71,7 @@ async def _asked(machines: Machines, known: Sequence[Machine]) -> list[HudError 
             return error
         return None
 
-    return list(await asyncio.gather(*map(ask, known)))
+    return list(await asyncio.gather(*map(ask, listed)))
 
 
 def _answered(machine: Machine, error: HudError | None) -> Found:
@@ -110,7 +110,7 @@ def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
             if mode & 0o077:
                 message = f"{machine.name}: the ssh key {shown} is open to others: ssh refuses it"
                 yield "failure", message, f"chmod 600 {shown}"
-    key = machines.place(machine.name) / KEY
+    key = machines.folder_of(machine.name) / KEY
     try:
         read_private(key, 4096)
     except FileNotFoundError:
@@ -144,7 +144,7 @@ def check_costs(state: Path, now: float) -> Iterator[Found]:
     for rental in read_rentals(state):
         if rental.runs:
             yield from _check_rental(state, rental, now)
-    if not any(one.runs for one in read_rentals(state)):
+    if not any(rental.runs for rental in read_rentals(state)):
         return
     if not _has_prime_key():
         yield "warning", "no key for Prime Intellect here: pods cannot be ended", "prime login"

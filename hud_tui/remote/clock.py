@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from hud_tui.processes import boot_s
 from hud_tui.storage import change_atomic, read_regular
 
 CLOCK = "remotes/clock.json"
@@ -42,12 +43,6 @@ def wall() -> float:
     return time.time()
 
 
-def up_s() -> float:
-    """Seconds since this machine booted, sleep included."""
-    # On macOS, CLOCK_MONOTONIC counts sleep too.
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
-
-
 def prime_now(state: Path) -> float:
     """Unix seconds by Prime's clock; by this machine's if Prime was never asked."""
     return wall() - ahead_s(state)
@@ -55,14 +50,14 @@ def prime_now(state: Path) -> float:
 
 def ahead_s(state: Path) -> float:
     """Seconds by which this machine's clock is ahead of Prime's, as far as that is known."""
-    known = _read(state)
-    return wall() - _now(known) if known else 0.0
+    moment = _read(state)
+    return wall() - _now(moment) if moment else 0.0
 
 
 def is_known(state: Path) -> bool:
     """Whether Prime has said what time it is, and no reboot has made that uncertain."""
-    known = _read(state)
-    return bool(known and known["sure"] and _same_boot(known))
+    moment = _read(state)
+    return bool(moment and moment["sure"] and _same_boot(moment))
 
 
 def hear(state: Path, date: str) -> None:
@@ -83,57 +78,57 @@ def keep(state: Path) -> None:
     """Write the moment again, if there is one: after a reboot the count goes on from there."""
 
     def again() -> str | None:
-        known = _read(state)
-        if not known or not known["sure"] or (_same_boot(known) and _age(known) < KEPT_S):
+        moment = _read(state)
+        if not moment or not moment["sure"] or (_same_boot(moment) and _age(moment) < KEPT_S):
             return None
-        return _written(_now(known), _same_boot(known), known.get("other"))
+        return _written(_now(moment), _same_boot(moment), moment.get("other"))
 
     with suppress(OSError):
         change_atomic(state / CLOCK, again)
 
 
-def _heard(known: Mapping[str, Any], at: float) -> str | None:
-    if not known:
+def _heard(moment: Mapping[str, Any], at: float) -> str | None:
+    if not moment:
         return _written(at, True, None)
-    if abs(at - _now(known)) <= JUMP_S:
-        fresh = known["sure"] and _same_boot(known) and _age(known) < KEPT_S
-        return None if fresh and known.get("other") is None else _written(at, True, None)
-    other = known.get("other")
+    if abs(at - _now(moment)) <= JUMP_S:
+        fresh = moment["sure"] and _same_boot(moment) and _age(moment) < KEPT_S
+        return None if fresh and moment.get("other") is None else _written(at, True, None)
+    other = moment.get("other")
     if isinstance(other, float) and abs(at - wall() - other) <= JUMP_S:
         return _written(at, True, None)
     # Relative to the wall clock of now: two answers of one minute are compared, not of years.
-    return _written(_now(known), bool(known["sure"] and _same_boot(known)), at - wall())
+    return _written(_now(moment), bool(moment["sure"] and _same_boot(moment)), at - wall())
 
 
 def _written(at: float, sure: bool, other: float | None) -> str:
-    moment = {"boot": boot_id(), "up": up_s(), "wall": wall(), "at": at, "sure": sure}
+    moment = {"boot": boot_id(), "up": boot_s(), "wall": wall(), "at": at, "sure": sure}
     return json.dumps({**moment, "other": other, "pid": os.getpid()})
 
 
 def _read(state: Path) -> dict[str, Any]:
     """The last moment that is known; empty if there is none, or the file is unusable."""
     try:
-        known = json.loads(read_regular(state / CLOCK, 4096))
-        numbers = all(isinstance(known[name], float) for name in ("up", "wall", "at"))
-        fits = numbers and isinstance(known["boot"], str) and isinstance(known["sure"], bool)
+        moment = json.loads(read_regular(state / CLOCK, 4096))
+        numbers = all(isinstance(moment[name], float) for name in ("up", "wall", "at"))
+        fits = numbers and isinstance(moment["boot"], str) and isinstance(moment["sure"], bool)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}
-    return known if fits else {}
+    return moment if fits else {}
 
 
-def _same_boot(known: Mapping[str, Any]) -> bool:
-    return bool(known["boot"] == boot_id() and up_s() >= known["up"])
+def _same_boot(moment: Mapping[str, Any]) -> bool:
+    return bool(moment["boot"] == boot_id() and boot_s() >= moment["up"])
 
 
-def _age(known: Mapping[str, Any]) -> float:
-    return up_s() - float(known["up"])
+def _age(moment: Mapping[str, Any]) -> float:
+    return boot_s() - float(moment["up"])
 
 
-def _now(known: Mapping[str, Any]) -> float:
+def _now(moment: Mapping[str, Any]) -> float:
     """Time since the moment by the boot clock. Of the time that the machine was off, this machine's
     clock tells, which is believed up to JUMP_S."""
-    at: float = known["at"]
-    if _same_boot(known):
-        return at + _age(known)
-    off = wall() - up_s() - float(known["wall"])
-    return at + up_s() + (off if 0 <= off <= JUMP_S else 0.0)
+    at: float = moment["at"]
+    if _same_boot(moment):
+        return at + _age(moment)
+    off = wall() - boot_s() - float(moment["wall"])
+    return at + boot_s() + (off if 0 <= off <= JUMP_S else 0.0)

@@ -111,8 +111,8 @@ _HAS_SKYRL = (
 does."""
 _REPOSITORY = "https://github.com/NovaSky-AI/SkyRL"
 ENGINES = {
-    one.name: one
-    for one in (
+    engine.name: engine
+    for engine in (
         Engine(
             "skyrl-gpu",
             f"SkyRL {SKYRL} on JAX with CUDA, one machine's GPUs",
@@ -225,15 +225,15 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
         HudError: It cannot be reached or read.
     """
     name = wish.name or name_of(address)
-    place = machines.place(name)
-    ssh = machines.ssh_to(address)
-    known = machines.get(name) if (place / MACHINE).exists() else None
-    facts = await fetch_facts(ssh, known.root if known is not None else wish.root)
-    if known is not None:
-        _same(known, address, wish)
-        env = known.env if has_env(known) else _absolute(wish.env, facts.home) or known.env
-        at = address if known.pod else known.address  # a pod may have another by now
-        return replace(known, address=at, facts=facts, env=env)
+    machine = machines.get(name) if (machines.folder_of(name) / MACHINE).exists() else None
+    config = machines.config_of(machine)
+    ssh = machines.ssh_to(address, config)
+    facts = await fetch_facts(ssh, machine.root if machine is not None else wish.root)
+    if machine is not None:
+        _same(machine, address, wish)
+        env = machine.env if has_env(machine) else _absolute(wish.env, facts.home) or machine.env
+        at = address if machine.pod else machine.address  # a pod may have another by now
+        return replace(machine, address=at, facts=facts, env=env, ssh_config=config)
     engine = _fitting_engine(wish, address, facts)
     if wish.model and not engine.weights:
         raise HudUsage(f"{engine.name} brings its own model", "leave out --model")
@@ -249,6 +249,7 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
         facts=facts,
         added_at=time(),
         pod=wish.pod,
+        ssh_config=config,
     )
 
 
@@ -265,18 +266,18 @@ def _fitting_engine(wish: Wish, address: Address, facts: Facts) -> Engine:
     return engine
 
 
-def _same(known: Machine, address: Address, wish: Wish) -> None:
+def _same(machine: Machine, address: Address, wish: Wish) -> None:
     """Raises HudUsage: the known machine of this name is another one, or set up differently."""
-    fix = f"choose another --name, or hud-tui remote remove {known.name} first"
-    if known.address != address and not known.pod:
-        raise HudUsage(f"{known.name} is {known.address} already", fix)
+    fix = f"choose another --name, or hud-tui remote remove {machine.name} first"
+    if machine.address != address and not machine.pod:
+        raise HudUsage(f"{machine.name} is {machine.address} already", fix)
     for what in ("engine", "model", "root", "env"):
-        wished, has = getattr(wish, what), getattr(known, what)
-        if what == "env" and not has_env(known):
+        wished, has = getattr(wish, what), getattr(machine, what)
+        if what == "env" and not has_env(machine):
             continue
         if wished and wished.rstrip("/") != has and not wished.startswith("~"):
             difference = f"has the {what} {has}" if has else "makes its own Python environment"
-            raise HudUsage(f"{known.name} {difference} already", fix)
+            raise HudUsage(f"{machine.name} {difference} already", fix)
 
 
 def has_env(machine: Machine) -> bool:

@@ -112,22 +112,22 @@ async def fetch_facts(ssh: Ssh, root: str = "") -> Facts:
 
 def read_facts(text: str) -> Facts:
     """Facts from the script's output; unexpected lines are ignored."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     gpus: list[Gpu] = []
     for line in text.splitlines():
         name, equals, value = line.partition("=")
         if name == "gpu" and len(gpus) < MOST_GPUS:
             gpus += _gpu(value)
         elif equals:
-            found[name] = one_line(value.strip(), 400)
-    memory, free = read_number(found.get("memory_kb")), read_number(found.get("free_kb"))
+            values[name] = one_line(value.strip(), 400)
+    memory, free = read_number(values.get("memory_kb")), read_number(values.get("free_kb"))
     return Facts(
-        **{name: found.get(name, "") for name in ("os", "arch", "home", "user", "boot", "cuda")},
-        cores=read_number(found.get("cores")),
+        **{name: values.get(name, "") for name in ("os", "arch", "home", "user", "boot", "cuda")},
+        cores=read_number(values.get("cores")),
         memory_bytes=None if memory is None else memory * 1024,
         free_bytes=None if free is None else free * 1024,
         gpus=tuple(gpus),
-        tools={name: found.get(name, "") for name in TOOLS},
+        tools={name: values.get(name, "") for name in TOOLS},
     )
 
 

@@ -82,11 +82,11 @@ def read_poll(text: str) -> Poll:
     """
     state, _, rest = text.partition("\n")
     count, _, piece = rest.partition("\n")
-    found = re.fullmatch(r"rc (\d{1,3})|alive|gone", state, re.ASCII)
+    match = re.fullmatch(r"rc (\d{1,3})|alive|gone", state, re.ASCII)
     number = re.fullmatch(r" *(\d{1,7})", count, re.ASCII)
-    if found is None or number is None:
+    if match is None or number is None:
         raise HudMalformed(one_line(state.removeprefix("bad ").strip(), 80), _AGAIN)
-    code = None if found[1] is None else int(found[1])
+    code = None if match[1] is None else int(match[1])
     return Poll(code, state == "gone", piece, int(number[1]))
 
 

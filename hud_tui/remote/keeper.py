@@ -44,8 +44,8 @@ POLL_S = 5.0
 ANSWER_S = 5.0
 PULSE_S = 15.0
 """Seconds that the machine may take to say how it is."""
-SILENT_S = 60.0
-"""Seconds in which nothing comes through it after which a tunnel is opened anew."""
+HUNG_S = 60.0
+"""Seconds in which its ssh does not log in, or hangs, after which a tunnel is opened anew."""
 CLOSE_S = 2.0
 """Seconds that ssh may take to end before it is killed."""
 BEAT_S = 1.0
@@ -146,7 +146,7 @@ class Keeper:
             tunnel = Tunnel(self._machines.ssh(machine), machine.local_port, port)
             going = asyncio.create_task(tunnel.run(self._forwarding))
             try:
-                return await self._watch(going, setup, machine, port)
+                return await self._watch(tunnel, going, setup, port)
             finally:
                 tunnel.close()
                 await asyncio.wait([going], timeout=CLOSE_S)
@@ -156,12 +156,13 @@ class Keeper:
             await setup.aclose()
 
     async def _watch(
-        self, going: "asyncio.Task[HudError]", setup: Setup, machine: Machine, port: int
+        self, tunnel: Tunnel, going: "asyncio.Task[HudError]", setup: Setup, port: int
     ) -> HudError:
         """Check the tunnel while it is open; returns why it ended."""
+        machine = setup.machine
         url = machine.url + find_engine(machine.engine).health
         quick = 0.1  # until it is up for the first time
-        silent = 0.0
+        hung = 0.0
         while True:
             began = monotonic()
             await asyncio.wait([going], timeout=min(quick, POLL_S))
@@ -170,24 +171,18 @@ class Keeper:
             if going.done():
                 probe.cancel()
                 return going.result()
-            answer = probe.result()
-            latency = answer.latency_s
+            latency = probe.result()
+            # A server may take its time: that says nothing of the tunnel.
+            works = latency is not None or await tunnel.works(ANSWER_S)
             # a pause of this process counts as one look
-            silent += min(monotonic() - began, POLL_S + ANSWER_S)
-            if answer.came_through:
-                silent = 0.0
-            if silent > SILENT_S:
-                return LineLost(f"nothing came through the tunnel for {silent:.0f} s")
+            hung = 0.0 if works else hung + min(monotonic() - began, POLL_S + 2 * ANSWER_S)
+            if hung > HUNG_S:
+                return LineLost(f"the tunnel's ssh does not answer for {hung:.0f} s")
+            self._heard(latency, works and quick > 1.0)
             if latency is None and quick < POLL_S:
                 quick *= 1.5
                 continue
             quick = POLL_S
-            self.line.latency_s = latency if latency is not None else self.line.latency_s
-            if latency is None:
-                self._become("silent", "the server there does not answer yet")
-            else:
-                self.line.heard = boot_s()
-                self._become("up")
             self._check_pod(machine)
             try:
                 async with asyncio.timeout(PULSE_S):
@@ -203,6 +198,14 @@ class Keeper:
                 await setup.start()
             if self.line.pulse["port"] not in (port, None):
                 return HudUsage("the server there has another port now")
+
+    def _heard(self, latency: float | None, is_late: bool) -> None:
+        """Note an answer of the server; `is_late`: whether none is worth a word."""
+        if latency is not None:
+            self.line.latency_s, self.line.heard = latency, boot_s()
+            self._become("up")
+        elif is_late:
+            self._become("silent", "the server there does not answer yet")
 
     def _check_pod(self, machine: Machine) -> None:
         """Raises HudUsage: the machine was rented, and its rental has ended."""
@@ -225,33 +228,18 @@ class Keeper:
         self._machines.set_line(self._name, vars(self.line))
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What came of one call through a tunnel."""
-
-    latency_s: float | None = None
-    """Seconds until the server answered; None if it did not."""
-    is_refused: bool = False
-    """Whether nobody listens at the tunnel's end, which closed the connection."""
-
-    @property
-    def came_through(self) -> bool:
-        """Whether something came through the tunnel."""
-        return self.is_refused or self.latency_s is not None
-
-
-def ask(url: str) -> Answer:
-    """Call a server through a tunnel by GET; any status is an answer."""
+def ask(url: str) -> float | None:
+    """Call a server through a tunnel by GET; returns the seconds until it answered, with any
+    status, or None if it did not."""
     began = monotonic()
     try:
         with urllib.request.urlopen(url, timeout=ANSWER_S):
-            return Answer(monotonic() - began)
+            return monotonic() - began
     except urllib.error.HTTPError as error:
         error.close()
-        return Answer(monotonic() - began)
-    except (OSError, ValueError, HTTPException) as error:
-        cause = getattr(error, "reason", error)
-        return Answer(is_refused=isinstance(cause, ConnectionResetError | BrokenPipeError))
+        return monotonic() - began
+    except (OSError, ValueError, HTTPException):
+        return None
 
 
 USE_S = 60.0
@@ -276,8 +264,8 @@ async def use(
     try:
         await _up(machines, machine, paths, report)
     except BaseException:
-        known = machines.get(before) if before else None
-        machines.use(known, find_engine(known.engine).speaks if known else "")
+        usual = machines.get(before) if before else None
+        machines.use(usual, find_engine(usual.engine).speaks if usual else "")
         raise
 
 

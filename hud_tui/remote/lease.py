@@ -8,7 +8,7 @@ import getpass
 import re
 import secrets
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,26 +122,15 @@ def read_use(text: str, client: str) -> Use:
     now = read_number(values.get("now")) or 0
     leases = [lease for key, value in pairs if key == "lease" for lease in _lease(value)]
     others = [lease for lease in leases if lease.client != client and lease.is_fresh(now)]
-    calls = [read_number(value) or 0 for key, value in pairs if key == "used"]
-    own = [lease.renewed for lease in leases if lease.client == client]
-    return Use(
-        tuple(f"{lease.owner or lease.client}, {age(lease.renewed, now)} ago" for lease in others),
-        _called(now, max(calls, default=0), max(own, default=0)),
-        tuple(_goes(values)),
-    )
+    is_ours = any(lease.client == client and now - lease.renewed < CALLED_S for lease in leases)
+    called = "" if is_ours else _called([value for key, value in pairs if key == "used"], now)
+    return Use(tuple(lease.text(now) for lease in others), called, tuple(_goes(values)))
 
 
-def _called(now: int, called: int, own: int) -> str:
-    """As `Use.called`.
-
-    Args:
-        now: Seconds by the machine's clock.
-        called: When the server was called last; 0 if it never was.
-        own: When this client renewed its lease last; 0 if it never did.
-    """
-    is_recent = called and now - called < CALLED_S
-    is_ours = own and now - own < CALLED_S
-    return f"{age(called, now)} ago" if is_recent and not is_ours else ""
+def _called(times: Iterable[str], now: int) -> str:
+    """How long ago the server was called last, e.g. ``20 s ago``; empty if that is long ago."""
+    called = max((read_number(time) or 0 for time in times), default=0)
+    return f"{age(called, now)} ago" if called and now - called < CALLED_S else ""
 
 
 def _goes(values: Mapping[str, str]) -> Iterator[str]:
@@ -167,6 +156,10 @@ class _Lease:
 
     def is_fresh(self, now: int) -> bool:
         return now - self.renewed < FRESH_S
+
+    def text(self, now: int) -> str:
+        """E.g. ``ann@desk, 2 m ago``."""
+        return f"{self.owner or self.client}, {age(self.renewed, now)} ago"
 
 
 def _lease(value: str) -> list[_Lease]:

@@ -62,6 +62,8 @@ class Machine:
     added_at: float = 0.0
     pod: str = ""
     """Prime's id if it is rented."""
+    ssh_config: str = ""
+    """The ssh_config by which it was added, in place of the user's; empty for the user's."""
 
     @property
     def ready(self) -> bool:
@@ -106,7 +108,7 @@ class Machines:
         Raises:
             HudUsage: There is none with this name, or its file cannot be read.
         """
-        file = self.place(name) / MACHINE
+        file = self.folder_of(name) / MACHINE
         try:
             return _read(read_regular(file, MOST_BYTES), name)
         except (FileNotFoundError, NotADirectoryError):
@@ -117,7 +119,7 @@ class Machines:
             what = f"{one_line(file, 300)} is not what hud-tui wrote: {one_line(why, 120)}"
             raise HudUsage(what, "fix it, or remove it and add the machine again") from error
 
-    def place(self, name: str) -> Path:
+    def folder_of(self, name: str) -> Path:
         """Its folder. Raises HudUsage: not a valid name."""
         if not NAME.fullmatch(name):
             hint = "letters, digits, dots, dashes; 63 at most"
@@ -126,7 +128,7 @@ class Machines:
 
     def write(self, machine: Machine) -> Machine:
         """Store a machine."""
-        file = self.place(machine.name) / MACHINE
+        file = self.folder_of(machine.name) / MACHINE
         write_atomic(file, json.dumps({"version": 1, **asdict(machine)}, indent=1) + "\n")
         return machine
 
@@ -134,7 +136,7 @@ class Machines:
         """Delete everything that is stored of it here."""
         if self.used() == name:
             self.use(None)
-        shutil.rmtree(self.place(name), ignore_errors=True)
+        shutil.rmtree(self.folder_of(name), ignore_errors=True)
 
     def key(self, name: str, prefix: str = "tml-") -> str:
         """The key of its server, created on first use, with this prefix.
@@ -142,7 +144,7 @@ class Machines:
         Raises:
             HudUsage: Others can read the file.
         """
-        file = self.place(name) / KEY
+        file = self.folder_of(name) / KEY
         try:
             return read_private(file, 4096).decode("ascii", "replace").strip()
         except FileNotFoundError:
@@ -154,18 +156,26 @@ class Machines:
 
     def set_key(self, name: str, key: str) -> None:
         """Store the key of a server that runs already."""
-        write_atomic(self.place(name) / KEY, key)
+        write_atomic(self.folder_of(name) / KEY, key)
 
     def ssh(self, machine: Machine) -> Ssh:
-        return self.ssh_to(machine.address)
+        return self.ssh_to(machine.address, self.config_of(machine))
 
-    def ssh_to(self, address: Address) -> Ssh:
+    def ssh_to(self, address: Address, config: str = "") -> Ssh:
+        """`config`: the ssh_config of a machine, where this program was given none."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Ssh(address, self.folder / KNOWN_HOSTS, self._ssh_config)
+        file = Path(config) if config else self._ssh_config
+        return Ssh(address, self.folder / KNOWN_HOSTS, file)
+
+    def config_of(self, machine: Machine | None) -> str:
+        """The ssh_config for a machine: this program's, else the one by which it was added."""
+        if self._ssh_config is not None:
+            return str(self._ssh_config)
+        return machine.ssh_config if machine is not None else ""
 
     def files(self, name: str) -> Path:
         """Folder of the model's small files here."""
-        return self.place(name) / "models"
+        return self.folder_of(name) / "models"
 
     def used(self) -> str | None:
         """Name of the machine in use; None for this one."""
@@ -188,7 +198,7 @@ class Machines:
 
     def set_line(self, name: str, found: Mapping[str, Any]) -> None:
         with suppress(OSError):
-            if self.place(name).is_dir():
+            if self.folder_of(name).is_dir():
                 write_line(self.state, name, found)
 
     @contextmanager
@@ -198,15 +208,15 @@ class Machines:
         Raises:
             HudUsage: Another program holds it.
         """
-        self.place(name).mkdir(parents=True, exist_ok=True, mode=0o700)
-        with held(self.place(name) / f"{what}.lock") as ours:
+        self.folder_of(name).mkdir(parents=True, exist_ok=True, mode=0o700)
+        with held(self.folder_of(name) / f"{what}.lock") as ours:
             if ours is None:
                 raise HudUsage(f"another hud-tui is at work on {name}", "wait for it")
             yield
 
     def busy(self, name: str, what: str = "setup") -> bool:
         """Whether another program holds that lock."""
-        return is_held(self.place(name) / f"{what}.lock")
+        return is_held(self.folder_of(name) / f"{what}.lock")
 
 
 _MACHINE = TypeAdapter(Machine)
@@ -237,4 +247,4 @@ def _read(body: bytes, name: str) -> Machine:
 def machines_in(state: Path) -> Machines:
     """The machines of a state directory, with the ssh_config in HUD_TUI_SSH_CONFIG."""
     config = os.environ.get("HUD_TUI_SSH_CONFIG")
-    return Machines(state, Path(config).expanduser() if config else None)
+    return Machines(state, Path(config).expanduser().absolute() if config else None)

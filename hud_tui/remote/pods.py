@@ -117,10 +117,10 @@ def read_gpus(text: str) -> tuple[int | None, str]:
     Raises:
         HudUsage: Neither of these forms.
     """
-    found = _GPUS.fullmatch(text.strip())
-    if found is None:
+    match = _GPUS.fullmatch(text.strip())
+    if match is None:
         raise HudUsage(f"not GPUs: {one_line(text, 40)}", "e.g. --gpus 2xH100, or --gpus A100")
-    return int(found[1]) if found[1] else None, found[2].strip()
+    return int(match[1]) if match[1] else None, match[2].strip()
 
 
 def is_gpu(wanted: str, offered: str) -> bool:
@@ -150,17 +150,17 @@ COUNTRIES: Mapping[str, str] = {
 def is_in(country: str | None, region: str) -> bool:
     """Whether a country is in a region, or equals it; True if the region or the country is unknown
     here, because Prime has filtered by region already."""
-    code, place = (country or "").upper(), region.strip()
-    if len(place) == 2 and place.lower() != "eu":
-        return code == place.upper()
-    begins = [one for one in COUNTRIES if place.lower().startswith(one)]
-    known = " ".join(COUNTRIES.values()).split()
-    return not begins or code not in known or code in COUNTRIES[begins[0]].split()
+    code, name = (country or "").upper(), region.strip()
+    if len(name) == 2 and name.lower() != "eu":
+        return code == name.upper()
+    begins = [region for region in COUNTRIES if name.lower().startswith(region)]
+    countries = " ".join(COUNTRIES.values()).split()
+    return not begins or code not in countries or code in COUNTRIES[begins[0]].split()
 
 
 async def available(prime: Prime, conditions: Filter) -> Offers:
     """Offers in stock that meet the conditions, cheapest first."""
-    regions = [one for one in conditions.regions if len(one.strip()) != 2]
+    regions = [region for region in conditions.regions if len(region.strip()) != 2]
     listed = await prime.offers(
         conditions.count, regions if len(regions) == len(conditions.regions) else ()
     )
@@ -187,16 +187,16 @@ async def loosened(prime: Prime, conditions: Filter) -> list[str]:
     for name, loosen in FLAGS.items():
         if (looser := loosen(conditions)) == conditions:
             continue
-        if found := (await available(prime, looser)).offers:
+        if offers := (await available(prime, looser)).offers:
             what = "with another number of GPUs" if name == "--gpus" else f"without {name}"
-            price = found[0].price(looser.disk)
-            least = "" if price is None else f", from ${price:.2f} per hour ({found[0].label})"
-            advice.append(f"{what}: {counted(len(found), 'offer')}{least}")
+            price = offers[0].price(looser.disk)
+            least = "" if price is None else f", from ${price:.2f} per hour ({offers[0].label})"
+            advice.append(f"{what}: {counted(len(offers), 'offer')}{least}")
     if conditions.gpu:
         any_type = replace(conditions, count=None, gpu="")
         offers = (await available(prime, any_type)).offers
         types = sorted({one_line(offer.gpu_type, 40) for offer in offers})
-        if types and not any(is_gpu(conditions.gpu, one) for one in types):
+        if types and not any(is_gpu(conditions.gpu, kind) for kind in types):
             asked = one_line(conditions.gpu, 40)
             advice.append(f"no {asked} fits; types that there are: {', '.join(types)}")
     return advice or ["no single flag is the cause: hud-tui pods shows everything there is"]
@@ -269,11 +269,11 @@ def choose_image(offer: Offer, name: str) -> str:
     """
     images = offer.images or []
     if name and images and name not in images:
-        known = ", ".join(images[:10])
-        raise HudUsage(f"no image {one_line(name, 60)} with this offer", f"choose from {known}")
+        choices = ", ".join(images[:10])
+        raise HudUsage(f"no image {one_line(name, 60)} with this offer", f"choose from {choices}")
     if name or IMAGE in images or not images:
         return name or IMAGE
-    return next((one for one in images if "cuda" in one), images[0])
+    return next((image for image in images if "cuda" in image), images[0])
 
 
 GONE, NEVER = "it is no longer there", "Prime never heard of it"
@@ -431,26 +431,27 @@ class Pods:
         listing = await self._prime.pods()
         rentals = read_rentals(self._state)
         by_id = {pod.id: pod for pod in listing.pods if pod.status not in ENDED}
-        taken = {one.id for one in rentals}
-        history: dict[str, Pod] | None = None
+        taken = {rental.id for rental in rentals}
+        unlisted = []
         for rental in rentals:
-            pod = by_id.get(rental.id) or _ours(rental, by_id.values(), taken)
-            if pod is not None:
-                taken.add(pod.id)
-                if rental.runs or self._is_back(rental, pod):
-                    self._listed(rental, pod)
-            elif rental.runs or (rental.id and rental.billed is None):
-                if history is None:
-                    history = await self._past()
-                await self._absent(rental, history, listing.whole)
-        for rental in rentals:
-            for pod in _doubles(rental, by_id.values(), taken):
+            pod = by_id.get(rental.id)
+            if pod is None and not rental.id:  # its answer was lost
+                pod = next(iter(_asked(rental, by_id.values(), taken)), None)
+            if pod is None:
+                unlisted.append(rental)
+                continue
+            taken.add(pod.id)
+            if rental.runs or self._is_back(rental, pod):
+                self._listed(rental, pod)
+        await self._unlisted(unlisted, listing.whole)
+        for rental in rentals:  # one request that something between has sent twice
+            for pod in _asked(rental, by_id.values(), taken):
                 taken.add(pod.id)
                 double = replace(rental, name=f"{rental.name}-{pod.id[-4:]}", asked="", billed=None)
                 self._listed(write_rental(self._state, double), pod)
         ours = read_rentals(self._state)
-        known = {one.id for one in ours}  # ended ones that Prime lists again were revived above
-        return ours, [pod for pod in listing.pods if pod.id not in known]
+        stored = {rental.id for rental in ours}  # ended ones that Prime lists again are revived
+        return ours, [pod for pod in listing.pods if pod.id not in stored]
 
     def _is_back(self, rental: Rental, pod: Pod) -> bool:
         """Whether a pod that counts as ended costs money after all."""
@@ -464,42 +465,53 @@ class Pods:
     async def _past(self) -> dict[str, Pod]:
         """The history by id; empty if Prime does not answer."""
         with suppress(HudError):
-            return {one.id: one for one in await self._prime.history()}
+            return {pod.id: pod for pod in await self._prime.history()}
         return {}
 
-    async def _absent(self, rental: Rental, history: Mapping[str, Pod], whole: bool) -> None:
-        """Decide about a rental that was not in a list; `whole`: as `Listing`."""
-        past = history.get(rental.id) if rental.id else None
-        if past is not None or not rental.runs:
+    async def _unlisted(self, rentals: Iterable[Rental], whole: bool) -> None:
+        """Decide about rentals that were not in a list; `whole`: as `Listing`."""
+        unsure = [
+            rental for rental in rentals if rental.runs or (rental.id and rental.billed is None)
+        ]
+        history = await self._past() if unsure else {}
+        for rental in unsure:
+            past = history.get(rental.id) if rental.id else None
             if past is not None:
                 self._ended(rental, past)
-            return
+                continue
+            if not rental.runs or not self._is_account(rental):
+                continue
+            if not await self._answered(rental) and whole:
+                self._missed(rental)
+
+    async def _answered(self, rental: Rental) -> bool:
+        """Ask for a rental by its id, and store the answer; False: Prime does not decide."""
+        if not rental.id or self._now() - rental.at < NEW_S:
+            return False
+        try:
+            pod = await self._prime.pod(rental.id)
+        except HudNotFound:
+            self._ended(rental, None)
+            return True
+        except HudError:
+            return False
+        if pod.status in ENDED:
+            self._ended(rental, None)
+        else:
+            self._listed(rental, pod)
+        return True
+
+    def _missed(self, rental: Rental) -> None:
+        """Count one more list that lacks a rental."""
         now = self._now()
-        if not self._is_account(rental):
-            return None
-        if rental.id and now - rental.at >= NEW_S:
-            try:
-                pod = await self._prime.pod(rental.id)
-            except HudNotFound:
-                return self._ended(rental, None)
-            except HudError:
-                pass
-            else:
-                if pod.status in ENDED:
-                    return self._ended(rental, None)
-                self._listed(rental, pod)
-                return None
-        if not whole:
-            return None
         missing, first = rental.missing + 1, rental.missing_at if rental.missing else now
         rental = write_rental(self._state, rental, missing=missing, missing_at=first)
         if missing < MISSES or now - first < MISSING_S:
-            return None
+            return
         if rental.id:
             self._ended(rental, None)
         elif now - rental.at > FORGET_S:
             write_rental(self._state, rental, ended_at=rental.at, why=NEVER)
-        return None
 
     def _ended(self, rental: Rental, past: Pod | None) -> None:
         at = seconds(past.terminated_at) if past is not None else None
@@ -569,13 +581,13 @@ class Pods:
             HudUnclear: Prime does not list it, which may be because the list lags behind.
         """
         ours, _ = await self.reconcile()
-        found = find_rental(ours, rental.name)
-        if found.runs and not found.id:
-            minutes = max(1, (found.at + FORGET_S - self._now()) / 60)
-            unclear = HudUnreachable(f"{found.name} is not listed by Prime")
+        stored = find_rental(ours, rental.name)
+        if stored.runs and not stored.id:
+            minutes = max(1, (stored.at + FORGET_S - self._now()) / 60)
+            unclear = HudUnreachable(f"{stored.name} is not listed by Prime")
             hint = f"try again; if it is not listed within {minutes:.0f} min, it was not rented"
             raise HudUnclear(unclear, hint=hint)
-        return found
+        return stored
 
     async def wait(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
         """Wait until ssh answers for a rental with an id; return the address. `key`: the same
@@ -635,23 +647,20 @@ class Pods:
         at = rental.ended_at or self._now()
         ended = write_rental(self._state, rental, ended_at=at, why=why)
         forget_pod(self._state / REMOTES, rental.id)
-        with suppress(HudError):
-            past = {one.id: one for one in await self._prime.history()}.get(rental.id)
-            if past is not None:
-                self._ended(ended, past)
+        past = (await self._past()).get(rental.id)
+        if past is not None:
+            self._ended(ended, past)
         return find_rental(read_rentals(self._state), rental.name)
 
 
-def _ours(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> Pod | None:
-    """The pod of a rental whose answer was lost, by the random part of its name: a name alone may
-    be a colleague's."""
-    if rental.id or not rental.asked:
-        return None
-    return next((pod for pod in pods if pod.name == rental.asked and pod.id not in taken), None)
+def _is_unsure(rental: Rental) -> bool:
+    """Whether Prime has more to say of it: that it ended, or what it was billed."""
+    return rental.runs or bool(rental.id and rental.billed is None)
 
 
-def _doubles(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> list[Pod]:
-    """Further pods of one request, which something between has sent twice."""
+def _asked(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> list[Pod]:
+    """The pods of a request that belong to no rental yet, by the random part of its name: a name
+    alone may be a colleague's."""
     if not rental.asked:
         return []
     return [pod for pod in pods if pod.name == rental.asked and pod.id not in taken]
@@ -699,12 +708,12 @@ async def check_key(prime: Prime, key: str) -> str:
     """
     public = await read_public_key(key)
     try:
-        known = await prime.ssh_keys()
+        public_keys = await prime.ssh_keys()
     except HudRefused as error:
         if error.status not in (403, 404, 405):
             raise
         return f"Prime does not say whether it knows {key}: it must, or ssh will not get in"
-    if public not in {" ".join(one.split()[:2]) for one in known}:
+    if public not in {" ".join(line.split()[:2]) for line in public_keys}:
         hint = f"add it there, or -i another: {KEYS_AT}; it is: {public}"
         raise HudUsage(f"Prime does not know the public half of {one_line(key, 200)}", hint)
     return ""
@@ -725,22 +734,24 @@ class PodFailed(HudError):
 
 def find_rental(rentals: Iterable[Rental], name: str) -> Rental:
     """A rental by name, id, or a prefix of either. Raises HudUsage if none or several match."""
-    known = list(rentals)
-    exact = [one for one in known if name in (one.name, one.id)]
-    found = exact or [one for one in known if one.name.startswith(name) or one.id.startswith(name)]
-    if len(found) != 1 or not name:
-        shown = ", ".join(one.name for one in (found or known)[-10:]) or "none"
-        what = "several pods" if found else "no pod"
+    listed = list(rentals)
+    exact = [rental for rental in listed if name in (rental.name, rental.id)]
+    matches = exact or [
+        rental for rental in listed if rental.name.startswith(name) or rental.id.startswith(name)
+    ]
+    if len(matches) != 1 or not name:
+        shown = ", ".join(rental.name for rental in (matches or listed)[-10:]) or "none"
+        what = "several pods" if matches else "no pod"
         raise HudUsage(f"{what} named {one_line(name, 60)}", f"known: {shown}")
-    return found[0]
+    return matches[0]
 
 
 def totals(rentals: Sequence[Rental], now: float) -> dict[str, float]:
     """Dollars: spent on running pods, per hour now, and spent on all pods rented from this
     machine."""
-    running = [one for one in rentals if one.runs]
+    running = [rental for rental in rentals if rental.runs]
     return {
-        "running": round(sum(one.spent(now) for one in running), 2),
-        "per_hour": round(sum(one.price_hr for one in running), 2),
-        "all": round(sum(one.spent(now) for one in rentals), 2),
+        "running": round(sum(rental.spent(now) for rental in running), 2),
+        "per_hour": round(sum(rental.price_hr for rental in running), 2),
+        "all": round(sum(rental.spent(now) for rental in rentals), 2),
     }

@@ -374,7 +374,7 @@ class Prime:
 
     async def pods(self) -> Listing:
         """All pods that can be read; an entry that cannot be is left out, and so noted."""
-        found: dict[str, Pod] = {}
+        pods: dict[str, Pod] = {}
         whole, offset, total = True, 0, 0
         for _ in range(MOST_PAGES):
             answer = await self._read("/pods", {"offset": offset, "limit": PAGE})
@@ -387,11 +387,11 @@ class Prime:
                 except HudMalformed:
                     whole = False
                 else:
-                    whole = whole and pod.id not in found  # a page that comes twice hides another
-                    found.setdefault(pod.id, pod)
+                    whole = whole and pod.id not in pods  # a page that comes twice hides another
+                    pods.setdefault(pod.id, pod)
             if not items or (total >= 0 and offset >= total):
                 break
-        return Listing(tuple(found.values()), whole and total == offset)
+        return Listing(tuple(pods.values()), whole and total == offset)
 
     async def pod(self, pod_id: str) -> Pod:
         """One pod. Raises HudNotFound: there is none."""
@@ -403,11 +403,11 @@ class Prime:
     async def history(self) -> list[Pod]:
         """The newest pods that have ended, those that can be read."""
         answer = await self._read("/pods/history", {"offset": 0, "limit": PAGE})
-        found = []
+        ended = []
         for item in _list(answer, "data"):
             with suppress(HudMalformed):
-                found.append(_as(Pod, item))
-        return found
+                ended.append(_as(Pod, item))
+        return ended
 
     async def ssh_keys(self) -> list[str]:
         """Public keys that new pods accept, as lines of authorized_keys.
@@ -421,8 +421,8 @@ class Prime:
         """Progress of a pod. Raises HudNotFound: there is no such pod."""
         answer = await self._read("/pods/status", {"pod_ids": pod_id})
         for item in _list(answer, "data"):
-            if (found := _as(PodStatus, item)).pod_id == pod_id:
-                return found
+            if (status := _as(PodStatus, item)).pod_id == pod_id:
+                return status
         raise refused(404, "no such pod", HINTS[404])
 
     async def create(
@@ -528,12 +528,12 @@ class Prime:
             raise self._refusal(answer, body)
         self._heard(answer.headers.get("date", ""))
         try:
-            found = json.loads(body or b"{}")
+            document = json.loads(body or b"{}")
         except (ValueError, RecursionError):
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             raise HudMalformed("Prime's answer is not a JSON object")
-        return found
+        return document
 
     def _refusal(self, answer: httpx.Response, body: bytes) -> HudError:
         """The error of an unsuccessful answer. A 404, or a refusal of a write, that is not written
@@ -552,7 +552,7 @@ class Prime:
         except (ValueError, TypeError, KeyError, RecursionError):
             detail = body[:300].decode("utf-8", "replace")
         if isinstance(detail, list):
-            detail = "; ".join(_problem(one) for one in detail[:10])
+            detail = "; ".join(_problem(problem) for problem in detail[:10])
         return one_line(str(detail).replace(self.settings.key, "…"), 400)
 
 
@@ -572,20 +572,20 @@ def _has_detail(body: bytes) -> bool:
         return False
 
 
-def _problem(one: object) -> str:
+def _problem(problem: object) -> str:
     """One line of a 422: the field, and what is wrong with it."""
-    if not isinstance(one, dict):
-        return str(one)
-    place = one.get("loc")
-    names = [str(word) for word in place if word != "body"] if isinstance(place, list) else []
-    return f"{'.'.join(names)}: {one.get('msg', '')}"
+    if not isinstance(problem, dict):
+        return str(problem)
+    location = problem.get("loc")
+    names = [str(word) for word in location if word != "body"] if isinstance(location, list) else []
+    return f"{'.'.join(names)}: {problem.get('msg', '')}"
 
 
 def _list(answer: Mapping[str, Any], name: str) -> list[Any]:
-    found = answer.get(name)
-    if not isinstance(found, list):
+    values = answer.get(name)
+    if not isinstance(values, list):
         raise HudMalformed(f"Prime's answer has no list of {name}")
-    return found
+    return values
 
 
 def _as(kind: type[M], item: object) -> M:

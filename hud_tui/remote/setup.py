@@ -337,7 +337,9 @@ class Setup:
         """
         steps = steps_of(self.machine, self.engine, self._package)
         names = [step.name for step in steps]
-        self._keep(replace(self.machine, done=tuple(n for n in self.machine.done if n in names)))
+        done = tuple(name for name in self.machine.done if name in names)
+        # Known from here on, for the command that goes on with it.
+        self.machine = self._machines.write(replace(self.machine, done=done))
         for number, step in enumerate(steps, 1):
             self._at = StepReport(step.name, "check", step.about, number, len(steps))
             self._report_step("check", step.about)
@@ -356,8 +358,8 @@ class Setup:
                 folder with another model.
         """
         steps = steps_of(self.machine, self.engine, self._package)
-        checks = [f"if ( {one.check or 'false'}\n) >/dev/null 2>&1; then echo y; else echo n; fi"
-                  for one in steps]  # fmt: skip
+        checks = [f"if ( {step.check or 'false'}\n) >/dev/null 2>&1; then echo y; else echo n; fi"
+                  for step in steps]  # fmt: skip
         answers = (await self._direct("\n".join(checks))).split()
         if len(answers) != len(steps):
             raise HudMalformed(f"{self.machine.address}: its shell answers otherwise than POSIX's")
@@ -450,17 +452,17 @@ class Setup:
         """Whether the server runs, where, and when it was last called (Unix seconds). `using`:
         whether this client uses it, which renews its lease."""
         script = renew(self._client()) + _PULSE if using else _PULSE
-        found = dict(
+        printed = dict(
             line.partition("=")[::2] for line in (await self._direct(script)).splitlines() if line
         )
-        numbers = {name: read_number(text) for name, text in found.items()}
+        numbers = {name: read_number(text) for name, text in printed.items()}
         return {
-            "running": found.get("running") == "yes",
+            "running": printed.get("running") == "yes",
             "port": numbers.get("port"),
             "used_at": numbers.get("used"),
             "now": numbers.get("now"),
             "free_kb": numbers.get("free"),
-            "gpus": [one_line(one, 80) for one in found.get("gpus", "").split(";") if one],
+            "gpus": [one_line(gpu, 80) for gpu in printed.get("gpus", "").split(";") if gpu],
         }
 
     async def aclose(self) -> None:
@@ -474,8 +476,8 @@ class Setup:
 
     async def _do(self, step: Step, values: Mapping[str, str]) -> None:
         own = {"files": lambda: self._write_files(values), "tokenizer": self._fetch_tokenizer}
-        known = self.machine.job.get(step.name)
-        if step.check and known is None and (await self._run(step.check)).code == 0:
+        job = self.machine.job.get(step.name)
+        if step.check and job is None and (await self._run(step.check)).code == 0:
             self._report_step("there", step.about)
             self._keep(self.machine.with_done(step.name))
             return
@@ -514,9 +516,9 @@ class Setup:
 
     async def _agree_on_key(self) -> None:
         """Store the key of a server that was set up from another machine."""
-        found = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
-        if found.startswith(tuple(KEYS.values())) and found.isascii() and found.isprintable():
-            self._machines.set_key(self.machine.name, found[:200])
+        key = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
+        if key.startswith(tuple(KEYS.values())) and key.isascii() and key.isprintable():
+            self._machines.set_key(self.machine.name, key[:200])
 
     def _names(self) -> str:
         """Variables of every script there."""
@@ -642,7 +644,7 @@ class Setup:
             self._report(replace(self._at, state="log", text=one_line(last, 400)))
 
     def _log(self, text: str) -> None:
-        file = self._machines.place(self.machine.name) / LOG
+        file = self._machines.folder_of(self.machine.name) / LOG
         with usable_directories():
             self._append(file, text)
 
@@ -686,5 +688,5 @@ _BILLIONS = re.compile(r"(\d{1,4}(?:\.\d{1,2})?)B\b", re.IGNORECASE)
 
 def weight_bytes(model: str) -> int:
     """Approximate size of a model's weights from the size in its name: two bytes per parameter."""
-    found = _BILLIONS.search(model)
-    return int(float(found[1]) * 2.2e9) if found else 2 * 10**9
+    match = _BILLIONS.search(model)
+    return int(float(match[1]) * 2.2e9) if match else 2 * 10**9

@@ -21,7 +21,7 @@ WATCH_S = 3.0
 async def end_hung(socket: Path) -> bool:
     """End the shared connection with this socket if its process hangs, so that the next command
     opens another; returns whether it did. Without one nothing happens."""
-    greeting = asyncio.create_task(_greeting(socket))
+    greeting = asyncio.create_task(greets(socket))
     try:
         for _ in range(LOOKS):
             await asyncio.wait([greeting], timeout=HUNG_S / LOOKS)
@@ -50,14 +50,18 @@ async def watched(socket: Path) -> AsyncIterator[None]:
         watching.cancel()
 
 
-async def _greeting(socket: Path) -> None:
-    """Return once it greets, or nobody listens there."""
-    with suppress(OSError):
+async def greets(socket: Path) -> bool:
+    """Whether an ssh greets who connects to its socket; waits for it. False: nobody listens."""
+    try:
         reader, writer = await asyncio.open_unix_connection(socket)
-        try:
-            await reader.read(1)
-        finally:
-            writer.transport.abort()
+    except OSError:
+        return False
+    try:
+        return bool(await reader.read(1))
+    except OSError:
+        return False
+    finally:
+        writer.transport.abort()
 
 
 def _kill(socket: Path) -> None:

@@ -8,6 +8,7 @@ Source: ssh(1), ssh_config(5) of OpenSSH 9; ssh exits with 255 for its own failu
 
 import asyncio
 import ctypes
+import hashlib
 import os
 import re
 import secrets
@@ -24,7 +25,7 @@ from typing import TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
 from hud_tui.patience import backoff, retried
-from hud_tui.remote.shared import end_hung, watched
+from hud_tui.remote.shared import end_hung, greets, watched
 from hud_tui.rl.text import clean, one_line, size
 from hud_tui.storage import change_atomic, read_regular
 
@@ -158,8 +159,14 @@ class Ssh:
         self.address, self._known_hosts, self._config = address, known_hosts, config
         self._control: Path | None = None
 
-    def command(self, *options: str, shared: bool = True) -> list[str]:
-        """The command line up to the host; `shared`: whether it uses the shared connection."""
+    def command(self, *options: str, shared: bool = True, greeter: Path | None = None) -> list[str]:
+        """The command line up to the host.
+
+        Args:
+            options: Further ones of ssh.
+            shared: Whether it uses the shared connection.
+            greeter: A socket at which an ssh with a connection of its own greets, as `greets`.
+        """
         ssh_options = {
             "BatchMode": "yes",
             "ConnectTimeout": CONNECT_S,
@@ -170,7 +177,7 @@ class Ssh:
             "PermitLocalCommand": "no",
             "ForwardAgent": "no",
             "ForwardX11": "no",
-            **self._sharing(shared),
+            **_sharing(shared, greeter),
         }
         if self.address.rented:
             ssh_options |= {"StrictHostKeyChecking": "accept-new", "HashKnownHosts": "no"}
@@ -182,6 +189,11 @@ class Ssh:
         if self.address.key is not None:
             words += ["-i", os.path.expanduser(self.address.key), "-o", "IdentitiesOnly=yes"]
         return [*words, *options, "--", self.address.host]
+
+    @property
+    def client(self) -> str:
+        """Differs between state directories."""
+        return hashlib.sha256(str(self._known_hosts).encode()).hexdigest()[:12]
 
     async def _socket(self) -> Path:
         """The socket of the shared connection, whose name ssh makes."""
@@ -195,13 +207,6 @@ class Ssh:
     def by_hand(self) -> str:
         """What a person types after ``ssh`` or ``ssh-copy-id`` to reach it in the same way."""
         return f"-F {quote(self._config)} {self.address}" if self._config else str(self.address)
-
-    def _sharing(self, shared: bool) -> dict[str, object]:
-        if not shared:
-            return {"ControlMaster": "no", "ControlPath": "none"}
-        path = _quoted(sockets() / "%C")
-        more = {"ControlPersist": PERSIST_S, "ClearAllForwardings": "yes"}
-        return {"ControlMaster": "auto", "ControlPath": path, **more}
 
     async def run(self, script: str, timeout_s: float = 60.0) -> Output:
         """Run a POSIX shell script; one that was cut off on its way does nothing.
@@ -368,9 +373,9 @@ class Ssh:
 
     def _forget_key(self, err: str) -> str:
         """The command that ssh suggests for removing the key, else our own."""
-        found = re.search(r"ssh-keygen -f .{1,400}? -R \S{1,300}", err)
-        if found:
-            return one_line(found[0], 600)
+        match = re.search(r"ssh-keygen -f .{1,400}? -R \S{1,300}", err)
+        if match:
+            return one_line(match[0], 600)
         file = f" -f {quote(self._known_hosts)}" if self.address.rented else ""
         return f"ssh-keygen{file} -R {quote(self.address.key_name)}"
 
@@ -420,6 +425,17 @@ def quote(value: object) -> str:
     return shlex.quote(str(value))
 
 
+def _sharing(shared: bool, greeter: Path | None) -> dict[str, object]:
+    """Options about connections that several commands share."""
+    if greeter is not None:
+        return {"ControlMaster": "yes", "ControlPath": _quoted(greeter), "ControlPersist": "no"}
+    if not shared:
+        return {"ControlMaster": "no", "ControlPath": "none"}
+    path = _quoted(sockets() / "%C")
+    more = {"ControlPersist": PERSIST_S, "ClearAllForwardings": "yes"}
+    return {"ControlMaster": "auto", "ControlPath": path, **more}
+
+
 def sockets() -> Path:
     """The directory of shared connections, private to the user. Its path is short, since a socket's
     path has at most 104 characters.
@@ -429,12 +445,12 @@ def sockets() -> Path:
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     parent = Path(runtime) if runtime and len(runtime) < 30 else Path("/tmp")
-    place = parent / f"hud-tui-{os.getuid()}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    found = place.lstat()
-    if found.st_uid != os.getuid() or place.is_symlink() or found.st_mode & 0o077:
-        raise HudUsage(f"{place} is not yours alone", f"remove it, or chmod 700 {place}")
-    return place
+    folder = parent / f"hud-tui-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    stat = folder.lstat()
+    if stat.st_uid != os.getuid() or folder.is_symlink() or stat.st_mode & 0o077:
+        raise HudUsage(f"{folder} is not yours alone", f"remove it, or chmod 700 {folder}")
+    return folder
 
 
 def _quoted(path: Path) -> str:
@@ -664,13 +680,15 @@ class Tunnel:
         """`local`, `remote`: ports of the loopback on this machine and on the other."""
         self._ssh, self._local, self._remote = ssh, local, remote
         self._process: asyncio.subprocess.Process | None = None
+        self._greeter = sockets() / f"tunnel-{ssh.client}-{local}"
 
     async def run(self, started: Callable[[int], object] = lambda pid: None) -> HudError:
         """Forward until the connection breaks; returns why it did. `started` is called with the id
         of ssh's process, which ends with this one where the system can do that."""
         forward = f"127.0.0.1:{self._local}:127.0.0.1:{self._remote}"
         options = ("-N", "-o", "ExitOnForwardFailure=yes", "-L", forward)
-        command = self._ssh.command(*options, shared=False)
+        command = self._ssh.command(*options, greeter=self._greeter)
+        self._greeter.unlink(missing_ok=True)
         process = self._process = await _start(command, _end_with_parent)
         started(process.pid)
         try:
@@ -682,6 +700,15 @@ class Tunnel:
             hint = f"end the program that listens on 127.0.0.1:{self._local} of this machine"
             return HudUsage(f"port {self._local} of this machine is taken", hint)
         return self._ssh.failure(err, process.returncode or 0)
+
+    async def works(self, wait_s: float) -> bool:
+        """Whether its ssh has logged in, and does not hang: it greets within `wait_s` seconds. A
+        line that is dead ends it by ServerAliveInterval."""
+        try:
+            async with asyncio.timeout(wait_s):
+                return await greets(self._greeter)
+        except TimeoutError:
+            return False
 
     def close(self) -> None:
         if self._process is not None:

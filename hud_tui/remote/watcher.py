@@ -213,9 +213,9 @@ async def read_heartbeat(ssh: Ssh) -> Heartbeat | None:
     beat, boot, now, again, left, every = lines
     words = beat.split(maxsplit=6)
     numbers = [*words[2:6], now, left.strip("'"), every.strip("'")]
-    if len(words) != 7 or not all(one.isascii() and one.isdigit() for one in numbers):
+    if len(words) != 7 or not all(number.isascii() and number.isdigit() for number in numbers):
         return None
-    was_up, _, spent, _, now_up, left_s, every_s = (int(one[:12]) for one in numbers)
+    was_up, _, spent, _, now_up, left_s, every_s = (int(number[:12]) for number in numbers)
     # Before a reboot it counted from another start: it has not been heard since this one.
     age_s = now_up - was_up if words[1] == boot else now_up
     return Heartbeat(

@@ -108,7 +108,7 @@ class Time:
         """The program sees these clocks."""
         with (
             patch.object(clock, "wall", lambda: self.true + self.ahead),
-            patch.object(clock, "up_s", lambda: self.up),
+            patch.object(clock, "boot_s", lambda: self.up),
             patch.object(clock, "boot_id", lambda: self.boot),
             patch.object(patience, "monotonic", lambda: self.up),
         ):

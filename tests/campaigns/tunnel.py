@@ -159,7 +159,7 @@ class Scene:
         """Call the service through the tunnel, beside the clients."""
         url = self.machine.url + find_engine(self.machine.engine).health
         while True:
-            if (await asyncio.to_thread(keeper.ask, url)).latency_s is not None:
+            if (await asyncio.to_thread(keeper.ask, url)) is not None:
                 self.heard = boot_s()
             await asyncio.sleep(LOOK_S)
 

@@ -44,7 +44,7 @@ def test_keys_and_their_modes(tmp_path: Path) -> None:
     key.chmod(0o600)
     machines.key("box")
     assert list(check_keys(machines, keyed)) == []
-    (machines.place("box") / "key").chmod(0o644)
+    (machines.folder_of("box") / "key").chmod(0o644)
     assert "mode 0644" in said(check_keys(machines, keyed))[0][1]
     [(level, message, _)] = check_machines(Machines(tmp_path))
     assert (level, message[:11]) == ("ok", "no machines")

@@ -96,6 +96,21 @@ async def test_a_set_up_without_internet_is_gone_on_with_as_it_was_typed(
     assert (again.code, again.data["ready"]) == (0, True), again.err
 
 
+async def test_a_hint_works_in_a_shell_without_the_ssh_config(
+    hud: Command, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the first step on the machine is known with the ssh_config that reaches it."""
+    far.tool("mkdir", "exit 1")
+    failed = await hud(*ADD)
+    assert failed.code == 1
+    _, _, command = failed.error["hint"].partition("go on with: hud-tui ")
+    monkeypatch.delenv("HUD_TUI_SSH_CONFIG")
+    (far.home / "bin/mkdir").unlink()
+    again = await hud(*command.split(), "-y")
+    assert (again.code, again.data["ready"]) == (0, True), again.err
+    assert (await hud("remote", "remove", "far", "-y")).code == 0
+
+
 def test_an_environment_that_is_made_is_kept() -> None:
     made = Machine("far", Address("far"), "hud-tui", root="/r", done=("folder", "python"))
     assert has_env(made)

@@ -223,7 +223,7 @@ async def test_a_machine_s_file_here_is_garbage(
     hud: Command, machines: Machines, near: None, field: str, value: object
 ) -> None:
     machines.write(await describe(machines, FAR, Wish("box", "hud-tui")))
-    file = machines.place("box") / "machine.json"
+    file = machines.folder_of("box") / "machine.json"
     text = json.dumps({**json.loads(file.read_text()), field: value})
     file.write_text(text)
     for command in ("list", "status box", "log box", "use box", "remove box -y"):
@@ -235,7 +235,7 @@ async def test_a_machine_s_file_here_is_garbage(
 
 @pytest.mark.parametrize("body", [b"\xff\0", b'{"version": 1', b"[" * 100_000, b"", b"1"])
 def test_a_machine_s_file_here_is_no_document(machines: Machines, body: bytes) -> None:
-    file = machines.place("box") / "machine.json"
+    file = machines.folder_of("box") / "machine.json"
     file.parent.mkdir(parents=True)
     file.write_bytes(body)
     with pytest.raises(HudUsage, match="is not what hud-tui wrote"):
@@ -244,7 +244,7 @@ def test_a_machine_s_file_here_is_no_document(machines: Machines, body: bytes) -
 
 async def test_a_log_here_that_is_no_file(hud: Command, machines: Machines, near: None) -> None:
     machines.write(await describe(machines, FAR, Wish("box", "hud-tui")))
-    file = machines.place("box") / "setup.log"
+    file = machines.folder_of("box") / "setup.log"
     file.mkdir()
     refused = await hud("remote", "log", "box", "--setup")
     assert (refused.code, refused.error["type"]) == (2, "usage")

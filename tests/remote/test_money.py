@@ -410,7 +410,7 @@ def test_no_jump_of_this_machines_clock_is_time_spent(
 ) -> None:
     true, up = [2e9], [100.0]
     monkeypatch.setattr(clock, "wall", lambda: true[0] + jump_s)
-    monkeypatch.setattr(clock, "up_s", lambda: up[0])
+    monkeypatch.setattr(clock, "boot_s", lambda: up[0])
     assert not clock.is_known(tmp_path)
     answered(tmp_path, true[0])
     assert clock.is_known(tmp_path)
@@ -433,7 +433,7 @@ def test_time_that_the_boot_clock_missed_is_told_by_prime(
     """After a reboot this machine's clock is believed for five minutes, then two answers."""
     true, up, boot = [2e9], [100.0], ["one"]
     monkeypatch.setattr(clock, "wall", lambda: true[0])
-    monkeypatch.setattr(clock, "up_s", lambda: up[0])
+    monkeypatch.setattr(clock, "boot_s", lambda: up[0])
     monkeypatch.setattr(clock, "boot_id", lambda: boot[0])
     answered(tmp_path, true[0])
     true[0], up[0], boot[0] = true[0] + 120, 30.0, "two"

@@ -105,7 +105,7 @@ async def test_from_nothing_to_a_server_that_answers_and_back(machines: Machines
         pulse = await setup.pulse()
         assert (pulse["running"], pulse["port"]) == (True, setup.machine.port)
         assert machines.get("box") == setup.machine
-        log = (machines.place("box") / "setup.log").read_text()
+        log = (machines.folder_of("box") / "setup.log").read_text()
         assert "installing" in log
         assert machines.key("box") not in log
         said.clear()
@@ -361,7 +361,7 @@ async def test_a_machine_keeps_what_it_was_set_up_with_and_a_gpu_engine_needs_a_
 
 
 def test_what_is_unreadable_is_left_and_said(machines: Machines) -> None:
-    file = machines.place("box") / "machine.json"
+    file = machines.folder_of("box") / "machine.json"
     file.parent.mkdir(parents=True)
     for text in ("{", "[]", '{"version": 9}', json.dumps({"version": 1, "name": "box"})):
         file.write_text(text)

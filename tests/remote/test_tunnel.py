@@ -3,20 +3,18 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
 from hud_tui.processes import Process, alive, boot_s, holder, process, read_process
-from hud_tui.remote.keeper import UNNEEDED, Keeper, ask
+from hud_tui.remote.keeper import UNNEEDED, Keeper
 from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.setup import Setup
 from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, with_machine
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import until
-from tests.remote.far import free_port
 from tests.remote.test_commands import Command, hud, machines, near
 from tests.remote.test_use import box
 
@@ -100,7 +98,7 @@ async def test_up_is_what_answered_lately(machines: Machines, box: Machine) -> N
     assert line_text(machines.line("box"), 2.0) == "up, 20 ms"
     machines.set_line("box", {**up, "heard": boot_s() - 60})
     assert line_text(machines.line("box"), 2.0).startswith("silent for")
-    file = machines.place("box") / "line.json"
+    file = machines.folder_of("box") / "line.json"
     file.write_text('{"state": "up", "beat": 0.5, "since": 1.0}')
     assert "nothing keeps it" in line_text(machines.line("box"), 2.0)
 
@@ -131,7 +129,7 @@ async def test_an_ssh_that_hangs_before_the_first_answer_is_replaced(
     machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """E.g. while it logs in, for which ssh has no time limit."""
-    monkeypatch.setattr("hud_tui.remote.keeper.SILENT_S", 3.0)
+    monkeypatch.setattr("hud_tui.remote.keeper.HUNG_S", 3.0)
     monkeypatch.setattr("hud_tui.remote.keeper.ANSWER_S", 0.5)
     started: list[int] = []
 
@@ -150,17 +148,24 @@ async def test_an_ssh_that_hangs_before_the_first_answer_is_replaced(
     await asyncio.gather(keeping, return_exceptions=True)
 
 
-async def test_a_server_that_does_not_run_is_no_reason_to_open_the_tunnel_anew(
-    machines: Machines, box: Machine, paths: Paths
+async def test_a_server_that_takes_its_time_is_no_reason_to_open_the_tunnel_anew(
+    machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What answers for it is the other end of the tunnel."""
-    setup = Setup(machines, box)
-    assert ask(box.url).latency_s is not None
-    await setup.stop()
-    refused = ask(box.url)
-    assert (refused.latency_s, refused.came_through) == (None, True)
-    await setup.aclose()
-    assert not ask(f"http://127.0.0.1:{free_port()}").came_through
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        assert not ask(url).came_through
+    """Its ssh answers for the tunnel, however long the server is silent."""
+    monkeypatch.setattr("hud_tui.remote.keeper.HUNG_S", 1.0)
+    monkeypatch.setattr("hud_tui.remote.keeper.ANSWER_S", 0.3)
+    served_by = process(int((Path(box.root) / "server.pid").read_text()))
+    served_by.send(signal.SIGSTOP)
+    machines.use(box, "hud")
+    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
+    try:
+        await until(lambda: machines.line("box").get("state") == "silent")
+        ssh = machines.line("box")["ssh"]
+        await asyncio.sleep(5)
+        assert (machines.line("box")["ssh"], machines.line("box")["breaks"]) == (ssh, 0)
+    finally:
+        served_by.send(signal.SIGCONT)
+    await until(lambda: machines.line("box").get("state") == "up")
+    assert machines.line("box")["ssh"] == ssh
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)

@@ -160,7 +160,7 @@ async def test_leaving_says_what_runs_on(served: Served, state: Path) -> None:
 async def test_details_and_logs(served: Served, state: Path) -> None:
     machines = use_box(state)
     write_rental(state, replace(data.POD, at=time() - 7200, provider="runpod", idle_min=60))
-    (machines.place("gpubox") / "setup.log").write_text("[engine] log: fetched 1\x1b[2J\n")
+    (machines.folder_of("gpubox") / "setup.log").write_text("[engine] log: fetched 1\x1b[2J\n")
     async with shown(served, state) as app:
         said = app.said("#machines-text")
         assert "2 breaks" not in said

@@ -143,7 +143,7 @@ def read_entries(machines: Machines) -> list[Entry]:
             rentals.get(name),
             machines.line(name),
             name == used,
-            tuple(tail(machines.place(name) / LOG, LOG_BYTES).splitlines()[-MOST_LINES:]),
+            tuple(tail(machines.folder_of(name) / LOG, LOG_BYTES).splitlines()[-MOST_LINES:]),
             guards=guards.get(name, ""),
             ahead_s=ahead,
         )
@@ -246,10 +246,7 @@ def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
     breaks = counted(int(line.get("breaks") or 0), "break")
     seen = age(line.get("at"), now)
     yield _field("tunnel", f"{line_text(line, now)}, {breaks}, seen {seen} ago")
-    pulse = line.get("pulse") or {}
-    free = pulse.get("free_kb")
-    disk = f"{size(free * 1024)} of disk free" if isinstance(free, int) else ""
-    if there := " · ".join(filter(None, (gpu_use(pulse), disk))):
+    if there := " · ".join(_load({"pulse": line.get("pulse")})):
         yield _field("now", there)
 
 
@@ -307,20 +304,33 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
         return Aside(warning=costs, guard=guard)
     machine = f"{find_engine(open_on.engine).speaks} @ {one_line(open_on.label, 60)}"
     line = line_of(state, name)
-    at = line.get("at")
-    if line.get("state") != "up" or not isinstance(at, int | float) or now - at > FRESH_S:
-        since = age(line.get("since"), now) if line.get("since") else "now"
-        warning = f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}"
-        text = " · ".join(filter(None, (one_line(warning, 60), costs)))
-        rate = costs.partition(" at ")[2]
-        brief = " · ".join(filter(None, (one_line(warning, 60), rate)))
-        return Aside(machine, warning=text, brief=brief, guard=guard)
-    took, pulse = line.get("latency_s"), line.get("pulse") or {}
-    parts = [f"{took * 1000:.0f} ms"] if isinstance(took, int | float) else []
-    parts += [one for one in (gpu_use(pulse),) if one]
-    free = pulse.get("free_kb")
-    parts += [f"{size(free * 1024)} free"] if isinstance(free, int) else []
-    return Aside(machine, " · ".join(parts), costs, guard)
+    broken = _broken(line, now)
+    if not broken:
+        return Aside(machine, " · ".join(_load(line)), costs, guard)
+    text = " · ".join(filter(None, (broken, costs)))
+    brief = " · ".join(filter(None, (broken, costs.partition(" at ")[2])))
+    return Aside(machine, warning=text, brief=brief, guard=guard)
+
+
+def _broken(line: Mapping[str, Any], now: float) -> str:
+    """That a tunnel is not up, and since when; empty if it is."""
+    checked = line.get("at")
+    is_fresh = isinstance(checked, int | float) and now - checked <= FRESH_S
+    if line.get("state") == "up" and is_fresh:
+        return ""
+    since = age(line.get("since"), now) if line.get("since") else "now"
+    return one_line(f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}", 60)
+
+
+def _load(line: Mapping[str, Any]) -> Iterator[str]:
+    """A tunnel's latency, and the use of the GPUs and the disk at its end, as far as known."""
+    pulse = line.get("pulse") or {}
+    if isinstance(line.get("latency_s"), int | float):
+        yield f"{line['latency_s'] * 1000:.0f} ms"
+    if text := gpu_use(pulse):
+        yield text
+    if isinstance(pulse.get("free_kb"), int):
+        yield f"{size(pulse['free_kb'] * 1024)} free"
 
 
 def _costs(state: Path, running: Sequence[Rental], wall: float) -> tuple[str, str]:
