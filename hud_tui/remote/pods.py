@@ -42,8 +42,8 @@ from hud_tui.remote.ssh import (
     pod_address,
     read_public_key,
 )
-from hud_tui.remote.watcher import install_watcher, read_heartbeat
-from hud_tui.rl.text import counted, one_line, seconds
+from hud_tui.remote.watcher import Heartbeat, install_watcher, read_heartbeat
+from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.service_file import REMOTES, Rental, add_rental, read_rentals, write_rental
 
 HOURS, IDLE_MIN = 4.0, 60
@@ -236,8 +236,7 @@ class RentalRequest:
         if rental.price_hr <= self.price_hr + 0.01:
             return ""
         asked, costs = f"${self.price_hr:.2f}", f"${rental.price_hr:.2f} per hour"
-        hours = (rental.deadline - rental.at) / 3600
-        ends = f"it ends after {hours:.1f} h, for ${rental.most:.2f} at most"
+        ends = f"it ends after {age(rental.at, rental.deadline)}, for ${rental.most:.2f} at most"
         return f"{rental.name} costs {costs}, not {asked} as shown: {ends}"
 
     def lines(self) -> list[str]:
@@ -553,10 +552,10 @@ class Pods:
         write_rental(self._state, rental, watched=True, heard_at=self._now(), heard="", **where)
         return address
 
-    async def _watch(self, ssh: Ssh, rental: Rental, api_key: str) -> None:
+    async def _watch(self, ssh: Ssh, rental: Rental, api_key: str) -> Heartbeat:
         left_s, idle_s = rental.deadline - self._now(), rental.idle_min * 60
         url = self._prime.settings.url
-        await install_watcher(ssh, rental.id, left_s, idle_s, url, api_key)
+        return await install_watcher(ssh, rental.id, left_s, idle_s, url, api_key)
 
     async def hear(self, rental: Rental, ssh_to: Callable[[Address], Ssh]) -> Rental:
         """Ask a pod's watcher whether it lives; start it again if it does not, or if it counts to
@@ -568,11 +567,11 @@ class Pods:
                     beat = await read_heartbeat(ssh)
                     late = beat is not None and beat.left_s > rental.deadline - self._now() + 60
                     if beat is None or not beat.alive or late:
-                        await self._watch(ssh, rental, "")
+                        beat = await self._watch(ssh, rental, "")
         except (HudError, TimeoutError) as error:
             why = error.message if isinstance(error, HudError) else "its ssh does not answer"
             return write_rental(self._state, rental, heard=one_line(why, 200))
-        return write_rental(self._state, rental, heard_at=self._now(), heard="")
+        return write_rental(self._state, rental, heard_at=self._now() - beat.age_s, heard="")
 
     async def find(self, rental: Rental) -> Rental:
         """Look up a rental whose answer was lost; the result has an id, or has ended.

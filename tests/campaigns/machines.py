@@ -25,7 +25,7 @@ from functools import cache, partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 import httpx
@@ -38,9 +38,9 @@ from hud_tui.remote.budget import Budgets
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import PodFailed, Pods, RentalRequest
 from hud_tui.remote.prime import Prime, PrimeSettings
-from hud_tui.rl.text import seconds
-from hud_tui.service_file import Rental, read_rentals
+from hud_tui.service_file import Rental
 from tests.campaigns.campaign import Campaign, Plan, Report
+from tests.campaigns.renting import KINDS, WAYS, Renters, Verdict, choose_renters
 from tests.prime_server import KEY, PrimeServer, offer
 
 URL = "http://127.0.0.1/api/v1"
@@ -76,7 +76,6 @@ BASES = {
 """What happens in any case, so that each phase is reached, and whose answers are bent then (none
 named: all): the request's answer is lost, the price is another, one list lacks the pod, or the
 request is refused."""
-Renters = Literal["one", "two states", "one state", "one name"]
 
 
 class Killed(BaseException):
@@ -383,8 +382,6 @@ class Renter:
     name: str
     said: str = "nothing"
     """``rented``, ``refused``, ``unknown``, ``failed`` once it was rented, or ``killed``."""
-    asked: tuple[str, ...] = ()
-    """Names that it asked Prime for."""
     is_early: bool = False
     """Whether its pod may be ended before its hours."""
 
@@ -418,7 +415,7 @@ class Round:
         server.clock = lambda: self.time.true
         self.keep()
         self.story.append(str(self.case))
-        self._begin()
+        asked = self._begin()
         with self.time.told(), patched():
             await asyncio.gather(*map(self._rent, self.renters))
             if self.is_mixed:
@@ -428,7 +425,7 @@ class Round:
                 self.story.append(f"clock {self.time.ahead:+.0f} s, {self.time.boot}")
             await self._watch()
             await self._look()
-            self._judge()
+            self._judge(asked.rentals())
         return self.faults
 
     def keep(self) -> None:
@@ -442,22 +439,20 @@ class Round:
         _, running, ended = next((old for old in reversed(self.past) if old[0] <= at), self.past[0])
         return replace(self.server, pods=deepcopy(running), history=ended)
 
-    def _begin(self) -> None:
+    def _begin(self) -> Renters:
         chance = self.chance
-        second: Renters = "one"
         kill = pause = -1
+        ways = ("one", *WAYS) if self.is_mixed else WAYS[:1]
+        asked = choose_renters(chance, self.folder, ways)
         if self.is_mixed:
-            second = chance.choice(["one", "one", "two states", "one state", "one name"])
             kill = chance.randrange(14) if chance.random() < 0.4 else -1
             pause = chance.randrange(14) if chance.random() < 0.4 else -1
-            self.story.append(f"renters: {second}, {kill=} {pause=}")
+            self.story.append(f"renters: {asked.way}, {kill=} {pause=}")
         self.lines.append(Line(self, self.case, kill, pause))
-        self.renters.append(Renter(self.folder / "a", self.lines[0], "box"))
-        if second != "one":
-            self.lines.append(Line(self, None))
-            state = self.folder / ("b" if second == "two states" else "a")
-            name = "other" if second == "one state" else "box"
-            self.renters.append(Renter(state, self.lines[1], name))
+        self.lines += [Line(self, None) for _ in asked.states[1:]]
+        each = zip(asked.states, self.lines, asked.names, strict=True)
+        self.renters = [Renter(*parts) for parts in each]
+        return asked
 
     def _prime(self, renter: Renter) -> Prime:
         settings = PrimeSettings(URL, KEY)
@@ -551,21 +546,15 @@ class Round:
     def _fault(self, kind: str, what: str) -> None:
         self.faults.append((kind, what))
 
-    def _judge(self) -> None:
-        server = self.server
-        if {*FOREIGN} - {*server.pods}:
-            self._fault("foreign", f"{[*server.pods]} are left of colleagues' pods")
-        rentals = [one for state in self._states() for one in read_rentals(state)]
+    def _judge(self, rentals: list[Rental]) -> None:
+        early_s = None if any(renter.is_early for renter in self.renters) else LATE_S
+        verdict = Verdict(PRICE * HOURS, HOURS, LATE_S + self.time.off_s, early_s, self.faults)
+        verdict.judge(self.server, FOREIGN, rentals)
         self._judge_said(rentals)
-        for id_ in {*server.pods} - {*FOREIGN}:
-            known = [one for one in rentals if one.id == id_]
-            why = [one.why for one in rentals]
-            self._fault("unkept" if known else "forgotten", f"{id_} runs on; {why}")
-        early = any(one.is_early for one in self.renters)
-        for ended in server.history:
-            if ended["id"] not in FOREIGN:
-                self._judge_time(ended, early)
-                self._judge_bill(ended, [one for one in rentals if one.id == ended["id"]])
+        billed = {rental.id: rental.billed for rental in rentals if not rental.runs}
+        for ended in self.server.history:
+            if billed.get(ended["id"], BILLED) != BILLED:
+                self._fault("dollars", f"{ended['id']} was billed ${BILLED}, not {billed}")
 
     def _judge_said(self, rentals: list[Rental]) -> None:
         """What each renter said, by what was made under the names that it asked for."""
@@ -581,21 +570,6 @@ class Round:
                 self._fault("false", f"{rental.name} is said to run, {rental.id or 'without id'}")
             if not rental.id and rental.spent(self.time.true) > 0:
                 self._fault("dollars", f"{rental.name} is said to have cost something: {rental}")
-
-    def _judge_time(self, ended: dict[str, Any], early: bool) -> None:
-        """How long a pod ran, by what it cost."""
-        took = (seconds(ended["terminatedAt"]) or 0.0) - (seconds(ended["createdAt"]) or 0.0)
-        price = ended["priceHr"]
-        if price * (took - LATE_S - self.time.off_s) / 3600 > PRICE * HOURS:
-            self._fault("dollars", f"{ended['id']} ran {took:.0f} s at ${price}")
-        if took < HOURS * 3600 * PRICE / price - LATE_S and not early:
-            self._fault("early", f"{ended['id']} ran {took:.0f} s only, at ${price}")
-
-    def _judge_bill(self, ended: dict[str, Any], rentals: list[Rental]) -> None:
-        if len(rentals) != 1:
-            self._fault("false", f"{ended['id']} was ended and is {len(rentals)} rentals")
-        elif rentals[0].billed != BILLED and not rentals[0].runs:
-            self._fault("dollars", f"{ended['id']} was billed ${BILLED}, not {rentals[0].billed}")
 
 
 class There:
@@ -690,10 +664,7 @@ CAMPAIGN = Campaign(
     count=8000,
     small=20,
     play=play,
-    kinds=(
-        *("crashes", "foreign", "doubles", "false", "unkept", "forgotten", "dollars", "early"),
-        "unreached",
-    ),
+    kinds=("crashes", *KINDS, "unreached"),
     add_arguments=add_arguments,
 )
 

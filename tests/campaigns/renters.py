@@ -23,12 +23,14 @@ from itertools import islice
 from pathlib import Path
 
 from hud_tui.remote.clock import prime_now
-from hud_tui.rl.text import seconds
-from hud_tui.service_file import budget_found, read_rentals
+from hud_tui.service_file import budget_found
 from tests.campaigns.campaign import Campaign, Plan, Report
+from tests.campaigns.renting import KINDS, Renters, Verdict, choose_renters
 from tests.prime_server import KEY, PrimeServer, offer, serving
 
-HOURS = 0.004
+HOURS, PRICE = 0.004, 2.0
+FOREIGN = "pod1"
+"""A colleague's pod with the name of ours."""
 LATE_S = 150.0
 """Seconds that a pod may outlive its budget beside the pauses: processes start slowly on a busy
 machine, and Prime's clock is known to a second."""
@@ -47,34 +49,31 @@ class Round:
     server: PrimeServer = field(default_factory=PrimeServer)
     story: list[str] = field(default_factory=list)
     faults: list[tuple[str, str]] = field(default_factory=list)
-    states: list[Path] = field(default_factory=list)
 
     async def play(self) -> None:
-        self.server.offers = [offer("H100_80GB", 1, 2.0)]
-        self.server.runs("box")
+        self.server.offers = [offer("H100_80GB", 1, PRICE)]
+        self.server.runs("box", FOREIGN)
         key = self.folder / "id"
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
         await asyncio.to_thread(subprocess.run, command, check=True)
         self.server.keys = [key.with_suffix(".pub").read_text()]
         host = await asyncio.start_server(self._garbage, "127.0.0.1", 0)
         self.server.ssh = f"root@127.0.0.1 -p {host.sockets[0].getsockname()[1]}"
-        both = self.chance.choice(["one", "two states", "one state", "one name"])
-        second = [] if both == "one" else ["b" if both == "two states" else "a"]
-        self.states = [self.folder / name for name in ("a", *second)]
+        asked = choose_renters(self.chance, self.folder)
+        states = {*asked.states}
         jump = self.chance.choice(CLOCKS) if FAKETIME else ""
         deed = self.chance.choice(DEEDS)
-        self.story += [f"renters: {both}", f"clock {jump or 'right'}", deed]
+        self.story += [f"renters: {asked.way}", f"clock {jump or 'right'}", deed]
         rent = ("pods", "create", "--gpus=1xH100", "--bare", "-y", f"--hours={HOURS}", "--name")
-        names = ("box", "other" if both == "one state" else "box")
         with serving(self.server):
             renters = [
                 await self._start(state, jump, *rent, name)
-                for state, name in zip(self.states, names, strict=False)
+                for state, name in zip(asked.states, asked.names, strict=True)
             ]
             try:
                 await asyncio.sleep(self.chance.uniform(1.0, 8.0))
-                await self._do(deed, renters)
-                for state in {*self.states}:
+                await self._do(deed, renters, states)
+                for state in states:
                     listed = await self._start(state, jump, "pods", "list")
                     await listed.wait()
                 await self._until_ended()
@@ -82,14 +81,14 @@ class Round:
                 for renter in renters:
                     _signal(renter.pid, signal.SIGKILL)
                     await renter.wait()
-                for state in {*self.states}:
-                    for rental in filter(lambda one: one.runs, read_rentals(state)):
+                for rental in asked.rentals():
+                    if rental.runs:
+                        self.story.append(f"{rental.name} is said to run, as {rental.id or '?'}")
+                for state in states:
+                    if any(rental.runs for rental in asked.rentals()):
                         _signal(self._keeper(state), signal.SIGKILL)
-                        self.story.append(
-                            f"{rental.name} is said to run, as {rental.id or 'unknown'}"
-                        )
                 host.close()
-        self._judge(both)
+        self._judge(asked)
 
     async def _garbage(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """A host that is no ssh server."""
@@ -122,10 +121,12 @@ class Round:
         pid = budget_found(state).get("pid")
         return pid if isinstance(pid, int) else 0
 
-    async def _do(self, deed: str, renters: list[asyncio.subprocess.Process]) -> None:
+    async def _do(
+        self, deed: str, renters: list[asyncio.subprocess.Process], states: set[Path]
+    ) -> None:
         """Kill or halt processes; what was halted goes on after the pause."""
-        ours = [one.pid for one in renters]
-        keepers = [self._keeper(state) for state in {*self.states}]
+        ours = [renter.pid for renter in renters]
+        keepers = [self._keeper(state) for state in states]
         if deed == "kill":
             _signal(ours[0], signal.SIGKILL)
         elif deed == "interrupt":
@@ -133,7 +134,7 @@ class Round:
         elif deed == "kill the keeper":
             for pid in keepers:
                 _signal(pid, signal.SIGKILL)
-            for state in {*self.states}:
+            for state in states:
                 self._reuse(state)
         halted = {"halt": ours[:1], "halt the keeper": keepers, "halt all": ours + keepers}
         for pid in halted.get(deed, []):
@@ -152,28 +153,16 @@ class Round:
 
     async def _until_ended(self) -> None:
         for _ in range(int(HOURS * 3600 + LATE_S)):
-            if {*self.server.pods} == {"pod1"} or not self.server.created:
+            if {*self.server.pods} == {FOREIGN} or not self.server.created:
                 return
             await asyncio.sleep(1.0)
 
-    def _judge(self, both: str) -> None:
-        server, story = self.server, "; ".join(self.story)
-        most = 1 if both in ("one", "one name") else 2
-        if "pod1" not in server.pods:
-            self.faults.append(("foreign", story))
-        if len(server.created) > most:
-            self.faults.append(("doubles", f"{len(server.created)} pods; {story}"))
-        for id_ in {*server.pods} - {"pod1"}:
-            self.faults.append(("unkept", f"{id_} runs on; {story}"))
-        rentals = [one for state in {*self.states} for one in read_rentals(state)]
-        for ended in server.history:
-            if sum(one.id == ended["id"] for one in rentals) != 1:
-                self.faults.append(("forgotten", f"{ended['id']}; {story}"))
-            took = (seconds(ended["terminatedAt"]) or 0.0) - (seconds(ended["createdAt"]) or 0.0)
-            if took > HOURS * 3600 + LATE_S + self.pause_s:
-                self.faults.append(("dollars", f"{ended['id']} ran {took:.0f} s; {story}"))
-            if took < HOURS * 3600 - 5:
-                self.faults.append(("early", f"{ended['id']} ran {took:.0f} s; {story}"))
+    def _judge(self, asked: Renters) -> None:
+        verdict = Verdict(PRICE * HOURS, HOURS, LATE_S + self.pause_s, 5.0)
+        verdict.judge(self.server, [FOREIGN], asked.rentals())
+        if len(self.server.created) > asked.most:
+            verdict.fault("doubles", f"{len(self.server.created)} pods")
+        self.faults = verdict.faults
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
@@ -200,7 +189,7 @@ async def play(plan: Plan, report: Report) -> None:
         ):
             made += len(played.server.created)
             for kind, what in played.faults:
-                report.found(kind, f"round {number}: {what}")
+                report.found(kind, f"round {number}: {what}; {'; '.join(played.story)}")
     print(f"{made} pods were made")
 
 
@@ -215,7 +204,7 @@ CAMPAIGN = Campaign(
     count=60,
     small=1,
     play=play,
-    kinds=("foreign", "doubles", "unkept", "forgotten", "dollars", "early"),
+    kinds=KINDS,
     add_arguments=add_arguments,
 )
 
