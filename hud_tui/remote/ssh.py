@@ -573,11 +573,20 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     them: so they are closed here.
     """
     if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
+        _send(process, signal.SIGKILL)
         transport: asyncio.SubprocessTransport = vars(process)["_transport"]
-        transport.close()
+        for number in range(3):
+            if (pipe := transport.get_pipe_transport(number)) is not None:
+                pipe.close()
     await process.wait()
+
+
+def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
+    """Send a signal. What asyncio has for it, and for the end of a transport, looks whether the
+    process has ended: asyncio's watcher then finds no exit code, and says so on stderr."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 # The key that ssh uses.
@@ -712,5 +721,4 @@ class Tunnel:
 
     def close(self) -> None:
         if self._process is not None:
-            with suppress(ProcessLookupError):
-                self._process.send_signal(signal.SIGTERM)
+            _send(self._process, signal.SIGTERM)

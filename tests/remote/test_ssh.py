@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +23,8 @@ from hud_tui.remote.ssh import (
     ScriptFailed,
     Ssh,
     SshDenied,
+    _ended,
+    _start,
     forget_host_key,
     patient,
     quote,
@@ -336,3 +339,12 @@ def titled(title: str) -> list[int]:
             if file.read_bytes().rstrip(b"\0 ") == title.encode():
                 ids.append(int(file.parent.name))
     return ids
+
+
+async def test_the_exit_code_of_an_ssh_is_left_to_asyncio(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who else looks for it takes it away, of which asyncio complains on stderr."""
+    looks: list[int] = []
+    process = await _start(["sleep", "600"])
+    monkeypatch.setattr(subprocess.Popen, "poll", lambda popen: looks.append(popen.pid))
+    await _ended(process)
+    assert (process.returncode, looks) == (-signal.SIGKILL, [])
