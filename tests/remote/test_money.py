@@ -21,6 +21,7 @@ from starlette.responses import JSONResponse
 
 from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudRefused, HudUnclear, HudUsage
+from hud_tui.processes import process
 from hud_tui.remote import clock, watcher
 from hud_tui.remote.budget import Budgets
 from hud_tui.remote.machines import Machines
@@ -510,8 +511,14 @@ async def test_a_halted_process_is_replaced_and_an_id_says_nothing(
         await ended(*filter(None, (first, second)))
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 async def test_a_dead_watcher_is_started_again_and_a_silent_one_is_said(
-    hud: Command, pod: PrimeServer, machines: Machines, far: Far, monkeypatch: pytest.MonkeyPatch
+    hud: Command,
+    pod: PrimeServer,
+    machines: Machines,
+    far: Far,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
 ) -> None:
     monkeypatch.setattr(watcher, "EVERY_S", 1)
     assert (await hud(*RENT)).code == 0
@@ -519,7 +526,8 @@ async def test_a_dead_watcher_is_started_again_and_a_silent_one_is_said(
     assert rental.heard_at > 0
     files = far.home / ".hud-tui/watcher"
     owner = files / "owner"
-    os.kill(int(owner.read_text().split()[0]), signal.SIGKILL)
+    halted = process(int(owner.read_text().split()[0]))
+    halted.send(number)
     before = owner.read_text()
     uptime = Path("/proc/uptime")
     await until(
@@ -530,7 +538,10 @@ async def test_a_dead_watcher_is_started_again_and_a_silent_one_is_said(
     )
     await Budgets(machines).check()
     assert owner.read_text() != before, "it was started again"
-    assert read_rentals(machines.state)[0].heard == ""
+    [heard] = read_rentals(machines.state)
+    assert (heard.heard, heard.heard_at > rental.heard_at) == ("", True)
+    halted.send(signal.SIGCONT)
+    await until(lambda: not halted.runs)  # one that was halted sees that another has its place
     before = owner.read_text()
     await Budgets(machines).check()
     assert owner.read_text() == before, "it lives, and counts to the same end"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import time
 
@@ -80,7 +81,8 @@ async def test_hosts_and_pods_with_their_use_and_cost(served: Served, state: Pat
             ["▶", "gpubox", "2×H100", "used, up", "85 %, 60 of 160 GB", "Qwen/Qwen3-4B", "", ""],
             [" ", "hud-a100-1", "1×A100", "not set up", "", "", "1.50", "3.00"],
         ]
-        assert "$3.00 so far, $1.50 per hour" in app.said("#machines-title")
+        assert "$3.00 at $1.50/h to " in app.said("#machines-title")
+        assert " · unguarded" in app.said("#machines-title")
         assert "23 ms, 1 break" in app.said("#machines-text")
         assert "enter train here" in app.said("KeyLine")
         await app.press("down")
@@ -109,17 +111,20 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     day = datetime.fromtimestamp(rental.at + 240 * 3600).strftime("%d %b %H:%M")
     assert aside(state, time()).warning.endswith(f"/h to {day}")
     write_rental(state, rental, hours=rental.hours, dollars=rental.dollars)
+    write_rental(state, rental, heard_at=time() - 12)
     async with shown(served, state, width=80, open_on="gpubox") as app:
         await app.press("escape")
         for number, view in enumerate(VIEWS, 1):
+            machines.set_line("gpubox", {**LINE, "state": "broken"})
             await app.press(str(number), then=view)
-            await app.until(
-                lambda: (
-                    "tinker @ gpubox · 2×H100" in app.said("TopLine")
-                    and "⚠ broken " in app.said("TopLine")
-                    and " $1.50/h to " in app.said("TopLine")
-                )
-            )
+            await app.until(partial(_says, app, "⚠ broken ", " $1.50/h to "))
+        use_box(state)
+        await app.until(partial(_says, app, " at $1.50/h to "))
+
+
+def _says(app: Opened, *parts: str) -> bool:
+    line = app.said("TopLine")
+    return all(part in line for part in (" @ gpubox ", " guard pod ", *parts))
 
 
 async def test_the_top_line_names_the_machine_that_is_open(served: Served, state: Path) -> None:

@@ -119,12 +119,14 @@ def test_a_view_with_a_status_line_of_its_own_is_not_told_twice() -> None:
 @pytest.mark.parametrize("width", [160, 120, 80])
 def test_it_names_the_machine_and_what_it_costs(width: int) -> None:
     machine = "tinker @ gpubox · 2×H100"
+    named = machine if width > 80 else " @ gpubox "
     costs = Aside(machine, "23 ms · 85 %, 60 of 160 GB", "⚠ broken 41 m · $13.50 at $4.50/h")
+    costs = replace(costs, guard="guard pod 12 s")
     for view in VIEWS:
         said = top_line(view, "HUD local", RUN, LIVE, width, aside=costs).plain
         assert len(said) <= width
-        assert machine in said
-        assert "⚠ broken 41 m · $13.50 at $4.50/h" in said
+        assert named in said
+        assert "⚠ broken 41 m · $13.50 at $4.50/h  guard pod 12 s" in said
     assert ("85 %" in top_line("jobs", "HUD", Run(), LIVE, width, aside=costs).plain) is (
         width > 80
     )

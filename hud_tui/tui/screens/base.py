@@ -286,7 +286,11 @@ def top_line(
     name = title.stylize(does("app.views"))
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
     far = "@" in where
-    place = (2, clicked(Content.styled(where, "$text"), "app.machines"))
+    is_short = width < ROOMY and aside is not None and aside.warning
+    place = (
+        2,
+        clicked(Content.styled(_name(where) if is_short else where, "$text"), "app.machines"),
+    )
     left = [(1, name), *guarded, place if far else (8, Content.styled(where, "$text-muted"))]
     left += _model(run)
     calm = freshness.state is State.LIVE and not freshness.behind_s
@@ -311,14 +315,19 @@ Part = tuple[int, Content]
 """(rank, text): if not all parts fit, those with the highest rank are dropped first."""
 
 
+def _name(machine: str) -> str:
+    """A machine's name alone: ``@ gpubox`` of ``tinker @ gpubox · 2×H100``."""
+    return f"@ {one_line(machine.partition('@ ')[2].partition(' · ')[0], 24)}"
+
+
 def _aside(aside: Aside, width: int) -> list[Part]:
-    """The machine that is used, and what costs money, which stays where there is any room; a
-    click goes to the machines."""
+    """The machine that is used, and what costs money and who ends that, which stay where there is
+    any room; a click goes to the machines."""
     warning = aside.warning if width >= ROOMY else aside.brief or aside.warning
     parts = [
         (9, Content.styled(one_line(aside.place, 60), "$text-muted")),
         (1 if width >= 60 else 2, Content.styled(one_line(warning, 80), "bold $warning")),
-        (2, Content.styled(aside.guard, "$warning")),
+        (1 if width >= 80 else 2, Content.styled(aside.guard, "$warning")),
     ]
     return [(rank, clicked(text, "app.machines")) for rank, text in parts if text.plain]
 

@@ -246,7 +246,10 @@ def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
     breaks = counted(int(line.get("breaks") or 0), "break")
     seen = age(line.get("at"), now)
     yield _field("tunnel", f"{line_text(line, now)}, {breaks}, seen {seen} ago")
-    if there := " · ".join(_load({"pulse": line.get("pulse")})):
+    pulse = line.get("pulse") or {}
+    free = pulse.get("free_kb")
+    disk = f"{size(free * 1024)} of disk free" if isinstance(free, int) else ""
+    if there := " · ".join(filter(None, (gpu_use(pulse), disk))):
         yield _field("now", there)
 
 
@@ -306,7 +309,7 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
     line = line_of(state, name)
     broken = _broken(line, now)
     if not broken:
-        return Aside(machine, " · ".join(_load(line)), costs, guard)
+        return Aside(machine, " · ".join(_load(line)), costs, guard=guard)
     text = " · ".join(filter(None, (broken, costs)))
     brief = " · ".join(filter(None, (broken, costs.partition(" at ")[2])))
     return Aside(machine, warning=text, brief=brief, guard=guard)
@@ -626,14 +629,13 @@ class MachinesScreen(Leavable[None]):
         self.list.lay(columns)
         self.list.show(rows)
         rentals = [one.rental for one in entries if one.rental is not None]
-        sums = totals(rentals, now - (entries[0].ahead_s if entries else 0.0))
         title = f"  {counted(len(entries), 'machine')}"
-        costs = f" · ${sums['running']:.2f} so far, ${sums['per_hour']:.2f} per hour"
+        costs = "".join(f" · {part}" for part in _costs(self._machines.state, rentals, now) if part)
         self.query_one("#machines-title", Static).update(
             Content.assemble(
                 (" Machines", "bold"),
                 (title, "$text-muted"),
-                (costs if rentals else "", "bold $warning"),
+                (costs, "bold $warning"),
             )
         )
         self._show_text()
