@@ -286,6 +286,17 @@ async def test_polling_rests_between_two_reads(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.wait([waiting])
 
 
+def test_the_number_of_a_step_is_reported_or_named_or_counted() -> None:
+    for fields, number in (
+        ({"step": 5, "name": "step-000007"}, 5),
+        ({"name": "step-000007"}, 7),
+        ({"name": "final"}, 3),
+        ({}, 3),
+    ):
+        node = Checkpoint.model_validate({"id": "c", **fields})
+        assert feed_module.step_taken(node, 3).step == number
+
+
 @pytest.mark.parametrize(("status", "source"), [(200, "connecting"), (404, "poll")])
 async def test_what_waits_after_a_failure_goes_on_as_it_began(
     status: int, source: str, monkeypatch: pytest.MonkeyPatch
