@@ -22,6 +22,7 @@ from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import STALL
 from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, is_active
@@ -100,7 +101,7 @@ def print_event(kind: str, data: Any) -> None:
     """Print a step, an alarm or a run's end as a line of text; other events are left out."""
     if isinstance(data, StepTaken):
         reward = data.metrics.get("reward_mean")
-        line = f"step {data.step}" + ("" if reward is None else f": reward {reward:.3f}")
+        line = f"step {data.step}" + ("" if reward is None else f": reward {short(reward)}")
     elif isinstance(data, Alarm):
         line = f"{data.headline}: {data.summary}"
     elif kind == "job":
@@ -315,16 +316,15 @@ def result_at(tree: Tree, position: int | None) -> dict[str, Any] | None:
 
 
 def result_text(result: Mapping[str, Any] | None) -> str:
-    """E.g. ``reward 0.844 (32 rollouts), held-out 0.750 [0.468, 0.911] (12 tasks × 1)``."""
+    """E.g. ``reward .844 (32 rollouts), held-out .750 [.468, .911] (12 tasks × 1)``."""
     parts = []
     if result and result["reward"] is not None:
         over = f" ({counted(result['rollouts'], 'rollout')})" if result["rollouts"] else ""
-        parts.append(f"reward {result['reward']:.3f}{over}")
+        parts.append(f"reward {short(result['reward'])}{over}")
     if result and result["heldout_reward"] is not None:
-        low, high = result["low"], result["high"]
-        ends = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
+        mean = estimate_text(result["heldout_reward"], result["low"], result["high"])
         over = f" ({result['over']})" if result["over"] else ""
-        parts.append(f"held-out {result['heldout_reward']:.3f}{ends}{over}")
+        parts.append(f"held-out {mean}{over}")
     return ", ".join(parts)
 
 

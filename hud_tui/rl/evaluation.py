@@ -18,7 +18,7 @@ from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
-from hud_tui.rl.metrics import interval_text, short
+from hud_tui.rl.metrics import estimate_text
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
@@ -517,7 +517,7 @@ def figures(evaluation: Evaluation) -> list[Figure]:
 def mean_text(evaluation: Evaluation) -> str:
     """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
     mean = figures(evaluation)[0].estimate
-    value = f"{short(mean.value)} {interval_text(mean.low, mean.high)}".rstrip()
+    value = estimate_text(mean.value, mean.low, mean.high)
     return f"{value}, {sample_size(evaluation)}"
 
 

@@ -443,6 +443,11 @@ def interval_text(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{short(low)}, {short(high)}]"
 
 
+def estimate_text(value: float, low: float | None, high: float | None) -> str:
+    """A mean with its interval, if there is one, e.g. ``.71 [.66, .76]``."""
+    return f"{short(value)} {interval_text(low, high)}".rstrip()
+
+
 SLIGHT = 0.01
 """Relative difference up to which values that print alike count as equal."""
 

@@ -21,8 +21,8 @@ from hud_tui.rl.head import Move
 from hud_tui.rl.metrics import (
     METRICS,
     are_equal,
+    estimate_text,
     healthy,
-    interval_text,
     metric,
     most_of,
     ranked,
@@ -33,7 +33,7 @@ from hud_tui.rl.names import code, escaped, plain_name
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import Flag, Layer, Plot, Shape, svg
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import counted, seconds, spaced
+from hud_tui.rl.text import counted, duration, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
 from hud_tui.rl.work import is_active, reason
 from hud_tui.wire import Evaluation
@@ -197,13 +197,6 @@ def _of(value: float, over: str) -> str:
     return f"{number(value)} of {over}" if over else number(value)
 
 
-def duration(length: float) -> str:
-    """Seconds as text, e.g. ``2 h 05 min``."""
-    whole = int(max(0.0, min(length, 1e12)))
-    hours, minutes = whole // 3600, whole % 3600 // 60
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {whole % 60:02} s"
-
-
 def moment(stamp: float) -> str:
     """Unix seconds as date and time in UTC; a dash if unknown."""
     if not 0 < stamp < 2e11:
@@ -275,7 +268,7 @@ def _estimated(result: EvaluationResult, label: str) -> str:
     estimate = next((f.estimate for f in figures(result.evaluation) if f.label == label), None)
     if estimate is None:
         return "–"
-    return f"{short(estimate.value)} {interval_text(estimate.low, estimate.high)}".rstrip()
+    return estimate_text(estimate.value, estimate.low, estimate.high)
 
 
 def waste_part(run: Run) -> str:

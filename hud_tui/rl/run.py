@@ -17,7 +17,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, own_models, reread
-from hud_tui.rl.metrics import Series
+from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import Work, has_ended, is_active, reason
@@ -215,7 +215,7 @@ class Run:
         at = event.at or (node and seconds(node.created_at)) or 0.0
         parts = [
             f"step {event.step}" if node is None else label(node),
-            f"reward {reward:.3f}" if reward is not None else "",
+            f"reward {short(reward)}" if reward is not None else "",
             counted(len(event.groups), "group") if event.groups else "",
             f"{round(zero)} zero-variance" if round(zero) else "",
         ]

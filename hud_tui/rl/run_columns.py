@@ -14,10 +14,10 @@ from typing import Any
 from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
-from hud_tui.rl.metrics import interval_text, short
+from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.names import close_names, setting_label
 from hud_tui.rl.runs import ENDS, RunRow, thinned
-from hud_tui.rl.text import age, one_line
+from hud_tui.rl.text import age, duration, one_line
 from hud_tui.rl.work import has_ended
 from hud_tui.wire import Evaluation
 
@@ -168,9 +168,9 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
     if evaluation.num_tasks:
         each = evaluation.samples or max(1, evaluation.num_traces // evaluation.num_tasks)
         size = f" {evaluation.num_tasks}×{each}"
-    if mean is None or mean.low is None or mean.high is None:
+    if mean is None:
         return f"{short(evaluation.mean_reward)}{size}"
-    return f"{short(mean.value)} {interval_text(mean.low, mean.high)}{size}"
+    return f"{estimate_text(mean.value, mean.low, mean.high)}{size}"
 
 
 def _alarm_text(row: RunRow, now: float) -> str:
@@ -188,7 +188,7 @@ def _alarm_value(row: RunRow, now: float) -> float | None:
 def _eta_text(row: RunRow, now: float) -> str:
     if row.silent_s(now) is not None:
         return "stalled"
-    return "–" if row.eta_s is None else duration_text(row.eta_s)
+    return "–" if row.eta_s is None else duration(row.eta_s)
 
 
 def _state_tone(row: RunRow) -> str:

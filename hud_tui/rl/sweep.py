@@ -32,7 +32,7 @@ from hud_tui.rl.run_columns import (
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import Value, write
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rl.work import SUCCEEDED, has_ended, is_lost
 from hud_tui.wire import Model
 
@@ -279,7 +279,7 @@ class SweepSize:
             return "the service decides how long each is"
         if self.seconds is None:
             return "unknown: nothing like it was run here yet"
-        return f"about {_minutes(self.seconds)}, judging by {self.basis}"
+        return f"about {duration(self.seconds)}, judging by {self.basis}"
 
     @property
     def summary(self) -> str:
@@ -295,12 +295,6 @@ class SweepSize:
             parts.append(f"at most {spaced(self.sampled_tokens)} tokens sampled")
         is_unknown = bool(self.each) and self.seconds is None
         return " · ".join([*parts, f"time {self.time}" if is_unknown else self.time])
-
-
-def _minutes(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def size_of(

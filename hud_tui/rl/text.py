@@ -19,7 +19,7 @@ from typing import Any
 BRAILLE = 0x2800
 """The empty braille cell; the eight low bits of a cell's code are its dots."""
 
-# Ages in at most five characters.
+# Ages and durations in at most five characters.
 
 
 AGE_UNITS = ((86400 * 365, "y"), (86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
@@ -47,6 +47,22 @@ def seconds(stamp: str | None) -> float | None:
         return datetime.fromisoformat(stamp).timestamp() if stamp else None
     except ValueError:
         return None
+
+
+LONGEST_S = 1e12
+"""Longest duration that is written, seconds."""
+
+
+def duration(seconds: float) -> str:
+    """A number of seconds in a few characters: ``41 s``, ``1m12s``, ``2h05m``, ``3d04h``."""
+    whole = int(max(0.0, min(seconds, LONGEST_S)))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    if whole < 86_400:
+        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
+    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
 
 
 # Formatting of counts.

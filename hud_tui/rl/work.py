@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from hud_tui.rl.metrics import interval_text, short
+from hud_tui.rl.metrics import estimate_text
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Estimate, EvaluationJob, Job, JobError, JobStatus
 
@@ -221,7 +221,7 @@ def job_result(job: Job) -> str:
     mean, more = job_mean(job), job.metadata or {}
     if mean is None:
         return ""
-    value = f"{short(mean.value)} {interval_text(mean.low, mean.high)}".rstrip()
+    value = estimate_text(mean.value, mean.low, mean.high)
     size = one_line(f"{more.get('tasks')} tasks × {more.get('samples')}", 40)
     return f"mean reward {value}, {size}"
 

@@ -28,7 +28,7 @@ from hud_tui.rl.head import name
 from hud_tui.rl.run import Run
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import environment_at
@@ -42,7 +42,7 @@ from hud_tui.rollouts.evaluate import (
 )
 from hud_tui.rollouts.run_files import Order
 from hud_tui.tui.keys import OPENS
-from hud_tui.tui.screens.base import WritePolicy, duration
+from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
     ConfirmDialog,

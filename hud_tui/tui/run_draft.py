@@ -41,11 +41,10 @@ from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_group_size, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
-from hud_tui.rl.text import counted, one_line, spaced
+from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import duration
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
-from hud_tui.tui.theme import eighth
+from hud_tui.tui.theme import bar_cells, eighth
 from hud_tui.tui.widgets.form import worst
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
 from hud_tui.wire import Model
@@ -346,8 +345,7 @@ class Trial:
     @property
     def bar(self) -> str:
         """Progress of the trial, in a line."""
-        filled = round(BAR * self.done / self.total) if self.total else 0
-        cells = "█" * filled + "░" * (BAR - filled)
+        cells = "".join(bar_cells(self.done / self.total if self.total else 0.0, BAR))
         stop = f"{key('launch.leave')} stops"
         return f"sampling tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"
 

@@ -219,6 +219,13 @@ def eighth(share: float) -> str:
     return EIGHTHS[min(8, max(1, round(share * 8)))]
 
 
+def bar_cells(fraction: float, width: int) -> tuple[str, str]:
+    """The done and the open part of a progress bar of half cells."""
+    halves = round(min(1.0, max(0.0, fraction)) * width * 2)
+    done = "━" * (halves // 2) + ("╸" if halves % 2 else "")
+    return done, "─" * (width - len(done))
+
+
 def mark_glyph(std: float, has_signal: bool, all_solved: bool, widest: float) -> str:
     """A group in one cell, as high as its std; zero-variance groups have glyphs of their own.
 

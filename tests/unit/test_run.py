@@ -110,7 +110,7 @@ def test_a_step_arrives_as_checkpoint_head_and_step() -> None:
         run = run.fold(event)
     assert run.head is node
     [entry] = run.log
-    assert entry.text == "step-000001  reward 0.250  1 group", "by its checkpoint's name"
+    assert entry.text == "step-000001  reward .250  1 group", "by its checkpoint's name"
     assert entry.at == 1767225605.0, "of an event without a time, when its checkpoint was made"
 
 

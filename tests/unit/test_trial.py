@@ -98,7 +98,7 @@ def test_the_bar_says_how_far_it_is() -> None:
         Progress(5, 20, tuple(SIGNALS.values()), Pace(6, 1.0))
     )
     assert heard.signals == SIGNALS
-    assert "█████░░░" in heard.bar
+    assert "━━━━━─" in heard.bar
     assert "5 of 20 rollouts" in Draft("s", TASKS, trial=heard).lead(False, True)
 
 

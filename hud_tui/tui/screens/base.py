@@ -37,7 +37,7 @@ from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.text import clean, counted, one_line
+from hud_tui.rl.text import age, clean, counted, duration, one_line
 from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
@@ -52,7 +52,7 @@ from hud_tui.tui.screens.dialogs import (
     show_notice,
 )
 from hud_tui.tui.session import CONNECTING, RunSession
-from hud_tui.tui.theme import LOCK
+from hud_tui.tui.theme import LOCK, bar_cells
 from hud_tui.tui.widgets.lines import TextPane
 
 
@@ -201,20 +201,12 @@ class OfflineLine(Static):
 
 
 def offline_text(at: float | None, now: float) -> str:
-    """E.g. ``offline, as of 14:02, 12 min ago · read-only``, in local time."""
+    """E.g. ``offline, as of 14:02, 12 m ago · read-only``, in local time."""
     if at is None:
         return "offline: nothing has been read yet"
     then, today = datetime.fromtimestamp(at), datetime.fromtimestamp(now)
     moment = then.strftime("%H:%M" if then.date() == today.date() else "%Y-%m-%d %H:%M")
-    return f"offline, as of {moment}, {_ago(now - at)} ago · read-only"
-
-
-def _ago(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
-        if whole >= size:
-            return f"{whole // size} {unit}"
-    return f"{whole} s"
+    return f"offline, as of {moment}, {age(at, now)} ago · read-only"
 
 
 ROOMY = 100
@@ -429,10 +421,9 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
 
 
 def bar(fraction: float, width: int = BAR) -> Content:
-    """A progress bar of half cells."""
-    halves = round(min(1.0, max(0.0, fraction)) * width * 2)
-    done = "━" * (halves // 2) + ("╸" if halves % 2 else "")
-    return Content.assemble((done, "$accent"), ("─" * (width - len(done)), "$border"))
+    """A progress bar."""
+    done, left = bar_cells(fraction, width)
+    return Content.assemble((done, "$accent"), (left, "$border"))
 
 
 def _fresh(liveness: Liveness) -> Content:
@@ -457,18 +448,6 @@ def fresh(liveness: Liveness) -> str:
             return f"⚠ {liveness.source} {duration(liveness.behind_s)} behind"
         case State.LIVE:
             return f"↻ {liveness.arriving or f'{liveness.source} {age}'}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds in a few characters: ``41 s``, ``1m12s``, ``2h05m``, ``3d04h``."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
-    if whole < 86_400:
-        return f"{whole // 3600}h{whole % 3600 // 60:02}m"
-    return f"{whole // 86_400}d{whole % 86_400 // 3600:02}h"
 
 
 def _join(parts: Sequence[Part]) -> Content:

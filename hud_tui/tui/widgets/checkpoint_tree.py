@@ -28,11 +28,11 @@ from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, reading, short, signed
 from hud_tui.rl.own_numbers import NONE, Own, own_metric
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import age, counted, one_line
+from hud_tui.rl.text import age, counted, duration, one_line
 from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
 from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.screens.base import bar, duration
+from hud_tui.tui.screens.base import bar
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import page_of, resize_virtually, revealed
 from hud_tui.wire import Estimate, Evaluation, EvaluationJob

@@ -27,15 +27,7 @@ from hud_tui.rl.axes import Axis, Scale
 from hud_tui.rl.chart import LINE, Chart, beyond, held_sign, large_plot
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, Readout
-from hud_tui.rl.metrics import (
-    change,
-    interval_text,
-    metric,
-    outside,
-    reading,
-    short,
-    signed,
-)
+from hud_tui.rl.metrics import change, estimate_text, metric, outside, reading, short, signed
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.plot import Flag, Plot, crossed
 from hud_tui.rl.progress import awaiting
@@ -332,7 +324,7 @@ class FocusChart(RunChart, can_focus=False):
             if score.over and words > 0:
                 sure = score.low is not None and (words > 2 or not interval)
                 text += f", {'95 % over ' if sure else ''}{score.over}"
-            value = f"{short(score.value)} {interval_text(score.low, score.high)}".rstrip()
+            value = estimate_text(score.value, score.low, score.high)
             parts += [(f"   {sign}", self.tone("second")), (" held-out ", dim)]
             parts += [(value, self.tone("plain")), (text, dim)]
         return parts

@@ -30,7 +30,7 @@ from hud_tui.rl.compare import (
     value_at,
 )
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
-from hud_tui.rl.metrics import canonical, metric, most_of, short, title
+from hud_tui.rl.metrics import canonical, interval_text, metric, most_of, short, title
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Span
@@ -249,7 +249,7 @@ def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
     ]
 
 
-INTERVAL = 12
+INTERVAL = 14
 """Width of an interval in the legend, with the gap before it, cells."""
 MORE_CELLS = 5
 """Width of the number of differences that do not fit, cells."""
@@ -390,7 +390,9 @@ class RunLegend(Table, inherit_bindings=False):
         texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
         name_ = fit_text(cut_in_middle(self._short_name(row), wide), wide)
         if one.of_scores:
-            texts.insert(0, f"{_interval(one.score(one.series(row.id))):>{INTERVAL}}")
+            score = one.score(one.series(row.id))
+            ends = "" if score is None else interval_text(score.low, score.high)
+            texts.insert(0, f"{ends:>{INTERVAL}}")
         parts = [
             (f" {letter(place_)} ", hue),
             (name_, tone),
@@ -404,13 +406,6 @@ class RunLegend(Table, inherit_bindings=False):
             used = sum(cell_len(text) for text, _ in parts)
             parts.append((" " * (width - used), over))
         return line(*parts).crop(0, width)
-
-
-def _interval(score: Score | None) -> str:
-    """E.g. ``.61–.72``; empty if unknown."""
-    if score is None or score.low is None or score.high is None:
-        return ""
-    return f"{short(score.low)}–{short(score.high)}"
 
 
 WORD = re.compile(r"(?<= )|(?<=-)(?<!\de-)(?=[a-z]*\d)")

@@ -20,9 +20,9 @@ from hud_tui.rl.run import Entry, Run, left_behind, starting_point
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import settings
-from hud_tui.rl.text import LIMIT, counted, one_line
+from hud_tui.rl.text import LIMIT, counted, duration, one_line
 from hud_tui.rl.work import trouble
-from hud_tui.tui.screens.base import bar, duration, loop_left
+from hud_tui.tui.screens.base import bar, loop_left
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
