@@ -28,7 +28,7 @@ from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
-from hud_tui.rl.text import LIMIT, duration, one_line
+from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active, job_result, reason
 from hud_tui.tui.job_actions import (
     Ask,
