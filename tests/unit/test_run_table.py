@@ -284,7 +284,7 @@ def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_
     loop = run("l", kind="reported", status="running", step=10, steps=20, step_s=5.0)
     loop = replace(loop, stepped_at=NOW)
     eta = COLUMNS["eta"]
-    assert (loop.silent_s(NOW + 14), eta.text(loop, NOW + 14)) == (None, "50s")
+    assert (loop.silent_s(NOW + 14), eta.text(loop, NOW + 14)) == (None, "50 s")
     assert loop_left(loop, NOW + 14) == "50 s left"
     assert (loop.silent_s(NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
     assert loop_left(loop, NOW + 180) == "no step for 3m00s"

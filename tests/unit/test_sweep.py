@@ -150,7 +150,7 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     assert paced_like([row, own], MODEL, "mixed") is own
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)
-    assert "about 3 min, judging by before" in size.summary
+    assert "about 3m12s, judging by before" in size.summary
 
 
 HELD = [*TASKS, *(Task("arith", "add", slug=f"h{n}", columns={"split": "heldout"}) for n in "ab")]
