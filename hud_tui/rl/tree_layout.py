@@ -451,9 +451,9 @@ class Lanes:
         if position == ROOT:
             return len(self) - 1
         index = self.segments.index(position)
-        index = self._place[self.segments.of(position)]
-        height = self._starts[index] + self._strands[index].joint
-        for piece in self._pieces[index]:
+        number = self._place[self.segments.of(position)]
+        height = self._starts[number] + self._strands[number].joint
+        for piece in self._pieces[number]:
             if index <= piece.high:
                 height += 0 if piece.folded else index - piece.low
                 break
