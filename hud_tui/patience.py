@@ -1,7 +1,7 @@
 """Waiting: for an answer, until something is so, and before the next attempt."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from math import inf
 from random import random
 from time import monotonic
@@ -67,6 +67,17 @@ class Looks:
             raise StopAsyncIteration
         await asyncio.sleep(self._pause_s)
         return monotonic() - self._began
+
+
+OUTCOME_PAUSES_S = (0.0, 0.5, 1.0, 2.0)
+"""Pause before each look for the outcome of a call whose answer was lost, seconds."""
+
+
+async def outcome_looks() -> AsyncIterator[None]:
+    """Moments to look for the outcome of a call whose answer was lost."""
+    for pause_s in OUTCOME_PAUSES_S:
+        await asyncio.sleep(pause_s)
+        yield
 
 
 async def in_time(

@@ -6,6 +6,7 @@ by then. A lock file contains the id and the start of the process that holds it,
 
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -44,6 +45,11 @@ class Process:
 
     def __str__(self) -> str:
         return f"{self.pid} {self.start}"
+
+
+def this_process() -> str:
+    """Machine and id of this process, e.g. ``laptop:4711``."""
+    return f"{socket.gethostname()}:{os.getpid()}"
 
 
 def process(pid: int) -> Process:

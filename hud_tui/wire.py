@@ -262,6 +262,10 @@ class EvaluationJob(Response):
     seconds: float | None = None
     """Duration of the finished rollouts, without waiting for other work; None if unknown."""
     error: JobError | None = None
+    driver: str | None = None
+    """Machine and process that make its rollouts; None: the service does. It and `asked` are as in
+    `JobStatus`."""
+    asked: str | None = None
     result: Evaluation | None = None
     """None until it has succeeded."""
     groups: list[Group] = Field(default_factory=list)

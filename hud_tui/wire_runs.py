@@ -97,8 +97,9 @@ class DriveRun(Request):
 
 
 class DriveReport(Request):
-    """PATCH /v1/training/jobs/{id}/drive (embedded): state of the run; `attempt` and `note` as in
-    `JobStatus`. Sent every few seconds; if none arrives for a while, it is ``interrupted``."""
+    """PATCH /v1/training/jobs/{id}/drive (embedded): state of a run, or of an evaluation, that a
+    client carries out; `attempt` and `note` as in `JobStatus`. Sent every few seconds; if none
+    arrives for a while, it is ``interrupted``."""
 
     status: Literal["running", "succeeded", "failed", "cancelled", "interrupted"] = "running"
     busy_s: float | None = Field(default=None, ge=0)
@@ -119,6 +120,7 @@ class KeepEvaluation(Request):
     checkpoint_id: str | None = None
     run_id: str | None = None
     """The run, driven by a client, that requested it; None if none did."""
+    driver: str = Field(min_length=1, max_length=200)
     status: Literal["running", "succeeded", "failed", "cancelled"] = "running"
     split: Literal["heldout", "train", "all"] = "heldout"
     name: str | None = Field(default=None, max_length=200)

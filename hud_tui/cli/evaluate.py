@@ -19,7 +19,6 @@ from hud_tui.cli.models import named_checkpoint
 from hud_tui.cli.output import aligned, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.errors import HudError, HudGate, HudUsage
 from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS, flag_of
@@ -41,11 +40,10 @@ from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, Work, trouble, weights_name
-from hud_tui.rollouts.control import order_of
+from hud_tui.rollouts.control import order_of, works_of
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
     SAMPLED,
-    EvaluationProcesses,
     environment_of,
     filled,
     latest_order,
@@ -81,9 +79,9 @@ class _Command:
     def __init__(self, client: HudClient, args: argparse.Namespace) -> None:
         self._client, self._args = client, args
         self._show: Callable[[str, object], None] = emit if args.headless else _print
-        state = self._state = paths_of(args).state
-        processes = EvaluationProcesses(state)
-        self._evaluations = Evaluations(client, lambda: state / "evaluations", processes)
+        self._state = paths_of(args).state
+        self._works = works_of(client, self._state)
+        self._evaluations = self._works.evaluations
 
     async def show_list(self) -> int:
         """List all evaluations of a model."""
@@ -98,7 +96,7 @@ class _Command:
             raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
         found = await self._evaluations.find(self._args.resume)
         if not Work.of(found).why_no_resume:
-            found = await self._evaluations.resume(found.id)
+            await self._works.resume(found.id)
         than = await self._than(await self._client.model(found.model_id), None)
         ended = await self._followed(found)
         return self._judged(ended, than)
@@ -272,7 +270,7 @@ class _Command:
         """
         progress, now = _Progress(), evaluation
         try:
-            async with aclosing(self._evaluations.follow(evaluation.id)) as followed:
+            async with aclosing(self._works.follow(evaluation.id)) as followed:
                 async for now in followed:
                     progress.show(now)
         except asyncio.CancelledError:
@@ -293,7 +291,7 @@ class _Command:
         again = self._resumes(now)
         try:
             async with asyncio.timeout(10):
-                await self._evaluations.cancel(now.id)
+                await self._works.cancel(now.id)
                 now = await self._evaluations.get(now.id, groups=False)
         except (HudError, TimeoutError) as error:
             print_notice(

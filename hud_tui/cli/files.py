@@ -28,7 +28,6 @@ from hud_tui.cli.output import (
 )
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudPreflightFailed, HudUsage, refuse_beyond
@@ -63,6 +62,7 @@ from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import Finding, count, verdict
 from hud_tui.rl.text import clean, one_line
+from hud_tui.rollouts.control import works_of
 from hud_tui.settings import every_variable
 from hud_tui.storage import check_new, write_folder, write_named, write_numbered
 
@@ -235,7 +235,7 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
     if model is None:
         example = client.settings.command(args.command, "MODEL")
         raise HudUsage("you have no model yet", f"name one: {example}")
-    evaluations = Evaluations(client, lambda: paths_of(args).state / "evaluations")
+    evaluations = works_of(client, paths_of(args).state).evaluations
     tree, job, known = await asyncio.gather(
         client.checkpoints(model.id), client.known_job(model.id), evaluations.of_model(model)
     )

@@ -24,9 +24,9 @@ from hud_tui.cli.output import (
 )
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
-from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
+from hud_tui.client.works import Works
 from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
@@ -36,9 +36,6 @@ from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
-from hud_tui.rollouts.evaluate import EvaluationProcesses
-from hud_tui.rollouts.run_files import EVALUATIONS
-from hud_tui.wire import WorkState
 from hud_tui.wire_rollouts import Trace
 
 
@@ -59,20 +56,22 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     with suppress(HudNotFound):  # the service does not list it
         job = await client.job(job_id)
     folder = control.driven_here(paths_of(args).state, job_id)
-    if folder is None:
-        status = await client.known_job(job_id)
-    else:
-        status = await control.status_of(client, folder, job_id)
+    status = await _works(client, args).state(job_id)
     more = {} if folder is None else control.report_of(folder)
     emit("job", {"job_id": job_id, "job": job, "status": status, **more})
     return 0
 
 
+def _works(client: HudClient, args: argparse.Namespace) -> Works:
+    return control.works_of(client, paths_of(args).state)
+
+
 async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"cancel job {job_id}?")
-    result = await control.cancel(client, paths_of(args).state, job_id)
+    works = _works(client, args)
+    result = await works.cancel(job_id)
     try:
-        status = await client.known_job(job_id)
+        status = await works.state(job_id)
     except HudError as error:
         status = None
         print_notice(f"cancelled, but its status could not be read: {error.message}")
@@ -88,13 +87,11 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
     await confirm(args, f"resume job {job_id}?")
-    state = paths_of(args).state
-    evaluations = Evaluations(client, lambda: state / EVALUATIONS, EvaluationProcesses(state))
-    status: WorkState
-    if evaluations.is_apart(job_id):
-        status = await evaluations.resume(job_id)
-    else:
-        status = await control.resume(client, state, job_id)
+    works = _works(client, args)
+    if works.evaluations.is_made_here(job_id):
+        again = client.settings.command("eval", "--resume", job_id)
+        raise HudUsage("this evaluation goes on only while it is followed", again)
+    status = await works.resume(job_id)
     work = Work.of(status)
     step = f", at step {work.step} of {work.total}" if work.step is not None and work.total else ""
     message = f"resumed job {job_id}: {status.status}{step}"

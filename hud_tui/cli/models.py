@@ -21,7 +21,6 @@ from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
 from hud_tui.client.starting import StartingPoint, read_start
-from hud_tui.client.transport import LOOKS_S
 from hud_tui.errors import (
     HudAmbiguous,
     HudConflict,
@@ -31,6 +30,7 @@ from hud_tui.errors import (
     HudUsage,
     refuse_beyond,
 )
+from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, label, name_problem
 from hud_tui.rl.names import (
     find_checkpoint,
@@ -39,11 +39,7 @@ from hud_tui.rl.names import (
 )
 from hud_tui.rl.run import current_model
 from hud_tui.rl.text import counted, one_line
-from hud_tui.wire import (
-    BASE,
-    Checkpoint,
-    Model,
-)
+from hud_tui.wire import BASE, Checkpoint, Model
 
 
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
@@ -170,8 +166,7 @@ async def _await_move(
         HudUnclear: `failure`, if it does not.
     """
     seen = "the tree could not be read"
-    for wait_s in LOOKS_S:
-        await asyncio.sleep(wait_s)
+    async for _ in outcome_looks():
         try:
             after = Tree.of(await client.checkpoints(model.id))
         except HudError:

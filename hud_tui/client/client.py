@@ -562,15 +562,16 @@ class HudClient:
         url = self.rl("/v1/training/jobs/{}/drive", job_id)
         return await self.wire.write("PUT", url, JobStatus, None, body)
 
-    async def report(self, job_id: str, body: DriveReport) -> JobStatus:
-        """Report the state of such a run; the answer says whether to cancel it. Repeating it adds
-        `wasted` again; otherwise it is safe to repeat.
+    async def report(self, work_id: str, body: DriveReport) -> WorkState:
+        """Report the state of such a run, or of an evaluation that this client makes; the answer
+        says whether to cancel it. Repeating it adds `wasted` again; otherwise it is safe to repeat.
 
         Raises:
-            HudConflict: The run has ended.
+            HudConflict: It has ended.
         """
-        url = self.rl("/v1/training/jobs/{}/drive", job_id)
-        return await self.wire.write("PATCH", url, JobStatus, None, body)
+        url = self.rl("/v1/training/jobs/{}/drive", work_id)
+        kind: type[WorkState] = WorkState  # type: ignore[assignment]
+        return await self.wire.write("PATCH", url, kind, None, body)
 
     async def keep_evaluation(self, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
         """Store the state of an evaluation whose rollouts this client makes (embedded service).

@@ -5,27 +5,24 @@ has no such endpoint: here this program submits each rollout, pinned to the chec
 job, while somebody follows the evaluation; the result is stored in a file on this machine, by the
 job's id. On an environment of the user's own, a process on this machine makes the rollouts, for any
 service, and goes on when this program ends; the embedded service receives the progress and the
-result. All kinds are listed, followed, cancelled and resumed in the same way.
+result. All kinds are listed, followed, cancelled and resumed in the same way (`Works`).
 """
 
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from hud_tui.audit_log import UNNAMED, Change, TaskSource
 from hud_tui.client.evaluation_files import (
     NOT_THERE,
+    Drivers,
     EvaluationFiles,
-    EvaluationLedger,
     Graded,
-    Processes,
     StoredEvaluation,
-    is_left,
     listed_evaluations,
     timestamp,
 )
@@ -51,9 +48,6 @@ from hud_tui.wire_runs import SubmitEvaluation, UsualTasks
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
 
-LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
-"""Seconds between two reads of an evaluation: at first; the longest for a service on this machine,
-and for one elsewhere."""
 DIFFERENCES = 200
 """Maximum number of cached comparisons."""
 
@@ -62,17 +56,15 @@ class Evaluations:
     def __init__(
         self,
         client: "HudClient",
-        folder: Callable[[], Path | None],
-        processes: Processes | None = None,
+        files: EvaluationFiles,
+        drivers: Drivers,
     ) -> None:
         """
         Args:
-            folder: Returns the directory for evaluations made by this program; called when needed.
-                None: there is none, so that this program cannot make evaluations.
-            processes: Make rollouts on environments of the user's own; None: not available.
+            files: Has those that are made on this machine.
+            drivers: Make rollouts on environments of the user's own.
         """
-        self._client, self._processes = client, processes
-        self._files = EvaluationFiles(folder)
+        self._client, self._files, self._drivers = client, files, drivers
         self._differences: dict[tuple[str, str], Difference | None] = {}
         """By the ids of both evaluations."""
         self._offered: bool | None = None
@@ -85,7 +77,7 @@ class Evaluations:
             HudError: The service does not answer.
         """
         files = await self._files.of_model(self._client, model.id)
-        stored = {one.evaluation.id: _without_groups(self._now(one)) for one in files}
+        stored = {one.evaluation.id: without_groups(self.now(one)) for one in files}
         listed = {one.id: one for one in await self._listed(model.id) or ()}
         return list((listed | stored).values())  # where it is listed, in the service's order
 
@@ -97,8 +89,8 @@ class Evaluations:
         """
         stored = await self._files.find(self._client, evaluation_id)
         if stored is not None:
-            now = self._now(stored)
-            return now if groups else _without_groups(now)
+            now = self.now(stored)
+            return now if groups else without_groups(now)
         url = self._client.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
 
@@ -259,67 +251,23 @@ class Evaluations:
         write = client.wire.write
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
 
-    async def follow(self, evaluation_id: str) -> AsyncGenerator[EvaluationJob, None]:
-        """Yield its state repeatedly; the last one has ended, and includes its rewards by task.
-
-        An evaluation that is made from hosted rollouts progresses only in here. If this generator
-        is closed or cancelled early, the service is told to stop open rollouts; the evaluation can
-        be resumed. Others go on.
-        """
-        stored = await self._files.find(self._client, evaluation_id)
-        if stored is not None and stored.environment is None:
-            async with aclosing(self._make(stored)) as made:
-                async for evaluation in made:
-                    yield evaluation
-            return
-        look_s, longest_s = LOOK_S, LONGEST_LOOK_S
-        if stored is None and not self._client.settings.local:
-            longest_s = FAR_LOOK_S
-        while not has_ended((now := await self.get(evaluation_id, groups=False)).status):
-            yield now
-            await asyncio.sleep(look_s)
-            look_s = min(1.25 * look_s, longest_s)
-        yield await self.get(evaluation_id)
-
-    async def cancel(self, evaluation_id: str) -> None:
-        """Stop it between two rollouts; finished rollouts are kept. No effect if it has ended."""
-        stored = await self._files.find(self._client, evaluation_id)
-        if stored is None:
-            await self._client.cancel_job(evaluation_id)
-            return
-        if has_ended(stored.evaluation.status):
-            return
-        if self._processes is not None and stored.environment is not None:
-            await self._processes.stop(evaluation_id)
-            stored = self._files.read(evaluation_id) or stored
-        with suppress(HudNotFound):  # nothing may be sent yet
-            await self._client.cancel_job(evaluation_id)
-        if not has_ended(stored.evaluation.status):
-            self._files.write(stored.ended("cancelled"))
-
-    async def resume(self, evaluation_id: str) -> EvaluationJob:
-        """Continue with the missing rollouts; from hosted ones, once it is followed.
+    async def requeue(self, stored: StoredEvaluation) -> EvaluationJob:
+        """Queue one that this program or a process of this machine makes again; the process begins.
 
         Raises:
-            HudNotFound: No such evaluation.
-            HudConflict: It is active, or no rollout is missing.
-            HudUsage: It is one that this program makes, and has succeeded.
+            HudUsage: It has succeeded, or its process goes on.
+            HudError: The process did not begin.
         """
-        stored = await self._files.find(self._client, evaluation_id)
-        if stored is not None:
-            now = self._now(stored)
-            # one from hosted rollouts that is running has lost the program that made it
-            if now.status in SUCCEEDED or (stored.environment and not has_ended(now.status)):
-                raise HudUsage(Work.of(now).why_no_resume)
-            self._client.wire.guard.check("resume")
-            again = stored.changed(status="queued", error=None, finished_at=None)
-            self._files.write(again)
-            if again.environment is not None:
-                await self._start(evaluation_id)
-            return again.evaluation
-        resumed = await self._client.resume_job(evaluation_id)
-        assert isinstance(resumed, EvaluationJob)
-        return resumed
+        now = self.now(stored)
+        # one from hosted rollouts that is running has lost the program that made it
+        if now.status in SUCCEEDED or (stored.environment and not has_ended(now.status)):
+            raise HudUsage(Work.of(now).why_no_resume)
+        self._client.wire.guard.check("resume")
+        again = stored.changed(status="queued", error=None, finished_at=None)
+        self._files.write(again)
+        if again.environment is not None:
+            await self._start(now.id)
+        return again.evaluation
 
     async def _listed(self, model_id: str) -> list[EvaluationJob] | None:
         """The service's evaluations of a model; None if it makes none."""
@@ -390,59 +338,27 @@ class Evaluations:
         """The newest evaluation of a model that this program makes; None without any."""
         return next(reversed(await self._files.of_model(self._client, model_id)), None)
 
-    def _now(self, stored: StoredEvaluation) -> EvaluationJob:
+    def now(self, stored: StoredEvaluation) -> EvaluationJob:
         """How it stands; one whose process was killed says nothing itself."""
-        if stored.environment is None or self._processes is None:
-            return stored.evaluation
-        if not is_left(stored, self._processes):
-            return stored.evaluation
-        stored = self._files.read(stored.evaluation.id) or stored  # it may have ended just now
+        one = stored.evaluation
+        if stored.environment is None or has_ended(one.status) or self._drivers.is_active(one.id):
+            return one
+        stored = self._files.read(one.id) or stored  # it may have ended just now
         if has_ended(stored.evaluation.status):
             return stored.evaluation
-        why = "its process ended: finished rollouts are kept"
+        again = self._client.settings.command("jobs", one.id, "--resume")
+        why = f"its driver ended; finished rollouts are kept; resume: {again}"
         return stored.ended("interrupted", why).evaluation
 
     async def _start(self, evaluation_id: str) -> None:
         """Have its process begin. Raises HudError."""
-        if self._processes is None:
-            again = self._client.settings.command("eval", "--resume", evaluation_id)
-            raise HudUsage("this evaluation is on an environment", again)
         try:
-            await self._processes.start(self._client, evaluation_id)
+            await self._drivers.start(self._client, evaluation_id)
         except HudError as error:
             stored = self._files.read(evaluation_id)
             if stored is not None and not has_ended(stored.evaluation.status):
                 self._files.write(stored.ended("failed", one_line(error.message, 300)))
             raise
-
-    async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[EvaluationJob, None]:
-        """Make the missing rollouts; yields the state after each part, and at last the outcome."""
-        if has_ended(stored.evaluation.status):
-            yield stored.evaluation
-            return
-        ledger = EvaluationLedger(self._files, stored, self._ask)
-
-        async def make() -> None:
-            async with ledger.ending():
-                await ledger.fill(HostedMaker(self._client, stored.evaluation))
-
-        making = asyncio.create_task(make())
-        try:
-            while not making.done():
-                hearing = asyncio.create_task(ledger.news.wait())
-                await asyncio.wait({making, hearing}, return_when=asyncio.FIRST_COMPLETED)
-                hearing.cancel()
-                ledger.news.clear()
-                if not making.done():
-                    yield ledger.stored.evaluation
-            making.result()
-        finally:
-            making.cancel()
-            await asyncio.gather(making, return_exceptions=True)
-        yield ledger.stored.evaluation
-
-    async def _ask(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any:
-        return await ask(self._client)
 
 
 class HostedMaker:
@@ -487,7 +403,7 @@ class HostedMaker:
         raise error
 
 
-def _without_groups(evaluation: EvaluationJob) -> EvaluationJob:
+def without_groups(evaluation: EvaluationJob) -> EvaluationJob:
     return evaluation.model_copy(update={"groups": []})
 
 

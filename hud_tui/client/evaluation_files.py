@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import BaseModel, ValidationError
 
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
+from hud_tui.processes import this_process
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
@@ -25,7 +26,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import has_ended
 from hud_tui.sampling import Maker, sample_missing
 from hud_tui.storage import read_regular, write_atomic
-from hud_tui.wire import EvaluationJob, Group, JobError, Json
+from hud_tui.wire import EvaluationJob, Group, JobError, Json, WorkState
 from hud_tui.wire_runs import KeepEvaluation
 
 if TYPE_CHECKING:
@@ -106,12 +107,13 @@ def timestamp() -> str:
 
 
 class EvaluationFiles:
-    def __init__(self, folder: Callable[[], Path | None]) -> None:
+    def __init__(self, folder: Path | None) -> None:
+        """`folder`: where they are; None: nothing is kept."""
         self._folder = folder
 
     def read(self, evaluation_id: str) -> StoredEvaluation | None:
         """An evaluation by its id, of whichever service; None if this program does not make it."""
-        folder = self._folder()
+        folder = self._folder
         if folder is None or not all(one.isalnum() or one == "-" for one in evaluation_id):
             return None
         return _read(folder / f"{evaluation_id}.json")
@@ -123,8 +125,8 @@ class EvaluationFiles:
 
     async def of_model(self, client: "HudClient", model_id: str) -> list[StoredEvaluation]:
         """All evaluations of a model, oldest first."""
-        folder = self._folder()
-        stored = map(_read, folder.glob("*.json") if folder is not None else ())
+        files = () if self._folder is None else self._folder.glob("*.json")
+        stored = map(_read, files)
         found = [one for one in stored if one and one.evaluation.model_id == model_id]
         services = {one.service for one in found}
         own = {service: await client.is_of(service) for service in services}
@@ -139,10 +141,9 @@ class EvaluationFiles:
             tasks=list(stored.tasks),
             environment=stored.environment,
         )
-        folder = self._folder()
-        if folder is None:
+        if self._folder is None:
             raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
-        file = folder / f"{stored.evaluation.id}.json"
+        file = self._folder / f"{stored.evaluation.id}.json"
         try:
             write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
         except (OSError, ValueError) as error:
@@ -240,15 +241,19 @@ class EvaluationLedger:
         if the service does not answer, failed for another HudError."""
         try:
             yield
-        except HudUnreachable as error:
-            self.write(self.stored.ended("interrupted", one_line(error.message, 300)))
+        except BaseException as error:
+            if not has_ended(self.stored.evaluation.status):  # else its end could not be told
+                await asyncio.shield(self._end_early(error))
             raise
-        except HudError as error:
-            await self._end(self.stored.ended("failed", one_line(error.message, 300)))
-            raise
-        except BaseException:  # e.g. cancelled, because nobody follows it any more
-            await asyncio.shield(self._end(self.stored.ended("cancelled")))
-            raise
+
+    async def _end_early(self, error: BaseException) -> None:
+        match error:
+            case HudUnreachable():
+                self.write(self.stored.ended("interrupted", one_line(error.message, 300)))
+            case HudError():
+                await self._end(self.stored.ended("failed", one_line(error.message, 300)))
+            case _:  # e.g. cancelled, because nobody follows it any more
+                await self._end(self.stored.ended("cancelled"))
 
     async def made(self) -> Mapping[str, int]:
         one, stored = self.stored.evaluation, self.stored.rewards
@@ -273,7 +278,7 @@ class EvaluationLedger:
         one = self.stored.evaluation
         if self.is_told:
             known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
-            body = KeepEvaluation.model_validate(known)
+            body = KeepEvaluation.model_validate(known | {"driver": this_process()})
             with suppress(HudUnreachable):  # the state is in the file already
                 await self._call(lambda client: client.keep_evaluation(one.id, body))
                 self.has_begun = True
@@ -283,24 +288,30 @@ class EvaluationLedger:
         await self.tell()
 
 
-class Processes(Protocol):
-    """Evaluations on environments of the user's own, each made by a process of its own on this
-    machine, which goes on when whoever began it ends."""
+class Drivers(Protocol):
+    """Processes on this machine that carry out runs and evaluations on environments of the user's
+    own, and go on when whoever began them ends."""
+
+    def is_active(self, work_id: str) -> bool:
+        """Whether a process carries it out, or waits for its turn."""
+        ...
+
+    def ask_to_stop(self, work_id: str) -> None:
+        """Have the process store its end, if there is one."""
+        ...
+
+    async def exited(self, work_id: str) -> None:
+        """Wait until no process is left: it exits a little after it has reported its end."""
+        ...
 
     async def start(self, client: "HudClient", evaluation_id: str) -> None:
         """Start the process of a queued evaluation. Raises HudError: it did not begin."""
         ...
 
-    def is_active(self, evaluation_id: str) -> bool:
-        """Whether a process makes its rollouts, or waits for its turn."""
+    async def state(self, client: "HudClient", run_id: str) -> WorkState | None:
+        """How a run that was begun here stands; None: it was not. Raises HudError."""
         ...
 
-    async def stop(self, evaluation_id: str) -> None:
-        """Have the process store its end, and wait for that."""
+    async def resume(self, client: "HudClient", run_id: str) -> WorkState | None:
+        """Resume a run that was begun here; None: it was not. Raises HudError."""
         ...
-
-
-def is_left(stored: StoredEvaluation, processes: Processes) -> bool:
-    """Whether its process ended before it had stored an end."""
-    active = processes.is_active(stored.evaluation.id)
-    return not active and not has_ended(stored.evaluation.status)

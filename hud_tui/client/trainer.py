@@ -6,7 +6,6 @@ the head to it. Equivalent to ``hud.TrainingClient``.
 Source: semantics and defaults of every call are those of the ``hud`` SDK 0.6.21.
 """
 
-import asyncio
 from asyncio import CancelledError
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -23,6 +22,7 @@ from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient, canonical_id
 from hud_tui.client.trainer_inputs import Input, Reports, Rollout, sample_group, to_inputs
 from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
+from hud_tui.patience import outcome_looks
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.names import find_checkpoint
 from hud_tui.rl.text import one_line
@@ -256,10 +256,6 @@ def head_of(tree: Sequence[Checkpoint]) -> Checkpoint | None:
     return next((c for c in reversed(tree) if c.is_active), None)
 
 
-LOOKS_S = (0.5, 1.0, 2.0)
-"""Seconds between reads of the tree for a lost step or head move."""
-
-
 class TrainingClient:
     """Training of one model. Use it as an async context manager, which looks up the model first.
 
@@ -380,8 +376,7 @@ class TrainingClient:
             HudError: The service does not answer.
         """
         settled = await self._settle()
-        for wait_s in (0.0, *LOOKS_S):
-            await asyncio.sleep(wait_s)
+        async for _ in outcome_looks():
             tree = await self.checkpoints()
             found = resolve(self._lost, self._seen, tree, settled)
             is_pending = found.landed is None and found.call in ("optim_step", "set_head")

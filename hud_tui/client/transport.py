@@ -36,7 +36,7 @@ from hud_tui.errors import (
     HudUnreachable,
     refused,
 )
-from hud_tui.patience import backoff, retried
+from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
 from hud_tui.wire import Request, Settled
@@ -110,10 +110,6 @@ def _problem(entry: object) -> str:
 
 AGENT = f"hud-tui/{__version__}"
 """The User-Agent of every request."""
-LOOKS_S = (0.0, 0.5, 1.0, 2.0)
-"""Seconds to wait before each read."""
-ASKS_S = (0.0, 0.5, 1.0)
-"""Seconds to wait before each query by key; queries are safe to repeat."""
 
 
 async def _nothing() -> None:
@@ -146,22 +142,21 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
         never = HudUnreachable(f"{error.message}; it was not done", "try again")
         never.outcome = "not_done"
         raise never from error
-    for wait_s in LOOKS_S if lookup.find is not _nothing else ():
-        await asyncio.sleep(wait_s)
-        try:
-            found = await lookup.find()
-        except HudError:
-            break  # report the original failure
-        if found is not None:
-            return found
+    if lookup.find is not _nothing:
+        async for _ in outcome_looks():
+            try:
+                found = await lookup.find()
+            except HudError:
+                break  # report the original failure
+            if found is not None:
+                return found
     error.hint = lookup.hint or error.hint
     raise error
 
 
 async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
     """The service's record of the call; None if it stores no keys, or does not answer."""
-    for wait_s in ASKS_S:
-        await asyncio.sleep(wait_s)
+    async for _ in outcome_looks():  # queries are safe to repeat
         try:
             return await wire.write("POST", url.format(key), Settled, None)
         except HudError as error:

@@ -1,8 +1,8 @@
-"""Runs driven from this machine: begin, cancel and resume them, from any program."""
+"""Runs and evaluations driven from this machine: begin, stop and resume them, from any program."""
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
+from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
 from typing import Any, Literal
@@ -12,13 +12,15 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudConflict, HudError, HudRefused, HudUsage
+from hud_tui.client.works import Works, tell_end
+from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.parameters import USUAL
 from hud_tui.patience import Looks
 from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import SUCCEEDED, TRAINING, Work, has_ended
+from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
+from hud_tui.rollouts.evaluate import environment_of, evaluation_files, order_of_evaluation
 from hud_tui.rollouts.process import python_at
 from hud_tui.rollouts.run_files import (
     DriverFolder,
@@ -31,8 +33,7 @@ from hud_tui.rollouts.run_files import (
 from hud_tui.service_file import daemon
 from hud_tui.settings import read_variables
 from hud_tui.storage import tail
-from hud_tui.wire import CancelJobResult, JobError, JobStatus, Model, WorkState
-from hud_tui.wire_runs import DriveReport
+from hud_tui.wire import JobError, JobStatus, Model
 
 START_S = 30.0
 """Longest wait for a driver to begin, seconds; usually it takes one."""
@@ -160,10 +161,9 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
     if is_driven or has_ended(known.status):
         return known
     own = status_from_files(client, folder)
-    if own.status == "interrupted" and not client.wire.guard.shut:
-        with suppress(HudError):  # else the driver's reports are overdue soon
-            body = DriveReport.model_validate(own.model_dump(include={"status", "error"}))
-            return await client.report(job_id, body)
+    if own.status == "interrupted":
+        error = own.error if isinstance(own.error, JobError) else None
+        await tell_end(client, job_id, End(own.status, error))
     return known.model_copy(update={"status": own.status, "error": own.error})
 
 
@@ -195,32 +195,6 @@ def driven_here(state: Path | None, job_id: str) -> RunFolder | None:
     return None if state is None else known_runs(state).get(job_id)
 
 
-async def cancel(client: HudClient, state: Path | None, job_id: str) -> CancelJobResult:
-    """Cancel any job. The driver of a run on this machine is told directly as well, and waited for:
-    it completes its step and discards its rollouts.
-
-    Raises:
-        HudError: The service refused, or did not answer.
-    """
-    folder: DriverFolder | None = driven_here(state, job_id)
-    if folder is None and state is not None:
-        folder = evaluation_folder(state, job_id)
-    is_driven = folder is not None and folder.is_driven
-    if folder is not None and is_driven:
-        folder.ask_to_cancel()
-    try:
-        result = await client.cancel_job(job_id)
-    except HudRefused:
-        if not is_driven:
-            raise
-        result = CancelJobResult(cancelled=1, status="cancelled")
-    if is_driven and not result.cancelled:  # no rollout was open, but its driver was told
-        result = CancelJobResult(cancelled=1, status="cancelled")
-    if folder is not None:
-        await exited(folder)
-    return result
-
-
 async def exited(folder: DriverFolder) -> None:
     """Wait until no driver is left: it exits a little after it has reported its end."""
     async for _ in Looks(POLL_S, STOP_S):
@@ -228,30 +202,80 @@ async def exited(folder: DriverFolder) -> None:
             break
 
 
-async def resume(client: HudClient, state: Path | None, job_id: str) -> WorkState:
-    """Resume any run or evaluation: by the service, or a run of this machine by its driver.
+class ProcessDrivers:
+    """The processes of a state directory that carry out runs and evaluations on environments of
+    the user's own; `hud_tui.client.evaluation_files.Drivers`."""
 
-    Raises:
-        HudConflict: It is running, or has taken all its steps.
-        HudUsage: Its environment, interpreter or a variable is missing here, or another run
-            trains the model; the run stays as it is.
-        HudError: The service refused, or the driver did not begin.
-    """
-    folder = driven_here(state, job_id)
-    if folder is None or state is None:
-        return await client.resume_job(job_id)
-    known = folder.state()
-    if folder.is_driven or known.status in SUCCEEDED:
-        status = "running" if folder.is_driven else known.status
-        raise HudConflict(409, Work(job_id, TRAINING, f"run {job_id}", status).why_no_resume)
-    client.wire.guard.check("resume")
-    order = await _order_here(client, folder)
-    check_source(order.source)
-    setting_of(order, client.settings, folder.environment_log)
-    require_absent_run(client, state, order.model_id)
-    folder.forget_cancel()
-    folder.save(known.model_copy(update={"status": "queued"}))
-    return await _drive(client, folder, state)
+    def __init__(self, state: Path | None) -> None:
+        self._state = state
+
+    def _folder(self, work_id: str) -> DriverFolder | None:
+        """Where its process is; None if it was not begun here."""
+        if self._state is None:
+            return None
+        return driven_here(self._state, work_id) or evaluation_folder(self._state, work_id)
+
+    def is_active(self, work_id: str) -> bool:
+        folder = self._folder(work_id)
+        return folder is not None and folder.is_driven
+
+    def ask_to_stop(self, work_id: str) -> None:
+        folder = self._folder(work_id)
+        if folder is not None and folder.is_driven:
+            folder.ask_to_cancel()
+
+    async def exited(self, work_id: str) -> None:
+        if (folder := self._folder(work_id)) is not None:
+            await exited(folder)
+
+    async def start(self, client: HudClient, evaluation_id: str) -> None:
+        files = evaluation_files(self._state)
+        stored = files.read(evaluation_id)
+        if stored is None or self._state is None:
+            raise HudUsage(f"evaluation {evaluation_id} has no file")
+        folder, order = evaluation_folder(self._state, evaluation_id), order_of_evaluation(stored)
+        check_source(order.source)
+        here = {"service": stored.service, "data_dir": client.settings.data_dir or order.data_dir}
+        environment = environment_of(order.model_copy(update=here))
+        files.write(replace(stored, environment=environment))
+        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder.forget_cancel()
+        logged = start_driver(client, folder, "evaluation_driver", self._state)
+        async for _ in Looks(POLL_S, START_S):
+            stored = files.read(evaluation_id)
+            if folder.is_driven or (stored and has_ended(stored.evaluation.status)):
+                return
+        raise not_begun("the evaluation's process", folder, logged)
+
+    async def state(self, client: HudClient, run_id: str) -> JobStatus | None:
+        folder = driven_here(self._state, run_id)
+        return None if folder is None else await status_of(client, folder, run_id)
+
+    async def resume(self, client: HudClient, run_id: str) -> JobStatus | None:
+        """Raises HudConflict: it is running, or has taken all its steps; HudUsage: its environment,
+        interpreter or a variable is missing here, or another run trains the model; HudError: its
+        driver did not begin."""
+        folder = driven_here(self._state, run_id)
+        if folder is None or self._state is None:
+            return None
+        known = folder.state()
+        if folder.is_driven or known.status in SUCCEEDED:
+            status = "running" if folder.is_driven else known.status
+            raise HudConflict(409, Work(run_id, TRAINING, f"run {run_id}", status).why_no_resume)
+        client.wire.guard.check("resume")
+        order = await _order_here(client, folder)
+        check_source(order.source)
+        setting_of(order, client.settings, folder.environment_log)
+        require_absent_run(client, self._state, order.model_id)
+        folder.forget_cancel()
+        folder.save(known.model_copy(update={"status": "queued"}))
+        return await _drive(client, folder, self._state)
+
+
+def works_of(client: HudClient, state: Path | None) -> Works:
+    """The runs and evaluations of a service, with those that processes of this state directory
+    carry out."""
+    return Works(client, evaluation_files(state), ProcessDrivers(state))
 
 
 async def _order_here(client: HudClient, folder: RunFolder) -> Order:

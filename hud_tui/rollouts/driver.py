@@ -12,8 +12,6 @@ such as HUD's, is asked for its tree: a new child of the batch's parent is the s
 
 import asyncio
 import logging
-import os
-import socket
 import sys
 from asyncio import create_task
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +37,7 @@ from hud_tui.errors import (
     HudUsage,
 )
 from hud_tui.parameters import USUAL
-from hud_tui.patience import rest
+from hud_tui.processes import this_process
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
 from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
@@ -53,11 +51,13 @@ from hud_tui.rollouts.run_files import RESAMPLE, Batch, RunFolder, run_folder
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.rollouts.worker_rollouts import (
+    BEAT_S,
     Ended,
     EvaluationMaker,
     MakeWorker,
     WorkerHost,
     WorkerMaker,
+    report_until_stopped,
 )
 from hud_tui.sampling import sample_missing
 from hud_tui.settings import read_paths
@@ -68,8 +68,6 @@ from hud_tui.wire_training import ForwardBackward, OptimStep, Payload
 
 log = logging.getLogger("hud_tui.driver")
 
-BEAT_S = 2.0
-"""Seconds between two reports; the service counts a driver as gone after 30 s."""
 HUD_POLL_S = 15.0
 """Seconds between two checks of a job that its driver gets no answers about."""
 CONFLICTS = 3
@@ -114,14 +112,16 @@ class Driver:
         self._wasted = 0
         self._note: str | None = None
         self._began = 0.0
+        self._evaluating: str | None = None
+        """Id of the evaluation in progress, if the service knows it."""
 
     async def run(self) -> str:
         """Run until the end, a cancel, or until the service is gone; returns the last status."""
-        self._folder.forget_cancel()
         beating: asyncio.Task[None] | None = None
         try:
             await self._begin()
-            beating = create_task(self._beat())
+            reports = report_until_stopped(self._host, self._folder, self._is_asked_to_stop)
+            beating = create_task(reports)
             end = await self._train()
         except Ended as ended:
             end = ended.end
@@ -152,7 +152,7 @@ class Driver:
             start=order.start,
             name=order.name,
             taskset=Path(order.source).name,
-            driver=f"{socket.gethostname()}:{os.getpid()}",
+            driver=this_process(),
             parameters={**order.parameters, **order.flags},
         )
         try:
@@ -174,23 +174,6 @@ class Driver:
         body = JobEnter(name=name, group=group)
         await self._service.call(lambda c: c.enter_job(job_id.replace("-", ""), body))
 
-    async def _beat(self) -> None:
-        """Report regularly; the answer says whether to stop."""
-        while not self._stopping.is_set():
-            try:
-                if self._folder.is_cancelled() or await self._is_asked_to_stop():
-                    self._stopping.set()
-            except HudConflict as error:
-                log.warning("the service has ended the run: %s", one_line(error.message))
-                self._stopping.set()
-            except HudUnreachable as error:
-                log.warning("not reported: %s", one_line(error.message))
-                self._host.away.set()
-                await self._service.forget()
-            except HudError as error:
-                log.warning("not reported: %s", one_line(error.message))
-            await rest(BEAT_S, self._stopping)
-
     async def _is_asked_to_stop(self) -> bool:
         if self._is_known:
             report = self._report()
@@ -199,6 +182,9 @@ class Driver:
             except HudError:
                 self._wasted += report.wasted
                 raise
+            if self._evaluating is not None:
+                with suppress(HudConflict):  # it has ended just now
+                    await self._service.client.report(self._evaluating, DriveReport())
             return status.asked == "cancel"
         for _ in range(int(HUD_POLL_S / BEAT_S)):
             if self._folder.is_cancelled():
@@ -514,6 +500,7 @@ class Driver:
             model_id=self._order.model_id,
             checkpoint_id=checkpoint,
             run_id=self._order.job_id,
+            driver=this_process(),
             samples=samples,
             num_tasks=len(tasks),
             parameters=self._order.parameters,
@@ -532,6 +519,8 @@ class Driver:
         except Ended:
             await keep("cancelled")
             raise
+        finally:
+            self._evaluating = None
         self._note = None
         await keep("succeeded" if scores.groups else "failed")
 
@@ -544,6 +533,7 @@ class Driver:
         """Its rollouts have a job of their own, so that nobody takes them for a step's."""
         if self._is_known:
             await self._service.call(lambda c: c.keep_evaluation(evaluation_id, body))
+            self._evaluating = evaluation_id
             return
         name = f"evaluation of step {self._state.step} of {self._order.name}"
         await self._enter(evaluation_id, name[:200], body.samples)

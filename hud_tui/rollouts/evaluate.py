@@ -1,19 +1,14 @@
-"""Evaluations on an environment of the user's own: its tasks, and the processes that roll them
-out."""
+"""Evaluations on an environment of the user's own: its tasks, and how they are rolled out."""
 
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation
 from hud_tui.errors import HudUsage
-from hud_tui.patience import Looks
 from hud_tui.rl.tasks.checks import failures_text
-from hud_tui.rl.work import has_ended
-from hud_tui.rollouts.control import POLL_S, START_S, exited, not_begun, start_driver
-from hud_tui.rollouts.environment import Loaded, check_source, check_tasks, load, started
-from hud_tui.rollouts.run_files import EVALUATIONS, Order, evaluation_folder, known_runs
+from hud_tui.rollouts.environment import Loaded, check_tasks, load, started
+from hud_tui.rollouts.run_files import EVALUATIONS, Order, known_runs
 from hud_tui.wire import Json
 from hud_tui.wire_runs import EvaluationParameters
 
@@ -72,46 +67,8 @@ def filled(asked: EvaluationParameters, order: Order) -> EvaluationParameters:
     return asked.model_copy(update={k: one for k, one in known.items() if one is not None})
 
 
-class EvaluationProcesses:
-    """The processes that make evaluations on environments of the user's own, in a state
-    directory."""
-
-    def __init__(self, state: Path) -> None:
-        self._state = state
-
-    def is_active(self, evaluation_id: str) -> bool:
-        return evaluation_folder(self._state, evaluation_id).is_driven
-
-    async def start(self, client: HudClient, evaluation_id: str) -> None:
-        """Start the process of a queued evaluation. Raises HudError: it did not begin."""
-        files, folder = evaluation_files(self._state), evaluation_folder(self._state, evaluation_id)
-        stored = files.read(evaluation_id)
-        if stored is None:
-            raise HudUsage(f"evaluation {evaluation_id} has no file")
-        order = order_of_evaluation(stored)
-        check_source(order.source)
-        here = {"service": stored.service, "data_dir": client.settings.data_dir or order.data_dir}
-        environment = environment_of(order.model_copy(update=here))
-        files.write(replace(stored, environment=environment))
-        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        folder.forget_cancel()
-        logged = start_driver(client, folder, "evaluation_driver", self._state)
-        async for _ in Looks(POLL_S, START_S):
-            stored = files.read(evaluation_id)
-            if folder.is_driven or (stored and has_ended(stored.evaluation.status)):
-                return
-        raise not_begun("the evaluation's process", folder, logged)
-
-    async def stop(self, evaluation_id: str) -> None:
-        """Have the process store its end, and wait for that."""
-        folder = evaluation_folder(self._state, evaluation_id)
-        if folder.is_driven:
-            folder.ask_to_cancel()
-            await exited(folder)
-
-
-def evaluation_files(state: Path) -> EvaluationFiles:
-    return EvaluationFiles(lambda: state / EVALUATIONS)
+def evaluation_files(state: Path | None) -> EvaluationFiles:
+    return EvaluationFiles(None if state is None else state / EVALUATIONS)
 
 
 def order_of_evaluation(stored: StoredEvaluation) -> Order:

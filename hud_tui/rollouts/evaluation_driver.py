@@ -18,7 +18,7 @@ from hud_tui.client.evaluation_files import (
     StoredEvaluation,
     listed_evaluations,
 )
-from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.errors import HudError, HudUsage
 from hud_tui.processes import holding
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.driver import log_to_stderr
@@ -26,15 +26,19 @@ from hud_tui.rollouts.evaluate import evaluation_files, order_of_evaluation
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.rollouts.service import ServiceLink, connect_to
-from hud_tui.rollouts.worker_rollouts import EvaluationMaker, MakeWorker, WorkerHost
+from hud_tui.rollouts.worker_rollouts import (
+    EvaluationMaker,
+    MakeWorker,
+    WorkerHost,
+    report_until_stopped,
+)
 from hud_tui.settings import read_paths
 from hud_tui.wire import BASE, EvaluationJob
 from hud_tui.wire_rollouts import JobEnter
+from hud_tui.wire_runs import DriveReport
 
 log = logging.getLogger("hud_tui.driver")
 
-BEAT_S = 1.0
-"""Seconds between two looks for a request to cancel it."""
 TURN_S = 0.2
 """Seconds between two attempts to get the turn."""
 
@@ -104,29 +108,14 @@ class EvaluationDriver:
 
     async def _beat(self, making: asyncio.Task[None]) -> None:
         """End the making if that is requested here or of the service."""
-        while not self._folder.is_cancelled():
-            try:
-                if await self._is_cancelled_elsewhere():
-                    break
-            except HudUnreachable as error:
-                log.warning("no answer: %s", one_line(error.message))
-                self._host.away.set()
-                await self._service.forget()
-            except HudError as error:
-                log.warning("not known whether it is cancelled: %s", one_line(error.message))
-            await asyncio.sleep(BEAT_S)
-        self._stopping.set()
+        await report_until_stopped(self._host, self._folder, self._is_asked_to_stop)
         making.cancel()
 
-    async def _is_cancelled_elsewhere(self) -> bool:
+    async def _is_asked_to_stop(self) -> bool:
         if not self._ledger.has_begun:
             return False
-        client = self._service.client
-        url = client.rl("/v1/evaluations/{}", self._stored.evaluation.id)
-        known = await client.wire.get(url, EvaluationJob, {"groups": 0})
-        if known.status == "interrupted":  # the service restarted
-            await self._ledger.tell()
-        return known.status == "cancelled"
+        told = self._service.client.report(self._stored.evaluation.id, DriveReport())
+        return (await told).asked == "cancel"
 
 
 async def enter(client: HudClient, one: EvaluationJob) -> None:

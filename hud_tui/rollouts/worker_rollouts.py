@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid5
 
 from hud_tui.client.evaluation_files import Graded
-from hud_tui.errors import HudUnreachable
+from hud_tui.errors import HudConflict, HudError, HudUnreachable
+from hud_tui.patience import rest
 from hud_tui.rl.plan import MissingRollouts
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
@@ -23,7 +24,7 @@ from hud_tui.rollouts.process import (
     WorkerGone,
     WorkerProcess,
 )
-from hud_tui.rollouts.run_files import Order
+from hud_tui.rollouts.run_files import DriverFolder, Order
 from hud_tui.rollouts.service import ServiceLink
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import JobError
@@ -33,6 +34,8 @@ log = logging.getLogger("hud_tui.driver")
 DEATHS_IN_A_ROW = 5
 """Consecutive ends of the worker, without rollouts in between, after which it counts as broken."""
 
+BEAT_S = 2.0
+"""Seconds between two reports; the service counts a driver as gone after 30 s."""
 R = TypeVar("R")
 MakeWorker = Callable[[Setting, OnRollout], WorkerProcess]
 OnLoad = Callable[[Loaded, str], None]
@@ -167,6 +170,27 @@ class WorkerHost:
         await self.kill()
         await self.service.call(lambda client: client.whoami())
         self.away.clear()
+
+
+async def report_until_stopped(
+    host: WorkerHost, folder: DriverFolder, is_asked_to_stop: Callable[[], Awaitable[bool]]
+) -> None:
+    """Report regularly until a stop is requested: in the folder, or by the service, which
+    `is_asked_to_stop` reports to."""
+    while not host.stopping.is_set():
+        try:
+            if folder.is_cancelled() or await is_asked_to_stop():
+                host.stopping.set()
+        except HudConflict as error:
+            log.warning("the service has ended it: %s", one_line(error.message))
+            host.stopping.set()
+        except HudUnreachable as error:
+            log.warning("not reported: %s", one_line(error.message))
+            host.away.set()
+            await host.service.forget()
+        except HudError as error:
+            log.warning("not reported: %s", one_line(error.message))
+        await rest(BEAT_S, host.stopping)
 
 
 def _log_failure(event: Mapping[str, Any]) -> None:

@@ -41,7 +41,6 @@ class Runner:
     def __init__(self, parts: ServiceContext, lives: Works) -> None:
         self.submitting = asyncio.Lock()
         self._parts, self._works = parts, lives
-        self._listening: asyncio.Task[None] | None = None
 
     async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> JobStatus:
         """Check everything, queue the run and start it. Hold `submitting` around it.
@@ -101,21 +100,7 @@ class Runner:
         _check_loss(body.parameters)
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
-            status = await self._parts.store.write(jobs.drive, job_id, body)
-        if self._listening is None or self._listening.done():
-            self._listening = asyncio.create_task(self._listen(), name="driven runs")
-        return status
-
-    async def _listen(self) -> None:
-        """End the runs whose driver has disappeared, until there are none."""
-        while True:
-            if not await self._parts.store.write(jobs.end_abandoned):
-                return
-            await asyncio.sleep(jobs.LEASE_S / 4)
-
-    def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
+            return await self._works.hear(jobs.drive, job_id, body)
 
     async def _taskset(self, rows: list[dict[str, object]]) -> tuple[str | None, str]:
         """Id of the tasks' taskset, if they are one, and a name: its, else their number and

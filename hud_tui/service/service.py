@@ -62,7 +62,6 @@ class Service:
         trace: TracebackType | None,
     ) -> None:
         await self.hosted.close()
-        self.runner.close()
         await self.works.close()
         self.parts.hub.close()
         await self.parts.retention.close()

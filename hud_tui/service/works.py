@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from hud_tui.patience import Looks
 from hud_tui.rl.work import TRAINING, End, stopped
 from hud_tui.service.context import ServiceContext, Stop, until_written
 from hud_tui.service.engines.base import Engine, EngineError
@@ -60,6 +61,7 @@ class Works:
         self._storing = asyncio.Lock()
         """Held while an end is stored, so that it is stored once."""
         self._closing = asyncio.Event()
+        self._listening: asyncio.Task[None] | None = None
 
     async def queue(
         self, work: Carried, change: Callable[..., T], keep: Callable[[Db, T], object], *args: Any
@@ -79,6 +81,19 @@ class Works:
         task = asyncio.create_task(self._guard(work), name=f"{work.kind} {work.id}")
         self._tasks[work.id] = work, task
         return reply
+
+    async def hear(self, change: Callable[..., T], *args: Any) -> T:
+        """Store what a driver says, and end the work of drivers that say nothing any more."""
+        reply = await self._parts.store.write(change, *args)
+        if self._listening is None or self._listening.done():
+            self._listening = asyncio.create_task(self._listen(), name="driven work")
+        return reply
+
+    async def _listen(self) -> None:
+        """End the work whose driver has disappeared, until no driven work is left."""
+        async for _ in Looks(jobs.LEASE_S / 4):
+            if not await self._parts.store.write(jobs.end_abandoned):
+                return
 
     async def cancel(self, work_id: str) -> bool:
         """Stop something and wait for its end; False if it is not under way."""
@@ -122,6 +137,8 @@ class Works:
     async def close(self) -> None:
         """Stop everything between two steps or parts; it ends as interrupted."""
         self._closing.set()
+        if self._listening is not None:
+            self._listening.cancel()
         tasks = [task for _, task in self._tasks.values()]
         for work, _ in self._tasks.values():
             work.stop.request("interrupted")

@@ -524,7 +524,7 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Work) -> str | N
         return f"not cancelled: it had ended ({one_line(status, 40)})" if is_over else "cancelled"
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
-    done = await control.cancel(session.client, session.store.directory, run.id)
+    done = await session.works.cancel(run.id)
     return one_line(done.status or "cancelled", 40) if done.cancelled else NOTHING_RAN
 
 
@@ -550,7 +550,7 @@ async def ask_resume(
         return None
     if not await writes.confirm_name(run.model_id, "resume its run"):
         return None
-    status = await control.resume(session.client, session.store.directory, run.id)
+    status = await session.works.resume(run.id)
     if is_lost(status.status):
         why = one_line(Work.of(status).why or f"the run is {status.status}", 600)
         raise HudError(f"could not resume: {why}")

@@ -48,7 +48,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.work import has_ended
-from hud_tui.rollouts.evaluate import EvaluationProcesses
+from hud_tui.rollouts.control import works_of
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.wire import EvaluationJob, JobStatus, Model
@@ -128,7 +128,7 @@ class RunSession:
     """Writes the events to a file; None without ``--record``."""
 
     def __post_init__(self) -> None:
-        self.evaluations = self._evaluations()
+        self.works = works_of(self.client, self.store.directory)
         self.evaluation_runner = EvaluationRunner(self)
         self.catalog: tuple[Model, ...] = ()
         """The models as last read."""
@@ -286,16 +286,14 @@ class RunSession:
     def reconnect(self, client: HudClient) -> None:
         """Replace the lost client, and follow the selected model with the new one."""
         self.client, self._runs, self._reconnected = client, None, True
-        self.evaluations = self._evaluations()
+        self.works = works_of(client, self.store.directory)
         if self.run.model is not None:
             self.choose(self.run.model)
 
-    def _evaluations(self) -> Evaluations:
+    @property
+    def evaluations(self) -> Evaluations:
         """The evaluations of the present client's service."""
-        state = self.store.directory
-        if state is None:
-            return Evaluations(self.client, lambda: None)
-        return Evaluations(self.client, lambda: state / "evaluations", EvaluationProcesses(state))
+        return self.works.evaluations
 
     async def follow(self) -> None:
         """Fold the model's events until cancelled.
@@ -507,7 +505,7 @@ class EvaluationRunner:
         if task is not None:
             self._tasks[evaluation_id] = task
         try:
-            async with self._turn, aclosing(self._evaluations.follow(evaluation_id)) as followed:
+            async with self._turn, aclosing(self._session.works.follow(evaluation_id)) as followed:
                 async for now in followed:
                     self._show(now.model_copy(update={"groups": []}))
         finally:
@@ -525,7 +523,7 @@ class EvaluationRunner:
         evaluations = self._evaluations
         try:
             with suppress(HudError):
-                async with aclosing(evaluations.follow(evaluation_id)) as followed:
+                async with aclosing(self._session.works.follow(evaluation_id)) as followed:
                     async for now in followed:
                         if has_ended(now.status) or not evaluations.is_told:
                             self._show(now.model_copy(update={"groups": []}))
@@ -544,7 +542,7 @@ class EvaluationRunner:
         task = self._tasks.get(evaluation_id)
         if task is not None:
             await _cancelled(task)
-        await self._evaluations.cancel(evaluation_id)
+        await self._session.works.cancel(evaluation_id)
         before = self._known(evaluation_id)
         left = await self._evaluations.get(evaluation_id, groups=False)
         if self._known(evaluation_id) is before:
@@ -554,7 +552,9 @@ class EvaluationRunner:
     async def resume(self, evaluation_id: str) -> None:
         """Sample the missing rollouts of an evaluation. Raises HudError."""
         before = self._known(evaluation_id)
-        self.begin(await self._evaluations.resume(evaluation_id), before)
+        resumed = await self._session.works.resume(evaluation_id)
+        assert isinstance(resumed, EvaluationJob)
+        self.begin(resumed, before)
 
     async def stop(self) -> None:
         """Stop all sampling on the way out; it can be resumed."""

@@ -19,13 +19,14 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
-from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts import worker_rollouts
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.service.store import works
 from hud_tui.service_file import ServiceReady
 from hud_tui.settings import local_settings
+from hud_tui.wire import EvaluationJob
 from hud_tui.wire_rollouts import TraceEnter
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import OptimStep, OptimStepResult
@@ -97,6 +98,36 @@ async def test_a_run_that_ends_in_its_evaluation_makes_only_the_rest_of_it(drive
     [evaluation] = node.evaluations or ()
     assert (evaluation.num_tasks, evaluation.num_traces) == (5, 10)
     assert set(Counter(await graded()).values()) == {2}, "none is made twice"
+
+
+async def test_its_evaluation_goes_on_when_the_service_has_restarted(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_rollouts, "BEAT_S", 0.02)
+    client, store = driven.client, driven.served.service.parts.store
+    rows = [{"args": {"a": 8, "b": 8, "fault": "wait"}, "columns": {"split": "heldout"}}, *SUMS]
+    folder = driven.begin(rows, parameters={"steps": 1})
+    running = asyncio.create_task(driven.drive(folder))
+
+    async def statuses() -> list[str]:
+        url = client.rl("/v1/models/{}/evaluations", driven.model.id)
+        return [one.status for one in await client.wire.get(url, list[EvaluationJob])]
+
+    async def is_evaluating() -> bool:
+        return await statuses() == ["running"]
+
+    await until(is_evaluating)
+    await store.write(works.interrupt_all)
+    await until(is_evaluating)
+    (driven.directory / "env" / "go").touch()
+    assert await running == "succeeded"
+    assert await statuses() == ["succeeded"]
+
+
+async def test_a_cancel_before_its_first_report_is_not_lost(driven: Driven) -> None:
+    folder = driven.begin()
+    folder.ask_to_cancel()
+    assert await driven.drive(folder) == "cancelled"
 
 
 async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
@@ -266,7 +297,7 @@ def test_groups_are_sent_together_up_to_a_number_of_tokens(
 async def test_each_rollout_says_its_attempt_however_late_a_report_comes(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_module, "BEAT_S", 10 * PATIENCE_S)
+    monkeypatch.setattr(worker_rollouts, "BEAT_S", 10 * PATIENCE_S)
     folder = driven.begin([{"args": {"a": 1, "b": b, "fault": "error"}} for b in (1, 2, 3)])
     for attempts in ({1, 2, 3}, {1, 2, 3, 4, 5, 6}):  # then it is resumed
         assert await driven.drive(folder) == "failed"
@@ -278,7 +309,8 @@ async def test_each_rollout_says_its_attempt_however_late_a_report_comes(
 async def test_rollouts_that_nobody_makes_any_more_are_cancelled(driven: Driven) -> None:
     client, run_id, evaluation_id = driven.client, str(uuid4()), str(uuid4())
     run = DriveRun(model_id=driven.model.id, name="sums", driver="here:1", parameters={"steps": 2})
-    one = KeepEvaluation(model_id=driven.model.id, run_id=run_id, samples=1, num_tasks=1)
+    about = {"model_id": driven.model.id, "run_id": run_id, "driver": "here:1"}
+    one = KeepEvaluation(**about, samples=1, num_tasks=1)
 
     async def unfinished(job_id: str) -> str:
         trace_id = uuid4().hex

@@ -21,23 +21,18 @@ import pytest
 from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.cli.train import _Command
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.preflight import check_update
+from hud_tui.client.works import Works
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.own_numbers import conditions, pooled
-from hud_tui.rollouts.control import exited, known_runs, require_absent_run
+from hud_tui.rollouts.control import exited, known_runs, require_absent_run, works_of
 from hud_tui.rollouts.environment import Trial, setting_of
-from hud_tui.rollouts.evaluate import EvaluationProcesses
 from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.service.routes import training
 from hud_tui.service.store import jobs
 from hud_tui.storage import tail
-from hud_tui.wire import (
-    BASE,
-    Evaluation,
-    Model,
-)
+from hud_tui.wire import BASE, Evaluation, Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
 from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_of, write_sums
 from tests.service.calls import Json
@@ -472,7 +467,7 @@ async def test_any_checkpoint_is_evaluated_and_compared_by_task(
     async with over_socket(served) as client:
         run = await client.model("arith-rl")
         [node] = [n for n in await client.checkpoints(run.id) if n.name == "step-000002"]
-        rollouts = await Evaluations(client, lambda: None).rollouts(
+        rollouts = await works_of(client, None).evaluations.rollouts(
             next(one for one in node.evaluations or () if one.id == wanted[1]), node, "add-bfb36f31"
         )
         assert len(rollouts.rewards) == 2
@@ -532,7 +527,7 @@ async def end_of(command: Process) -> tuple[int | None, str, str]:
 class Halfway:
     """An evaluation of 12 rollouts of which 4 wait, and the command that waits for it."""
 
-    evaluations: Evaluations
+    works: Works
     client: HudClient
     id: str
     command: Process
@@ -560,15 +555,15 @@ async def halfway(
     command = await evaluating(source)
     try:
         async with over_socket(served) as client:
-            evaluations = Evaluations(client, lambda: folder, EvaluationProcesses(state))
+            works = works_of(client, state)
             await until(lambda: any(folder.glob("*.json")))
             [id_] = [file.stem for file in folder.glob("*.json")]
 
             async def is_halfway() -> bool:
-                return (await evaluations.get(id_)).done == 8
+                return (await works.evaluations.get(id_)).done == 8
 
             await until(is_halfway)
-            yield Halfway(evaluations, client, id_, command, evaluation_folder(state, id_))
+            yield Halfway(works, client, id_, command, evaluation_folder(state, id_))
     finally:
         with suppress(ProcessLookupError):
             command.kill()
@@ -580,7 +575,7 @@ async def test_one_goes_on_when_its_command_is_killed_and_is_followed_again(
 ) -> None:
     halfway.command.kill()
     await end_of(halfway.command)
-    found = await halfway.evaluations.get(halfway.id)
+    found = await halfway.works.evaluations.get(halfway.id)
     assert (found.status, found.done) == ("running", 8)
     assert halfway.process.is_driven
     listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
@@ -598,16 +593,16 @@ async def test_ctrl_c_cancels_it_and_resumed_it_makes_the_rest(
     code, out, err = await end_of(halfway.command)
     assert (code, out) == (130, "")
     assert "cancelled after 8 of 12 rollouts, which are kept: hud-tui" in err
-    evaluations, id_ = halfway.evaluations, halfway.id
-    found = await evaluations.get(id_)
+    works, id_ = halfway.works, halfway.id
+    found = await works.evaluations.get(id_)
     assert (found.status, found.done) == ("cancelled", 8)
     assert not halfway.process.is_driven
     assert sorted(map(str, await halfway.graded())) == sorted(g.task_slug for g in found.groups)
-    await evaluations.resume(id_)
+    await works.resume(id_)
     with pytest.raises(HudUsage, match=r"(running|queued)"):
-        await evaluations.resume(id_)
+        await works.resume(id_)
     source.with_name("go").touch()
-    ended = [now async for now in evaluations.follow(id_)][-1]
+    ended = [now async for now in works.follow(id_)][-1]
     assert (ended.status, ended.done) == ("succeeded", 12)
     assert await halfway.has_each_once()
 
@@ -623,7 +618,7 @@ async def test_one_that_is_cancelled_as_a_job_ends(
         cancelled = await hud("jobs", halfway.id, "--cancel", "-y")
         assert cancelled.code == 0, cancelled.err
     assert (await end_of(halfway.command))[0] == 1
-    assert (await halfway.evaluations.get(halfway.id)).status == "cancelled"
+    assert (await halfway.works.evaluations.get(halfway.id)).status == "cancelled"
     await exited(halfway.process)
     assert not halfway.process.is_driven
 
@@ -641,6 +636,12 @@ async def test_killed_it_is_interrupted_and_makes_nothing_again_that_was_graded(
     assert f"eval --resume {halfway.id}" in out
     source.with_name("go").touch()
     if as_job:
+        told = (await hud("jobs", halfway.id)).data["status"]
+        assert (told["status"], told["done"]) == ("interrupted", 8)
+        assert told["error"]["message"].endswith(f"jobs {halfway.id} --resume")
+        [listed] = (await hud("jobs")).data["jobs"]
+        assert listed["status"] == "interrupted", "the service was told"
+        assert listed["metadata"]["reason"] == told["error"]["message"]
         again = await hud("jobs", halfway.id, "--resume", "-y")
         assert (again.code, again.data["status"]["status"]) == (0, "queued"), again.err
         await until(lambda: not halfway.process.is_driven)
@@ -657,7 +658,7 @@ async def test_one_makes_rollouts_at_a_time_and_the_next_waits(
     await until(lambda: len(list(folder.glob("*.json"))) == 2)
     [other] = {file.stem for file in folder.glob("*.json")} - {halfway.id}
     await until(lambda: evaluation_folder(state, other).is_driven)
-    assert (await halfway.evaluations.get(other)).status == "queued"
+    assert (await halfway.works.evaluations.get(other)).status == "queued"
     source.with_name("go").touch()
     assert [(await end_of(one))[0] for one in (halfway.command, second)] == [0, 0]
 
@@ -685,7 +686,7 @@ async def test_read_only_begins_and_resumes_none(
         refused = await hud("--read-only", "eval", *words)
         assert refused.code != 0
         assert "read-only" in refused.err
-    [kept] = await halfway.evaluations.of_model(await halfway.client.model(MODEL[1]))
+    [kept] = await halfway.works.evaluations.of_model(await halfway.client.model(MODEL[1]))
     assert (kept.status, halfway.process.is_driven) == ("cancelled", False)
 
 
@@ -701,12 +702,6 @@ async def test_what_cannot_be_evaluated_is_refused(
         refused = await hud("eval", *(word.format(source) for word in flags), *EVAL)
         assert refused.code == 2
         assert said in refused.error["message"] + refused.error["hint"]
-    id_ = (await evaluated(hud, source))["id"]
-    folder = tmp_path / "state" / "evaluations"
-    edit(folder / f"{id_}.json", status="cancelled", done=0)
-    async with over_socket(served) as client:
-        with pytest.raises(HudUsage, match="on an environment"):  # nobody to roll it out
-            await Evaluations(client, lambda: folder).resume(id_)
 
 
 HELD = [*SUMS, *({"args": {"a": 8, "b": b}, "columns": {"split": "heldout"}} for b in range(4))]

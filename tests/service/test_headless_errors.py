@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from hud_tui.cli import models as headless_checkpoints
+from hud_tui import patience
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudNotFound
@@ -221,7 +221,7 @@ async def test_a_head_that_is_set_late_is_looked_for_again(
 ) -> None:
     """The request arrives after its sender has given up on an answer, and looked once; the
     service is one that keeps no keys."""
-    monkeypatch.setattr(headless_checkpoints, "LOOKS_S", (0.0, 0.0))
+    monkeypatch.setattr(patience, "OUTCOME_PAUSES_S", (0.0, 0.0))
     held: list[httpx.Request] = []
     looks = 0
 

@@ -15,8 +15,11 @@ import pytest
 from hud_tui.cli.main import main
 from hud_tui.client import signal as sampling
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import Evaluations
+from hud_tui.client.evaluation_files import EvaluationLedger
+from hud_tui.client.works import Works
 from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
+from hud_tui.rollouts.control import works_of
+from hud_tui.rollouts.evaluate import evaluation_files
 from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
@@ -340,7 +343,7 @@ async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
 @pytest.fixture
 async def from_here(
     evaluates_nothing: None, service: Service, tmp_path: Path
-) -> AsyncIterator[tuple[Evaluations, Model, SubmitEvaluation]]:
+) -> AsyncIterator[tuple[Works, Model, SubmitEvaluation]]:
     async with in_process(service) as client, calling(service) as http:
         await step(http, await fork(http, "arith-rl"))
         model = await client.model("arith-rl")
@@ -350,40 +353,42 @@ async def from_here(
             tasks=await tasks_of(http),
             parameters=EvaluationParameters(samples=2),
         )
-        yield Evaluations(client, lambda: tmp_path / "kept"), model, body
+        yield works_of(client, tmp_path), model, body
 
 
-FromHere = tuple[Evaluations, Model, SubmitEvaluation]
+FromHere = tuple[Works, Model, SubmitEvaluation]
 
 
-async def last_of(evaluations: Evaluations, id_: str) -> EvaluationJob:
-    return [one async for one in evaluations.follow(id_)][-1]
+async def last_of(works: Works, id_: str) -> EvaluationJob:
+    return [one async for one in works.follow(id_)][-1]
 
 
 async def test_from_here_it_goes_on_after_who_followed_it_has_left(from_here: FromHere) -> None:
-    evaluations, model, body = from_here
+    works, model, body = from_here
+    evaluations = works.evaluations
     begun = await evaluations.submit(model, body, "step-000001")
     assert (begun.status, begun.total) == ("queued", 72)
-    followed = evaluations.follow(begun.id)
+    followed = works.follow(begun.id)
     while (await anext(followed)).done < 10:
         pass
     await followed.aclose()
     left = await evaluations.get(begun.id)
     assert left.status == "cancelled"
     assert 10 <= left.done < 72
-    assert (await evaluations.resume(begun.id)).status == "queued"
-    ended = await last_of(evaluations, begun.id)
+    assert (await works.resume(begun.id)).status == "queued"
+    ended = await last_of(works, begun.id)
     assert (ended.status, ended.done) == ("succeeded", 72)
     assert {len(group.rewards) for group in ended.groups} == {2}
     with pytest.raises(HudUsage, match=r"has ended \(succeeded\): nothing to resume"):
-        await evaluations.resume(begun.id)
+        await works.resume(begun.id)
     assert [one.groups for one in await evaluations.of_model(model)] == [[]]
 
 
 async def test_from_here_what_failed_is_said_and_can_be_repeated(
     from_here: FromHere, engine: ToyEngine
 ) -> None:
-    evaluations, model, body = from_here
+    works, model, body = from_here
+    evaluations = works.evaluations
     begun = await evaluations.submit(model, body)
     sampled, failing = engine.sample, iter(range(3))
 
@@ -393,24 +398,44 @@ async def test_from_here_what_failed_is_said_and_can_be_repeated(
         return await sampled(*given)
 
     engine.sample = sample  # type: ignore[method-assign]
-    ended = await last_of(evaluations, begun.id)
+    ended = await last_of(works, begun.id)
     assert (ended.status, ended.done) == ("failed", 69)
     assert ended.error is not None
     assert "3 of 72 rollouts failed" in (ended.error.message or "")
     assert ended.result is not None
-    await evaluations.resume(begun.id)
-    assert (await last_of(evaluations, begun.id)).status == "succeeded"
+    await works.resume(begun.id)
+    assert (await last_of(works, begun.id)).status == "succeeded"
+
+
+async def test_from_here_an_end_that_the_service_refuses_stays_as_it_is(
+    from_here: FromHere, tmp_path: Path
+) -> None:
+    works, model, body = from_here
+    begun, files = await works.evaluations.submit(model, body), evaluation_files(tmp_path)
+    stored = files.read(begun.id)
+    assert stored is not None
+    ledger = EvaluationLedger(files, stored, lambda ask: ask(None))
+
+    async def end() -> None:
+        async with ledger.ending():
+            ledger.write(stored.ended("succeeded"))
+            raise HudUsage("refused")
+
+    with pytest.raises(HudUsage):
+        await end()
+    assert (await works.evaluations.get(begun.id)).status == "succeeded"
 
 
 async def test_from_here_a_queued_one_is_cancelled_and_other_files_are_passed_over(
     from_here: FromHere, tmp_path: Path
 ) -> None:
-    evaluations, model, body = from_here
+    works, model, body = from_here
+    evaluations = works.evaluations
     begun = await evaluations.submit(model, body)
-    await evaluations.cancel(begun.id)
+    await works.cancel(begun.id)
     assert (await evaluations.get(begun.id)).status == "cancelled"
-    assert (await last_of(evaluations, begun.id)).done == 0
-    folder = tmp_path / "kept"
+    assert (await last_of(works, begun.id)).done == 0
+    folder = tmp_path / "evaluations"
     (folder / "a.json").write_text("{")
     (folder / "b.json").write_text('{"service": "x"}')
     stored = (folder / f"{begun.id}.json").read_text()
@@ -434,20 +459,21 @@ async def test_the_service_s_own_are_followed_cancelled_and_resumed(
 ) -> None:
     monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
     sampling, model = Held(engine, "sample"), await fork_of(client)
-    evaluations = Evaluations(client, lambda: tmp_path / "kept")
+    works = works_of(client, tmp_path)
+    evaluations = works.evaluations
     tasks = (await client.taskset("arith")).tasks
     begun = await evaluations.submit(model, SubmitEvaluation(tasks=tasks))
     await sampling.begun.wait()
-    await evaluations.cancel(begun.id)
-    assert (await last_of(evaluations, begun.id)).status == "cancelled"
+    await works.cancel(begun.id)
+    assert (await last_of(works, begun.id)).status == "cancelled"
     sampling.go_on.set()
-    await evaluations.resume(begun.id)
-    ended = await last_of(evaluations, begun.id)
+    await works.resume(begun.id)
+    ended = await last_of(works, begun.id)
     assert (ended.status, len(ended.groups)) == ("succeeded", HELDOUT)
     with pytest.raises(HudConflict):
-        await evaluations.resume(begun.id)
+        await works.resume(begun.id)
     assert [one.id for one in await evaluations.of_model(model)] == [begun.id]
-    assert not (tmp_path / "kept").exists()
+    assert not (tmp_path / "evaluations").exists()
     async with in_process(service, "wrong") as stranger:
         with pytest.raises(HudUnauthorized):
-            await Evaluations(stranger, lambda: tmp_path).of_model(model)
+            await works_of(stranger, tmp_path).evaluations.of_model(model)

@@ -412,6 +412,34 @@ async def test_the_service_notices_that_a_driver_is_gone(
     assert (await ended(http, await drive(http)))["status"] == "interrupted"
 
 
+async def test_an_evaluation_whose_driver_is_gone_is_interrupted_and_goes_on_with_a_report(
+    service: Service, http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"model_id": (await fork(http))["id"], "driver": "laptop:1", "num_tasks": 1}
+    body |= {"samples": 1, "status": "running"}
+    evaluation = f"/v1/evaluations/{(work_id := str(uuid4()))}"
+    assert (await http.put(evaluation, json=body)).status_code == 200
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "LEASE_S", 0.0)
+        await service.parts.store.write(jobs.end_abandoned)
+    [job] = (await http.get("/v2/jobs")).json()["items"]
+    assert (job["status"], "resume the evaluation" in job["metadata"]["reason"]) == (
+        "interrupted", True,
+    )  # fmt: skip
+    refused = await http.post(f"/v1/training/jobs/{work_id}/resume")
+    assert refused.json()["detail"] == (
+        "this evaluation is driven from laptop:1: resume it there:"
+        f" hud-tui --headless --local jobs {work_id} --resume"
+    )
+    report = f"/v1/training/jobs/{work_id}/drive"
+    assert (await http.patch(report, json={})).json()["status"] == "running"
+    cancelled = await http.post("/v2/rollouts/cancel_job", json={"job_id": work_id})
+    assert cancelled.json()["cancelled"] == 1
+    assert (await http.patch(report, json={})).json()["asked"] == "cancel"
+    await http.put(evaluation, json={**body, "status": "cancelled"})
+    assert (await http.patch(report, json={})).status_code == 409
+
+
 async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
     service: Service, http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

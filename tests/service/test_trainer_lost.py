@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
+from hud_tui import patience
 from hud_tui.client import TrainingClient
-from hud_tui.client import trainer as trainer_module
 from hud_tui.client.trainer import Resumed
 from hud_tui.errors import HudError, HudRefused, HudUnclear, HudUnreachable
 from hud_tui.service.service import Service
@@ -27,7 +27,7 @@ def keys(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lost steps are looked for at once."""
-    monkeypatch.setattr(trainer_module, "LOOKS_S", (0.0,))
+    monkeypatch.setattr(patience, "OUTCOME_PAUSES_S", (0.0, 0.0))
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.routes.jobs import span_events
 from hud_tui.service.service import Service
-from hud_tui.service.store import evaluations, jobs, models, traces
+from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import CancelJob, Json, Many
@@ -258,10 +258,7 @@ async def _cancel(service: Service, job_id: str) -> int:
     if job["driver"] is not None:
         return int(await service.parts.store.write(jobs.ask_to_cancel, job["id"]))
     if job["kind"] in (TRAINING, EVALUATION):
-        is_cancelled = await service.works.cancel(job["id"])
-        if not is_cancelled:
-            is_cancelled = await service.parts.store.write(evaluations.cancel_kept, job["id"])
-        return int(is_cancelled)
+        return int(await service.works.cancel(job["id"]))
     return await service.hosted.cancel_job(job["id"])
 
 

@@ -124,9 +124,9 @@ async def get_evaluation(request: Request) -> Response:
 
 async def keep_evaluation(request: Request) -> Response:
     """Said twice, it changes nothing."""
-    body, store = await read(request, KeepEvaluation), parts_of(request).store
+    body = await read(request, KeepEvaluation)
     evaluation_id = canonical_id("evaluation", path(request, "evaluation_id"))
-    return reply(await store.write(evaluations.keep, evaluation_id, body))
+    return reply(await service_of(request).works.hear(evaluations.keep, evaluation_id, body))
 
 
 EVALUATION_ROUTES = [
@@ -137,7 +137,7 @@ EVALUATION_ROUTES = [
     Route("/v1/evaluations/{evaluation_id}", keep_evaluation, methods=["PUT"]),
 ]
 
-# Runs whose steps a client takes: they begin, and report, here.
+# Runs whose steps a client takes begin here; they and evaluations that a client makes report here.
 
 
 async def drive(request: Request) -> Response:
@@ -150,8 +150,8 @@ async def drive(request: Request) -> Response:
 
 async def report(request: Request) -> Response:
     body = await read(request, DriveReport)
-    store = parts_of(request).store
-    return reply(await store.write(jobs.report, path(request, "job_id"), body))
+    work_id = path(request, "job_id")
+    return reply(await service_of(request).works.hear(jobs.report, work_id, body))
 
 
 RUN_ROUTES = [

@@ -257,8 +257,11 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     error = body.error.model_dump_json() if body.error else None
     db.execute(
         "UPDATE work SET status = 'running', finished_at = NULL, error = ?, done = ?,"
-        " reward_sum = ?, seconds = ?, groups = ? WHERE id = ?",
-        (error, len(rewards), sum(rewards), body.seconds, _dump(body.groups), evaluation_id),
+        " reward_sum = ?, seconds = ?, groups = ?, driver = ?, heard_at = ? WHERE id = ?",
+        (
+            *(error, len(rewards), sum(rewards), body.seconds, _dump(body.groups)),
+            *(body.driver, now(), evaluation_id),
+        ),
     )
     if body.status == "running":
         return _changed(db, evaluation_id)
@@ -267,19 +270,6 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     if body.status == "succeeded":
         found = summarize(body.groups, body.parameters.get("solved_at", 1.0))
     return finish(db, evaluation_id, End(body.status, body.error), found, body.groups)
-
-
-def cancel_kept(db: Db, evaluation_id: str) -> bool:
-    """Cancel one, which the client that makes it learns when it looks; False if it does not run, or
-    is a run's."""
-    query = (
-        "SELECT 1 FROM work WHERE id = ? AND kind = 'evaluation' AND run_id IS NULL"
-        " AND status = 'running' AND tasks IS NULL"
-    )
-    if db.execute(query, (evaluation_id,)).fetchone() is None:
-        return False
-    finish(db, evaluation_id, End("cancelled"))
-    return True
 
 
 def _checked_rewards(body: KeepEvaluation) -> list[float]:

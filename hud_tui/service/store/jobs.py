@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.rl.loop import LoopFacts
-from hud_tui.rl.work import SUCCEEDED, TRAINING, End
+from hud_tui.rl.work import EVALUATION, SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
 from hud_tui.service.store import checkpoints, runs, traces, works
 from hud_tui.service.store.db import Db, insert, one
-from hud_tui.wire import JobError, JobStatus
+from hud_tui.wire import JobError, JobStatus, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun
 
 # How a managed run can end, and what is stored of it.
@@ -232,7 +232,7 @@ def facts(job: sqlite3.Row) -> LoopFacts:
     return LoopFacts(job["step"], job["iteration"], job["attempt"], solved=job["solved"])
 
 
-# Runs whose steps a client takes.
+# Work that a client carries out: runs whose steps it takes, evaluations whose rollouts it makes.
 
 
 SAY_START = "this model has checkpoints: name the one to start from by its id, or say base"
@@ -273,25 +273,26 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     return _changed(db, job_id)
 
 
-def driven(db: Db, job_id: str) -> sqlite3.Row:
-    """A run that a client drives. Raises Refused, 404."""
-    row = training(db, job_id)
+def driven(db: Db, work_id: str) -> sqlite3.Row:
+    """A run or an evaluation that a client carries out. Raises Refused, 404."""
+    row = works.get(db, work_id)
     if row["driver"] is None:
-        raise not_found("driven run", job_id[:100])
+        raise not_found(f"driven {'run' if row['kind'] == TRAINING else 'evaluation'}", row["id"])
     return row
 
 
-def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
-    """Store a driver's report. A run that was interrupted for lack of reports is active again; at
-    its end, unfinished rollouts are cancelled.
+def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
+    """Store a driver's report. What was interrupted for lack of reports is active again; at its
+    end, unfinished rollouts are cancelled.
 
     Raises:
-        Refused: 404; 409, the run has ended otherwise, or another trains the model.
+        Refused: 404; 409, it has ended otherwise, or another run trains the model.
     """
-    row = driven(db, job_id)
+    row = driven(db, work_id)
     is_back = row["status"] == "interrupted" and body.status == "running"
     if is_back:
-        works.refuse_busy(db, row["model_id"])
+        if row["kind"] == TRAINING:
+            works.refuse_busy(db, row["model_id"])
         works.revive(db, row["id"], "running")
     elif row["status"] not in ("running", "interrupted", body.status):
         raise Refused(409, f"job {row['id']} is {row['status']}")
@@ -308,11 +309,9 @@ def report(db: Db, job_id: str, body: DriveReport) -> JobStatus:
     names = ", ".join(f"{name} = :{name}" for name in changes)
     db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
     if body.status != "running" and row["status"] in ("running", "interrupted"):
-        db.execute("UPDATE work SET asked = NULL WHERE id = ?", (row["id"],))
         traces.cancel_running(db, row["id"])
-        works.finish(db, row["id"], End(body.status, body.error, body.reason))
-        return works.run_of(get(db, row["id"]))
-    return _changed(db, row["id"]) if is_news else works.run_of(get(db, row["id"]))
+        return works.finish(db, row["id"], End(body.status, body.error, body.reason))
+    return works.changed(db, row["id"]) if is_news else works.state_of(works.get(db, row["id"]))
 
 
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
@@ -322,31 +321,31 @@ def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
     return advance(db, job_id, steps=1, tokens=tokens or 0)
 
 
-def ask_to_cancel(db: Db, job_id: str) -> bool:
-    """Ask a driver to stop between two rollouts; if the driver is gone, the run ends now. Returns
-    False if the run is not active."""
-    row = driven(db, job_id)
-    if row["status"] != "running":
+def ask_to_cancel(db: Db, work_id: str) -> bool:
+    """Ask a driver to stop between two rollouts; if the driver is gone, the work ends now. Returns
+    False if it is not active, or is an evaluation of a run, which alone can be cancelled."""
+    row = driven(db, work_id)
+    if row["status"] != "running" or row["run_id"]:
         return False
     if now() - (row["heard_at"] or 0.0) > LEASE_S:
         traces.cancel_running(db, row["id"])
         works.finish(db, row["id"], End("cancelled"))
     elif row["asked"] is None:
         db.execute("UPDATE work SET asked = 'cancel' WHERE id = ?", (row["id"],))
-        _changed(db, row["id"])
+        works.changed(db, row["id"])
     return True
 
 
 def end_abandoned(db: Db) -> int:
-    """Interrupt the driven runs without a report for more than `LEASE_S`, and cancel the rollouts
-    under way of those without one for more than `ABANDONED_S`.
+    """Interrupt driven work without a report for more than `LEASE_S`, and cancel the rollouts under
+    way of that without one for more than `ABANDONED_S`.
 
-    Returns how many driven runs may have to be ended later: those that are running, or were
-    interrupted with rollouts under way, and have reported within `ABANDONED_S`. It has to be called
-    again for them.
+    Returns how much of it may have to be ended later: what is running, or was interrupted with
+    rollouts under way, and was reported within `ABANDONED_S`. It has to be called again for that.
     """
     rows = db.execute(
-        "SELECT id, status, heard_at FROM work WHERE driver IS NOT NULL AND (status = 'running' OR"
+        "SELECT id, kind, run_id, status, heard_at FROM work"
+        " WHERE driver IS NOT NULL AND (status = 'running' OR"
         " status = 'interrupted' AND EXISTS (SELECT 1 FROM trace WHERE job_id = work.id"
         " AND trace.status IN ('running', 'queued')))"
     ).fetchall()
@@ -357,8 +356,9 @@ def end_abandoned(db: Db) -> int:
             traces.cancel_running(db, job_id)
         if silent[job_id] <= LEASE_S or row["status"] != "running":
             continue
-        resume = f"hud-tui --headless --local jobs {job_id} --resume"
-        why = f"its driver does not answer: resume the run where it was begun: {resume}"
+        what = "evaluation" if row["kind"] == EVALUATION and not row["run_id"] else "run"
+        why = f"its driver does not answer: resume the {what} where it was begun:"
+        why += f" {works.resuming(row)}"
         works.finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
     return sum(seconds <= ABANDONED_S for seconds in silent.values())
 

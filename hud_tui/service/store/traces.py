@@ -171,7 +171,8 @@ def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
         "UPDATE trace SET (step, attempt) ="
         " (SELECT coalesce(:step, step + 1), coalesce(:attempt, attempt) FROM work WHERE id = :job)"
         " WHERE id = :id AND step IS NULL"
-        " AND EXISTS (SELECT 1 FROM work WHERE id = :job AND driver IS NOT NULL)",
+        " AND EXISTS (SELECT 1 FROM work WHERE id = :job AND kind = 'training'"
+        " AND driver IS NOT NULL)",
         {"job": job_id, "id": trace_id, "step": body.step, "attempt": body.attempt},
     )
 

@@ -94,8 +94,9 @@ def requeue(db: Db, ref: str) -> WorkState:
     """
     row = get(db, ref)
     if row["driver"] is not None:
-        hint = f"hud-tui --headless --local jobs {row['id']} --resume"
-        raise Refused(409, f"this run is driven from {row['driver']}: resume it there: {hint}")
+        what = "run" if row["kind"] == TRAINING else "evaluation"
+        why = f"this {what} is driven from {row['driver']}: resume it there: {resuming(row)}"
+        raise Refused(409, why)
     refuse_resuming(row)
     if row["tasks"] is None:
         why = (
@@ -109,6 +110,11 @@ def requeue(db: Db, ref: str) -> WorkState:
     return changed(db, row["id"])
 
 
+def resuming(row: sqlite3.Row) -> str:
+    """The command that resumes driven work; an evaluation of a run is resumed by the run."""
+    return f"hud-tui --headless --local jobs {row['run_id'] or row['id']} --resume"
+
+
 def start(db: Db, work_id: str) -> WorkState:
     """Mark as running what was queued."""
     db.execute("UPDATE work SET status = 'running' WHERE id = ?", (work_id,))
@@ -119,8 +125,8 @@ def finish(db: Db, work_id: str, end: End) -> WorkState:
     """Store how it ended."""
     error = end.error.model_dump_json() if end.error else None
     db.execute(
-        "UPDATE work SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL"
-        " WHERE id = ?",
+        "UPDATE work SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL,"
+        " asked = NULL WHERE id = ?",
         (end.status, now(), error, end.reason, work_id),
     )
     return changed(db, work_id)

@@ -1,0 +1,160 @@
+"""Runs and evaluations of a service: read, followed, cancelled and resumed, whoever carries them
+out.
+
+The service carries out its own. Processes on this machine (`Drivers`) carry out those on
+environments of the user's own. This program makes evaluations from hosted rollouts, while somebody
+follows them.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING, Any
+
+from hud_tui.client.evaluate import Evaluations, HostedMaker, without_groups
+from hud_tui.client.evaluation_files import (
+    Drivers,
+    EvaluationFiles,
+    EvaluationLedger,
+    StoredEvaluation,
+)
+from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
+from hud_tui.rl.work import End, has_ended
+from hud_tui.wire import CancelJobResult, EvaluationJob, WorkState
+from hud_tui.wire_runs import DriveReport
+
+if TYPE_CHECKING:
+    from hud_tui.client.client import HudClient
+
+LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
+"""Seconds between two reads of an evaluation: at first; the longest for a service on this machine,
+and for one elsewhere."""
+
+
+class Works:
+    def __init__(self, client: "HudClient", files: EvaluationFiles, drivers: Drivers) -> None:
+        """
+        Args:
+            files: Has the evaluations that are made on this machine.
+            drivers: Carry out what is on environments of the user's own.
+        """
+        self._client, self._files, self._drivers = client, files, drivers
+        self.evaluations = Evaluations(client, files, drivers)
+
+    async def state(self, work_id: str) -> WorkState | None:
+        """How a run, or an evaluation that was begun here, stands; None if it is neither. If its
+        process on this machine was killed, it is interrupted, and the service is told.
+
+        Raises:
+            HudError: The service does not answer.
+        """
+        stored = await self._files.find(self._client, work_id)
+        if stored is None:
+            driven = await self._drivers.state(self._client, work_id)
+            return driven or await self._client.known_job(work_id)
+        now = self.evaluations.now(stored)
+        if has_ended(now.status) and not has_ended(stored.evaluation.status):
+            await tell_end(self._client, work_id, End(now.status, now.error))
+        return without_groups(now)
+
+    async def follow(self, evaluation_id: str) -> AsyncGenerator[EvaluationJob, None]:
+        """Yield its state repeatedly; the last one has ended, and includes its rewards by task.
+
+        An evaluation that is made from hosted rollouts progresses only in here. If this generator
+        is closed or cancelled early, the service is told to stop open rollouts; the evaluation can
+        be resumed. Others go on.
+        """
+        stored = await self._files.find(self._client, evaluation_id)
+        if stored is not None and stored.environment is None:
+            async with aclosing(self._make(stored)) as made:
+                async for evaluation in made:
+                    yield evaluation
+            return
+        look_s, longest_s, read = LOOK_S, LONGEST_LOOK_S, self.evaluations.get
+        if stored is None and not self._client.settings.local:
+            longest_s = FAR_LOOK_S
+        while not has_ended((now := await read(evaluation_id, groups=False)).status):
+            yield now
+            await asyncio.sleep(look_s)
+            look_s = min(1.25 * look_s, longest_s)
+        yield await read(evaluation_id)
+
+    async def cancel(self, work_id: str) -> CancelJobResult:
+        """Stop anything between two steps or rollouts; what is finished is kept. A process of this
+        machine is told itself, too, and waited for. No effect on what has ended.
+
+        Raises:
+            HudError: The service refused, or did not answer.
+        """
+        stored = await self._files.find(self._client, work_id)
+        if stored is not None and has_ended(stored.evaluation.status):
+            return CancelJobResult(cancelled=0, status="not_running")
+        passed: tuple[type[HudError], ...] = () if stored is None else (HudNotFound,)
+        if self._drivers.is_active(work_id):  # it is told itself
+            passed = HudRefused, HudUnreachable
+        result = CancelJobResult(cancelled=1, status="cancelled")
+        with suppress(*passed):
+            answer = await self._client.cancel_job(work_id)
+            if answer.cancelled or not passed:  # else it goes on without an open rollout
+                result = answer
+        self._drivers.ask_to_stop(work_id)
+        await self._drivers.exited(work_id)
+        left = None if stored is None else self._files.read(work_id)
+        if left is not None and not has_ended(left.evaluation.status):
+            self._files.write(left.ended("cancelled"))
+            await tell_end(self._client, work_id, End("cancelled"))
+        return result
+
+    async def resume(self, work_id: str) -> WorkState:
+        """Resume a run from its last step, or an evaluation with the missing rollouts; from hosted
+        ones, once it is followed.
+
+        Raises:
+            HudNotFound: No such run or evaluation.
+            HudConflict: It is active, or complete.
+            HudUsage: As that, of what is made on this machine; or its environment, interpreter or a
+                variable is missing here, or another run trains the model. It stays as it is.
+            HudError: The service refused, or its process did not begin.
+        """
+        stored = await self._files.find(self._client, work_id)
+        if stored is not None:
+            return await self.evaluations.requeue(stored)
+        driven = await self._drivers.resume(self._client, work_id)
+        return driven or await self._client.resume_job(work_id)
+
+    async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[EvaluationJob, None]:
+        """Make the missing rollouts; yields the state after each part, and at last the outcome."""
+        if has_ended(stored.evaluation.status):
+            yield stored.evaluation
+            return
+        ledger = EvaluationLedger(self._files, stored, self._ask)
+
+        async def make() -> None:
+            async with ledger.ending():
+                await ledger.fill(HostedMaker(self._client, stored.evaluation))
+
+        making = asyncio.create_task(make())
+        try:
+            while not making.done():
+                hearing = asyncio.create_task(ledger.news.wait())
+                await asyncio.wait({making, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                hearing.cancel()
+                ledger.news.clear()
+                if not making.done():
+                    yield ledger.stored.evaluation
+            making.result()
+        finally:
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+        yield ledger.stored.evaluation
+
+    async def _ask(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any:
+        return await ask(self._client)
+
+
+async def tell_end(client: "HudClient", work_id: str, end: End) -> None:
+    """Tell the service how work ended whose process is gone, since nobody else can know."""
+    if not client.wire.guard.shut:
+        report = DriveReport.model_validate({"status": end.status, "error": end.error})
+        with suppress(HudError):  # else it notices soon that reports are overdue
+            await client.report(work_id, report)
