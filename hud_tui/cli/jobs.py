@@ -31,7 +31,7 @@ from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
-from hud_tui.rl.runs import RunRow, find_run
+from hud_tui.rl.runs import find_run, left_s, silent_s
 from hud_tui.rl.sweep import RunGroup, differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
@@ -195,13 +195,9 @@ async def _work(client: HudClient, args: argparse.Namespace) -> int:
     table = RunList(client, lambda: notes.notes, SweepFiles(state).names)
     rows = list(await table.read())
     if args.run:
-        named = [find_run(name, rows) for name in args.run]
+        rows = await _named(table, [find_run(name, rows) for name in args.run])
         if args.name is not None or args.note is not None:
-            return await _change(args, client, notes, table, named[0])
-        if not all(row.whole for row in named):  # their rows are computed, before all others
-            known = {row.id: row for row in await table.read([row.id for row in named])}
-            named = [known.get(row.id, row) for row in named]
-        rows = list({row.id: row for row in named}.values())
+            return await _change(args, client, notes, table, rows[0])
     now = time()
     keep = parse_filter(args.filter or "", now)
     found = sort_rows([row for row in rows if keep(row)], args.sort or "", now)
@@ -213,8 +209,17 @@ async def _work(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
+async def _named(table: RunList, runs: Sequence[Work]) -> list[Work]:
+    """These runs, each once, with their steps."""
+    named = {run.id: run for run in runs}
+    if all(run.whole for run in runs):
+        return list(named.values())
+    known = {run.id: run for run in await table.read(named)}  # they are read before all others
+    return [known.get(id_, run) for id_, run in named.items()]
+
+
 async def _change(
-    args: argparse.Namespace, client: HudClient, notes: Notebook, table: RunList, row: RunRow
+    args: argparse.Namespace, client: HudClient, notes: Notebook, table: RunList, row: Work
 ) -> int:
     """Rename a run, or store a note on it."""
     if args.note is not None:
@@ -233,19 +238,23 @@ async def _change(
     return 0
 
 
-def run_document(row: RunRow, now: float) -> dict[str, Any]:
+NAMES = {"done": "step", "total": "steps"}
+RUN_KEYS = [NAMES.get(one.name, one.name) for one in fields(Work) if one.name != "why"]
+
+
+def run_document(row: Work, now: float) -> dict[str, Any]:
     """A run in documents: its row and derived values at `now` (Unix seconds)."""
-    found = {one.name: plain(getattr(row, one.name)) for one in fields(row)}
-    derived = {"eta_s": row.left_s(now), "silent_s": row.silent_s(now)}
-    return {**found, "active": row.active, **derived}
+    found = {key: plain(getattr(row, key)) for key in RUN_KEYS}
+    derived = {"eta_s": left_s(row, now), "silent_s": silent_s(row, now)}
+    return {**found, "active": row.is_active, **derived}
 
 
 def _document(
-    args: argparse.Namespace, table: RunList, matched: int, shown: Sequence[RunRow], now: float
+    args: argparse.Namespace, table: RunList, matched: int, shown: Sequence[Work], now: float
 ) -> dict[str, Any]:
     chosen = columns(args.columns or "")
 
-    def row(one: RunRow) -> dict[str, Any]:
+    def row(one: Work) -> dict[str, Any]:
         if not args.columns:
             return run_document(one, now)
         return {"id": one.id, **{column.key: plain(column.value(one, now)) for column in chosen}}
@@ -276,7 +285,7 @@ def _group_document(group: RunGroup) -> dict[str, Any]:
 
 
 def _print(
-    args: argparse.Namespace, table: RunList, omitted: int, shown: Sequence[RunRow], now: float
+    args: argparse.Namespace, table: RunList, omitted: int, shown: Sequence[Work], now: float
 ) -> None:
     _print_rows(shown, columns(args.columns or ""), args.group or "", now)
     if len(args.run) > 1:
@@ -289,9 +298,7 @@ def _print(
         print_notice(table.source_text)
 
 
-def _print_rows(
-    rows: Sequence[RunRow], chosen: Sequence[Column], group_by: str, now: float
-) -> None:
+def _print_rows(rows: Sequence[Work], chosen: Sequence[Column], group_by: str, now: float) -> None:
     """One heading over all runs; if they are grouped, each group's title above its runs."""
     if not rows:
         return
@@ -326,7 +333,7 @@ def _note_cut(table: Sequence[Sequence[str]], chosen: Sequence[Column]) -> None:
     print_notice(f"{what}; --columns KEYS shows others")
 
 
-def _print_differences(rows: Sequence[RunRow]) -> None:
+def _print_differences(rows: Sequence[Work]) -> None:
     """One row per setting that differs, one column per run."""
     diff = differences(rows)
     print()

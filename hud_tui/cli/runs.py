@@ -51,7 +51,6 @@ from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.names import find_model, setting_label
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
 from hud_tui.rl.sweep import (
     Member,
@@ -69,6 +68,7 @@ from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import age, one_line
+from hud_tui.rl.work import Work
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
@@ -317,7 +317,7 @@ COSTS = ("sampled_tokens", "trained_tokens", "seconds", "basis")
 """Of a single run, beside the fields of its `RunSize`."""
 
 
-async def _paced_like(client: HudClient, model: Model, taskset: str) -> RunRow | None:
+async def _paced_like(client: HudClient, model: Model, taskset: str) -> Work | None:
     """The run that an estimate of time goes by; None on HUD, which has no list of all runs."""
     if model.training_defaults is None:
         return None

@@ -13,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from hud_tui.audit_log import UNNAMED, Change, TaskSource
@@ -41,8 +41,9 @@ from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line, seconds
-from hud_tui.rl.work import SUCCEEDED, Work, has_ended
+from hud_tui.rl.work import SUCCEEDED, Work, has_ended, weights_name
 from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group, Json, Model
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import SubmitEvaluation, UsualTasks
 
 if TYPE_CHECKING:
@@ -185,19 +186,16 @@ class Evaluations:
         own = of.job_id in (None, of.id)
         step = None if own or node is None else node.step
         traces = await self._client.job_traces(of.job_id or of.id or "", step)
-        if not own and of.id is not None and not any(one.heldout for one in traces):
+        if not own and of.id is not None and not any(trace.heldout for trace in traces):
             with suppress(HudNotFound):  # a run with steps by a client evaluates in a job apart
                 traces, own = await self._client.job_traces(of.id), True
-        chosen = [one for one in traces if one.task_slug == slug and one.reward is not None]
-        if not own:  # a run's job also has the training rollouts of the task
-            chosen = [one for one in chosen if one.evaluates == (node.id if node else None)]
-        if not own and node is None:
-            chosen = [one for one in chosen if one.heldout and not one.step]
-        return Group(
-            task_slug=slug,
-            rewards=[one.reward for one in chosen if one.reward is not None],
-            trace_ids=[one.id for one in chosen],
-        )
+        graded = {
+            trace.id: trace.reward
+            for trace in traces
+            if trace.task_slug == slug and trace.reward is not None
+            if own or _evaluates(trace, node)
+        }
+        return Group(task_slug=slug, rewards=list(graded.values()), trace_ids=list(graded))
 
     async def submit(
         self,
@@ -361,6 +359,10 @@ class Evaluations:
             raise
 
 
+SAMPLED = {"max_tokens", "temperature"}
+"""Parameters of an evaluation that a hosted rollout takes."""
+
+
 class HostedMaker:
     """Makes rollouts on the service, each pinned to the checkpoint."""
 
@@ -374,18 +376,13 @@ class HostedMaker:
     ) -> AsyncGenerator[list[Graded], None]:
         """Raises HudError: the service does not answer, or refuses."""
         of = self._evaluation
-        parameters = of.parameters
-        sampling: dict[str, Any] = {
-            key: parameters[key] for key in ("max_tokens", "temperature") if key in parameters
-        }
+        sampling = {key: of.parameters[key] for key in SAMPLED & of.parameters.keys()}
         model = of.model or of.model_id
-        whole = all(one.count == of.samples for one in missing)
-        groups = [one.task for one in missing for _ in range(1 if whole else one.count)]
-        size, pinned = of.samples if whole else 1, of.checkpoint_id
-        asked = SampleRequest(of.model_id, model, pinned, size, len(groups), sampling)
-        weights = of.checkpoint or of.checkpoint_id or "base"
+        size = of.samples if all(one.count == of.samples for one in missing) else 1
+        groups = [one.task for one in missing for _ in range(one.count // size)]
+        asked = SampleRequest(of.model_id, model, of.checkpoint_id, size, len(groups), sampling)
         tasks = of.name or f"{of.num_tasks} tasks"
-        name = one_line(f"evaluation of {weights} of {model} on {tasks}", 200)
+        name = one_line(f"evaluation of {weights_name(of)} of {model} on {tasks}", 200)
         seen: Counter[str] = Counter()
         async with aclosing(sample(self._client, groups, asked, of.id, name)) as sampled:
             async for now in sampled:
@@ -401,6 +398,14 @@ class HostedMaker:
     async def recover(self, error: Exception, losses: int) -> None:
         """Raises the error: the client repeats by itself what may pass."""
         raise error
+
+
+def _evaluates(trace: Trace, node: Checkpoint | None) -> bool:
+    """Whether a rollout of a run's job, which has the training rollouts, too, evaluates a
+    checkpoint; None for the weights that the model started from."""
+    if node is not None:
+        return trace.evaluates == node.id
+    return trace.evaluates is None and bool(trace.heldout) and not trace.step
 
 
 def without_groups(evaluation: EvaluationJob) -> EvaluationJob:

@@ -3,7 +3,7 @@
 The embedded service has such a list, and reports what changed since a revision. HUD does not: rows
 are assembled from the list of jobs, each job's raw status and its model's tree, within a budget of
 requests. Marked runs are read first, then active ones, then the newest; a row whose steps were not
-read yet has `RunRow.whole` False.
+read yet has `Work.whole` False.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.compare import RunSeries
-from hud_tui.rl.runs import RunRow, row_of, row_of_job
+from hud_tui.rl.runs import run_of, run_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import Work
 from hud_tui.wire import Checkpoint, Job, JobStatus, Model
@@ -69,10 +69,10 @@ class RunList:
             notes: Returns the user's notes by run id.
             sweeps: Returns names of sweeps started on this machine, by the ids of their runs.
         """
-        self.rows: tuple[RunRow, ...] = ()
+        self.rows: tuple[Work, ...] = ()
         """As of the last read; the same tuple object while nothing changes."""
         self._client, self._notes, self._sweeps = client, notes, sweeps
-        self._known: dict[str, RunRow] = {}
+        self._known: dict[str, Work] = {}
         self._revision = 0
         self._polled: _Polled | None = None
         self._own: tuple[dict[str, str], dict[str, str]] = {}, {}
@@ -95,7 +95,7 @@ class RunList:
         most = self._budget.per_minute
         return f"polls · ≤ {most} requests/min · {read} of {len(self.rows)} runs read"
 
-    async def read(self, marked: Collection[str] = ()) -> tuple[RunRow, ...]:
+    async def read(self, marked: Collection[str] = ()) -> tuple[Work, ...]:
         """Read what has changed; return all rows.
 
         Args:
@@ -119,7 +119,7 @@ class RunList:
         self._take(changed)
         return self.rows
 
-    def _take(self, changed: Mapping[str, RunRow]) -> None:
+    def _take(self, changed: Mapping[str, Work]) -> None:
         """Merge rows that may have changed, and changed notes and sweeps."""
         own = dict(self._notes()), dict(self._sweeps())
         whole = own != self._own
@@ -134,7 +134,7 @@ class RunList:
         listed = self._known.values()
         self.rows = tuple(listed if self._polled is None else newest_first(listed))
 
-    def _with_own(self, row: RunRow) -> RunRow:
+    def _with_own(self, row: Work) -> Work:
         """The row with its note and sweep from this machine."""
         notes, sweeps = self._own
         note, sweep = notes.get(row.id, ""), row.sweep or sweeps.get(row.id, "")
@@ -167,9 +167,9 @@ class RunList:
         self._series[run_id] = series, known
         return series
 
-    async def _follow(self) -> dict[str, RunRow]:
+    async def _follow(self) -> dict[str, Work]:
         """Rows that have changed since the last call, by run id."""
-        changed: dict[str, RunRow] = {}
+        changed: dict[str, Work] = {}
         since, offset, revision = self._revision, 0, None
         while True:
             page = await self._client.run_page(since, offset)
@@ -178,7 +178,7 @@ class RunList:
                 changed, since, offset, revision = {}, 0, 0, None
                 continue
             revision = page.revision if revision is None else revision
-            changed |= {record.id: row_of(record) for record in page.items}
+            changed |= {record.id: run_of(record) for record in page.items}
             offset += len(page.items)
             if not page.items or offset >= page.total:
                 break
@@ -186,7 +186,7 @@ class RunList:
         return changed
 
 
-def newest_first(rows: Iterable[RunRow]) -> list[RunRow]:
+def newest_first(rows: Iterable[Work]) -> list[Work]:
     """Sorted by creation time; rows without one come last."""
     return sorted(rows, key=lambda row: -(row.created_at or 0.0))
 
@@ -216,7 +216,7 @@ class _Polled:
         self._order()
         return asked
 
-    def rows(self) -> list[RunRow]:
+    def rows(self) -> list[Work]:
         """All runs, without jobs that are known not to be runs."""
         return [self._row(job) for job in self._jobs.values() if self._is_run(job)]
 
@@ -257,12 +257,12 @@ class _Polled:
         active = [
             job
             for job in self._jobs.values()
-            if job.id in self._read_as and self._row(job).active and self._is_run(job)
+            if job.id in self._read_as and self._row(job).is_active and self._is_run(job)
         ]
         found = {job.id: job for job in (*stale, *active) if self._is_run(job)}
 
         def rank(job: Job) -> tuple[bool, bool, float]:
-            going = job.id in self._read_as and self._row(job).active
+            going = job.id in self._read_as and self._row(job).is_active
             return job.id not in marked, not going, -(seconds(job.created_at) or 0.0)
 
         return sorted(found.values(), key=rank)
@@ -293,12 +293,12 @@ class _Polled:
         known = (self._names[name] for name in names if name is not None and name in self._names)
         return next(known, None)
 
-    def _row(self, job: Job) -> RunRow:
+    def _row(self, job: Job) -> Work:
         model, status = self._model(job), self._statuses.get(job.id)
         if model is None or model.id not in self._trees:
-            return row_of_job(job, model, status)
+            return run_of_job(job, model, status)
         steps, parent = self._steps(job, model)
-        return row_of_job(job, model, status, steps, parent)
+        return run_of_job(job, model, status, steps, parent)
 
     def _steps(self, job: Job, model: Model) -> tuple[list[Checkpoint], Checkpoint | None]:
         """The checkpoints that a job made, and the parent of the first one. If the service does not

@@ -42,8 +42,8 @@ from hud_tui.rl.own_numbers import (
     rewards_by_task,
 )
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import seconds
+from hud_tui.rl.work import Work
 from hud_tui.wire import Checkpoint, Evaluation, Group, Model
 
 T = TypeVar("T")
@@ -435,7 +435,7 @@ class RunSeries:
 class RunLine:
     """One run in the chart."""
 
-    row: RunRow
+    row: Work
     buckets: Sequence[Bucket]
     """What is drawn: one bucket per chart column that has a value; for a smoothed line only the
     average."""
@@ -468,7 +468,7 @@ class RunOverlay:
 
 
 def overlay_runs(
-    runs: Sequence[tuple[RunRow, RunSeries]],
+    runs: Sequence[tuple[Work, RunSeries]],
     key: str,
     axis: Axis = Axis.STEP,
     width: int = 80,
@@ -492,7 +492,7 @@ def overlay_runs(
 
 
 def _line(
-    row: RunRow,
+    row: Work,
     series: RunSeries,
     key: str,
     axis: Axis,
@@ -513,7 +513,7 @@ def _line(
     return RunLine(row, buckets, curve.ema.at(curve.column, len(series) - 1))
 
 
-def _scored(row: RunRow, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
+def _scored(row: Work, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
     """The line of evaluations. They are few and have intervals, so they are not averaged."""
     (low, high, width), at = frame, series.x(axis)
     wide = (high - low) / max(1, width - 1)

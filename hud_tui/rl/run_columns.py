@@ -16,23 +16,23 @@ from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.names import close_names, setting_label
-from hud_tui.rl.runs import ENDS, RunRow, thinned
+from hud_tui.rl.runs import ENDS, eta_s, left_s, silent_s, thinned
 from hud_tui.rl.text import age, duration, one_line
-from hud_tui.rl.work import has_ended
+from hud_tui.rl.work import Work, has_ended
 from hud_tui.wire import Evaluation
 
 Value = str | float | None
-Number = Callable[[RunRow, float], float | None]
+Number = Callable[[Work, float], float | None]
 """A number of a run at a time in Unix seconds; None if it is missing."""
 WIDEST = 24
 """Largest width of a column, cells, unless it says another."""
 
 
-def _plain(row: RunRow) -> str:
+def _plain(row: Work) -> str:
     return "plain"
 
 
-def _dim(row: RunRow) -> str:
+def _dim(row: Work) -> str:
     return "dim"
 
 
@@ -43,10 +43,10 @@ class Column:
     key: str
     """Name in ``--columns``, ``--sort`` and filters."""
     title: str
-    value: Callable[[RunRow, float], Value]
+    value: Callable[[Work, float], Value]
     """Value for sorting, grouping and documents, given the time in Unix seconds; None if it is
     missing, which sorts last in both directions."""
-    shown: Callable[[RunRow, float], str] | None = None
+    shown: Callable[[Work, float], str] | None = None
     """Its text, arguments as of `value`, if that is not just the value's."""
     write: Callable[[float], str] = short
     """Text of a number."""
@@ -64,7 +64,7 @@ class Column:
     """Its other names in filters."""
     parameter: str = ""
     """The parameter that it shows, by its wire name."""
-    tone: Callable[[RunRow], str] = _plain
+    tone: Callable[[Work], str] = _plain
     """Tone of its text: plain, dim, accent or warm."""
     least: int = 0
     """Least width, cells."""
@@ -84,7 +84,7 @@ class Column:
         """Whether it is aligned to the right, and sorted largest first at the first key press."""
         return not (self.is_text or self.is_drawing)
 
-    def text(self, row: RunRow, now: float) -> str:
+    def text(self, row: Work, now: float) -> str:
         """Displayed text; a dash if the value is missing."""
         if self.shown is not None:
             return self.shown(row, now)
@@ -93,7 +93,7 @@ class Column:
             return "–"
         return value if isinstance(value, str) else self.write(value)
 
-    def compared(self, row: RunRow, now: float) -> float | None:
+    def compared(self, row: Work, now: float) -> float | None:
         """The number that a filter compares; None if it is missing, or no number."""
         value = self.value(row, now) if self.number is None else self.number(row, now)
         return value if isinstance(value, int | float) and isfinite(value) else None
@@ -115,11 +115,11 @@ def _rate(value: float) -> str:
     return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
 
 
-def _step_text(row: RunRow, now: float) -> str:
-    return f"{row.step}/{row.steps}" if row.steps is not None else str(row.step)
+def _step_text(row: Work, now: float) -> str:
+    return row.count or "–"
 
 
-def _reward_text(row: RunRow, now: float) -> str:
+def _reward_text(row: Work, now: float) -> str:
     if row.reward is None:
         return "–"
     if len(row.points) == 1:  # of one step both ends are the same
@@ -127,13 +127,13 @@ def _reward_text(row: RunRow, now: float) -> str:
     return f"{short(row.reward_first)} → {short(row.reward)}"
 
 
-def _gain(row: RunRow, now: float) -> float | None:
+def _gain(row: Work, now: float) -> float | None:
     if row.reward is None or row.reward_first is None:
         return None
     return row.reward - row.reward_first
 
 
-def _trend_text(row: RunRow, now: float) -> str:
+def _trend_text(row: Work, now: float) -> str:
     return "–" if len(row.points) == 1 else sparkline(row.points)
 
 
@@ -151,7 +151,7 @@ def sparkline(points: Sequence[float]) -> str:
     return "".join(BARS[round((value - low) * share)] for value in values)
 
 
-def _heldout_text(row: RunRow, now: float) -> str:
+def _heldout_text(row: Work, now: float) -> str:
     """With the number of its rollouts, unless it is the evaluation's, which says that itself."""
     if row.heldout is None:
         return "–"
@@ -173,31 +173,32 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
     return f"{estimate_text(mean.value, mean.low, mean.high)}{size}"
 
 
-def _alarm_text(row: RunRow, now: float) -> str:
+def _alarm_text(row: Work, now: float) -> str:
     if row.alarms is None:
         return "–"
     return f"{row.alarms} {row.alarm}".strip() if row.alarms else "0"
 
 
-def _alarm_value(row: RunRow, now: float) -> float | None:
+def _alarm_value(row: Work, now: float) -> float | None:
     """Sort key: most severe level first, then number of alarms."""
     ranks = {"": 0, "info": 1, "warn": 2, "critical": 3}
     return None if row.alarms is None else ranks.get(row.alarm, 0) + min(row.alarms, 99) / 100
 
 
-def _eta_text(row: RunRow, now: float) -> str:
-    if row.silent_s(now) is not None:
+def _eta_text(row: Work, now: float) -> str:
+    if silent_s(row, now) is not None:
         return "stalled"
-    return "–" if row.eta_s is None else duration(row.eta_s)
+    left = eta_s(row)
+    return "–" if left is None else duration(left)
 
 
-def _state_tone(row: RunRow) -> str:
+def _state_tone(row: Work) -> str:
     if row.status == "running":
         return "accent"
     return "warm" if row.status in ("failed", "error", "interrupted") else "dim"
 
 
-def _age_s(row: RunRow, now: float) -> float | None:
+def _age_s(row: Work, now: float) -> float | None:
     return None if row.created_at is None else now - row.created_at
 
 
@@ -308,7 +309,7 @@ COLUMNS: Mapping[str, Column] = {
             write=duration_text,
             meaning="spent on its steps; of a loop from outside, from its first to its newest",
         ),
-        Column("eta", "ETA", RunRow.left_s, _eta_text),
+        Column("eta", "ETA", left_s, _eta_text),
         Column(
             "state",
             "state",
@@ -351,7 +352,7 @@ PARAMETER = "param."
 """Prefix of a column that shows any other parameter: ``param.max_tokens``."""
 
 
-def meaning_of(column: Column, row: RunRow) -> str:
+def meaning_of(column: Column, row: Work) -> str:
     """The explanation of a run's cell; empty if the title is enough."""
     if column.key == "reward" and len(row.points) == 1:
         return "mean of its only step with a reward"
@@ -391,7 +392,7 @@ def columns(text: str) -> list[Column]:
     return list(chosen.values())
 
 
-def offered(rows: Iterable[RunRow]) -> list[str]:
+def offered(rows: Iterable[Work]) -> list[str]:
     """The keys of all columns, including the other parameters of these runs."""
     parameters = {key for row in rows for key in row.parameters} - BY_PARAMETER.keys()
     return [*COLUMNS, *(f"{PARAMETER}{key}" for key in sorted(parameters))]
@@ -400,11 +401,11 @@ def offered(rows: Iterable[RunRow]) -> list[str]:
 def _parameter_column(key: str) -> Column:
     name = key.removeprefix(PARAMETER)
 
-    def value(row: RunRow, now: float) -> Value:
+    def value(row: Work, now: float) -> Value:
         found = row.parameters.get(name)
         return found if found is None or isinstance(found, int | float | str) else value_text(found)
 
-    def text(row: RunRow, now: float) -> str:
+    def text(row: Work, now: float) -> str:
         return value_text(row.parameters.get(name))
 
     return Column(key, setting_label(name), value, text, parameter=name)
@@ -426,7 +427,7 @@ def value_text(value: object) -> str:
 # Sorting and filtering.
 
 
-def sort_rows(rows: Iterable[RunRow], by: str, now: float) -> list[RunRow]:
+def sort_rows(rows: Iterable[Work], by: str, now: float) -> list[Work]:
     """Sort by columns. The sort is stable; missing values come last.
 
     Args:
@@ -453,7 +454,7 @@ def _sort_key(value: str | float) -> tuple[int, Any]:
     return (1, value.casefold()) if isinstance(value, str) else (0, value)
 
 
-TEXTS: Mapping[str, Callable[[RunRow], str]] = {
+TEXTS: Mapping[str, Callable[[Work], str]] = {
     "kind": lambda row: row.kind,
     "alarm": lambda row: f"{row.alarm} {row.alarm_title}",
 }
@@ -463,9 +464,9 @@ NUMBERS: Mapping[str, Number] = {
     "step_s": lambda row, now: row.step_s,
 }
 """Numbers that a filter compares beside those of columns."""
-TRAITS: Mapping[str, Callable[[RunRow], bool]] = {
+TRAITS: Mapping[str, Callable[[Work], bool]] = {
     "running": lambda row: row.status == "running",
-    "active": lambda row: row.active,
+    "active": lambda row: row.is_active,
     "ended": lambda row: has_ended(row.status),
     "failed": lambda row: row.status in ("failed", "error"),
     "alarm": lambda row: bool(row.alarms),
@@ -477,7 +478,7 @@ TRAITS: Mapping[str, Callable[[RunRow], bool]] = {
 }
 
 
-def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
+def parse_filter(expression: str, now: float) -> Callable[[Work], bool]:
     """Parse a filter of runs. Its grammar is that of `hud_tui.rl.filter` on the columns of runs,
     e.g. ``lr:3e-4 reward>.8 state:running mixed``, ``age<2h``, ``param.max_tokens=20``,
     ``is:alarm``.
@@ -496,7 +497,7 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
     }
     numbers |= NUMBERS
 
-    def number(key: str) -> Callable[[RunRow], float | None] | None:
+    def number(key: str) -> Callable[[Work], float | None] | None:
         compared = numbers.get(key)
         if key.startswith(PARAMETER):
             compared = _parameter_column(key).compared
@@ -506,11 +507,11 @@ def parse_filter(expression: str, now: float) -> Callable[[RunRow], bool]:
     return parse_terms(expression, Fields("run", words, {**texts, **TEXTS}, TRAITS, number, names))
 
 
-def _text(column: Column, row: RunRow) -> str:
+def _text(column: Column, row: Work) -> str:
     """The text that a filter compares; texts do not depend on the time."""
     return str(column.value(row, 0.0) or "")
 
 
-def words(row: RunRow) -> str:
+def words(row: Work) -> str:
     """The text that a bare word of a filter is searched in."""
     return " ".join((row.name, row.model, row.taskset, row.sweep, row.note, row.id))

@@ -29,11 +29,10 @@ from hud_tui.rl.run_columns import (
     column,
     value_text,
 )
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import Value, write
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, duration, one_line, spaced
-from hud_tui.rl.work import SUCCEEDED, has_ended, is_lost
+from hud_tui.rl.work import SUCCEEDED, Work, has_ended, is_lost
 from hud_tui.wire import Model
 
 MOST = 200
@@ -298,7 +297,7 @@ class SweepSize:
 
 
 def size_of(
-    sweep: Sweep, model: Model, tasks: Sequence[Task], like: RunRow | None = None
+    sweep: Sweep, model: Model, tasks: Sequence[Task], like: Work | None = None
 ) -> SweepSize:
     """The size of a sweep.
 
@@ -317,7 +316,7 @@ def size_of_runs(
     at_once: int,
     model: Model,
     tasks: Sequence[Task],
-    like: RunRow | None,
+    like: Work | None,
 ) -> SweepSize:
     """As `size_of`, for runs with the given parameters."""
     sizes = [run_size(model, run, tasks) for run in parameters]
@@ -447,7 +446,7 @@ def _span(counts: Sequence[int]) -> str:
     return spaced(low) if low == high else f"{spaced(low)} to {spaced(high)}"
 
 
-def rollout_seconds(row: RunRow) -> float | None:
+def rollout_seconds(row: Work) -> float | None:
     """Seconds per rollout of a run, including training; None if unknown."""
     wide = row.parameters.get("tasks_per_step")
     if row.step_s is None or not row.group_size or not isinstance(wide, int):
@@ -455,7 +454,7 @@ def rollout_seconds(row: RunRow) -> float | None:
     return row.step_s / (row.group_size * wide)
 
 
-def paced_like(rows: Sequence[RunRow], model: Model, taskset: str) -> RunRow | None:
+def paced_like(rows: Sequence[Work], model: Model, taskset: str) -> Work | None:
     """The newest run with a known pace: of the same model, else of the same taskset on the same
     engine. Runs at the same time share one machine, so together they are assumed to be no
     faster."""
@@ -473,7 +472,7 @@ IDENTITY = ("taskset", "model", "start", "engine")
 """Settings of a run beside its parameters."""
 
 
-def setting(row: RunRow, key: str) -> object:
+def setting(row: Work, key: str) -> object:
     """A setting of a run: one of `IDENTITY`, or a parameter by its name."""
     if key in IDENTITY:
         return getattr(row, key) or None
@@ -506,7 +505,7 @@ class Differences:
         return tuple(text for key, text in HARD_TO_COMPARE.items() if key in self.keys)
 
 
-def differences(rows: Sequence[RunRow]) -> Differences:
+def differences(rows: Sequence[Work]) -> Differences:
     """The settings in which runs differ, and those that they share."""
     keys = differing(rows)
     shared = [key for key in _settings(rows) if key not in keys]
@@ -515,12 +514,12 @@ def differences(rows: Sequence[RunRow]) -> Differences:
     return Differences(tuple(keys), table, same)
 
 
-def differing(rows: Sequence[RunRow]) -> list[str]:
+def differing(rows: Sequence[Work]) -> list[str]:
     """The settings in which runs differ."""
     return [key for key in _settings(rows) if len({_hashed(setting(r, key)) for r in rows}) > 1]
 
 
-def _settings(rows: Sequence[RunRow]) -> list[str]:
+def _settings(rows: Sequence[Work]) -> list[str]:
     named = dict.fromkeys(key for row in rows for key in row.parameters)
     usual = dict.fromkeys(("learning_rate", "loss_fn", "group_size"))
     first, last = IDENTITY[:-1], IDENTITY[-1:]
@@ -540,7 +539,7 @@ class RunGroup:
 
     keys: tuple[tuple[str, str], ...]
     """The common values, as column and value."""
-    rows: tuple[RunRow, ...]
+    rows: tuple[Work, ...]
     mean: float | None
     """Mean of their rewards; None if none has one, or if they have no common taskset: rewards of
     different tasks have no common scale."""
@@ -576,7 +575,7 @@ class RunGroup:
     def _tells(self, key: str, value: str) -> bool:
         """Whether a value belongs in the title: not a parameter that loops outside the service did
         not report."""
-        return value != "–" or _is_column(key) or not all(row.outside for row in self.rows)
+        return value != "–" or _is_column(key) or not all(row.is_loop for row in self.rows)
 
 
 def _shared(key: str, value: str) -> str:
@@ -593,7 +592,7 @@ def _is_column(key: str) -> bool:
 DIFFERS = "differs"
 
 
-def group_rows(rows: Sequence[RunRow], by: str, now: float) -> list[RunGroup]:
+def group_rows(rows: Sequence[Work], by: str, now: float) -> list[RunGroup]:
     """Group rows; groups and the rows in them keep their order.
 
     Args:
@@ -611,14 +610,14 @@ def group_rows(rows: Sequence[RunRow], by: str, now: float) -> list[RunGroup]:
     else:
         columns = [column(word) for word in by.split(",") if word.strip()]
         chosen = [(_named(each), [each.value(row, now) for row in rows]) for each in columns]
-    groups: dict[tuple[tuple[str, str], ...], list[RunRow]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[Work]] = {}
     for index, row in enumerate(rows):
         keys = tuple((name, value_text(values[index])) for name, values in chosen)
         groups.setdefault(keys, []).append(row)
     return [_group(keys, alike) for keys, alike in groups.items()]
 
 
-def _apart(rows: Sequence[RunRow]) -> list[str]:
+def _apart(rows: Sequence[Work]) -> list[str]:
     """The settings whose groups are not repetitions of each other.
 
     The service records all parameters of its own runs. One that a loop outside it did not report is
@@ -628,10 +627,10 @@ def _apart(rows: Sequence[RunRow]) -> list[str]:
     return [k for k in apart if k in IDENTITY or len(_reported_values(rows, k)) > 1]
 
 
-def _reported_values(rows: Sequence[RunRow], key: str) -> set[object]:
+def _reported_values(rows: Sequence[Work], key: str) -> set[object]:
     """A parameter's different values, without the unknown ones."""
     values = ((row, setting(row, key)) for row in rows)
-    return {_hashed(value) for row, value in values if value is not None or not row.outside}
+    return {_hashed(value) for row, value in values if value is not None or not row.is_loop}
 
 
 def _named(column: Column) -> str:
@@ -639,8 +638,8 @@ def _named(column: Column) -> str:
     return column.key.removeprefix(PARAMETER) if column.key.startswith(PARAMETER) else column.title
 
 
-def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[RunRow]) -> RunGroup:
-    unknown = len(rows) > 1 and any(row.outside and not row.taskset for row in rows)
+def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[Work]) -> RunGroup:
+    unknown = len(rows) > 1 and any(row.is_loop and not row.taskset for row in rows)
     of_one = len({row.taskset for row in rows}) < 2 and not unknown
     rewards = [row.reward for row in rows if row.reward is not None and of_one]
     std = stdev(rewards) if len(rewards) > 1 else None

@@ -5,14 +5,14 @@ resume it obey the same rules.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from pydantic import ValidationError
 
 from hud_tui.rl.metrics import estimate_text
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Estimate, EvaluationJob, Job, JobError, JobStatus
+from hud_tui.wire import Estimate, Evaluation, EvaluationJob, Job, JobError, JobStatus
 
 # Statuses, in HUD's words. A status that is not in ENDED is active.
 
@@ -53,9 +53,9 @@ class End:
 
 TRAINING, EVALUATION = "training", "evaluation"
 REPORTED = "reported"
-"""Kind of rollouts that a client makes, or requests one by one."""
-LOOP = "loop"
-"""Kind of a training loop outside the service."""
+"""Kind of rollouts that a client makes, or requests one by one; of a training loop outside the
+service, too."""
+OUTSIDE = "is driven from outside: only its own client can"
 SHUTDOWN = {
     TRAINING: "the service stopped during the run: resume it from the head",
     EVALUATION: "the service stopped during the evaluation: resume it to sample what is missing",
@@ -82,21 +82,63 @@ def reason(job: JobStatus) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What can be said of any work, whichever list or reply it is from."""
+    """Any work: a run, an evaluation, a loop outside the service, a job of reported rollouts,
+    whichever list or reply it is from.
+
+    None, or empty, where a value is not reported, not known yet, or of another kind of work.
+    """
 
     id: str
-    kind: str
-    """TRAINING, EVALUATION, REPORTED or LOOP."""
-    title: str
-    """Safe to print in one line."""
-    status: str
+    kind: str = TRAINING
+    """TRAINING, EVALUATION or REPORTED."""
+    name: str = ""
+    status: str = ""
     model_id: str | None = None
-    """None if the service does not report it."""
+    model: str = ""
     done: int | None = None
-    """Steps taken, or rollouts of an evaluation that are finished; None for other kinds."""
+    """Steps taken, or rollouts of an evaluation that are finished."""
     total: int | None = None
     why: str = ""
     """Why it ended, if it is told."""
+    taskset: str = ""
+    start: str = ""
+    """The checkpoint that its first step started from, else what the model was forked from."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """By wire name; the loss's own ones flattened: ``loss_fn_config.beta``."""
+    loss: str = ""
+    lr: float | None = None
+    group_size: int | None = None
+    seed: int | None = None
+    engine: str = ""
+    reward_first: float | None = None
+    """Mean over its first steps, in the taskset's reward unit."""
+    reward: float | None = None
+    """Mean over its newest steps."""
+    points: tuple[float, ...] = ()
+    """Rewards of its steps in order, averaged to shape (≤ 32,)."""
+    heldout: float | None = None
+    heldout_rollouts: int | None = None
+    """Rollouts of the held-out reward."""
+    evaluation: Evaluation | None = None
+    no_gradient: float | None = None
+    """Share of its rollouts in zero-variance groups."""
+    alarms: int | None = None
+    alarm: str = ""
+    """Level of its most severe active alarm: info, warn or critical."""
+    alarm_title: str = ""
+    tokens: int = 0
+    duration_s: float | None = None
+    step_s: float | None = None
+    """Median seconds between its newest steps."""
+    waits: bool = False
+    """Whether the engine's server holds it up."""
+    created_at: float | None = None
+    """Unix seconds."""
+    stepped_at: float | None = None
+    sweep: str = ""
+    note: str = ""
+    whole: bool = True
+    """Whether its steps were read; if not, it has only what a list of jobs reports."""
 
     @classmethod
     def of(cls, source: Job | JobStatus | EvaluationJob) -> Self:
@@ -105,16 +147,25 @@ class Work:
             case Job():
                 return cls._of_row(source, source.metadata or {})
             case JobStatus():
-                steps, why = (source.step or 0, source.steps), reason(source)
-                title = title_of(source.name, source.id)
                 return cls(
-                    source.id or "", TRAINING, title, source.status, source.model_id, *steps, why
+                    id=source.id or "",
+                    name=one_line(source.name or "", 200),
+                    status=source.status,
+                    model_id=source.model_id,
+                    done=source.step or 0,
+                    total=source.steps,
+                    why=reason(source),
                 )
             case EvaluationJob():
-                title = f"The evaluation of {one_line(weights_name(source), 40)}"
-                rollouts, why = (source.done, source.total), trouble(source)
                 return cls(
-                    source.id, EVALUATION, title, source.status, source.model_id, *rollouts, why
+                    id=source.id,
+                    kind=EVALUATION,
+                    name=f"The evaluation of {one_line(weights_name(source), 40)}",
+                    status=source.status,
+                    model_id=source.model_id,
+                    done=source.done,
+                    total=source.total,
+                    why=trouble(source),
                 )
 
     @classmethod
@@ -127,13 +178,25 @@ class Work:
         return cls(
             id=job.id,
             kind=kind,
-            title=title_of(job.name, job.id),
+            name=one_line(job.name or "", 200),
             status=job.status or "",
             model_id=model_id if isinstance(model_id, str) else None,
             done=0 if kind == EVALUATION and done is None else done,
             total=total,
             why=str(more.get("reason") or ""),
         )
+
+    @property
+    def title(self) -> str:
+        """Its name; without one, the model for a loop, else the beginning of the id."""
+        if not self.name and self.is_loop and self.model:
+            return f"loop on {self.model}"
+        return self.name or f"job {self.id[:8]}"
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is a loop outside the service, of which only what it reports is known."""
+        return self.kind == REPORTED and self.done is not None
 
     @property
     def is_evaluation(self) -> bool:
@@ -143,6 +206,11 @@ class Work:
     def step(self) -> int | None:
         """Steps taken; None if it takes none."""
         return None if self.is_evaluation else self.done
+
+    @property
+    def steps(self) -> int | None:
+        """Steps that a run or a loop is to take; None if it takes none, or that is unknown."""
+        return None if self.is_evaluation else self.total
 
     @property
     def is_active(self) -> bool:
@@ -165,33 +233,33 @@ class Work:
     @property
     def state(self) -> str:
         """Its title, status and progress in one line: ``arith on m is running at step 3 of 60``."""
-        status = one_line(self.status or "–", 20)
+        is_now = f"{one_line(self.title, 60)} is {one_line(self.status or '–', 20)}"
         if self.done is None:
-            return f"{self.title} is {status}"
+            return is_now
         total = "?" if self.total is None else self.total
         if self.is_evaluation:
-            return f"{self.title} is {status} after {self.done} of {total} rollouts"
-        return f"{self.title} is {status} at step {self.done} of {total}"
+            return f"{is_now} after {self.done} of {total} rollouts"
+        return f"{is_now} at step {self.done} of {total}"
 
     @property
     def why_no_cancel(self) -> str:
         """Why it cannot be cancelled; empty if it can."""
-        if self.kind == LOOP:
-            return f"{self.title} is driven from outside: only its own client can cancel it."
+        if self.is_loop:
+            return f"{one_line(self.title, 60)} {OUTSIDE} cancel it."
         return "" if self.is_active else f"{self._standing}: nothing to cancel."
 
     @property
     def why_no_resume(self) -> str:
         """Why it cannot be resumed; empty if it can."""
-        if self.kind in (LOOP, REPORTED):
-            return f"{self.title} is driven from outside: only its own client can resume it."
+        if self.kind == REPORTED:
+            return f"{one_line(self.title, 60)} {OUTSIDE} resume it."
         return "" if self.status in RESUMABLE else f"{self._standing}: nothing to resume."
 
     @property
     def _standing(self) -> str:
         status = one_line(self.status or "–", 20)
         is_or_has = f"is {status}" if self.is_active else f"has ended ({status})"
-        return f"{self.title} {is_or_has}"
+        return f"{one_line(self.title, 60)} {is_or_has}"
 
 
 def weights_name(evaluation: EvaluationJob) -> str:

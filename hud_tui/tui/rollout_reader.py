@@ -21,7 +21,6 @@ from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line
 from hud_tui.rl.work import Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
@@ -285,7 +284,7 @@ def _texts_of(event: TraceEvent) -> Iterator[tuple[str, str]]:
 
 
 def job_rows(
-    jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, RunRow] | None = None
+    jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, Work] | None = None
 ) -> list[Row]:
     """Active jobs first, then the others; only those that contain `text`.
 
@@ -367,7 +366,7 @@ class JobLine:
     """A job in the list, and the run that it is, if it is one."""
 
     job: Job
-    run: RunRow | None
+    run: Work | None
     now: float
     """Unix seconds."""
 

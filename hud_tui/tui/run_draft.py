@@ -26,7 +26,6 @@ from hud_tui.rl.groups import histogram
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import comparable_step_seconds
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import FOLDED, Value, max_tokens, parameters, settings, write
 from hud_tui.rl.sweep import (
     Sweep,
@@ -42,6 +41,7 @@ from hud_tui.rl.tasks.checks import Finding, check_group_size, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
 from hud_tui.rl.text import counted, duration, one_line, spaced
+from hud_tui.rl.work import Work
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
 from hud_tui.tui.theme import bar_cells, eighth
@@ -83,7 +83,7 @@ class RunRequest:
     """The checkpoint that it starts from; empty if unknown."""
     options: Mapping[str, object] | None = None
     """Options of rollouts by their flags; None if the service makes the rollouts."""
-    like: RunRow | None = None
+    like: Work | None = None
     """A run whose pace is used for the estimate."""
 
     def lines(self, values: Mapping[str, Value]) -> list[Text]:
@@ -163,7 +163,7 @@ def sweep_lines(
     sweep: Sweep,
     model: Model,
     tasks: Sequence[Task],
-    like: RunRow | None,
+    like: Work | None,
     warnings: Sequence[Finding],
     values: Mapping[str, Value],
 ) -> list[Text]:
@@ -550,7 +550,7 @@ class Draft:
     """The source, if it is an environment of the user's own."""
     waiting: bool = False
     """Whether it will be submitted as soon as the checks have passed."""
-    past: tuple[RunRow, ...] = ()
+    past: tuple[Work, ...] = ()
     """The service's runs, whose pace an estimate of time goes by."""
     asked: JobParameters = field(default_factory=JobParameters)
     """Of the form."""
@@ -648,7 +648,7 @@ class Draft:
         checked = "checked" if self.environment is None else "environment"
         return keyed(LEADS[checked if ready else "choose" if listed else "type"])
 
-    def like(self, model: Model | None) -> RunRow | None:
+    def like(self, model: Model | None) -> Work | None:
         """The run that the estimate of a managed run's time goes by."""
         if model is None or self.environment is not None:
             return None

@@ -45,9 +45,9 @@ from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.progress import Liveness, State, download_text, liveness, step_seconds
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import RunRow
+from hud_tui.rl.runs import silent_s
 from hud_tui.rl.sweep import Sweep
-from hud_tui.rl.work import has_ended
+from hud_tui.rl.work import Work, has_ended
 from hud_tui.rollouts.control import works_of
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
@@ -140,7 +140,7 @@ class RunSession:
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.opened: Alarm | None = None
         """The alarm whose metric Live is to enlarge next."""
-        self.loop: RunRow | None = None
+        self.loop: Work | None = None
         """The loop that trains the selected model from outside, as `find_loop` found it."""
         self._loop_tree: Tree | None = None
         """The tree when `find_loop` last asked."""
@@ -234,7 +234,7 @@ class RunSession:
             self.store.warn(f"{error.message}. Nothing is saved for this account: {error.hint}.")
             return None
 
-    async def runs(self) -> Mapping[str, RunRow]:
+    async def runs(self) -> Mapping[str, Work]:
         """The rows of all runs by id, training loops included, as last read if the service does
         not answer. Empty with HUD, where listing the runs costs one request each."""
         if self.replays or not self.client.settings.local:
@@ -249,14 +249,14 @@ class RunSession:
         does. Without an active one the service is asked where the tree has changed, else seldom:
         a loop's step changes the tree."""
         run, mine = self.run, None
-        active = self.loop is not None and self.loop.active
+        active = self.loop is not None and self.loop.is_active
         unchanged = run.tree is self._loop_tree and monotonic() - self._loop_read_at < LOOK_S
         if self.freshness.offline or (unchanged and not active):
             return
         if run.loaded and run.job is None and run.model is not None and len(run.tree):
             self._loop_tree, self._loop_read_at = run.tree, monotonic()
             rows = (await self.runs()).values()
-            loops = (row for row in rows if row.outside)
+            loops = (row for row in rows if row.is_loop)
             mine = next((loop for loop in loops if loop.model_id == run.model.id), None)
         self.loop = mine
         if self._follower is not None:
@@ -604,7 +604,7 @@ class Follower:
         """`time.monotonic()` when the service stopped answering; None while it answers."""
         self._advice = keyed(GONE if client.settings.local else UNREACHABLE)
         self._feed = client.feed(model.id)
-        self.loop: RunRow | None = None
+        self.loop: Work | None = None
         """The loop that trains the model from outside, which can be silent too."""
         self._latest = self.run
         self._event_at: float | None = None
@@ -658,7 +658,7 @@ class Follower:
             return
         silent = self._silent_s
         if silent is None and self.loop is not None:
-            silent = self.loop.silent_s(self._clock())
+            silent = silent_s(self.loop, self._clock())
         report = self.alarms.detect(self._latest, _whole(silent))
         if report is not self._latest.alarms:
             self._latest = replace(self._latest, alarms=report)

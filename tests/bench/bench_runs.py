@@ -18,7 +18,7 @@ from hud_tui.client.runs import RunList
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import RunSeries, overlay_runs
 from hud_tui.rl.run_columns import parse_filter, sort_rows
-from hud_tui.rl.runs import RunRow
+from hud_tui.rl.work import Work
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
 from hud_tui.settings import Start
@@ -36,9 +36,9 @@ CHANGE = Goal(50.0, 9.0)
 """To filter and sort, or to show that one run has changed: filtered, sorted and drawn."""
 
 
-def rows() -> list[RunRow]:
+def rows() -> list[Work]:
     return [
-        RunRow(
+        Work(
             id=f"{n:032x}",
             model_id=f"m{n % 300}",
             model=f"arith-rl-{n % 300}",
@@ -62,7 +62,7 @@ def series(number: int) -> RunSeries:
     return made
 
 
-def table(known: list[RunRow]) -> None:
+def table(known: list[Work]) -> None:
     keep = parse_filter("lr:3e-4 reward>-.9 group:8..16 mixed", 1e9)
     sort_rows([row for row in known if keep(row)], "-reward", 1e9)
     sort_rows(known, "model,-reward", 1e9)
@@ -114,7 +114,7 @@ async def service() -> tuple[float, float]:
             return min(whole), min(polls)
 
 
-def record(row: RunRow) -> RunRecord:
+def record(row: Work) -> RunRecord:
     given = {"learning_rate": row.lr, "group_size": row.group_size, "seed": 0}
     return RunRecord(
         id=row.id,
@@ -140,7 +140,7 @@ async def in_sight(view: RunsScreen) -> None:
         await asyncio.sleep(0)
 
 
-async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
+async def screen(known: list[Work]) -> tuple[float, float, float, float]:
     """Seconds until the view shows all runs, to scroll a page, to move the cursor, and to show that
     one run has changed."""
     app = Scene(Start("models"), nothing, runs=[record(row) for row in known]).app()
@@ -162,7 +162,7 @@ async def screen(known: list[RunRow]) -> tuple[float, float, float, float]:
         moved = []
         for step in range(1, 6):
             assert view.rows is not None
-            one = replace(view.rows[77], step=step)
+            one = replace(view.rows[77], done=step)
             start = perf_counter()
             view.rows = (*view.rows[:77], one, *view.rows[78:])
             view.show()
@@ -177,7 +177,7 @@ async def nothing(*_: object) -> None: ...
 class Read(RunList):
     """Runs whose steps were read."""
 
-    def __init__(self, found: list[tuple[RunRow, RunSeries]]) -> None:
+    def __init__(self, found: list[tuple[Work, RunSeries]]) -> None:
         self._read = {row.id: one for row, one in found}
 
     @property
@@ -188,7 +188,7 @@ class Read(RunList):
         return self._read[run_id]
 
 
-async def comparison(found: list[tuple[RunRow, RunSeries]]) -> tuple[float, float]:
+async def comparison(found: list[tuple[Work, RunSeries]]) -> tuple[float, float]:
     """Seconds to draw all curves anew, and to move the crosshair, at 200 × 60."""
     app = Scene(Start("models"), nothing).app()
     rows = [row for row, _ in found]

@@ -8,6 +8,7 @@ from httpx import AsyncClient
 from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
 from hud_tui.client.runs import RunList
+from hud_tui.rl.runs import eta_s
 from hud_tui.service.service import Service
 from tests.conftest import fork
 from tests.service.calls import QUESTION, Json, chat, optim, pass_, sample_of, told, tree
@@ -101,5 +102,5 @@ async def test_a_loop_that_says_its_name_and_its_steps_has_an_end_in_sight(
         open_ = await trainer.sample(QUESTION, group_size=1)
         [row] = await RunList(client).read()
         assert (row.name, row.step, row.steps, row.reward) == ("sums", 2, 10, 0.5)
-        assert (row.active, row.eta_s is not None) == (True, True)
+        assert (row.is_active, eta_s(row) is not None) == (True, True)
         assert open_

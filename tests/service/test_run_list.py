@@ -13,7 +13,8 @@ from hud_tui.errors import HudNotFound
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import overlay_runs
 from hud_tui.rl.progress import pace
-from hud_tui.rl.runs import MOST_POINTS, RunRow
+from hud_tui.rl.runs import MOST_POINTS, eta_s
+from hud_tui.rl.work import Work
 from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
@@ -260,8 +261,8 @@ async def test_the_client_follows_the_list_and_writes_names_and_notes(
     job_id = await submit(http, model["id"], steps=4)
     await reach(http, job_id, 2)
     [row] = await table.read()
-    assert (row.id, row.active, row.step, row.steps) == (job_id, True, 2, 4)
-    assert row.eta_s is not None
+    assert (row.id, row.is_active, row.step, row.steps) == (job_id, True, 2, 4)
+    assert eta_s(row) is not None
     rows = await table.read()
     assert rows is await table.read(), "nothing has changed"
     notes[job_id] = "promising"
@@ -342,7 +343,7 @@ SHARED = {"model": "model", "step": "step", "steps": "steps", "reward": "reward_
 }
 
 
-def _shared(row: RunRow) -> dict[str, Any]:
+def _shared(row: Work) -> dict[str, Any]:
     return {key: getattr(row, key) for key in SHARED}
 
 

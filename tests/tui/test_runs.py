@@ -17,7 +17,7 @@ from textual.widgets import Input, Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.rl.progress import Liveness
-from hud_tui.rl.runs import RunRow
+from hud_tui.rl.work import Work
 from hud_tui.service.engines.base import EngineError
 from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TopLine
@@ -65,7 +65,7 @@ async def runs(
 
 def shown(view: RunsScreen) -> list[str]:
     """Ids of the runs in the table, from above."""
-    return [one.id for one in view.table.lines if isinstance(one, RunRow)]
+    return [one.id for one in view.table.lines if isinstance(one, Work)]
 
 
 def drawn(table: RunTable) -> str:
@@ -302,7 +302,7 @@ async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) ->
     _, job_id = await training(served, 1)
     async with runs(served) as (flown, view):
 
-        def row() -> RunRow:
+        def row() -> Work:
             assert view.table.row is not None
             return view.table.row
 
@@ -570,7 +570,7 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
 async def test_a_run_that_trains_grows_in_the_comparison(served: Served, three: list[str]) -> None:
     await training(served, 1)
     async with compared(served, 2) as (flown, screen):
-        [series] = [s for row, s in screen.compared.runs if row.active]
+        [series] = [s for row, s in screen.compared.runs if row.is_active]
         assert len(series) == 1
         toy_of(served).rest_after(1)
         toy_of(served).go_on()

@@ -76,9 +76,9 @@ from hud_tui.cli.commands import build_parser
 assert build_parser().parse_args(["lineage", "arith-rl"]).model == "arith-rl"
 assert hud_tui.cli.models.lineage""",
     "A column of Runs": """from hud_tui.rl.run_columns import columns, parse_filter, sort_rows
-from hud_tui.rl.runs import RunRow
+from hud_tui.rl.work import Work
 from tests.readme import columns as documented
-runs = [RunRow(id, "m", "m", step_s=step_s) for id, step_s in (("a", 6.0), ("b", 3.0))]
+runs = [Work(id, step_s=step_s) for id, step_s in (("a", 6.0), ("b", 3.0))]
 assert [run.id for run in sort_rows(runs, "pace", 0)] == ["b", "a"]
 assert [run.id for run in runs if parse_filter("pace<=3", 0)(run)] == ["b"]
 assert columns("+pace")[-1].text(runs[0], 0) == "6s"

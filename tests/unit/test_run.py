@@ -31,7 +31,7 @@ from hud_tui.rl.progress import (
     step_seconds,
 )
 from hud_tui.rl.run import LOG, LeftBehind, Run, left_behind
-from hud_tui.rl.runs import row_of_job
+from hud_tui.rl.runs import eta_s, run_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import is_active
 from hud_tui.wire import Checkpoint, Group, Job, JobStatus
@@ -303,9 +303,9 @@ def test_the_pace_is_that_which_the_service_reports_with_the_run() -> None:
     run = run_of([0, 2, 4], step=3, steps=10)
     assert run.job is not None
     told = run.fold(WorkChanged(work=run.job.model_copy(update={"step_s": 5.0})))
-    header, row = progress(told), row_of_job(Job(id="j", status="running"), None, told.job)
+    header, row = progress(told), run_of_job(Job(id="j", status="running"), None, told.job)
     assert header is not None
-    assert header.eta_s == row.eta_s == 35.0
+    assert header.eta_s == eta_s(row) == 35.0
 
 
 @pytest.mark.parametrize(

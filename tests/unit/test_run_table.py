@@ -26,8 +26,9 @@ from hud_tui.rl.run_columns import (
     sort_rows,
     sparkline,
 )
-from hud_tui.rl.runs import MOST_POINTS, RunRow, ends_of, row_of, row_of_job, thinned
+from hud_tui.rl.runs import MOST_POINTS, ends_of, eta_s, run_of, run_of_job, silent_s, thinned
 from hud_tui.rl.sweep import differences, group_rows
+from hud_tui.rl.work import Work
 from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model
@@ -36,19 +37,19 @@ from hud_tui.wire_runs import RunRecord
 NOW = 1_000_000.0
 
 
-def run(id_: str, **fields: Any) -> RunRow:
-    return RunRow(**{"id": id_, "model_id": "m", "model": "arith-rl", **fields})
+def run(id_: str, **fields: Any) -> Work:
+    return Work(**{"id": id_, "model_id": "m", "model": "arith-rl", "done": 0, **fields})
 
 
 ROWS = [
-    run("a", reward=0.5, lr=1e-4, group_size=8, status="running", created_at=NOW - 60, step=10),
+    run("a", reward=0.5, lr=1e-4, group_size=8, status="running", created_at=NOW - 60, done=10),
     run("b", reward=0.9, lr=3e-4, group_size=8, status="succeeded", taskset="mixed", note="good"),
     run("c", lr=3e-4, group_size=16, status="failed", name="Third", alarms=2, alarm="critical"),
     run("d", reward=0.9, lr=1e-3, status="running", kind="reported", tokens=2_000_000),
 ]
 
 
-def ids(rows: list[RunRow]) -> str:
+def ids(rows: list[Work]) -> str:
     return "".join(row.id for row in rows)
 
 
@@ -159,14 +160,14 @@ def test_columns_are_chosen_and_ordered_added_and_taken_away() -> None:
 
 @pytest.mark.parametrize("key", COLUMNS)
 def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
-    full = row_of(RECORD, {"r": "mine"})
+    full = run_of(RECORD, {"r": "mine"})
     assert COLUMNS[key].text(run("x"), NOW) in ("–", "x", "arith-rl", "0", "")
     assert COLUMNS[key].text(full, NOW) not in ("–", "")
 
 
 @pytest.mark.parametrize("key", COLUMNS)
 def test_every_column_is_filtered(key: str) -> None:
-    full, shown = row_of(RECORD, {"r": "mine"}), COLUMNS[key]
+    full, shown = run_of(RECORD, {"r": "mine"}), COLUMNS[key]
     value = shown.value(full, NOW)
     assert value is not None
     if shown.is_text:
@@ -243,14 +244,14 @@ HELD = {"heldout_reward": 0.6, "num_heldout_traces": 20.0}
 
 
 def test_the_service_s_record_becomes_a_row() -> None:
-    row = row_of(RECORD, {"r": "mine"})
+    row = run_of(RECORD, {"r": "mine"})
     assert row.name == "mixed on ␛[31mrl", "what a server says cannot act on the terminal"
     assert (row.start, row.sweep, row.note) == ("step-000012", "s1", "mine")
     assert (row.lr, row.seed) == (3e-4, 3)
     assert row.parameters["loss_fn_config.clip_high_threshold"] == 1.28
     assert not row.parameters.keys() & {"max_tokens", "sweep", "loss_fn_config"}
-    assert (row.step_s, row.eta_s) == (3.0, 90.0)
-    assert row_of(RECORD.model_copy(update={"waits": "paused"})).eta_s is None
+    assert (row.step_s, eta_s(row)) == (3.0, 90.0)
+    assert eta_s(run_of(RECORD.model_copy(update={"waits": "paused"}))) is None
     shown = {key: COLUMNS[key].text(row, NOW) for key in DEFAULT_COLUMNS}
     assert shown["reward"] == ".400 → .800"
     assert shown["eval"] == ".710 [.660, .760] 48×4"
@@ -261,7 +262,7 @@ def test_the_service_s_record_becomes_a_row() -> None:
 
 
 def test_a_run_of_one_step_has_one_reward_and_no_trend() -> None:
-    row = replace(row_of(RECORD), reward_first=0.031, reward=0.031, points=(0.031,))
+    row = replace(run_of(RECORD), reward_first=0.031, reward=0.031, points=(0.031,))
     assert COLUMNS["reward"].text(row, NOW) == ".031"
     assert COLUMNS["spark"].text(row, NOW) == "–"
     assert "→" not in meaning_of(COLUMNS["reward"], row)
@@ -269,26 +270,26 @@ def test_a_run_of_one_step_has_one_reward_and_no_trend() -> None:
 
 def test_a_held_out_reward_that_was_never_evaluated_says_of_how_many_rollouts_it_is() -> None:
     told = RECORD.model_copy(update={"evaluation": None, "num_heldout_traces": 36})
-    row, unsaid = row_of(told), row_of(told.model_copy(update={"num_heldout_traces": None}))
+    row, unsaid = run_of(told), run_of(told.model_copy(update={"num_heldout_traces": None}))
     assert COLUMNS["heldout"].text(row, NOW) == ".710 (36)"
     assert COLUMNS["heldout"].value(row, NOW) == 0.71
     assert COLUMNS["heldout_n"].text(row, NOW) == "36"
     assert COLUMNS["heldout"].text(unsaid, NOW) == ".710"
     assert COLUMNS["heldout_n"].text(unsaid, NOW) == "–"
     keep = parse_filter("heldout>.7 heldout_n>=36 !is:evaluated", NOW)
-    assert [keep(one) for one in (row, unsaid, row_of(RECORD))] == [True, False, False]
+    assert [keep(one) for one in (row, unsaid, run_of(RECORD))] == [True, False, False]
 
 
 def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_sight() -> None:
     """Nobody reports that it was killed: its rollouts stay open."""
-    loop = run("l", kind="reported", status="running", step=10, steps=20, step_s=5.0)
+    loop = run("l", kind="reported", status="running", done=10, total=20, step_s=5.0)
     loop = replace(loop, stepped_at=NOW)
     eta = COLUMNS["eta"]
-    assert (loop.silent_s(NOW + 14), eta.text(loop, NOW + 14)) == (None, "50 s")
+    assert (silent_s(loop, NOW + 14), eta.text(loop, NOW + 14)) == (None, "50 s")
     assert loop_left(loop, NOW + 14) == "50 s left"
-    assert (loop.silent_s(NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
+    assert (silent_s(loop, NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
     assert loop_left(loop, NOW + 180) == "no step for 3m00s"
-    going = replace(loop, id="g", stepped_at=NOW + 170, step=9, step_s=6.0)
+    going = replace(loop, id="g", stepped_at=NOW + 170, done=9, step_s=6.0)
     for now, order, within, left in (
         (NOW, "lg", "lg", [50, 66]),
         (NOW + 180, "gl", "g", [66, None]),
@@ -302,7 +303,7 @@ def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_
     assert dict(group.keys) == {"ETA": "–"}
     assert run_document(loop, NOW + 180)["silent_s"] == 180
     for other in ({"status": "completed"}, {"kind": "training"}, {"stepped_at": None}):
-        assert replace(loop, **other).silent_s(NOW + 180) is None
+        assert silent_s(replace(loop, **other), NOW + 180) is None
 
 
 def test_hud_s_words_become_the_same_row() -> None:
@@ -315,7 +316,7 @@ def test_hud_s_words_become_the_same_row() -> None:
         metadata={"kind": "training", "model_id": "m", "step": 3, "steps": 10},
     )
     model = Model(id="m", model_name="arith-rl", forked_from="base@step-000002")
-    bare = row_of_job(job, model)
+    bare = run_of_job(job, model)
     assert (bare.model, bare.start) == ("arith-rl", "base@step-000002")
     assert (bare.step, bare.steps) == (3, 10)
     assert not bare.whole
@@ -333,22 +334,22 @@ def test_hud_s_words_become_the_same_row() -> None:
         )
         for n in (1, 2, 3)
     ]
-    row = row_of_job(job, model, None, steps, parent)
+    row = run_of_job(job, model, None, steps, parent)
     assert (row.start, row.lr, row.loss, row.tokens) == ("step-000007", 1e-4, "ppo", 300)
     assert (row.reward_first, row.points) == (pytest.approx(0.1), (0.1, 0.2, 0.3))
     assert (row.no_gradient, row.duration_s) == (0.5, 180.0)
-    assert (row.step_s, row.eta_s) == (60.0, 420.0)
+    assert (row.step_s, eta_s(row)) == (60.0, 420.0)
     assert (row.heldout, row.heldout_rollouts, row.evaluation) == (0.6, 20, None)
     assert row.whole
     evaluated = steps[-1].model_copy(update={"evaluations": [EVALUATION]})
-    row = row_of_job(job, model, None, [*steps[:-1], evaluated], parent)
+    row = run_of_job(job, model, None, [*steps[:-1], evaluated], parent)
     assert (row.heldout, row.heldout_rollouts, row.evaluation) == (0.71, 192, EVALUATION)
 
 
 def test_a_job_s_model_is_known_by_its_row_or_by_the_job() -> None:
     job = Job(id="j", metadata={"model_id": "of the job"})
-    assert row_of_job(job, Model(id="m", model_name="arith-rl")).model_id == "m"
-    assert row_of_job(job, None).model_id == "of the job"
+    assert run_of_job(job, Model(id="m", model_name="arith-rl")).model_id == "m"
+    assert run_of_job(job, None).model_id == "of the job"
 
 
 def test_a_share_without_a_gradient_is_of_rollouts_and_not_of_steps() -> None:
@@ -356,7 +357,7 @@ def test_a_share_without_a_gradient_is_of_rollouts_and_not_of_steps() -> None:
         Checkpoint(id=f"{share}", num_traces=traces, metrics={"frac_reward_zero_std": share})
         for share, traces in ((0.5, 16), (1.0, 48))
     ]
-    assert row_of_job(Job(id="j"), None, None, steps).no_gradient == pytest.approx(56 / 64)
+    assert run_of_job(Job(id="j"), None, None, steps).no_gradient == pytest.approx(56 / 64)
 
 
 @pytest.mark.parametrize(("steps", "ends"), [(0, 1), (1, 1), (3, 1), (8, 4), (10, 5), (999, 5)])

@@ -4,7 +4,6 @@ import pytest
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.cost import run_size
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import (
     Member,
     Sweep,
@@ -19,6 +18,7 @@ from hud_tui.rl.sweep import (
     sweep_name,
 )
 from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.work import Work
 from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
 
 MODEL = Model(
@@ -132,7 +132,7 @@ def test_the_size_counts_what_every_run_does_unless_hud_decides_how_long_it_is()
 
 
 def test_the_time_is_that_of_a_run_like_it() -> None:
-    row = RunRow(
+    row = Work(
         id="r",
         model_id="other",
         model="b",
@@ -146,7 +146,7 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     assert rollout_seconds(row) == pytest.approx(0.1)
     assert paced_like([row], MODEL, "arith") is row
     assert paced_like([row], MODEL, "mixed") is None
-    own = RunRow(**{f: getattr(row, f) for f in row.__slots__} | {"model_id": "m", "taskset": ""})
+    own = Work(**{f: getattr(row, f) for f in row.__slots__} | {"model_id": "m", "taskset": ""})
     assert paced_like([row, own], MODEL, "mixed") is own
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.work import (
     ENDED,
     EVALUATION,
@@ -48,9 +47,9 @@ def test_a_status_is_active_has_succeeded_or_is_lost() -> None:
 @pytest.mark.parametrize("status", STATUSES)
 def test_what_is_active_can_be_cancelled_and_what_was_cut_short_can_be_resumed(status: str) -> None:
     """In every list alike."""
-    row = RunRow(id="r1", model_id="m", model="m", name="arith on m", status=status)
+    row = Work(id="r1", model_id="m", model="m", name="arith on m", done=0, status=status)
     same = [
-        *(run(status), evaluation(status), row.work),
+        *(run(status), evaluation(status), row),
         *(listed(status, kind=kind) for kind in (TRAINING, EVALUATION)),
     ]
     assert {not work.why_no_cancel for work in same} == {status not in ENDED}
@@ -67,7 +66,7 @@ def test_why_not_names_the_work_and_its_status() -> None:
 def test_of_what_a_client_makes_only_the_open_rollouts_can_be_cancelled() -> None:
     reported = listed("running", kind=REPORTED)
     assert reported.why_no_cancel == ""
-    loop = RunRow(id="l", model_id="m", model="m", kind="reported", status="running").work
+    loop = Work(id="l", model_id="m", model="m", kind="reported", status="running", done=0)
     assert (
         loop.why_no_cancel == "loop on m is driven from outside: only its own client can cancel it."
     )

@@ -81,7 +81,8 @@ def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
 def refuse_resuming(row: sqlite3.Row) -> None:
     """Raises Refused, 409, unless it ended before it was complete."""
     title = f"{'job' if row['kind'] == TRAINING else row['kind']} {row['id']}"
-    if why := Work(row["id"], row["kind"], title, row["status"]).why_no_resume:
+    work = Work(row["id"], row["kind"], title, row["status"])
+    if why := work.why_no_resume:
         raise Refused(409, why)
 
 

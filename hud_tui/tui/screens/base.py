@@ -36,8 +36,9 @@ from hud_tui.rl.plot import allowed
 from hud_tui.rl.progress import Liveness, State, progress
 from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import RunRow
+from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, clean, counted, duration, one_line
+from hud_tui.rl.work import Work
 from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
@@ -233,7 +234,7 @@ class TopLine(Widget):
     run: reactive[Run] = reactive(Run, repaint=False)
     freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     aside: reactive[Aside] = reactive(lambda: Aside(), repaint=False)
-    loop: reactive[RunRow | None] = reactive[RunRow | None](None, repaint=False)
+    loop: reactive[Work | None] = reactive[Work | None](None, repaint=False)
     """The loop that trains the model from outside."""
     line: reactive[Content] = reactive(Content())
     """The displayed text."""
@@ -269,7 +270,7 @@ def top_line(
     width: int,
     read_only: bool = False,
     aside: Aside | None = None,
-    loop: RunRow | None = None,
+    loop: Work | None = None,
 ) -> Content:
     """The line, at most `width` cells; "read-only" always fits. `loop` trains the model
     from outside."""
@@ -375,11 +376,10 @@ def _counted(level: Level, count: int) -> str:
     return counted(count, "warning") if level is Level.WARN else f"{count} {level}"
 
 
-def _loop(row: RunRow) -> list[Part]:
+def _loop(row: Work) -> list[Part]:
     """A loop that is driven from outside: its name, how far it is, and when it will be done."""
     name = Content.styled(f"{one_line(row.title, 32)} {row.status}".rstrip(), "$text-muted")
-    steps = f"{row.step}/{row.steps}" if row.steps is not None else f"{row.step}"
-    parts = [(9, clicked(name, "app.view.runs")), (5, Content(f"step {steps}"))]
+    parts = [(9, clicked(name, "app.view.runs")), (5, Content(f"step {row.count}"))]
     if row.reward is not None:
         parts.append((7, Content(f"reward {short(row.reward)}")))
     if left := loop_left(row, time()):
@@ -387,17 +387,18 @@ def _loop(row: RunRow) -> list[Part]:
     return parts
 
 
-def loop_left(row: RunRow, now: float) -> str:
+def loop_left(row: Work, now: float) -> str:
     """When a loop that is driven from outside will be done, or how long a step is overdue; empty if
     unknown.
 
     Args:
         now: Unix seconds.
     """
-    silent = row.silent_s(now)
+    silent = silent_s(row, now)
     if silent is not None:
         return f"no step for {duration(silent)}"
-    return "" if row.eta_s is None else f"{duration(row.eta_s)} left"
+    left = eta_s(row)
+    return "" if left is None else f"{duration(left)} left"
 
 
 def _job(run: Run, freshness: Liveness) -> list[Part]:
@@ -555,7 +556,7 @@ class HudScreen(Screen[None]):
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.aside = aside
 
-    def update_loop(self, loop: RunRow | None) -> None:
+    def update_loop(self, loop: Work | None) -> None:
         """Show how far the loop is that trains the model from outside."""
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.loop = loop

@@ -28,8 +28,8 @@ from hud_tui.rl.head import name
 from hud_tui.rl.metrics import TABLE, metric, short, signed
 from hud_tui.rl.metrics import title as metric_title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import clean, counted, one_line
+from hud_tui.rl.work import Work
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.chart_settings import ListBox
@@ -485,7 +485,7 @@ COMPARED_FOOT = (
 class Destination:
     """Where to go after the comparison."""
 
-    row: RunRow
+    row: Work
     view: str
     checkpoint_id: str | None
     """The step under the crosshair; None without one."""
@@ -501,7 +501,7 @@ class RunComparison(Over[Destination | None]):
 
     def __init__(
         self,
-        rows: Callable[[], Sequence[RunRow]],
+        rows: Callable[[], Sequence[Work]],
         source: RunList,
         session: RunSession,
         first: Compared,
@@ -539,7 +539,7 @@ class RunComparison(Over[Destination | None]):
         self.set_interval(again, self._again)
 
     def _again(self) -> None:
-        if any(row.active for row in self.rows_now()):
+        if any(row.is_active for row in self.rows_now()):
             self.read()
 
     @work(exclusive=True, group="read")
@@ -548,7 +548,7 @@ class RunComparison(Over[Destination | None]):
         turn, rows, key = Semaphore(AT_ONCE), self.rows_now(), self.compared.key
         found: dict[str, RunSeries] = {}
 
-        async def one(row: RunRow) -> None:
+        async def one(row: Work) -> None:
             async with turn:
                 try:
                     found[row.id] = await self.source.series(row.id, (key,))

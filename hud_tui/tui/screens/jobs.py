@@ -27,7 +27,6 @@ from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active, job_result, reason
 from hud_tui.tui.job_actions import (
@@ -140,7 +139,7 @@ class JobsBrowser(Vertical):
             self.field.fill(text)
 
     def show_jobs(
-        self, jobs: Sequence[Job] | None, now: float, instead: str, runs: Mapping[str, RunRow]
+        self, jobs: Sequence[Job] | None, now: float, instead: str, runs: Mapping[str, Work]
     ) -> None:
         """Show the jobs, with what is known of their runs; None before they were read.
 
@@ -268,7 +267,7 @@ class JobsScreen(HudScreen):
         """Whether the newest step is shown, whichever that is."""
         self.number: int | None = None
         """The displayed step or page; None until the newest was read."""
-        self.runs: Mapping[str, RunRow] = {}
+        self.runs: Mapping[str, Work] = {}
         """Rows of the jobs that are runs, by id."""
         self.reasons: dict[str, str] = {}
         """Why jobs ended, by id, if the list of jobs does not say."""

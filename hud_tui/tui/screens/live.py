@@ -24,7 +24,6 @@ from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import NOTHING_RAN, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
@@ -304,7 +303,7 @@ class LiveScreen(HudScreen):
         self.watch(groups, "face", self._store_face, init=False)
         self.watch(groups, "order", self._store_order, init=False)
 
-    def update_loop(self, loop: RunRow | None) -> None:
+    def update_loop(self, loop: Work | None) -> None:
         super().update_loop(loop)
         if self.is_built:
             self.query_one(RunStatus).loop = loop

@@ -27,8 +27,9 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import COLUMNS as COLUMNS_OF_RUNS
-from hud_tui.rl.runs import RunRow
+from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, counted, duration, one_line, seconds
+from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import ask_fork
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
@@ -160,7 +161,7 @@ def model_rows(
     text: str,
     now: float,
     protected: Collection[str],
-    going: Mapping[str, RunRow],
+    going: Mapping[str, Work],
 ) -> list[Row]:
     """Rows, with a heading for each kind.
 
@@ -215,7 +216,7 @@ class ModelLine:
     facts: Facts
     is_followed: bool
     is_protected: bool
-    run: RunRow | None
+    run: Work | None
     """The run that trains it."""
     now: float
     """Unix seconds."""
@@ -247,8 +248,9 @@ def _going(line: ModelLine) -> Content:
     run = line.run
     if run is None:
         return Content()
-    left = "" if run.eta_s is None else f"  {duration(run.eta_s)}"
-    left = left if run.silent_s(line.now) is None else "  stalled"
+    left_s = eta_s(run)
+    left = "" if left_s is None else f"  {duration(left_s)}"
+    left = left if silent_s(run, line.now) is None else "  stalled"
     return Content.assemble(COLUMNS_OF_RUNS["steps"].text(run, 0.0), (left, "$text-muted"))
 
 
@@ -309,7 +311,7 @@ class ModelsScreen(HudScreen):
         self.rows = RowList(COLUMNS, id="models", least=28, most=48)
         self.facts: dict[str, Facts] = {}
         """Numbers of trees, by model id."""
-        self._going: dict[str, RunRow] = {}
+        self._going: dict[str, Work] = {}
         """The runs that train, managed or not, by model id."""
         self._going_read_at = 0.0
         self._shown_error = ""
@@ -335,8 +337,8 @@ class ModelsScreen(HudScreen):
     async def _read_going(self) -> None:
         self._going_read_at = self.context.clock()
         rows = (await self.session.runs()).values()
-        going = {row.model_id: row for row in rows if row.active}
-        silent = any(row.silent_s(self.context.clock()) is not None for row in going.values())
+        going = {row.model_id or "": row for row in rows if row.is_active}
+        silent = any(silent_s(row, self.context.clock()) is not None for row in going.values())
         if (going != self._going or silent) and self.is_built:
             self._going = going
             self.show_rows()

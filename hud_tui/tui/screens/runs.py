@@ -36,10 +36,9 @@ from hud_tui.rl.run_columns import (
     parse_filter,
     value_text,
 )
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
-from hud_tui.rl.work import reason, trouble
+from hud_tui.rl.work import Work, reason, trouble
 from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
@@ -70,7 +69,7 @@ from hud_tui.wire import JobStatus
 class EditDialog(Dialog[tuple[str, str] | None]):
     """A run's name and its note; None if the user leaves."""
 
-    def __init__(self, row: RunRow, named: bool) -> None:
+    def __init__(self, row: Work, named: bool) -> None:
         """`named`: whether its name can be changed."""
         lines = ["The name is the job's, for everybody; the note stays on this machine."]
         if not named:
@@ -111,7 +110,7 @@ class RunDetails(TextPanel):
 
     def __init__(
         self,
-        row: RunRow,
+        row: Work,
         now: float,
         state: Path | None = None,
         ask: Callable[[], Awaitable[JobStatus | None]] | None = None,
@@ -171,13 +170,13 @@ def _wrapped(lines: Sequence[Content], width: int) -> list[Content]:
     return [part for line in lines for part in (line.wrap(max(20, width)) or [line])]
 
 
-def _why_ended(row: RunRow, status: JobStatus | None) -> Iterator[Content]:
+def _why_ended(row: Work, status: JobStatus | None) -> Iterator[Content]:
     """Why a run failed, or ended before its last step, and which key goes on."""
     why = "" if status is None else one_line(reason(status), 2000)
     if why:
         style = "$error" if status is not None and trouble(status) else ""
         yield Content.styled(f"{row.status}: {why}", style)
-    if not row.work.why_no_resume:
+    if not row.why_no_resume:
         where = f"step {row.step + 1}" if row.step else "the start"
         yield Content.styled(
             keyed("{runs.resume_run} in Runs resumes it, ") + f"from {where} on.", "$text-muted"
@@ -284,14 +283,14 @@ class RunsScreen(HudScreen):
         self.table = RunTable(context.clock, id="runs")
         self.filter_field = FilterField("words, or lr:3e-4 reward>.8 state:running", "runs-filter")
         self.preview = RunPreview()
-        self.rows: Sequence[RunRow] | None = None
+        self.rows: Sequence[Work] | None = None
         """The rows; None until they were read."""
         self._titles: Counter[str] = Counter()
         """Number of runs with each name."""
         self._source: Source | None = None
         self._wrong = ""
         """The filter's error."""
-        self._good: Callable[[RunRow], bool] | None = None
+        self._good: Callable[[Work], bool] | None = None
         """The last filter that left a row; None shows all."""
         self._shown_error = ""
         """The last error, so that it is shown only once."""
@@ -381,7 +380,7 @@ class RunsScreen(HudScreen):
         if self._requested is None or not any(row.id == self._requested for row in self.rows or ()):
             return
         lines = self.table.lines
-        if not any(isinstance(one, RunRow) and one.id == self._requested for one in lines):
+        if not any(isinstance(one, Work) and one.id == self._requested for one in lines):
             self.filter_field.fill("")
             self.show()
         self.table.select(self._requested)
@@ -467,7 +466,7 @@ class RunsScreen(HudScreen):
             title.update(Content.styled(f" {one_line(self._wrong, 300)}", "$warning"))
             return
         total, made = len(self.rows or ()), self.table.arrangement
-        shown = sum(isinstance(one, RunRow) for one in self.table.lines)
+        shown = sum(isinstance(one, Work) for one in self.table.lines)
         count = counted(total, "run") if shown == total else f"{shown} of {spaced(total)}"
         parts = [] if self.rows is None else [count]
         if self.table.marked:
@@ -483,7 +482,7 @@ class RunsScreen(HudScreen):
     def sheet(self) -> Sheet:
         """The displayed rows, in every column."""
         keys, now = self.offered, self.context.clock()
-        rows = [one for one in self.table.lines if isinstance(one, RunRow)]
+        rows = [one for one in self.table.lines if isinstance(one, Work)]
         values = [[column(key).value(row, now) for key in keys] for row in rows]
         shown = len(rows) if self.filter_field.value else None
         return Sheet("runs", keys, values, shown=shown)
@@ -505,7 +504,7 @@ class RunsScreen(HudScreen):
             self._draw(row)
 
     @work(exclusive=True, group="preview")
-    async def _draw(self, row: RunRow) -> None:
+    async def _draw(self, row: Work) -> None:
         """Draw a run's curve once the cursor rests; on HUD that would cost requests."""
         await sleep(RESTS_S)
         if self._source is not None and not self._source.list.polls:
@@ -529,21 +528,21 @@ class RunsScreen(HudScreen):
             self.show_run(row, "checkpoints")
 
     @work(exclusive=True, group="act")
-    async def show_run(self, row: RunRow, view: str, at: str | None = None) -> None:
+    async def show_run(self, row: Work, view: str, at: str | None = None) -> None:
         """Select a run's model and show a view of it, at a checkpoint. Without one: the newest step
         of an active run, the last step of an ended one."""
         models = [one for one in self.session.catalog if one.id == row.model_id]
-        model = models[0] if models else await self.attempt(self.client.model(row.model_id))
+        model = models[0] if models else await self.attempt(self.client.model(row.model_id or ""))
         if model is None:
             return
-        if at is None and not row.active and row.step:
+        if at is None and not row.is_active and row.step:
             at = await self._last_step(row)
         if self.run.model is None or self.run.model.id != model.id:
             self.session.choose(model)
         self.session.at = at
         await self.app.switch_mode(view)
 
-    async def _last_step(self, row: RunRow) -> str | None:
+    async def _last_step(self, row: Work) -> str | None:
         """The id of the last checkpoint of a run; None if unknown."""
         series = await self.attempt(self.source.list.series(row.id, ("reward_mean",)))
         return series.ids[-1] if series is not None and series.ids else None
@@ -582,7 +581,7 @@ class RunsScreen(HudScreen):
         if found is not None:
             self.show_run(found.row, found.view, found.checkpoint_id)
 
-    def _of(self, ids: Iterable[str]) -> list[RunRow]:
+    def _of(self, ids: Iterable[str]) -> list[Work]:
         """The present rows of these runs."""
         known = {row.id: row for row in self.rows or ()}
         return [known[id_] for id_ in ids if id_ in known]
@@ -610,7 +609,7 @@ class RunsScreen(HudScreen):
     def action_details(self) -> None:
         if (row := self.table.row) is not None:
             state = self.session.store.directory
-            asks = not row.outside and not self.session.replays
+            asks = not row.is_loop and not self.session.replays
             ask = partial(self.client.known_job, row.id) if asks else None
             self.app.push_screen(RunDetails(row, self.context.clock(), state, ask))
 
@@ -637,15 +636,15 @@ class RunsScreen(HudScreen):
         if (row := self.table.row) is not None:
             sweep = self._sweep_of(row)
             may = sweep is not None and sweep.may_cancel
-            self._act(CANCEL, row, row.work.why_no_cancel, sweep if may else None)
+            self._act(CANCEL, row, row.why_no_cancel, sweep if may else None)
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
             sweep, driven = self._sweep_of(row), {one.name for one in self.session.sweeps.values()}
             may = sweep is not None and sweep.may_resume and sweep.name not in driven
-            self._act(RESUME, row, why_no_resume(row.work), sweep if may else None)
+            self._act(RESUME, row, why_no_resume(row), sweep if may else None)
 
-    def _act(self, asks: Asks, row: RunRow, why_not: str, sweep: Sweep | None) -> None:
+    def _act(self, asks: Asks, row: Work, why_not: str, sweep: Sweep | None) -> None:
         """Cancel or resume a run, or its sweep if there is one to act on; else show the objection,
         which leaves what is under way alone."""
         if sweep is None and why_not:
@@ -653,7 +652,7 @@ class RunsScreen(HudScreen):
         else:
             self._cancel_or_resume(asks, row, why_not, sweep)
 
-    def _sweep_of(self, row: RunRow) -> Sweep | None:
+    def _sweep_of(self, row: Work) -> Sweep | None:
         """The sweep of a run, if it was begun on this machine, with the table's statuses: its file
         has those of when a program last drove it."""
         sweeps = self.source.sweeps
@@ -661,7 +660,7 @@ class RunsScreen(HudScreen):
         found = next((one for one in known if one.name == row.sweep), None)
         return None if found is None else found.with_statuses(_statuses(self.rows or ()))
 
-    def _unfinished(self, rows: Sequence[RunRow]) -> list[Sweep]:
+    def _unfinished(self, rows: Sequence[Work]) -> list[Sweep]:
         """The sweeps driven from here, and those of these runs that have runs waiting."""
         files, driven, now = self.source.sweeps, self.session.sweeps, _statuses(rows)
         known = files.all() if files is not None and any(row.sweep for row in rows) else ()
@@ -671,7 +670,7 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(
-        self, asks: Asks, row: RunRow, why_not: str, sweep: Sweep | None
+        self, asks: Asks, row: Work, why_not: str, sweep: Sweep | None
     ) -> None:
         """Ask, act, show the new status, then read again."""
         where, status = (self.app, self.session), None
@@ -679,7 +678,7 @@ class RunsScreen(HudScreen):
         if sweep is not None:
             chosen = SWEEP if why_not else await self._run_or_sweep(asks.question, sweep)
         if chosen == RUN:
-            asked = asks.of_run(*where, self.context.writes, row.work)
+            asked = asks.of_run(*where, self.context.writes, row)
             became = await self.attempt(asked)
             status = became and f"The run is {became}."
         elif chosen == SWEEP:
@@ -731,9 +730,9 @@ class RunsScreen(HudScreen):
             case "unmark":
                 return bool(self.table.marked)
             case "cancel_run":
-                return row is not None and not row.work.why_no_cancel
+                return row is not None and not row.why_no_cancel
             case "resume_run":
-                return row is not None and not why_no_resume(row.work)
+                return row is not None and not why_no_resume(row)
             case "leave":
                 return bool(self.filter_field.value)
             case "arrange" | "filter" | "next_view":
@@ -741,6 +740,6 @@ class RunsScreen(HudScreen):
         return True
 
 
-def _statuses(rows: Iterable[RunRow]) -> dict[str, str]:
+def _statuses(rows: Iterable[Work]) -> dict[str, str]:
     """Statuses by job id."""
     return {one.id: one.status for one in rows}

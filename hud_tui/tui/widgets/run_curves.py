@@ -35,9 +35,9 @@ from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Span
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
+from hud_tui.rl.work import Work
 from hud_tui.tui.widgets.chart import TONES
 from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
 from hud_tui.tui.widgets.lines import LinesView, cut_in_middle, fit_text, line
@@ -63,7 +63,7 @@ LEAST_ROWS, LEAST_CELLS = 4, 17
 class Compared:
     """The runs in the chart, and how they are shown."""
 
-    runs: tuple[tuple[RunRow, RunSeries], ...] = ()
+    runs: tuple[tuple[Work, RunSeries], ...] = ()
     key: str = REWARD
     """The metric."""
     axis: Axis = Axis.STEP
@@ -82,7 +82,7 @@ class Compared:
         return WEIGHTS[self.smoothing]
 
     @property
-    def shown(self) -> list[tuple[RunRow, RunSeries]]:
+    def shown(self) -> list[tuple[Work, RunSeries]]:
         return [one for one in self.runs if one[0].id not in self.hidden]
 
     def series(self, run_id: str) -> RunSeries:
@@ -114,7 +114,7 @@ class Compared:
         return series.x(self.axis)[-1] if self.at is None else self.at
 
     @property
-    def ranked(self) -> list[tuple[RunRow, float]]:
+    def ranked(self) -> list[tuple[Work, float]]:
         """The runs with their values, best first; at the crosshair if there is one."""
         valued = [(row, self.value(series)) for row, series in self.runs]
         return best_first(((one, one[1]) for one in valued), self.key)
@@ -266,7 +266,7 @@ class RunLegend(Table, inherit_bindings=False):
     def __init__(self, curves: RunCurves) -> None:
         super().__init__(id="compared-legend")
         self.curves = curves
-        self.rows: list[tuple[RunRow, float]] = []
+        self.rows: list[tuple[Work, float]] = []
         """The runs with their values, best first."""
         self.differences = Differences((), (), ())
         self.names: Mapping[str, str] = {}
@@ -314,7 +314,7 @@ class RunLegend(Table, inherit_bindings=False):
                 runs[value] = f"{runs.get(value, '')} {letter(self.curves.place(row.id))}"
             yield f"{short_label(key)}: {', '.join(f'{value}{of}' for value, of in runs.items())}"
 
-    def show(self, rows: list[tuple[RunRow, float]], names: Mapping[str, str]) -> None:
+    def show(self, rows: list[tuple[Work, float]], names: Mapping[str, str]) -> None:
         with self.changing():
             self.rows, self.names = rows, names
             self._shared = shared_ends([names[row.id] for row, _ in rows if row.id in names])
@@ -326,7 +326,7 @@ class RunLegend(Table, inherit_bindings=False):
         is_named = all(row.model in self.names.get(row.id, "") for row, _ in self.rows)
         return [key for key in self.differences.keys if key != "model" or not is_named]
 
-    def _short_name(self, row: RunRow) -> str:
+    def _short_name(self, row: Work) -> str:
         """What its name has that the others' do not."""
         begin, end = self._shared
         return self.names.get(row.id, row.title).removeprefix(begin).removesuffix(end).strip(" -/_")
@@ -449,14 +449,14 @@ class RunPreview(Vertical):
         super().__init__(id="run-preview")
         self.curve = RunCurves(id="run-curve")
         self.facts = Static("", id="run-facts", markup=False)
-        self.row: RunRow | None = None
+        self.row: Work | None = None
         """The run; None where nothing is shown."""
 
     def compose(self) -> ComposeResult:
         yield self.curve
         yield self.facts
 
-    def show(self, row: RunRow | None, now: float, size: Size) -> bool:
+    def show(self, row: Work | None, now: float, size: Size) -> bool:
         """Show a run at a time in Unix seconds; hidden without one, and where the screen's `size`
         in cells is too small. Returns whether the steps of its curve are to be read."""
         room = size.width >= PREVIEW_SIZE[0] and size.height >= PREVIEW_SIZE[1]
@@ -470,7 +470,7 @@ class RunPreview(Vertical):
             self.curve.display = False
         return before is None or (before.id, before.step) != (self.row.id, self.row.step)
 
-    def draw(self, row: RunRow, series: RunSeries) -> None:
+    def draw(self, row: Work, series: RunSeries) -> None:
         """Draw the curve of a run, unless another is shown by now."""
         if self.row is not None and self.row.id == row.id:
             self.curve.display = bool(len(series))
@@ -478,7 +478,7 @@ class RunPreview(Vertical):
             self.curve.show(compared, [row.id], row.id)
 
 
-def facts_of(row: RunRow, now: float, width: int) -> list[Content]:
+def facts_of(row: Work, now: float, width: int) -> list[Content]:
     """The facts' lines, each `width` cells at most; they run from the top down, then to the right.
     What is missing is left out."""
     details = (one for one in COLUMNS.values() if one.is_detail and one.key not in IN_LINE)

@@ -18,10 +18,9 @@ from hud_tui.rl.metrics import reading, title
 from hud_tui.rl.progress import Liveness, State, progress, step_seconds
 from hud_tui.rl.run import Entry, Run, left_behind, starting_point
 from hud_tui.rl.run_columns import COLUMNS
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.settings import settings
 from hud_tui.rl.text import LIMIT, counted, duration, one_line
-from hud_tui.rl.work import trouble
+from hud_tui.rl.work import Work, trouble
 from hud_tui.tui.screens.base import bar, loop_left
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
@@ -208,7 +207,7 @@ class RunStatus(Widget):
     """What the screen was frozen at; None while it follows."""
     played: reactive[str] = reactive("", repaint=False)
     """Where a replay is; empty where a service is followed."""
-    loop: reactive[RunRow | None] = reactive[RunRow | None](None, repaint=False)
+    loop: reactive[Work | None] = reactive[Work | None](None, repaint=False)
     """The loop that trains the model from outside; None where none is known."""
     line: reactive[Content] = reactive(Content())
     """What is on the screen."""
@@ -230,7 +229,7 @@ def status_line(
     frozen: Run | None,
     width: int,
     played: str = "",
-    loop: RunRow | None = None,
+    loop: Work | None = None,
 ) -> Content:
     """The line, at most `width` cells: the job, how far it is, how fresh this is. The rest
     is as in `RunStatus`; `loop` is None where there is a job."""
@@ -297,7 +296,7 @@ def _held(run: Run, frozen: Run) -> Content:
     return Content.styled(f"⏸ frozen at {at}{late} · {key('live.follow')} follows", "bold $warning")
 
 
-def _loop(row: RunRow, cells: int) -> Content:
+def _loop(row: Work, cells: int) -> Content:
     """A loop that is driven from outside: name, state, steps, reward, and when it will be done."""
     steps = COLUMNS["steps"].text(row, 0)
     reward = f"  reward {COLUMNS['reward'].text(row, 0)}" if row.reward is not None else ""

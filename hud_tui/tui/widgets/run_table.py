@@ -13,8 +13,8 @@ from textual.strip import Strip
 from hud_tui.errors import HudUsage
 from hud_tui.rl.run_columns import COLUMNS, columns, sort_rows
 from hud_tui.rl.run_columns import Column as RunColumn
-from hud_tui.rl.runs import RunRow
 from hud_tui.rl.sweep import RunGroup, group_rows
+from hud_tui.rl.work import Work
 from hud_tui.tui.widgets.lines import cut_in_middle, fit_text, line
 from hud_tui.tui.widgets.table import GAP, Table
 
@@ -52,13 +52,13 @@ class Arrangement:
         key, down = self.sorted_by
         return f"-{one.key}" if (not down if key == one.key else one.is_numeric) else one.key
 
-    def lines(self, rows: Sequence[RunRow], now: float) -> list[RunRow | RunGroup]:
+    def lines(self, rows: Sequence[Work], now: float) -> list[Work | RunGroup]:
         """The table's lines: rows in their order at `now` (Unix seconds), under a heading for each
         group."""
         found = sort_rows(rows, self.sort, now)
         if not self.group:
             return list(found)
-        lines: list[RunRow | RunGroup] = []
+        lines: list[Work | RunGroup] = []
         for group in group_rows(found, self.group, now):
             lines += [group, *group.rows]
         return lines
@@ -82,7 +82,7 @@ class RunTable(Table):
     def __init__(self, clock: Callable[[], float], id: str | None = None) -> None:
         """`clock` gives Unix seconds, for ages."""
         super().__init__(id=id)
-        self.lines: Sequence[RunRow | RunGroup] = ()
+        self.lines: Sequence[Work | RunGroup] = ()
         self.marked: dict[str, None] = {}
         """Ids of the runs marked for comparison, in the order they were marked."""
         self.followed = ""
@@ -91,7 +91,7 @@ class RunTable(Table):
         self.left = 0
         """Columns after the name that are scrolled out at the left."""
         self._titles: Counter[str] = Counter()
-        self._texts: dict[str, tuple[RunRow, float, dict[str, str]]] = {}
+        self._texts: dict[str, tuple[Work, float, dict[str, str]]] = {}
         """Cached texts of runs, with their row and the time they were made."""
         self._widths: dict[str, int] = {}
         self._spelled_out = False
@@ -99,9 +99,9 @@ class RunTable(Table):
         self._clock = clock
 
     @property
-    def row(self) -> RunRow | None:
+    def row(self) -> Work | None:
         line = self.lines[self.cursor] if 0 <= self.cursor < len(self.lines) else None
-        return line if isinstance(line, RunRow) else None
+        return line if isinstance(line, Work) else None
 
     @property
     def count(self) -> int:
@@ -109,9 +109,9 @@ class RunTable(Table):
 
     def key_at(self, line: int) -> str | None:
         row = self.lines[line]
-        return row.id if isinstance(row, RunRow) else None
+        return row.id if isinstance(row, Work) else None
 
-    def show(self, lines: Sequence[RunRow | RunGroup], titles: Counter[str]) -> None:
+    def show(self, lines: Sequence[Work | RunGroup], titles: Counter[str]) -> None:
         """Replace the lines.
 
         Args:
@@ -204,7 +204,7 @@ class RunTable(Table):
         """Least width of the names, cells."""
         return min(self._width(COLUMNS[NAME]), max(COLUMNS[NAME].least, 3 * width // 10))
 
-    def _measure(self, rows: Iterable[RunRow], width: int) -> None:
+    def _measure(self, rows: Iterable[Work], width: int) -> None:
         """Let the columns grow with their visible content, and choose the form of their titles."""
         widths, most = self._widths, {one.key: one.most for one in self._all}
         for row in rows:
@@ -216,12 +216,12 @@ class RunTable(Table):
     def _all(self) -> Sequence[RunColumn]:
         return (COLUMNS[NAME], *self._rest)
 
-    def name_of(self, row: RunRow) -> str:
+    def name_of(self, row: Work) -> str:
         """A run's name; with the beginning of its id if several runs have it."""
         title = row.title
         return f"{title} {row.id[:8]}" if self._titles[title] > 1 else title
 
-    def _texts_of(self, row: RunRow) -> dict[str, str]:
+    def _texts_of(self, row: Work) -> dict[str, str]:
         """A row's texts by column, cached until an age may have changed."""
         now, cached = self._clock(), self._texts.get(row.id)
         if cached is not None and cached[0] is row and now - cached[1] < FRESH_S:
@@ -237,7 +237,7 @@ class RunTable(Table):
         """The columns' titles, with an arrow at the one that is sorted by."""
         top = self.scroll_offset.y
         rows = self.lines[top : top + self.body_rows]
-        self._measure((row for row in rows if isinstance(row, RunRow)), width)
+        self._measure((row for row in rows if isinstance(row, Work)), width)
         dim, strong = self.tone("dim"), self.tone("strong")
         parts = [(" ‹ " if self.left else "   ", dim)]
         for one, start, stop in self._spans(width):
