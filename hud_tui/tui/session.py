@@ -186,6 +186,11 @@ class RunSession:
         return self.mode == "replay"
 
     @property
+    def where(self) -> str:
+        """Where runs go on when the app quits."""
+        return "in the background" if self.mode == "local" else "on HUD"
+
+    @property
     def playback(self) -> Playback | None:
         """The replay's clock; None with a service."""
         return self.client.playback if isinstance(self.client, ReplayClient) else None

@@ -40,12 +40,7 @@ from hud_tui.service_file import (
     read_rentals,
 )
 from hud_tui.settings import Start, read_paths
-from hud_tui.tui.job_actions import (
-    may_end_evaluations,
-    may_leave,
-    may_leave_sweeps,
-    offer_resume,
-)
+from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.places import Places
@@ -55,6 +50,7 @@ from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
 from hud_tui.tui.session import RunSession, SessionOwner
+from hud_tui.tui.sweep_actions import may_leave_sweeps
 from hud_tui.wire import Job, JobStatus, Model
 
 ASIDE_S = 5.0

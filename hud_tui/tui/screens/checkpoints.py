@@ -38,20 +38,13 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.rl.work import Work, weights_name
-from hud_tui.tui.job_actions import (
-    Ask,
-    ask_cancel,
-    ask_evaluation,
-    ask_fork,
-    ask_resume,
-    to_cancel,
-    to_resume,
-    weights_to_evaluate,
-)
+from hud_tui.tui.job_actions import Ask, ask_cancel, ask_resume, to_cancel, to_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
+from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
+from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks

@@ -27,7 +27,7 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 from textual.worker import NoActiveWorker, get_current_worker
 
-from hud_tui.errors import BY_ITSELF, START_AGAIN, HudError
+from hud_tui.errors import BY_ITSELF, START_AGAIN, HudConflict, HudError
 from hud_tui.keys import Action, keyed
 from hud_tui.rl.text import clean, one_line
 from hud_tui.tui.keys import Doable, FootLine, bindings, doable, shows_view
@@ -496,3 +496,10 @@ def make_way(screen: Screen[Any]) -> None:
 def is_alarm(notice: Notification) -> bool:
     """Whether it tells of an alarm."""
     return notice.message.startswith(ALARM)
+
+
+def objection(error: HudError) -> str:
+    """An error in a dialog that stays open."""
+    if isinstance(error, HudConflict):
+        return one_line(error.detail)
+    return one_line(f"{error.message} {error.hint}", 300)

@@ -38,7 +38,6 @@ from hud_tui.rl.text import one_line
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at, prepare
 from hud_tui.rollouts.run_files import Options
-from hud_tui.tui.job_actions import start_sweep
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import (
     LEADS,
@@ -58,6 +57,7 @@ from hud_tui.tui.run_draft import (
 )
 from hud_tui.tui.screens.base import WIDTHS, HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.sweep_actions import start_sweep
 from hud_tui.tui.widgets.form import (
     FileSuggester,
     FilterField,

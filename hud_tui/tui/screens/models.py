@@ -30,9 +30,9 @@ from hud_tui.rl.run_columns import COLUMNS as COLUMNS_OF_RUNS
 from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, counted, duration, one_line, seconds
 from hud_tui.rl.work import Work
-from hud_tui.tui.job_actions import ask_fork
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row

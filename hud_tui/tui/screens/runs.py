@@ -43,21 +43,14 @@ from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
-from hud_tui.tui.job_actions import (
-    Ask,
-    AskSweep,
-    ask_cancel,
-    ask_cancel_sweep,
-    ask_resume,
-    ask_resume_sweep,
-    why_no_resume,
-)
+from hud_tui.tui.job_actions import Ask, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
+from hud_tui.tui.sweep_actions import AskSweep, ask_cancel_sweep, ask_resume_sweep
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.run_curves import Compared, RunPreview
 from hud_tui.tui.widgets.run_table import Arrangement, RunTable

@@ -48,10 +48,10 @@ from hud_tui.rl.metrics import (
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
-from hud_tui.tui.job_actions import Evaluated, ask_evaluation
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
+from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
 from hud_tui.wire import Checkpoint, Evaluation
 

@@ -1,0 +1,371 @@
+"""EvaluateDialog: asks which weights to evaluate, on what tasks and how, and submits that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from textual import on, work
+from textual.app import App
+from textual.content import Content
+from textual.events import Key
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from hud_tui.audit_log import UNNAMED, TaskSource
+from hud_tui.client.preflight import choose_tasks, load_source
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.keys import keyed
+from hud_tui.parameters import EVALUATION_PARAMETERS
+from hud_tui.rl.checkpoint_tree import ROOT, label
+from hud_tui.rl.evaluation import last_requested, rollout_seconds, size
+from hud_tui.rl.head import name
+from hud_tui.rl.run import Run
+from hud_tui.rl.text import counted, duration, one_line, spaced
+from hud_tui.rollouts import control
+from hud_tui.rollouts.environment import environment_at
+from hud_tui.rollouts.evaluate import (
+    environment_of,
+    filled,
+    latest_order,
+    order_of_run,
+    tasks_of,
+    with_own_tasks,
+)
+from hud_tui.rollouts.run_files import Order
+from hud_tui.tui.screens.dialogs import Dialog, objection
+from hud_tui.tui.session import RunSession
+from hud_tui.tui.widgets.form import Field, Picker
+from hud_tui.wire import Checkpoint, EvaluationJob, Json, Model
+from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
+
+SPLITS = ("heldout", "train", "all")
+NUMBERS = {row.name: row for row in EVALUATION_PARAMETERS}
+SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
+BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
+OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
+APART = "It goes on when hud-tui closes."
+NO_TASKS = "type a taskset's name, or a file"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """Weights that can be evaluated together."""
+
+    label: str
+    of: tuple[Checkpoint | None, ...]
+    """None stands for the weights that the model started from."""
+
+
+def weights_to_evaluate(
+    run: Run, marked: Mapping[str, str], here: Checkpoint | None, on_base: bool
+) -> list[Evaluated]:
+    """What can be evaluated, the most likely choice first.
+
+    Args:
+        run: The model's.
+        marked: Letters of the marked checkpoints, by id.
+        here: The checkpoint under the cursor.
+        on_base: Whether the cursor is on the weights that the model started from.
+    """
+    tree, head = run.tree, run.head
+    nodes = [tree[at] for at in map(tree.find, marked) if at is not None]
+    of_marked = " and ".join(f"{marked[node.id]} {name(node)}" for node in nodes)
+    offered: list[tuple[str, list[Checkpoint | None]]] = [(of_marked, [*nodes])] * bool(nodes)
+    if on_base:
+        offered.append(("base", [None]))
+    if here is not None:
+        offered.append((name(here), [here]))
+    if head is not None:
+        offered += [(f"▶ {name(head)}", [head]), (f"▶ {name(head)} and base", [head, None])]
+    if tree.best is not None:
+        offered.append((f"★ {name(tree[tree.best])}", [tree[tree.best]]))
+    offered.append(("base", [None]))
+    distinct: dict[tuple[str | None, ...], Evaluated] = {}
+    for title, of in offered:
+        ids = tuple(one.id if one else None for one in of)
+        distinct.setdefault(ids, Evaluated(title, tuple(of)))
+    return list(distinct.values())
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Tasks that can be evaluated."""
+
+    known: UsualTasks
+    rows: list[Json] | None = None
+    """None for the default tasks, which are on the service."""
+    source: str | None = None
+    """File or taskset of the rows."""
+    order: Order | None = None
+    """How to roll them out on an environment of the user's own; None if the service does it."""
+    origin: str = ""
+    """File or taskset that an environment's tasks come from."""
+    named: TaskSource = UNNAMED
+    """The rows as the command log names them."""
+
+    def count(self, split: str) -> int:
+        held, train = self.known.heldout, self.known.train
+        return {"heldout": held, "train": train}.get(split, held + train)
+
+    @property
+    def summary(self) -> str:
+        counts = f"{self.known.heldout} held out, {self.known.train} to train on"
+        return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
+
+
+def _from(origin: str) -> str:
+    """A file's folder and name; the name of a taskset."""
+    return "/".join(Path(origin).parts[-2:])
+
+
+class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
+    """Asks how to evaluate checkpoints, and submits the evaluations; returns those that were
+    submitted."""
+
+    hints = "enter start · tab next · {dialog.cancel} cancel"
+
+    def __init__(self, session: RunSession, model: Model, choices: Sequence[Evaluated]) -> None:
+        """
+        Args:
+            session: Has the model's earlier evaluations, and submits new ones.
+            model: The model.
+            choices: What can be evaluated, most likely choice first.
+        """
+        buttons = [("confirm", "Start  (enter)")]
+        super().__init__(f"Evaluate {model.model_name}", [keyed(BESIDE)], buttons)
+        self.session, self.model, self.offered = session, model, choices
+        self._usual: _Tasks | None = None
+        self._typed: _Tasks | None = None
+        """The typed source, once it is read."""
+        self._begun: list[EvaluationJob] = []
+        last = last_requested(session.run.evaluations.values())
+        self._samples = last.samples if last else SAMPLES.usual
+        self._max_tokens = last.parameters.get("max_tokens") if last else None
+        self._split = last.split if last else ""
+
+    def fields(self) -> Iterable[Widget]:
+        labels = [one.label for one in self.offered]
+        number, most = str(self._samples), str(self._max_tokens or "")
+        yield Field("checkpoint", Picker(labels, id="evaluate-of"))
+        yield Field(SAMPLES.title, Input(number, id="samples", compact=True), SAMPLES.range)
+        yield Field("split", Picker((self._split or SPLITS[0],), id="split"))
+        tokens = Input(most, id="max_tokens", compact=True)
+        yield Field(MAX_TOKENS.title, tokens, f"– or {MAX_TOKENS.range}")
+        yield Field("tasks", Input(id="evaluate-source", compact=True, placeholder="reading …"))
+        yield Static("", id="dialog-problem", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#samples").focus()
+        self._read_usual()
+
+    @work
+    async def _read_usual(self) -> None:
+        """Read the default tasks, used if no source is typed."""
+        field = self.query_one("#evaluate-source", Input)
+        name = NO_TASKS
+        try:
+            if (order := self._order_of_run()) is not None:
+                self._usual, name = await self._on_environment(order), order.source
+            elif (known := await self.session.evaluations.usual_tasks(self.model)) is not None:
+                self._usual, name = _Tasks(known), known.name or "the last"
+        except HudError as error:
+            field.placeholder = NO_TASKS
+            self.complain(objection(error))
+            return
+        field.placeholder = one_line(name, 60)
+        if self._usual is None:
+            field.focus()
+        self._offer_splits()
+
+    def _order_of_run(self) -> Order | None:
+        """How the latest run's rollouts were made, if it was on an environment."""
+        job = self.session.run.job
+        return order_of_run(self.session.store.directory, None if job is None else job.id)
+
+    def _order_on(self, environment: Path) -> Order:
+        """How to roll out an environment's own tasks: as in the model's latest run on it."""
+        state = self.session.store.directory
+        last = None if state is None else latest_order(state, self.model.id, environment)
+        if last is None:
+            return control.order_of(self.session.client, self.model, environment, {})
+        return with_own_tasks(last)
+
+    async def _on_environment(self, order: Order) -> _Tasks:
+        """The tasks of an environment, which its own interpreter imports. Raises HudError."""
+        state = self.session.store.directory
+        if state is None:
+            raise HudUsage("this session keeps no files", "see --state-dir")
+        self.complain("importing the environment …")
+        loaded = await tasks_of(self.session.client, order, state)
+        held = sum(task.heldout for task in loaded.tasks)
+        known = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
+        rows, origin = [task.row() for task in loaded.tasks], _from(loaded.origin)
+        return _Tasks(known, rows, order.source, order, origin, TaskSource(order.source))
+
+    @property
+    def tasks(self) -> _Tasks | None:
+        """The tasks to evaluate; None until they are typed or read."""
+        typed = self.query_one("#evaluate-source", Input).value.strip()
+        if not typed:
+            return self._usual
+        return self._typed if self._typed and self._typed.source == typed else None
+
+    def _offer_splits(self) -> None:
+        """Offer the splits that have tasks, the last used one first."""
+        tasks, picker = self.tasks, self.query_one("#split", Picker)
+        if tasks is not None:
+            before = picker.value
+            picker.options = tuple(split for split in SPLITS if tasks.count(split)) or SPLITS
+            picker.value = before if before in picker.options else picker.options[0]
+        self._show_size()
+
+    @on(Input.Changed)
+    @on(Picker.Changed)
+    def _changed(self) -> None:
+        self._offer_splits()
+
+    def _show_size(self) -> None:
+        """Show the size of the evaluation, or what is missing."""
+        try:
+            parameters, tasks = self._parameters(), self.tasks
+        except HudUsage as error:
+            self.complain(error.message)
+            return
+        if tasks is None:
+            typed = self.query_one("#evaluate-source", Input).value.strip()
+            self.complain("enter reads these tasks" if typed else "")
+            return
+        count = tasks.count(self.query_one("#split", Picker).value)
+        each, of = count * parameters.samples, len(self._chosen.of)
+        total = f", {spaced(of * each)} in all" if of > 1 else ""
+        pace = rollout_seconds(self.session.run.evaluations.values())
+        takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
+        sized = f"{size(count, parameters.samples)} = {counted(each, 'rollout')}{total}"
+        text = f"{tasks.summary}\n{sized} · {takes}"
+        if tasks.order is not None:
+            text += f"\n{APART}"
+        elif not self.session.client.settings.local:
+            text += f"\n{keyed(OPEN)}"
+        known = [label(one) for one in self._chosen.of if self._has(one, parameters, tasks)]
+        if known and tasks.order is None:  # environments of the user's own have no seed
+            have = "has" if len(known) == 1 else "have"
+            text += f"\n{' and '.join(known)} {have} these rollouts: more samples would tell more"
+        self._problem_line.update(Content.styled(text, "$text-muted"))
+
+    def _has(
+        self, node: Checkpoint | None, parameters: EvaluationParameters, tasks: _Tasks
+    ) -> bool:
+        """Whether an evaluation with the same seed has made these rollouts of a checkpoint
+        already."""
+        split, run = self.query_one("#split", Picker).value, self.session.run
+        drawn = parameters.temperature, parameters.seed
+        wanted = split, tasks.count(split), tasks.known.name, *drawn
+        position = ROOT if node is None else run.tree.find(node.id)
+        known = () if position is None else run.evaluations_of(position)
+        return any(
+            (one.split, one.num_tasks, one.name, one.temperature, one.seed) == wanted
+            and one.max_tokens in (None, parameters.max_tokens)
+            and (one.samples or 0) >= parameters.samples
+            for one in known
+        )
+
+    @property
+    def _problem_line(self) -> Static:
+        return self.query_one("#dialog-problem", Static)
+
+    def complain(self, problem: str) -> None:
+        self._problem_line.update(problem)
+
+    @property
+    def _chosen(self) -> Evaluated:
+        picked = self.query_one("#evaluate-of", Picker).value
+        return next(one for one in self.offered if one.label == picked)
+
+    def _parameters(self) -> EvaluationParameters:
+        """The typed parameters. Raises HudUsage for an invalid number."""
+        typed: dict[str, Any] = {}
+        for spec in (SAMPLES, MAX_TOKENS):
+            try:
+                typed[spec.name] = spec.read(self.query_one(f"#{spec.name}", Input).value.strip())
+            except ValueError:
+                raise HudUsage(f"{spec.title}: {spec.range}") from None
+        return EvaluationParameters(**typed)
+
+    def action_confirm(self) -> None:
+        self._start()
+
+    on_input_submitted = action_confirm
+
+    def on_key(self, event: Key) -> None:
+        if event.key == "enter" and isinstance(self.focused, Picker):
+            self._start()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm" or not isinstance(self.focused, Input)
+
+    @work(exclusive=True, group="begin")
+    async def _start(self) -> None:
+        """Read the typed source; once it is read, start the evaluations and close with them."""
+        try:
+            parameters = self._parameters()
+            if self.tasks is None:
+                await self._read_source()
+                return
+            for checkpoint in self._chosen.of[len(self._begun) :]:
+                self.complain("…")
+                self._begun.append(await self._submit(checkpoint, self.tasks, parameters))
+                self.session.evaluation_runner.begin(self._begun[-1])
+        except HudError as error:
+            self.complain(objection(error))
+        else:
+            self.dismiss(self._begun)
+
+    async def _read_source(self) -> None:
+        typed = self.query_one("#evaluate-source", Input).value.strip()
+        if not typed:
+            raise HudUsage(NO_TASKS)
+        if (environment := environment_at(typed)) is not None:
+            found = await self._on_environment(self._order_on(environment))
+            self._typed = replace(found, source=typed)
+        else:
+            self.complain("reading the tasks …")
+            everything, origin = await load_source(self.session.client, typed)
+            tasks, named = choose_tasks(everything, origin)
+            held = sum(task.heldout for task in tasks)
+            known = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
+            self._typed = _Tasks(known, [task.row() for task in tasks], typed, named=named)
+        self._offer_splits()
+
+    async def _submit(
+        self, checkpoint: Checkpoint | None, tasks: _Tasks, parameters: EvaluationParameters
+    ) -> EvaluationJob:
+        body = SubmitEvaluation.model_validate(
+            {
+                "checkpoint_id": checkpoint.id if checkpoint else None,
+                "split": self.query_one("#split", Picker).value,
+                "tasks": tasks.rows,
+                "name": tasks.known.name if tasks.rows is not None else None,
+                "parameters": parameters,
+            }
+        )
+        environment = None
+        if tasks.order is not None:
+            environment = environment_of(tasks.order)
+            body = body.model_copy(update={"parameters": filled(parameters, tasks.order)})
+        return await self.session.evaluations.submit(
+            self.model, body, label(checkpoint), tasks.named, environment
+        )
+
+
+async def ask_evaluation(
+    app: App[None], session: RunSession, choices: Sequence[Evaluated]
+) -> list[EvaluationJob]:
+    """Ask how, and submit evaluations of the followed model's checkpoints; return those that were
+    submitted. Call it from a worker."""
+    model = session.run.model
+    if model is None:
+        return []
+    return await app.push_screen_wait(EvaluateDialog(session, model, choices)) or []
