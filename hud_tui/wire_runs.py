@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import EvaluationRows, RunRows
-from hud_tui.wire import Evaluation, Group, JobError, Json, Many, Page, Request, Response
+from hud_tui.wire import Evaluation, Group, JobError, JobStatus, Json, Many, Page, Request, Response
 
 
 class EvaluationParameters(Request, EvaluationRows):
@@ -133,18 +133,13 @@ class KeepEvaluation(Request):
     """Complete if it has succeeded."""
 
 
-class RunRecord(Response):
-    """A row of GET /v1/runs (embedded): a managed run, or a training loop outside the service."""
+class RunRecord(JobStatus):
+    """A row of GET /v1/runs (embedded): the state of a managed run, or of a training loop outside
+    the service (kind ``reported``), and what it has come to."""
 
     id: str
-    """The job's id; for a loop without a job its model's id."""
-    kind: str = "training"
-    """training: the service takes the steps; reported: a client's loop does."""
-    name: str | None = None
-    status: str | None = None
-    """The job's status; None if unknown, as for a loop without a job."""
+    """The job's id; for a loop without a job its model's id. Its status is then empty."""
     model_id: str
-    model: str | None = None
     base: str | None = None
     engine: str | None = None
     """tiny or tinker; None if the model's base belongs to another engine than this service's."""
@@ -153,23 +148,14 @@ class RunRecord(Response):
     """Name of the checkpoint that its first step starts from; None for the weights that the model
     started from."""
     taskset: str | None = None
-    parameters: Json | None = None
-    """As in `JobStatus`; for a loop only group_size, if it reports that."""
     learning_rate: float | None = None
-    """Of its newest step; so is `loss_fn`. `step` counts the steps taken."""
+    """Of its newest step; so is `loss_fn`."""
     loss_fn: str | None = None
-    step: int = 0
-    steps: int | None = None
-    created_at: float | None = None
-    """Unix seconds; so are the two below."""
     stepped_at: float | None = None
-    finished_at: float | None = None
+    """Unix seconds."""
     busy_s: float | None = None
     """Seconds that a managed run has spent on its steps; for a loop, from its first to its newest
     step."""
-    step_s: float | None = None
-    """As in `JobStatus`; so is `waits`."""
-    waits: str | None = None
     reward_first: float | None = None
     """Mean over its first five steps of the mean reward that they were trained on; for a run of
     fewer than ten steps, over its first half."""

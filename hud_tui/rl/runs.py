@@ -64,15 +64,10 @@ def run_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> Work:
     asked = _asked(record.parameters or {})
     if asked["lr"] is None:
         asked["lr"] = finite(record.learning_rate)
-    return Work(
-        id=record.id,
-        kind=record.kind,
+    return replace(
+        Work.of(record),
         name=_text(record.name, 200),
-        status=_text(record.status, 20),
-        model_id=record.model_id,
         model=_text(record.model or record.model_id, 100),
-        done=record.step,
-        total=record.steps,
         taskset=_text(record.taskset, 100),
         start=_text(record.start or record.forked_from or record.base, 100),
         engine=_text(record.engine, 20),
@@ -88,9 +83,6 @@ def run_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> Work:
         alarm_title=_text(record.alarm_title, 60),
         tokens=record.tokens,
         duration_s=finite(record.busy_s),
-        step_s=finite(record.step_s),
-        waits=bool(record.waits),
-        created_at=record.created_at,
         stepped_at=record.stepped_at,
         note=(notes or {}).get(record.id, ""),
         **(asked | {"loss": _text(record.loss_fn, 40) or asked["loss"]}),
@@ -146,11 +138,10 @@ def run_of_job(
     """
     status, metadata, row = status or UNREAD, job.metadata or {}, Work.of(job)
     asked = _asked(status.parameters or {})
-    run = Work(
-        id=job.id,
+    run = replace(
+        row,
+        name=_text(job.name, 200),
         kind=_text(metadata.get("kind") or TRAINING, 20),
-        name=row.name,
-        status=_text(job.status, 20),
         model_id=row.model_id or "",
         model=_text(metadata.get("model"), 100),
         done=_whole(metadata.get("step")) or status.step or 0,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from hud_tui.rl.metrics import estimate_text
+from hud_tui.rl.metrics import estimate_text, finite
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Estimate, Evaluation, EvaluationJob, Job, JobError, JobStatus
 
@@ -149,11 +149,15 @@ class Work:
             case JobStatus():
                 return cls(
                     id=source.id or "",
-                    name=one_line(source.name or "", 200),
-                    status=source.status,
+                    kind=REPORTED if source.kind == REPORTED else TRAINING,
+                    name=title_of(source.name, source.id),
+                    status=one_line(source.status, 20),
                     model_id=source.model_id,
                     done=source.step or 0,
                     total=source.steps,
+                    step_s=finite(source.step_s),
+                    waits=bool(source.waits),
+                    created_at=source.created_at,
                     why=reason(source),
                 )
             case EvaluationJob():
@@ -178,8 +182,8 @@ class Work:
         return cls(
             id=job.id,
             kind=kind,
-            name=one_line(job.name or "", 200),
-            status=job.status or "",
+            name=title_of(job.name, job.id),
+            status=one_line(job.status or "", 20),
             model_id=model_id if isinstance(model_id, str) else None,
             done=0 if kind == EVALUATION and done is None else done,
             total=total,
@@ -191,7 +195,7 @@ class Work:
         """Its name; without one, the model for a loop, else the beginning of the id."""
         if not self.name and self.is_loop and self.model:
             return f"loop on {self.model}"
-        return self.name or f"job {self.id[:8]}"
+        return self.name or self.id[:8]
 
     @property
     def is_loop(self) -> bool:

@@ -468,7 +468,7 @@ def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dic
     return fields_of(row, RunRecord) | {
         "kind": TRAINING if managed else REPORTED,
         "name": row["name"] or f"loop on {row['slug']}",
-        "status": None if row["shown_status"] is None else works.shown(row),
+        "status": "" if row["shown_status"] is None else works.shown(row),
         "model": row["slug"],
         "engine": about.engine if row["base"] in bases else None,
         "taskset": row["taskset"] or row["taskset_name"],
