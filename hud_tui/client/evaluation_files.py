@@ -296,12 +296,8 @@ class Drivers(Protocol):
         """Whether a process carries it out, or waits for its turn."""
         ...
 
-    def ask_to_stop(self, work_id: str) -> None:
-        """Have the process store its end, if there is one."""
-        ...
-
-    async def exited(self, work_id: str) -> None:
-        """Wait until no process is left: it exits a little after it has reported its end."""
+    async def stop(self, work_id: str) -> None:
+        """Have the process store its end, and wait for that; nothing if there is none."""
         ...
 
     async def start(self, client: "HudClient", evaluation_id: str) -> None:

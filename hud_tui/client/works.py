@@ -97,8 +97,7 @@ class Works:
             answer = await self._client.cancel_job(work_id)
             if answer.cancelled or not passed:  # else it goes on without an open rollout
                 result = answer
-        self._drivers.ask_to_stop(work_id)
-        await self._drivers.exited(work_id)
+        await self._drivers.stop(work_id)
         left = None if stored is None else self._files.read(work_id)
         if left is not None and not has_ended(left.evaluation.status):
             self._files.write(left.ended("cancelled"))

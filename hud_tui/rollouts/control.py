@@ -219,13 +219,10 @@ class ProcessDrivers:
         folder = self._folder(work_id)
         return folder is not None and folder.is_driven
 
-    def ask_to_stop(self, work_id: str) -> None:
+    async def stop(self, work_id: str) -> None:
         folder = self._folder(work_id)
         if folder is not None and folder.is_driven:
             folder.ask_to_cancel()
-
-    async def exited(self, work_id: str) -> None:
-        if (folder := self._folder(work_id)) is not None:
             await exited(folder)
 
     async def start(self, client: HudClient, evaluation_id: str) -> None:
