@@ -335,6 +335,8 @@ async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
     assert (base.code, "not what a model started from" in base.error["message"]) == (2, True)
     again = (await hud("eval", "-m", "arith-rl", "--samples", "1")).data["evaluation"]
     assert (again["name"], again["total"]) == ("arith", HELDOUT)  # the tasks of the last one
+    refused = await hud("jobs", again["id"], "--resume", "-y")
+    assert f"eval --resume {again['id']}" in refused.error["hint"]
     async with calling(elsewhere.service) as http:
         await fork(http, "unasked")
     assert "say which tasks" in (await hud("eval", "-m", "unasked")).error["message"]
