@@ -159,7 +159,7 @@ async def test_a_loop_from_outside_is_a_run_by_its_job_or_its_model(
     await pass_(http, other["id"], await payloads(http, other["id"], [1.0, 0.0]))
     await optim(http, other["id"])
     row, _ = await listed(http)
-    assert (row["id"], row["status"]) == (other["id"], None)
+    assert (row["id"], row["status"]) == (other["id"], "")
     assert row["name"] == f"loop on {other['model_name']}"
 
 

@@ -28,7 +28,7 @@ from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.rl.work import Work, is_active, job_result, reason
+from hud_tui.rl.work import Work, is_active, job_result
 from hud_tui.tui.job_actions import (
     Ask,
     ask_cancel,
@@ -391,9 +391,9 @@ class JobsScreen(HudScreen):
         if job is None or not Work.of(job).is_untold or (job.id, job.status) in self._asked:
             return
         self._asked.add((job.id, job.status))
-        status = await self.attempt(self.client.known_job(job.id))
+        status = await self.attempt(self.session.works.state(job.id))
         if status is not None:
-            self.reasons[job.id] = reason(status)
+            self.reasons[job.id] = Work.of(status).why
             self.show_reason()
 
     def show_reason(self) -> None:

@@ -38,7 +38,7 @@ from hud_tui.rl.run_columns import (
 )
 from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
-from hud_tui.rl.work import Work, reason, trouble
+from hud_tui.rl.work import Work, trouble
 from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
@@ -54,7 +54,7 @@ from hud_tui.tui.sweep_actions import AskSweep, ask_cancel_sweep, ask_resume_swe
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.run_curves import Compared, RunPreview
 from hud_tui.tui.widgets.run_table import Arrangement, RunTable
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 
 # Dialogs about one run: its name and note, and its details.
 
@@ -106,7 +106,7 @@ class RunDetails(TextPanel):
         row: Work,
         now: float,
         state: Path | None = None,
-        ask: Callable[[], Awaitable[JobStatus | None]] | None = None,
+        ask: Callable[[], Awaitable[WorkState | None]] | None = None,
     ) -> None:
         """
         Args:
@@ -128,7 +128,7 @@ class RunDetails(TextPanel):
             self._read_why(self._ask)
 
     @work(exclusive=True, group="read")
-    async def _read_why(self, ask: Callable[[], Awaitable[JobStatus | None]]) -> None:
+    async def _read_why(self, ask: Callable[[], Awaitable[WorkState | None]]) -> None:
         try:
             status = await ask()
         except HudError as error:
@@ -163,9 +163,9 @@ def _wrapped(lines: Sequence[Content], width: int) -> list[Content]:
     return [part for line in lines for part in (line.wrap(max(20, width)) or [line])]
 
 
-def _why_ended(row: Work, status: JobStatus | None) -> Iterator[Content]:
+def _why_ended(row: Work, status: WorkState | None) -> Iterator[Content]:
     """Why a run failed, or ended before its last step, and which key goes on."""
-    why = "" if status is None else one_line(reason(status), 2000)
+    why = "" if status is None else one_line(Work.of(status).why, 2000)
     if why:
         style = "$error" if status is not None and trouble(status) else ""
         yield Content.styled(f"{row.status}: {why}", style)
@@ -603,7 +603,7 @@ class RunsScreen(HudScreen):
         if (row := self.table.row) is not None:
             state = self.session.store.directory
             asks = not row.is_loop and not self.session.replays
-            ask = partial(self.client.known_job, row.id) if asks else None
+            ask = partial(self.session.works.state, row.id) if asks else None
             self.app.push_screen(RunDetails(row, self.context.clock(), state, ask))
 
     @work(exclusive=True, group="act")
