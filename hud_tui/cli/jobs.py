@@ -26,7 +26,7 @@ from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
 from hud_tui.client.submit import SweepFiles
-from hud_tui.client.works import Works
+from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
@@ -62,7 +62,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
-def _works(client: HudClient, args: argparse.Namespace) -> Works:
+def _works(client: HudClient, args: argparse.Namespace) -> WorkClient:
     return control.works_of(client, paths_of(args).state)
 
 

@@ -5,7 +5,7 @@ has no such endpoint: here this program submits each rollout, pinned to the chec
 job, while somebody follows the evaluation; the result is stored in a file on this machine, by the
 job's id. On an environment of the user's own, a process on this machine makes the rollouts, for any
 service, and goes on when this program ends; the embedded service receives the progress and the
-result. All kinds are listed, followed, cancelled and resumed in the same way (`Works`).
+result. All kinds are listed, followed, cancelled and resumed in the same way (`WorkClient`).
 """
 
 import asyncio

@@ -31,7 +31,7 @@ LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
 and for one elsewhere."""
 
 
-class Works:
+class WorkClient:
     def __init__(self, client: "HudClient", files: EvaluationFiles, drivers: Drivers) -> None:
         """
         Args:

@@ -116,10 +116,6 @@ def ends_of(steps: int) -> int:
     return min(ENDS, max(1, steps // 2))
 
 
-UNREAD = JobStatus(status="")
-"""Stands for a status that was not read."""
-
-
 def run_of_job(
     job: Job,
     model: Model | None,
@@ -136,7 +132,8 @@ def run_of_job(
         steps: The checkpoints that it made, oldest first; None if they were not read.
         parent: The checkpoint that the first of them was made from.
     """
-    status, metadata, row = status or UNREAD, job.metadata or {}, Work.of(job)
+    status, metadata = status or JobStatus(status=""), job.metadata or {}
+    row = Work.of(job)
     asked = _asked(status.parameters or {})
     run = replace(
         row,

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import Change, TaskSource
 from hud_tui.client.client import HudClient
-from hud_tui.client.works import Works, tell_end
+from hud_tui.client.works import WorkClient, tell_end
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.parameters import USUAL
 from hud_tui.patience import Looks
@@ -269,10 +269,10 @@ class ProcessDrivers:
         return await _drive(client, folder, self._state)
 
 
-def works_of(client: HudClient, state: Path | None) -> Works:
+def works_of(client: HudClient, state: Path | None) -> WorkClient:
     """The runs and evaluations of a service, with those that processes of this state directory
     carry out."""
-    return Works(client, evaluation_files(state), ProcessDrivers(state))
+    return WorkClient(client, evaluation_files(state), ProcessDrivers(state))
 
 
 async def _order_here(client: HudClient, folder: RunFolder) -> Order:

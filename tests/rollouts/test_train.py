@@ -22,7 +22,7 @@ from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.cli.train import _Command
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
-from hud_tui.client.works import Works
+from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.own_numbers import conditions, pooled
@@ -527,7 +527,7 @@ async def end_of(command: Process) -> tuple[int | None, str, str]:
 class Halfway:
     """An evaluation of 12 rollouts of which 4 wait, and the command that waits for it."""
 
-    works: Works
+    works: WorkClient
     client: HudClient
     id: str
     command: Process

@@ -16,7 +16,7 @@ from hud_tui.cli.main import main
 from hud_tui.client import signal as sampling
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import EvaluationLedger
-from hud_tui.client.works import Works
+from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
 from hud_tui.rollouts.control import works_of
 from hud_tui.rollouts.evaluate import evaluation_files
@@ -345,7 +345,7 @@ async def test_from_here_each_rollout_is_pinned_and_kept_by_the_job_s_id(
 @pytest.fixture
 async def from_here(
     evaluates_nothing: None, service: Service, tmp_path: Path
-) -> AsyncIterator[tuple[Works, Model, SubmitEvaluation]]:
+) -> AsyncIterator[tuple[WorkClient, Model, SubmitEvaluation]]:
     async with in_process(service) as client, calling(service) as http:
         await step(http, await fork(http, "arith-rl"))
         model = await client.model("arith-rl")
@@ -358,10 +358,10 @@ async def from_here(
         yield works_of(client, tmp_path), model, body
 
 
-FromHere = tuple[Works, Model, SubmitEvaluation]
+FromHere = tuple[WorkClient, Model, SubmitEvaluation]
 
 
-async def last_of(works: Works, id_: str) -> EvaluationJob:
+async def last_of(works: WorkClient, id_: str) -> EvaluationJob:
     return [one async for one in works.follow(id_)][-1]
 
 

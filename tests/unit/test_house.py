@@ -53,6 +53,10 @@ CONCEPTS = {
         "service.store.works: requeue interrupt_all refuse_resuming"
     ),
     "who carries work out, stops it and stores its end": "service.works: Works Carried held_up",
+    "how a client reads, follows, cancels and resumes work": "client.works: WorkClient tell_end",
+    "how a driver reports, and hears that it is to stop": (
+        "rollouts.worker_rollouts: report_until_stopped"
+    ),
     "which tasks a batch or an evaluation has, and what is missing": (
         "rl.plan: TaskSplit MissingRollouts missing_of in_parts tasks_of_iteration"
     ),

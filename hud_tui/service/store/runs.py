@@ -18,6 +18,7 @@ from hud_tui.rl.alarms.statistics import row_of
 from hud_tui.rl.groups import CROSS_ENTROPY, has_signal
 from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.rl.progress import RECENT
+from hud_tui.rl.runs import ENDS, MOST_POINTS
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
 from hud_tui.service.store.db import Db, Store, insert, one
@@ -27,10 +28,6 @@ from hud_tui.wire import Checkpoint
 
 log = logging.getLogger(__name__)
 
-ENDS = 5
-"""Steps whose mean is the reward at a run's beginning, and at its end."""
-MOST_POINTS = 32
-"""Points of the reward's course; when there are so many, each two become one."""
 LOOKED_AT = 64
 """Rollouts of a step that are looked at for the job they belong to."""
 
