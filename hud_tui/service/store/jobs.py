@@ -291,9 +291,7 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
     row = driven(db, work_id)
     is_back = row["status"] == "interrupted" and body.status == "running"
     if is_back:
-        if row["kind"] == TRAINING:
-            works.refuse_busy(db, row["model_id"])
-        works.revive(db, row["id"], "running")
+        _take_back(db, row)
     elif row["status"] not in ("running", "interrupted", body.status):
         raise Refused(409, f"job {row['id']} is {row['status']}")
     if body.wasted:
@@ -312,6 +310,14 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
         traces.cancel_running(db, row["id"])
         return works.finish(db, row["id"], End(body.status, body.error, body.reason))
     return works.changed(db, row["id"]) if is_news else works.state_of(works.get(db, row["id"]))
+
+
+def _take_back(db: Db, row: sqlite3.Row) -> None:
+    """What was interrupted for lack of reports is running. Raises Refused, 409: another run trains
+    the model."""
+    if row["kind"] == TRAINING:
+        works.refuse_busy(db, row["model_id"])
+    works.revive(db, row["id"], "running")
 
 
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
