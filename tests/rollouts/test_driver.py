@@ -19,6 +19,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
+from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts import worker_rollouts
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
