@@ -10,6 +10,8 @@ EQUIVALENT: dict[str, str] = {
 }
 """Faults that change nothing, by name, and why; they are not drawn."""
 UNSEEN: dict[str, str] = {
+    "rl/runs.py run_of: t=_text(record.taskset, ‹100 → 101›),": ("no rule says how long a name is"),
+    'rl/runs.py _asked: arameters.get("sweep"), ‹100 → 101›),': ("no rule says how long a name is"),
     'rollouts/driver.py main: return ‹0 → 1› if status == "succeeded': (
         "only who starts a driver by hand reads its exit code"
     ),

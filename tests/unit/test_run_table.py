@@ -1,7 +1,7 @@
 """The table of runs: rows, columns, order, filter, groups, differences, and overlays."""
 
 from dataclasses import replace
-from math import isnan
+from math import inf, isnan
 from typing import Any
 
 import pytest
@@ -26,12 +26,21 @@ from hud_tui.rl.run_columns import (
     sort_rows,
     sparkline,
 )
-from hud_tui.rl.runs import MOST_POINTS, ends_of, eta_s, run_of, run_of_job, silent_s, thinned
+from hud_tui.rl.runs import (
+    MOST_POINTS,
+    ends_of,
+    eta_s,
+    find_run,
+    run_of,
+    run_of_job,
+    silent_s,
+    thinned,
+)
 from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.work import Work
 from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, JobStatus, Model
 from hud_tui.wire_runs import RunRecord
 
 NOW = 1_000_000.0
@@ -350,6 +359,30 @@ def test_a_job_s_model_is_known_by_its_row_or_by_the_job() -> None:
     job = Job(id="j", metadata={"model_id": "of the job"})
     assert run_of_job(job, Model(id="m", model_name="arith-rl")).model_id == "m"
     assert run_of_job(job, None).model_id == "of the job"
+
+
+def test_what_neither_a_job_nor_its_steps_say_is_left_out() -> None:
+    job, status = Job(id="j"), JobStatus(status="running", step=7, trained_tokens=50)
+    bare = run_of_job(job, None)
+    assert (bare.step, bare.tokens, bare.lr, bare.whole) == (0, 0, None, False)
+    status = status.model_copy(update={"parameters": {"learning_rate": 2e-4}})
+    step, parent = Checkpoint(id="c", learning_rate=1e-4), Checkpoint(id="p")
+    told = run_of_job(job, None, status, [step], parent)
+    assert (told.step, told.tokens, told.lr, told.start) == (7, 50, 2e-4, "p")
+    assert (told.points, told.whole, run_of_job(job, None, None, []).whole) == ((), True, True)
+    for rate in (inf, "fast", None):
+        odd = status.model_copy(update={"parameters": {"learning_rate": rate}})
+        assert run_of_job(job, None, odd).lr is None
+
+
+def test_a_run_is_found_by_its_model_too_and_a_near_name_is_told() -> None:
+    rows = [run("r2", name="second"), run("r1", name="first", model="Mixed")]
+    assert find_run("arith-RL", rows) is rows[0]
+    assert find_run("mixed", rows) is find_run("first", rows) is rows[1]
+    for name in ("arith-rr", "firzt"):
+        with pytest.raises(HudUsage, match=f"no run named {name}") as unknown:
+            find_run(name, rows)
+        assert ("arith-rl" if name == "arith-rr" else "first") in unknown.value.hint
 
 
 def test_a_share_without_a_gradient_is_of_rollouts_and_not_of_steps() -> None:
