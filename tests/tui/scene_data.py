@@ -460,9 +460,7 @@ RUNS = (
     run_record(
         6, parameters=_given(1e-3, GROUP), status="failed", step=31, alarms=2, alarm="critical"
     ),
-    run_record(
-        7, kind="reported", name=None, status=None, model="own-loop", steps=None, alarms=None
-    ),
+    run_record(7, kind="reported", name=None, status="", model="own-loop", steps=None, alarms=None),
 )
 """The table of runs, newest first."""
 
