@@ -22,7 +22,8 @@ from hud_tui import (
 )
 from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, flags_of, with_flags
-from hud_tui.client.transport import Host, origin_of, probe, probe_url
+from hud_tui.client.probe import Host, probe, probe_url
+from hud_tui.client.transport import origin_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
 from hud_tui.local_service import RESTART

@@ -337,14 +337,14 @@ def _on_disk(env: str) -> Described | None:
 
 async def _describe(client: HudClient, name: str) -> Described:
     """An environment as the service describes it: scenarios, no tools."""
-    config = await client.environment(name)
+    config = await client.tasks.environment(name)
     if config is None:
         hint = f"give a directory with {LOCK_NAME}, that file, or the name of an environment"
         raise HudUsage(f"no environment named {one_line(name)}", hint)
     if config.registry_id is None:
         offered = config.scenarios if isinstance(config.scenarios, list) else []
         return Described(name, scenarios=[(str(scenario), "") for scenario in offered])
-    records = await client.scenarios(config.registry_id)
+    records = await client.tasks.scenarios(config.registry_id)
     return Described(name, scenarios=[(row.name, row.description or "") for row in records])
 
 

@@ -117,10 +117,10 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
         return await _all(client, job_id, args.step)
     limit = args.limit or PAGE
     if args.step is None:
-        total = (await client.trace_page(job_id, 1, 0)).total
+        total = (await client.rollouts.trace_page(job_id, 1, 0)).total
         shown = [t async for page in _pages(client, job_id, max(0, total - limit)) for t in page]
     else:
-        rows = await client.job_traces(job_id, args.step)
+        rows = await client.rollouts.job_traces(job_id, args.step)
         total, shown = len(rows), rows[-limit:]
     omitted = max(0, total - limit)
     _print_traces(job_id, args.step, total, omitted, shown, omitted)
@@ -133,11 +133,11 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
 async def _all(client: HudClient, job_id: str, step: int | None) -> int:
     """Print every rollout, one page in memory at a time."""
     if step is not None:
-        rows = await client.job_traces(job_id, step)
+        rows = await client.rollouts.job_traces(job_id, step)
         for offset in range(0, max(1, len(rows)), PAGE):
             _print_traces(job_id, step, len(rows), offset, rows[offset : offset + PAGE])
         return 0
-    total, offset = (await client.trace_page(job_id, 1, 0)).total, 0
+    total, offset = (await client.rollouts.trace_page(job_id, 1, 0)).total, 0
     async for page in _pages(client, job_id, 0):
         _print_traces(job_id, step, max(total, offset + len(page)), offset, page)
         offset += len(page)
@@ -149,7 +149,7 @@ async def _all(client: HudClient, job_id: str, step: int | None) -> int:
 async def _pages(client: HudClient, job_id: str, offset: int) -> AsyncIterator[list[Trace]]:
     """The rollouts from an offset on, by page."""
     while True:
-        page = await client.trace_page(job_id, PAGE, offset)
+        page = await client.rollouts.trace_page(job_id, PAGE, offset)
         if page.items:
             yield page.items
         offset += len(page.items)

@@ -4,7 +4,6 @@ Imports that only some commands need are made when they run, so ``--help`` is fa
 """
 
 import argparse
-import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -81,18 +80,10 @@ def _main(argv: Sequence[str]) -> int:
         return _fail_internally(error, args)
 
 
-COLLECT_EVERY = 50_000
-"""New objects after which garbage is collected, headless. With Python's default of 700, collections
-during imports take a tenth of a short command's time and free nothing."""
-
-
 def script() -> NoReturn:
     """`main` as a process. Headless skips the interpreter's clean-up, a fifth of its time."""
-    headless = "--headless" in sys.argv
-    if headless:
-        gc.set_threshold(COLLECT_EVERY)
     code = main()
-    if headless:
+    if "--headless" in sys.argv:
         os._exit(code)
     sys.exit(code)
 

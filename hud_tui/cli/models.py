@@ -31,13 +31,12 @@ from hud_tui.errors import (
     refuse_beyond,
 )
 from hud_tui.patience import outcome_looks
-from hud_tui.rl.checkpoint_tree import Tree, label, name_problem
+from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
 from hud_tui.rl.names import (
     find_checkpoint,
     find_model,
     is_shared,
 )
-from hud_tui.rl.run import current_model
 from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import BASE, Checkpoint, Model
 

@@ -92,7 +92,7 @@ class Evaluations:
         if stored is not None:
             now = self.now(stored)
             return now if groups else without_groups(now)
-        url = self._client.rl("/v1/evaluations/{}", evaluation_id)
+        url = self._client.wire.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
 
     async def find(self, ref: str) -> EvaluationJob:
@@ -142,7 +142,7 @@ class Evaluations:
                 return None
             split, name = TaskSplit.of(read_rows(last.tasks)), last.evaluation.name
             return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
-        url = self._client.rl("/v1/models/{}/evaluations/tasks", model.id)
+        url = self._client.wire.rl("/v1/models/{}/evaluations/tasks", model.id)
         try:
             return await self._client.wire.get(url, UsualTasks)
         except HudNotFound:
@@ -185,10 +185,10 @@ class Evaluations:
         """
         own = of.job_id in (None, of.id)
         step = None if own or node is None else node.step
-        traces = await self._client.job_traces(of.job_id or of.id or "", step)
+        traces = await self._client.rollouts.job_traces(of.job_id or of.id or "", step)
         if not own and of.id is not None and not any(trace.heldout for trace in traces):
             with suppress(HudNotFound):  # a run with steps by a client evaluates in a job apart
-                traces, own = await self._client.job_traces(of.id), True
+                traces, own = await self._client.rollouts.job_traces(of.id), True
         graded = {
             trace.id: trace.reward
             for trace in traces
@@ -237,14 +237,14 @@ class Evaluations:
     ) -> EvaluationJob:
         """Have the service make an evaluation."""
         client, before = self._client, body.checkpoint_id or ""
-        url = client.rl("/v1/models/{}/evaluations", model.id)
+        url = client.wire.rl("/v1/models/{}/evaluations", model.id)
         omitted = () if body.tasks is None else ("tasks",)
         change = Change(
             "evaluate", model.id, before=before, made="id", omitted=omitted, source=source
         )
         listed = client.settings.command("eval", "-m", model.model_name, "--list")
         lookup = Lookup[EvaluationJob](
-            client.settle_url(model.id), hint=f"look at {listed} before you repeat"
+            client.wire.settle_url(model.id), hint=f"look at {listed} before you repeat"
         )
         write = client.wire.write
         return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
@@ -283,7 +283,7 @@ class Evaluations:
         change = Change("evaluate", begun.model_id, before=before, after=begun.id, source=source)
         asked = begun.parameters | {"samples": begun.samples}
         body = {"split": begun.split, "parameters": asked, "options": environment["flags"]}
-        url = self._client.rl("/v1/evaluations/{}", begun.id)
+        url = self._client.wire.rl("/v1/evaluations/{}", begun.id)
         written = writing.begin(change, "PUT", url, json.dumps(body).encode(), "")
         writing.done(written, begun, "id", "")
 

@@ -168,7 +168,7 @@ def _read(file: Path) -> StoredEvaluation | None:
 async def listed_evaluations(client: "HudClient", model_id: str) -> list[EvaluationJob] | None:
     """The service's evaluations of a model; None if it makes none."""
     try:
-        url = client.rl("/v1/models/{}/evaluations", model_id)
+        url = client.wire.rl("/v1/models/{}/evaluations", model_id)
         return await client.wire.get(url, list[EvaluationJob])
     except HudRefused as error:
         if error.status not in NOT_THERE:
@@ -186,7 +186,7 @@ async def known_rewards(
     of a task if they are more, as after a kill; at most `samples` per task."""
     rewards: dict[str, list[float]] = {}
     with suppress(HudNotFound):
-        for trace in await client.job_traces(evaluation_id):
+        for trace in await client.rollouts.job_traces(evaluation_id):
             if trace.status == "completed" and trace.reward is not None and trace.task_slug:
                 rewards.setdefault(trace.task_slug, []).append(trace.reward)
     for slug, row in stored.items():
@@ -280,7 +280,7 @@ class EvaluationLedger:
             known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
             body = KeepEvaluation.model_validate(known | {"driver": this_process()})
             with suppress(HudUnreachable):  # the state is in the file already
-                await self._call(lambda client: client.keep_evaluation(one.id, body))
+                await self._call(lambda client: client.runs.keep_evaluation(one.id, body))
                 self.has_begun = True
 
     async def _end(self, stored: StoredEvaluation) -> None:

@@ -20,6 +20,7 @@ import httpx
 from httpx_sse import EventSource, ServerSentEvent
 from pydantic import ValidationError
 
+from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.client.transport import Arrived, Connection, adapter, malformed
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.events import (
@@ -36,7 +37,6 @@ from hud_tui.rl.checkpoint_tree import is_same
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active
 from hud_tui.wire import Checkpoint, Group, JobStatus
-from hud_tui.wire_rollouts import CheckpointTrace, Trace
 
 
 class Reader(Protocol):
@@ -44,21 +44,14 @@ class Reader(Protocol):
 
     wire: Connection
 
-    def rl(self, path: str, *names: str) -> str: ...
+    @property
+    def rollouts(self) -> RolloutCalls: ...
 
     async def tree(
         self, model_id: str, arrived: Arrived | None = None
     ) -> tuple[Checkpoint, ...]: ...
 
     async def known_job(self, ref: str) -> JobStatus | None: ...
-
-    async def checkpoint_traces(
-        self, model_id: str, checkpoint_id: str
-    ) -> list[CheckpointTrace]: ...
-
-    async def trace(self, trace_id: str) -> Trace: ...
-
-    async def job_traces(self, job_id: str) -> list[Trace]: ...
 
 
 # Differences between two reads of a tree, as the events that a service would have sent.
@@ -226,7 +219,7 @@ class GroupReader:
             return []  # groups are optional: the step is shown without them
 
     async def _joined(self, checkpoint: Checkpoint) -> list[Group]:
-        traces = await self._client.checkpoint_traces(self._model_id, checkpoint.id)
+        traces = await self._client.rollouts.checkpoint_traces(self._model_id, checkpoint.id)
         rewarded = [trace for trace in traces if trace.reward is not None]
         if rewarded and any(plain_id(trace.trace_id) not in self._slugs for trace in rewarded):
             await self._learn(rewarded[0].trace_id)
@@ -241,10 +234,10 @@ class GroupReader:
 
     async def _learn(self, trace_id: str) -> None:
         """Cache the tasks of all traces of this trace's job."""
-        job_id = (await self._client.trace(trace_id)).job_id
+        job_id = (await self._client.rollouts.trace(trace_id)).job_id
         if job_id is None:
             return
-        for trace in await self._client.job_traces(job_id):
+        for trace in await self._client.rollouts.job_traces(job_id):
             if trace.task_slug is not None:
                 self._slugs[plain_id(trace.id)] = trace.task_slug
 
@@ -429,7 +422,7 @@ class Feed:
         return bool(self._last_id)
 
     def _open(self) -> AbstractAsyncContextManager[httpx.Response]:
-        url = self._client.rl("/v1/models/{}/train/events", self._model_id)
+        url = self._client.wire.rl("/v1/models/{}/train/events", self._model_id)
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         if self._last_id:
             headers["Last-Event-ID"] = self._last_id

@@ -67,7 +67,7 @@ async def check_environment(client: HudClient, env: str, tasks: list[Task]) -> l
     Raises:
         HudError: The service does not answer.
     """
-    config = await client.environment(env)
+    config = await client.tasks.environment(env)
     if config is None:
         return await _of_registry(client, env, tasks)
     records = await _records(client, config.registry_id)
@@ -78,7 +78,7 @@ async def check_environment(client: HudClient, env: str, tasks: list[Task]) -> l
 async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[Finding]:
     """Findings from the registry, for an environment without mcp-config."""
     try:
-        listed = await client.registry(env)
+        listed = await client.tasks.registry(env)
     except HudNotFound:
         listed = []
     found = [item for item in listed if _normal(item.name) == _normal(env)]
@@ -96,13 +96,13 @@ async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[F
 
 async def _close(client: HudClient, env: str, listed: list[RegistryItem]) -> str:
     """A hint with similar names; empty if the service lists no environments."""
-    listed = listed or await _optional(client.registry("")) or []
+    listed = listed or await _optional(client.tasks.registry("")) or []
     return close_names(env, [item.name for item in listed]) if listed else ""
 
 
 async def _records(client: HudClient, registry_id: str | None) -> list[ScenarioRecord] | None:
     """The scenarios of an environment; None if unavailable, they are optional."""
-    return None if registry_id is None else await _optional(client.scenarios(registry_id))
+    return None if registry_id is None else await _optional(client.tasks.scenarios(registry_id))
 
 
 T = TypeVar("T")
@@ -312,7 +312,7 @@ async def _prefer_taskset(client: HudClient, path: Path) -> Path | None:
     """None if the service has a taskset with the directory's bare name; ``./NAME`` means the
     directory."""
     try:
-        await client.taskset(path.name)
+        await client.tasks.taskset(path.name)
     except HudNotFound:
         return path
     return None
@@ -320,9 +320,9 @@ async def _prefer_taskset(client: HudClient, path: Path) -> Path | None:
 
 async def _taskset(client: HudClient, source: str) -> tuple[list[Task], str, str | None]:
     try:
-        export = await client.taskset(source)
+        export = await client.tasks.taskset(source)
     except HudNotFound as error:
-        known = [taskset.name for taskset in await client.tasksets()]
+        known = [taskset.name for taskset in await client.tasks.tasksets()]
         hint = close_names(source, known) if known else "or give a .json or .jsonl file"
         if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(?<!\.py)", source):  # as the Hub's data sets
             fetch = f"hf download {one_line(source)} --repo-type dataset --local-dir DIR"
@@ -473,7 +473,7 @@ async def check_update(
     if loss_fn is None and config is None:
         return []
     try:
-        known = await client.losses(model_id)
+        known = await client.training.losses(model_id)
     except (HudRefused, HudMalformed):
         return []
     return check_loss(loss_fn, config, known) if known.losses else []

@@ -155,7 +155,7 @@ class RunList:
             series, known = RunSeries(), known | set(keys)
         metric_keys = sorted(known)
         while True:
-            part = await self._client.run_steps(run_id, len(series), metric_keys)
+            part = await self._client.runs.run_steps(run_id, len(series), metric_keys)
             for place, id_ in enumerate(part.checkpoint_id):
                 values = {
                     key: part.metrics[key][place] for key in metric_keys if key in part.metrics
@@ -172,7 +172,7 @@ class RunList:
         changed: dict[str, Work] = {}
         since, offset, revision = self._revision, 0, None
         while True:
-            page = await self._client.run_page(since, offset)
+            page = await self._client.runs.run_page(since, offset)
             if page.revision < since:  # the service has another database now: start over
                 self._known, self._series = {}, {}
                 changed, since, offset, revision = {}, 0, 0, None

@@ -56,7 +56,7 @@ async def recorded(
     found: dict[str, list[Trace]] = {}
     try:
         for job in await client.jobs(JOBS, taskset_id):
-            for trace in await client.job_traces(job.id):
+            for trace in await client.rollouts.job_traces(job.id):
                 if trace.task_slug in known and _is_of(trace, model):
                     found.setdefault(trace.task_slug, []).append(trace)
     except HudUnauthorized:
@@ -184,7 +184,7 @@ class _Sampling:
         """Name the job, if the service keeps jobs."""
         with suppress(HudRefused, HudUnclear):
             body = JobEnter(name=self._name, group=self._asked.group_size)
-            await self._client.enter_job(self._job_id, body)
+            await self._client.rollouts.enter_job(self._job_id, body)
 
     async def run(self) -> AsyncIterator[Progress]:
         look_s = LOOK_S if self._client.settings.local else FAR_LOOK_S
@@ -225,7 +225,7 @@ class _Sampling:
         trace_id = str(uuid4())
         self._open[plain_id(trace_id)] = task
         try:
-            await self._client.submit_rollout(self._body(task, group, trace_id))
+            await self._client.rollouts.submit_rollout(self._body(task, group, trace_id))
         except HudUnauthorized:
             raise
         except (HudRefused, HudUnclear) as error:
@@ -254,7 +254,7 @@ class _Sampling:
 
     async def _poll(self) -> None:
         """Collect the finished rollouts."""
-        for trace in await self._client.job_traces(self._job_id):
+        for trace in await self._client.rollouts.job_traces(self._job_id):
             if trace.status in ENDED and plain_id(trace.id) in self._open:
                 task = self._open.pop(plain_id(trace.id))
                 self._answered_at = monotonic()

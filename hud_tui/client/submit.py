@@ -77,7 +77,7 @@ async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAME
     before = await client.known_job(body.model_id)
     body = _filled(body)
     try:
-        return Submission((await client.submit(body, source)).job_id, before=before)
+        return Submission((await client.runs.submit(body, source)).job_id, before=before)
     except HudConflict as error:
         error.hint = error.hint or await _how_to_cancel(client, body.model_id)
         raise

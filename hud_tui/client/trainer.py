@@ -19,12 +19,12 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from hud_tui.audit_log import CommandLog
-from hud_tui.client.client import HudClient, canonical_id
+from hud_tui.client.client import HudClient
 from hud_tui.client.trainer_inputs import Input, Reports, Rollout, sample_group, to_inputs
 from hud_tui.errors import HudBadInput, HudRefused, HudUnclear, HudUsage
 from hud_tui.patience import outcome_looks
 from hud_tui.rl.groups import CROSS_ENTROPY
-from hud_tui.rl.names import find_checkpoint
+from hud_tui.rl.names import canonical_id, find_checkpoint
 from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, read_settings
 from hud_tui.wire import Checkpoint, Model, Request, Settled
@@ -333,7 +333,7 @@ class TrainingClient:
 
     async def available_losses(self) -> list[str]:
         """The loss functions that this model's service has."""
-        return (await self.client.losses((await self.entry()).id)).losses
+        return (await self.client.training.losses((await self.entry()).id)).losses
 
     async def checkpoints(self) -> list[Checkpoint]:
         """The checkpoint tree, oldest first; each with its rewards and metrics."""
@@ -390,7 +390,7 @@ class TrainingClient:
         if self._lost is None or self._lost.call == "set_head":
             return None
         try:
-            return await self.client.settle((await self.entry()).id, self._lost.key)
+            return await self.client.training.settle((await self.entry()).id, self._lost.key)
         except HudRefused as error:
             if error.status in (404, 405):
                 return None
@@ -489,7 +489,7 @@ class TrainingClient:
         await self.reports.graded(batch)
         model_id = (await self.entry()).id
         async with self._once("forward_backward") as key:
-            return await self.client.forward_backward(model_id, body, key)
+            return await self.client.training.forward_backward(model_id, body, key)
 
     async def optim_step(
         self,
@@ -549,7 +549,7 @@ class TrainingClient:
         batch = list(inputs)
         body = forward_body(batch, group_size, reward_scale)
         await self.reports.graded(batch)
-        return await self.client.forward((await self.entry()).id, body)
+        return await self.client.training.forward((await self.entry()).id, body)
 
     async def backward(
         self,
@@ -575,7 +575,7 @@ class TrainingClient:
         body = checked(Backward, forward_id=forward_id, weights=rows, metrics=dict(metrics or {}))
         model_id = (await self.entry()).id
         async with self._once("backward") as key:
-            return await self.client.backward(model_id, body, key)
+            return await self.client.training.backward(model_id, body, key)
 
     async def forward_backward_custom(
         self,
@@ -608,6 +608,6 @@ class TrainingClient:
         await self._remember()
         model_id = (await self.entry()).id
         async with self._once("optim_step") as key:
-            result = await self.client.optim_step(model_id, body, key)
+            result = await self.client.training.optim_step(model_id, body, key)
         self._seen = Seen(result.checkpoint_id)
         return result

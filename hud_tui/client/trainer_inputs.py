@@ -314,9 +314,11 @@ class Reports:
             self._entered = True
             name = self._name or f"loop on {model}"
             entered = JobEnter(name=name, group=len(group), steps=self._steps)
-            await _quietly(self._client.enter_job(self.job_id, entered))
+            await _quietly(self._client.rollouts.enter_job(self.job_id, entered))
         body = TraceEnter(job_id=self.job_id, group_id=group_id, task_slug=task_slug, model=model)
-        await asyncio.gather(*(_quietly(self._client.enter_trace(id_, body)) for id_ in group))
+        await asyncio.gather(
+            *(_quietly(self._client.rollouts.enter_trace(id_, body)) for id_ in group)
+        )
         self._open.update(group)
 
     async def graded(self, inputs: Iterable[Any]) -> None:
@@ -335,12 +337,14 @@ class Reports:
 
     async def _end(self, ids: list[str], body: TraceExit) -> None:
         self._open.difference_update(ids)
-        await asyncio.gather(*(_quietly(self._client.exit_trace(id_, body)) for id_ in ids))
+        await asyncio.gather(
+            *(_quietly(self._client.rollouts.exit_trace(id_, body)) for id_ in ids)
+        )
 
     async def _leave(self, rollout: "Rollout") -> None:
         stop = "length" if rollout.finish_reason == "length" else "done"
         body = TraceExit(status="completed", reward=rollout.reward, stop_reason=stop)
-        await self._client.exit_trace(rollout.trace_id or "", body)
+        await self._client.rollouts.exit_trace(rollout.trace_id or "", body)
 
 
 async def _quietly(report: Any) -> None:
@@ -421,7 +425,7 @@ async def sample_group(
 
     async def ask(number: int, trace_id: str) -> Rollout:
         async with line:
-            reply = await client.chat(_reseeded(body, number), trace_id)
+            reply = await client.training.chat(_reseeded(body, number), trace_id)
         if not reply.choices:
             raise HudMalformed("the gateway returned no choice", "try again")
         return _rollout(reply.choices[0], group_id, trace_id)

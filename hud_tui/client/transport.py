@@ -14,9 +14,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Any, Generic, Self, TypeVar, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import httpx
@@ -39,7 +39,7 @@ from hud_tui.errors import (
 from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
-from hud_tui.wire import Request, Settled
+from hud_tui.wire import Page, Request, Settled
 
 # Bodies on the wire, to and from values. An invalid one is a `HudMalformed`.
 
@@ -307,7 +307,7 @@ class Failures:
 
     def without_key(self, text: str) -> str:
         """The text without the API key, which a service may repeat in an error."""
-        return _without(self.settings.api_key, text)
+        return masked(self.settings.api_key, text)
 
     def _hint(self, status: int, method: str) -> str:
         if status in (401, 403):
@@ -331,6 +331,10 @@ def is_unclear(error: HudError) -> bool:
         status = error.status or 0
         return not 400 <= status < 500 or status == 408
     return isinstance(error, HudMalformed) or error.hint == UNCLEAR
+
+
+def _fill(path: str, names: tuple[str, ...]) -> str:
+    return path.format(*(quote(name, safe="") for name in names))
 
 
 def origin_of(url: str) -> str:
@@ -388,6 +392,18 @@ class Connection:
         twin.writing = replace(self.writing, observe=observe)
         return twin
 
+    def api(self, path: str, *names: str) -> str:
+        """A URL of the platform; each ``{}`` in the path is replaced by a quoted name."""
+        return self.settings.api_url + _fill(path, names)
+
+    def rl(self, path: str, *names: str) -> str:
+        """A URL of the training service; names as for `api`."""
+        return self.settings.rl_url + _fill(path, names)
+
+    def settle_url(self, model_id: str) -> str:
+        """URL that reports the outcome of a model's call by its key (embedded service)."""
+        return self.rl("/v1/models/{}/train/calls/", model_id) + "{}/settle"
+
     async def get(
         self, url: str, kind: type[T], params: Mapping[str, str | int] | None = None
     ) -> T:
@@ -399,6 +415,36 @@ class Connection:
             HudUnreachable: There was no answer.
         """
         return parse(kind, await self.read(url, params), f"GET {path_of(url)}")
+
+    async def pages(
+        self,
+        url: str,
+        row: type[T],
+        size: int = 100,
+        most: int | None = None,
+        params: Mapping[str, str | int] | None = None,
+    ) -> list[T]:
+        """All rows of a paged collection, or the first `most`.
+
+        Raises:
+            HudMalformed: A page was empty although the total was not reached.
+        """
+        rows: dict[str, T] = {}
+        offset = 0
+        while True:
+            asked = {**(params or {}), "limit": size, "offset": offset}
+            page: Page[T] = await self.get(url, Page[row], asked)  # type: ignore[valid-type]
+            rows |= {
+                getattr(item, "id", str(offset + i)): item for i, item in enumerate(page.items)
+            }
+            offset += len(page.items)
+            if offset >= (page.total if most is None else min(most, page.total)):
+                return list(rows.values())[:most]
+            if not page.items:
+                raise HudMalformed(
+                    f"GET {url}: {offset} of {page.total} rows came, then an empty page",
+                    "try again: the list may be changing",
+                )
 
     async def read(self, url: str, params: Mapping[str, str | int] | None = None) -> bytes:
         """`get` without parsing the body."""
@@ -553,94 +599,8 @@ def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
-# Probing HUD's hosts: one request to each, without retries.
-
-
-ANSWER_S, MAX_DETAIL = 8.0, 4096
-"""Maximum seconds for one answer, including the connection; maximum bytes read of an error's
-body."""
-
-
-@dataclass(frozen=True)
-class Host:
-    """A host and its answer. Without an answer `seconds` is None and `detail` is the reason."""
-
-    names: tuple[str, ...]
-    """Roles of the host: api, rl, gateway, telemetry, web."""
-    url: str
-    """The requested URL, without credentials and query."""
-    reachable: bool
-    status: int | None = None
-    seconds: float | None = None
-    """From sending to the header of the answer."""
-    detail: str = ""
-
-    def __str__(self) -> str:
-        answer = f"HTTP {self.status}, {self.seconds:.2f} s" if self.reachable else "no answer"
-        return f"{', '.join(self.names)}  {self.url}  {answer}"
-
-
-async def probe(
-    settings: Settings, transport: httpx.AsyncBaseTransport | None = None
-) -> list[Host]:
-    """Probe all hosts concurrently; the API also validates the key.
-
-    The key is sent to the API only.
-    """
-    urls = (settings.api_url + "/v2/auth/me", settings.rl_url, settings.gateway_url)
-    names = ("api", "rl", "gateway", "telemetry", "web")
-    shared: dict[str, list[tuple[str, str]]] = {}
-    for name, url in zip(names, (*urls, settings.telemetry_url, settings.web_url), strict=True):
-        shared.setdefault(origin_of(url), []).append((name, url))
-    async with _any_answer(settings.local, transport) as http:
-        asked = (
-            _ask(http, tuple(name for name, _ in same), same[0][1], settings.api_key)
-            for same in shared.values()
-        )
-        return await asyncio.gather(*asked)
-
-
-async def probe_url(name: str, url: str, local: bool) -> Host:
-    """Probe one URL without a key; `local` disables proxies."""
-    async with _any_answer(local) as http:
-        return await _ask(http, (name,), url, "")
-
-
-def _any_answer(
-    local: bool, transport: httpx.AsyncBaseTransport | None = None
-) -> httpx.AsyncClient:
-    agent = {"User-Agent": AGENT}
-    return httpx.AsyncClient(
-        transport=transport, timeout=ANSWER_S, trust_env=not local, headers=agent
-    )
-
-
-async def _ask(http: httpx.AsyncClient, names: tuple[str, ...], url: str, key: str) -> Host:
-    key = key if "api" in names else ""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    shown, began = origin_of(url) + path_of(url), perf_counter()
-    try:
-        async with asyncio.timeout(ANSWER_S), http.stream("GET", url, headers=headers) as answer:
-            seconds = perf_counter() - began
-            detail = await _explained(answer) if key and not answer.is_success else ""
-    except TimeoutError:
-        return Host(names, shown, False, detail=f"no answer within {ANSWER_S:.0f} s")
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
-        detail = one_line(error) or type(error).__name__
-        return Host(names, shown, False, detail=_without(key, detail))
-    return Host(names, shown, True, answer.status_code, seconds, _without(key, detail))
-
-
-async def _explained(answer: httpx.Response) -> str:
-    body = b""
-    async for chunk in answer.aiter_bytes():
-        body += chunk
-        if len(body) > MAX_DETAIL:
-            break
-    return error_detail(body[:MAX_DETAIL], answer.reason_phrase)
-
-
-def _without(key: str, text: str) -> str:
+def masked(key: str, text: str) -> str:
+    """The text without a key."""
     return text.replace(key, "***") if key else text
 
 

@@ -156,4 +156,4 @@ async def tell_end(client: "HudClient", work_id: str, end: End) -> None:
     if not client.wire.guard.shut:
         report = DriveReport.model_validate({"status": end.status, "error": end.error})
         with suppress(HudError):  # else it notices soon that reports are overdue
-            await client.report(work_id, report)
+            await client.runs.report(work_id, report)

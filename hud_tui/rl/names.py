@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Protocol, TypeVar
+from uuid import UUID
 
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.parameters import RECORDED_PARAMETERS
@@ -209,6 +210,14 @@ def _only(
 
 def _job_label(job: Job) -> str:
     return one_line(f"{job.id} ({job.name})" if job.name else job.id, 80)
+
+
+def canonical_id(name: str) -> str:
+    """The canonical form of a name that is a UUID; else empty."""
+    try:
+        return str(UUID(name))
+    except ValueError:
+        return ""
 
 
 def _plain(id_: str) -> str:

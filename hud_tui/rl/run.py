@@ -16,17 +16,16 @@ from hud_tui.events import (
     WorkChanged,
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, own_models, reread
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import counted, seconds
-from hud_tui.rl.work import Work, has_ended, is_active, reason
+from hud_tui.rl.work import has_ended, is_active, reason
 from hud_tui.wire import (
     Checkpoint,
     Evaluation,
     EvaluationJob,
     Group,
-    Job,
     JobStatus,
     Model,
     WorkState,
@@ -374,21 +373,6 @@ class Status:
     """Metrics of the newest step; empty before the first."""
     as_of: str
     """When it was read, ISO 8601 in UTC."""
-
-
-def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
-    """The model of the newest run, else the newest trainable one.
-
-    Args:
-        models: The catalog.
-        jobs: Newest first.
-    """
-    by_id = {model.id: model for model in models}
-    for job in jobs:
-        named = Work.of(job).model_id
-        if named is not None and named in by_id:
-            return by_id[named]
-    return next(iter(own_models(models)), None)
 
 
 def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:

@@ -103,7 +103,7 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
     """
     folder = run_folder(state, order.job_id)
     folder.begin(order.model_copy(update={"service": await client.service_id()}))
-    url = client.rl("/v1/training/jobs/{}/drive", order.job_id)
+    url = client.wire.rl("/v1/training/jobs/{}/drive", order.job_id)
     body = json.dumps({"parameters": order.parameters, "options": order.flags}).encode()
     source = TaskSource(order.source, left_out=tuple(order.left_out))
     change = Change("train", order.model_id, made="id", source=source)

@@ -156,7 +156,7 @@ class Driver:
             parameters={**order.parameters, **order.flags},
         )
         try:
-            await self._service.call(lambda client: client.drive(order.job_id, body))
+            await self._service.call(lambda client: client.runs.drive(order.job_id, body))
             self._is_known = True
         except HudConflict:
             if state.step < self._steps:
@@ -172,19 +172,19 @@ class Driver:
     async def _enter(self, job_id: str, name: str, group: int) -> None:
         """Have a service without driven runs know of a job."""
         body = JobEnter(name=name, group=group)
-        await self._service.call(lambda c: c.enter_job(job_id.replace("-", ""), body))
+        await self._service.call(lambda c: c.rollouts.enter_job(job_id.replace("-", ""), body))
 
     async def _is_asked_to_stop(self) -> bool:
         if self._is_known:
             report = self._report()
             try:
-                status = await self._service.client.report(self._order.job_id, report)
+                status = await self._service.client.runs.report(self._order.job_id, report)
             except HudError:
                 self._wasted += report.wasted
                 raise
             if self._evaluating is not None:
                 with suppress(HudConflict):  # it has ended just now
-                    await self._service.client.report(self._evaluating, DriveReport())
+                    await self._service.client.runs.report(self._evaluating, DriveReport())
             return status.asked == "cancel"
         for _ in range(int(HUD_POLL_S / BEAT_S)):
             if self._folder.is_cancelled():
@@ -212,7 +212,7 @@ class Driver:
         if self._is_known:
             report = self._report(status=end.status, error=end.error, reason=end.reason)
             with suppress(HudError):
-                await self._service.client.report(self._order.job_id, report)
+                await self._service.client.runs.report(self._order.job_id, report)
         await self._service.forget()
 
     # Steps.
@@ -288,7 +288,7 @@ class Driver:
     async def _report_return(self) -> None:
         """Tell a service that was away that the run continues."""
         if self._is_known:
-            await self._service.call(lambda c: c.report(self._order.job_id, self._report()))
+            await self._service.call(lambda c: c.runs.report(self._order.job_id, self._report()))
 
     def _on_load(self, loaded: Loaded, digest: str) -> None:
         """Check what was loaded, and note an edit. Raises HudUsage: nothing to train on;
@@ -418,9 +418,9 @@ class Driver:
             if self._in_doubt and await self._is_passed(number):
                 continue
             body = pass_body(chunk, self._group_size, order.parameters)
-            await client.forward_backward(order.model_id, body, batch.keys[number], run)
+            await client.training.forward_backward(order.model_id, body, batch.keys[number], run)
         adam = {key: order.parameters[key] for key in ADAM if order.parameters.get(key) is not None}
-        result = await client.optim_step(
+        result = await client.training.optim_step(
             order.model_id, checked(OptimStep, **adam), batch.step_key, run
         )
         return result.checkpoint_id
@@ -462,7 +462,7 @@ class Driver:
     async def _settle(self, key: str) -> Settled | None:
         """The outcome of a call; None if the service has no keys."""
         try:
-            return await self._service.call(lambda c: c.settle(self._order.model_id, key))
+            return await self._service.call(lambda c: c.training.settle(self._order.model_id, key))
         except HudRefused as error:
             if error.status in (404, 405):
                 return None
@@ -511,7 +511,7 @@ class Driver:
         async def keep(status: str) -> None:
             if self._is_known:
                 told = body.model_copy(update={"status": status, "groups": scores.groups})
-                await self._service.call(lambda c: c.keep_evaluation(evaluation_id, told))
+                await self._service.call(lambda c: c.runs.keep_evaluation(evaluation_id, told))
 
         await self._begin_evaluation(evaluation_id, body)
         try:
@@ -532,7 +532,7 @@ class Driver:
     async def _begin_evaluation(self, evaluation_id: str, body: KeepEvaluation) -> None:
         """Its rollouts have a job of their own, so that nobody takes them for a step's."""
         if self._is_known:
-            await self._service.call(lambda c: c.keep_evaluation(evaluation_id, body))
+            await self._service.call(lambda c: c.runs.keep_evaluation(evaluation_id, body))
             self._evaluating = evaluation_id
             return
         name = f"evaluation of step {self._state.step} of {self._order.name}"

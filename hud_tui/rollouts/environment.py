@@ -306,7 +306,7 @@ async def try_once(
         return None, [*findings, Finding("rollout", "warning", message, fix=why.cure)]
     job_id = str(uuid4())
     entered = JobEnter(name=f"trial of {order.name}"[:200], group=1)
-    await client.enter_job(job_id.replace("-", ""), entered)
+    await client.rollouts.enter_job(job_id.replace("-", ""), entered)
     result = await worker.call("roll_out", **rollout_of(order, job_id, task, 1))
     run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
     trial = Trial(task.slug, job_id, run, begun["capabilities"])

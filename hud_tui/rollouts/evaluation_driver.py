@@ -114,7 +114,7 @@ class EvaluationDriver:
     async def _is_asked_to_stop(self) -> bool:
         if not self._ledger.has_begun:
             return False
-        told = self._service.client.report(self._stored.evaluation.id, DriveReport())
+        told = self._service.client.runs.report(self._stored.evaluation.id, DriveReport())
         return (await told).asked == "cancel"
 
 
@@ -122,7 +122,7 @@ async def enter(client: HudClient, one: EvaluationJob) -> None:
     """Have the service know of the job of its rollouts."""
     name = f"evaluation of {one.checkpoint or one.checkpoint_id or 'base'} of {one.model}"
     entered = JobEnter(name=one_line(name, 200), group=one.samples)
-    await client.enter_job(one.id.replace("-", ""), entered)
+    await client.rollouts.enter_job(one.id.replace("-", ""), entered)
 
 
 def main() -> int:

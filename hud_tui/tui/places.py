@@ -164,7 +164,7 @@ class Places:
 
     async def _tasksets(self) -> AsyncIterator[Section]:
         """The tasksets that the service lists, and their tasks."""
-        found = await self._session.client.tasksets()
+        found = await self._session.client.tasks.tasksets()
         names = [one.name for one in found]
         section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
         yield section.add(names, [one.id for one in found])
@@ -172,7 +172,7 @@ class Places:
         listed = 0
         for one in found:
             if one not in self._tasks_of:
-                rows = (await self._session.client.taskset(one.name)).tasks
+                rows = (await self._session.client.tasks.taskset(one.name)).tasks
                 tasks = await to_thread(read_rows, rows)
                 self._tasks_of[one] = [(task.slug, task.heldout) for task in tasks]
             listed += len(self._tasks_of[one])

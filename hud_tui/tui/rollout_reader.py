@@ -85,7 +85,7 @@ class GroupReader:
         if model_id is None or node is None:
             return group
         if self._rows is None:
-            self._rows = await self._client.checkpoint_traces(model_id, node.id)
+            self._rows = await self._client.rollouts.checkpoint_traces(model_id, node.id)
         own = [row for row in self._rows if row.task_slug == group.task_slug]
         own.sort(key=lambda row: -1 if row.rollout is None else row.rollout)
         if [row.reward for row in own] != group.rewards:
@@ -97,8 +97,8 @@ class GroupReader:
         if one.trace_id is None or self._client is None:
             return one, ""
         try:
-            trace = await self._client.trace(one.trace_id)
-            events = (await self._client.trace_events(one.trace_id)).events
+            trace = await self._client.rollouts.trace(one.trace_id)
+            events = (await self._client.rollouts.trace_events(one.trace_id)).events
         except HudError as error:
             return replace(one, text=f"Cannot be read: {error.message}"), ""
         answer = answer_of(events) or trace.completion or ""
@@ -180,10 +180,10 @@ class JobReader:
         taken = Work.of(job).step or 0
         newest = max(1, newest_sampled(job))
         number = newest if requested is None else min(max(1, requested), newest)
-        traces = await client.job_traces(job.id, step=number)
+        traces = await client.rollouts.job_traces(job.id, step=number)
         if not traces and requested is None and taken:
             number = newest = taken
-            traces = await client.job_traces(job.id, step=number)
+            traces = await client.rollouts.job_traces(job.id, step=number)
         if self._rule is None:  # the job's row does not have it
             self._rule = await _advantages(client, job.id)
         groups = tuple(rollout_groups(traces, self._rule))
@@ -192,7 +192,7 @@ class JobReader:
     async def _page(self, client: HudClient, requested: int | None) -> Part:
         job, everything = self.job, self._all
         if everything is None or is_active(job.status):
-            everything = await client.job_traces(job.id)
+            everything = await client.rollouts.job_traces(job.id)
             self._all = None if is_active(job.status) else everything
         pages = max(1, -(-len(everything) // PAGE))
         number = pages if requested is None else min(max(1, requested), pages)

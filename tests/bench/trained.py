@@ -31,14 +31,14 @@ async def service() -> AsyncIterator[tuple[HudClient, dict[str, str]]]:
 async def train(client: HudClient, steps: int) -> None:
     """A fork of the arith base with so many steps; it has ended."""
     model = await client.fork((await client.model("arith-0.2M")).id, "bench")
-    tasks = (await client.taskset("arith")).tasks
+    tasks = (await client.tasks.taskset("arith")).tasks
     parameters = JobParameters(steps=steps, group_size=2, tasks_per_step=2)
     body = SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=tasks),
         config=JobConfig(parameters=parameters),
     )
-    job_id = (await client.submit(body)).job_id
+    job_id = (await client.runs.submit(body)).job_id
     async for event in client.feed(model.id):
         if (
             isinstance(event, WorkChanged)

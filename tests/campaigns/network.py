@@ -234,7 +234,7 @@ async def upload_one(stage: Stage) -> Found:
     name, client = stage.name(), stage.client()
     row = {"name": "one", "env": {"name": "arith"}, "task_id": "add", "args": {"a": 1, "b": 2}}
     body = UploadTasks.model_validate({"taskset_name": name, "tasks": [row]})
-    said = await said_of(client.upload(body))
+    said = await said_of(client.tasks.upload(body))
     await client.aclose()
     await stage.line.settled()
     found = await stage.http.get(f"/v2/tasksets/by-name/{name}")

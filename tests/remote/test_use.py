@@ -59,13 +59,13 @@ async def run_there(client: HudClient, steps: int) -> str:
     """Fork a model there and submit a run; the job's id."""
     base = next(model for model in await client.models() if model.model_name == "tiny/arith-0.2M")
     model = await client.fork(base.id, "there")
-    tasks = (await client.taskset("arith")).tasks
+    tasks = (await client.tasks.taskset("arith")).tasks
     body = SubmitJob(
         model_id=model.id,
         dataset=JobDataset(tasks=tasks),
         config=JobConfig(parameters=JobParameters(steps=steps)),
     )
-    return (await client.submit(body)).job_id
+    return (await client.runs.submit(body)).job_id
 
 
 async def test_use_train_and_come_back(

@@ -137,5 +137,5 @@ async def check_tree(client: HudClient, model_id: str, steps: int) -> None:
     parents = [node.prev_model_checkpoint_id for node in tree]
     assert parents == [None, *(node.id for node in tree[:-1])]
     for node in tree:
-        traces = await client.checkpoint_traces(model_id, node.id)
+        traces = await client.rollouts.checkpoint_traces(model_id, node.id)
         assert len(traces) == node.num_traces

@@ -16,6 +16,8 @@ from uuid import UUID, uuid4, uuid5
 import pytest
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.run_calls import RunCalls
+from hud_tui.client.training_calls import TrainingCalls
 from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
@@ -50,10 +52,10 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     assert (job.id, job.status, job.step, job.steps) == (job_id, "succeeded", 3, 3)
     assert job.parameters is not None
     assert job.parameters["learning_rate"] == 0.3
-    [row] = [one for one in (await client.run_page()).items if one.id == job_id]
+    [row] = [one for one in (await client.runs.run_page()).items if one.id == job_id]
     assert (row.kind, row.step, row.taskset) == ("training", 3, "sums.py")
     assert 0 < (row.busy_s or 0) < took_s
-    traces = await client.job_traces(job_id, 2)
+    traces = await client.rollouts.job_traces(job_id, 2)
     assert len(traces) >= 12
     assert {trace.step for trace in traces} == {2}
     state = folder.state()
@@ -83,7 +85,9 @@ async def test_a_run_that_ends_in_its_evaluation_makes_only_the_rest_of_it(drive
 
     async def graded() -> list[str | None]:
         with suppress(HudNotFound):
-            found = await client.job_traces(str(uuid5(UUID(folder.order().job_id), "evaluation 1")))
+            found = await client.rollouts.job_traces(
+                str(uuid5(UUID(folder.order().job_id), "evaluation 1"))
+            )
             return [trace.task_slug for trace in found if trace.reward is not None]
         return []
 
@@ -111,7 +115,7 @@ async def test_its_evaluation_goes_on_when_the_service_has_restarted(
     running = asyncio.create_task(driven.drive(folder))
 
     async def statuses() -> list[str]:
-        url = client.rl("/v1/models/{}/evaluations", driven.model.id)
+        url = client.wire.rl("/v1/models/{}/evaluations", driven.model.id)
         return [one.status for one in await client.wire.get(url, list[EvaluationJob])]
 
     async def is_evaluating() -> bool:
@@ -182,7 +186,7 @@ async def test_others_are_refused_cancel_is_heard_and_resume_goes_on_with_an_edi
     running = asyncio.create_task(driven.drive(folder))
     await until(lambda: folder.state().step >= 2)
     with pytest.raises(HudConflict, match=order.job_id):
-        await client.optim_step(driven.model.id, OptimStep(learning_rate=0.1))
+        await client.training.optim_step(driven.model.id, OptimStep(learning_rate=0.1))
     assert (await client.cancel_job(order.job_id)).cancelled == 1
     assert await running == "cancelled"
     assert (await client.job_status(order.job_id)).status == "cancelled"
@@ -205,7 +209,7 @@ async def test_a_run_that_the_service_has_ended_stops_here(
     folder = driven.begin([{"args": {"a": 1, "b": 1, "fault": "wait"}}])
     running = asyncio.create_task(driven.drive(folder))
     await until(lambda: folder.state().status == "running")
-    await driven.client.report(folder.order().job_id, DriveReport(status="failed"))
+    await driven.client.runs.report(folder.order().job_id, DriveReport(status="failed"))
     assert await running == "cancelled"
 
 
@@ -302,7 +306,7 @@ async def test_each_rollout_says_its_attempt_however_late_a_report_comes(
     folder = driven.begin([{"args": {"a": 1, "b": b, "fault": "error"}} for b in (1, 2, 3)])
     for attempts in ({1, 2, 3}, {1, 2, 3, 4, 5, 6}):  # then it is resumed
         assert await driven.drive(folder) == "failed"
-        traces = await driven.client.job_traces(folder.order().job_id)
+        traces = await driven.client.rollouts.job_traces(folder.order().job_id)
         assert {(trace.step, trace.attempt) for trace in traces} == {(1, n) for n in attempts}
         assert [len(group.rollouts) for group in rollout_groups(traces)] == [4] * 3 * len(attempts)
 
@@ -315,26 +319,26 @@ async def test_rollouts_that_nobody_makes_any_more_are_cancelled(driven: Driven)
 
     async def unfinished(job_id: str) -> str:
         trace_id = uuid4().hex
-        await client.enter_trace(trace_id, TraceEnter(job_id=job_id, task_slug="add"))
-        assert (await client.trace(trace_id)).status == "running"
+        await client.rollouts.enter_trace(trace_id, TraceEnter(job_id=job_id, task_slug="add"))
+        assert (await client.rollouts.trace(trace_id)).status == "running"
         return trace_id
 
     async def is_cancelled(trace_id: str) -> bool:
-        found = await client.trace(trace_id)
+        found = await client.rollouts.trace(trace_id)
         return found.status == "cancelled" and found.ended_at is not None
 
-    await client.drive(run_id, run)
+    await client.runs.drive(run_id, run)
     left = await unfinished(run_id)
-    await client.drive(run_id, run)
+    await client.runs.drive(run_id, run)
     assert await is_cancelled(left), "its driver was killed, and another one began"
-    await client.keep_evaluation(evaluation_id, one)
+    await client.runs.keep_evaluation(evaluation_id, one)
     left = await unfinished(evaluation_id)
-    await client.keep_evaluation(evaluation_id, one.model_copy(update={"status": "cancelled"}))
+    await client.runs.keep_evaluation(evaluation_id, one.model_copy(update={"status": "cancelled"}))
     assert await is_cancelled(left)
     left = await unfinished(run_id)
-    await client.report(run_id, DriveReport(note="halfway"))
-    assert (await client.trace(left)).status == "running"
-    await client.report(run_id, DriveReport(status="succeeded"))
+    await client.runs.report(run_id, DriveReport(note="halfway"))
+    assert (await client.rollouts.trace(left)).status == "running"
+    await client.runs.report(run_id, DriveReport(status="succeeded"))
     assert await is_cancelled(left)
 
 
@@ -364,20 +368,20 @@ async def test_on_a_service_without_driven_runs_and_keys_the_tree_says_what_was_
 ) -> None:
     """As HUD's: its run is a job that reports rollouts."""
 
-    async def unknown(self: HudClient, *args: object) -> None:
+    async def unknown(self: object, *args: object) -> None:
         raise HudNotFound(404, "not found")
 
-    step, lost = HudClient.optim_step, iter((True, False))
+    step, lost = TrainingCalls.optim_step, iter((True, False))
 
-    async def answer_lost(self: HudClient, *args: Any, **more: Any) -> OptimStepResult:
+    async def answer_lost(self: TrainingCalls, *args: Any, **more: Any) -> OptimStepResult:
         result = await step(self, *args, **more)
         if next(lost, False):
             raise HudUnclear(HudUnreachable("no answer"))
         return result
 
-    for name in ("drive", "report", "settle"):
-        monkeypatch.setattr(HudClient, name, unknown)
-    monkeypatch.setattr(HudClient, "optim_step", answer_lost)
+    for calls, name in ((RunCalls, "drive"), (RunCalls, "report"), (TrainingCalls, "settle")):
+        monkeypatch.setattr(calls, name, unknown)
+    monkeypatch.setattr(TrainingCalls, "optim_step", answer_lost)
     folder = driven.begin()
     assert await driven.drive(folder) == "succeeded"
     await driven.check(3)

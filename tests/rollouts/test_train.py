@@ -536,7 +536,7 @@ class Halfway:
 
     async def graded(self) -> list[str | None]:
         """Tasks of the rollouts that the service has rewards of."""
-        traces = await self.client.job_traces(self.id)
+        traces = await self.client.rollouts.job_traces(self.id)
         return [trace.task_slug for trace in traces if trace.reward is not None]
 
     async def has_each_once(self) -> bool:
@@ -671,10 +671,10 @@ async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
     file = tmp_path / "state" / "evaluations" / f"{id_}.json"
     edit(file, status="running", done=3, groups=[], result=None)
     async with over_socket(served) as client:
-        made = len(await client.job_traces(id_))
+        made = len(await client.rollouts.job_traces(id_))
         done = await hud("eval", "--resume", id_)
         assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
-        assert len(await client.job_traces(id_)) == made, "none is made twice"
+        assert len(await client.rollouts.job_traces(id_)) == made, "none is made twice"
 
 
 async def test_read_only_begins_and_resumes_none(

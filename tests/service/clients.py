@@ -56,7 +56,7 @@ async def fork_of(client: HudClient, name: str = "arith rl") -> Model:
 async def run_of(client: HudClient, model: Model, **parameters: Any) -> SubmitJob:
     return SubmitJob(
         model_id=model.id,
-        dataset=JobDataset(tasks=(await client.taskset("arith")).tasks),
+        dataset=JobDataset(tasks=(await client.tasks.taskset("arith")).tasks),
         config=JobConfig(parameters=JobParameters(**parameters)),
     )
 
@@ -70,7 +70,7 @@ async def trained(client: HudClient, name: str = "arith rl", **parameters: Any) 
 
 async def train(client: HudClient, model: Model, **parameters: Any) -> None:
     """Train a fork, to the end of the run."""
-    job = await client.submit(await run_of(client, model, **parameters))
+    job = await client.runs.submit(await run_of(client, model, **parameters))
 
     async def is_over() -> bool:
         return (await client.job_status(job.job_id)).status == "succeeded"

@@ -98,11 +98,11 @@ async def test_writes_and_samplings_are_sent_once(failure: httpx.Response | Exce
     async with answered(server) as client:
         for call in (
             client.set_head("m", "c"),
-            client.submit(job),
-            client.optim_step("m", OptimStep(learning_rate=1)),
+            client.runs.submit(job),
+            client.training.optim_step("m", OptimStep(learning_rate=1)),
             client.fork("m", "n"),
             client.cancel_job("j"),
-            client.chat(Chat(model="m", messages=[{"role": "user", "content": "hi"}])),
+            client.training.chat(Chat(model="m", messages=[{"role": "user", "content": "hi"}])),
         ):
             with pytest.raises(HudError):
                 await call

@@ -65,7 +65,7 @@ async def follow_a_run(
     body = await run_of(client, model, steps=steps, group_size=2, tasks_per_step=2)
     async with aclosing(aiter(feed or client.feed(model.id))) as events:
         first = await anext(events)
-        await client.submit(body)
+        await client.runs.submit(body)
         return [first, *await to_the_end(events)]
 
 
@@ -111,7 +111,7 @@ async def test_a_cut_line_loses_nothing_and_doubles_nothing(
     ):
         await anext(whole)
         await anext(cut)
-        await client.submit(body)
+        await client.runs.submit(body)
         wanted = asyncio.create_task(to_the_end(whole))
         seen: list[Event] = []
         async with asyncio.timeout(PATIENCE_S):
@@ -144,7 +144,9 @@ async def test_trouble_is_told_while_the_service_is_away(service: Service) -> No
     async with on_socket(service, int(url.rpartition(":")[2])):
         await until(lambda: feed.trouble == "")
         assert (feed.source, feed.retry_at) == ("stream", None)
-        await client.submit(await run_of(client, model, steps=1, group_size=2, tasks_per_step=1))
+        await client.runs.submit(
+            await run_of(client, model, steps=1, group_size=2, tasks_per_step=1)
+        )
         await until(lambda: any(isinstance(event, StepTaken) for event in seen))
         reading.cancel()
         await asyncio.wait([reading])

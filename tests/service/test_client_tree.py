@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.client import feed as feed_module
-from hud_tui.client.client import HudClient, TreeReader
+from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed, Poller, changes
 from hud_tui.client.transport import adapter
+from hud_tui.client.tree_reader import TreeReader
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
 from hud_tui.service.store import checkpoints as store_rows
@@ -40,27 +41,27 @@ async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:
     [job_id] = [job.id for job in await client.jobs()]
     assert (await client.job_status(model.id)).id == job_id
     assert (await client.job(job_id)).id == job_id
-    every = await client.job_traces(job_id)
-    of_two = [t for t in await client.job_traces(job_id, step=2) if not t.heldout]
+    every = await client.rollouts.job_traces(job_id)
+    of_two = [t for t in await client.rollouts.job_traces(job_id, step=2) if not t.heldout]
     assert len(of_two) == 4
     assert {trace.id for trace in of_two} < {trace.id for trace in every}
-    events = await client.trace_events(of_two[0].id)
+    events = await client.rollouts.trace_events(of_two[0].id)
     assert {"user_message", "agent_message"} <= {event.kind for event in events.events}
-    assert (await client.trace(of_two[0].id)).reward == of_two[0].reward
+    assert (await client.rollouts.trace(of_two[0].id)).reward == of_two[0].reward
     [_, last] = await client.checkpoints(model.id)
-    traces = await client.checkpoint_traces(model.id, last.id)
+    traces = await client.rollouts.checkpoint_traces(model.id, last.id)
     assert {trace.trace_id for trace in traces} == {trace.id for trace in of_two}
     assert (await client.cancel_job(job_id)).cancelled == 0
 
 
 async def test_a_taskset_comes_back_as_it_was_uploaded(client: HudClient) -> None:
     row = {"env": {"name": "arith"}, "task_id": "add", "args": {"a": 1, "b": 2}, "name": "one"}
-    await client.upload(UploadTasks(taskset_name="mine", tasks=[row]))
-    export = await client.taskset("mine")
+    await client.tasks.upload(UploadTasks(taskset_name="mine", tasks=[row]))
+    export = await client.tasks.taskset("mine")
     assert (export.name, [task["name"] for task in export.tasks]) == ("mine", ["one"])
-    assert "mine" in [taskset.name for taskset in await client.tasksets()]
+    assert "mine" in [taskset.name for taskset in await client.tasks.tasksets()]
     with pytest.raises(HudNotFound):
-        await client.taskset("not mine")
+        await client.tasks.taskset("not mine")
 
 
 TREE = adapter(list[Checkpoint])

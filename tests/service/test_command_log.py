@@ -40,7 +40,7 @@ async def test_what_was_changed_is_told_with_what_came_of_it(service: Service) -
         model = await fork_of(client)
         with pytest.raises(HudConflict):
             await fork_of(client)
-        job = await client.submit(await run_of(client, model, steps=1))
+        job = await client.runs.submit(await run_of(client, model, steps=1))
         await client.cancel_job(job.job_id)
         await client.models()
     verbs = [(one.verb, one.outcome) for one in log]
@@ -126,7 +126,7 @@ async def test_what_computes_or_was_not_sent_is_not_told_nor_the_user_of_a_url()
             await client.set_head("m", "c")
     async with answered(empty, observe=log.append) as client:
         with pytest.raises(HudMalformed):
-            await client.chat(Chat(model="m", messages=[]))
+            await client.training.chat(Chat(model="m", messages=[]))
         assert log == []
         change = Change("set head", "m", after="c")
         await client.wire.write("PUT", "http://ada:secret@hud/x", dict, change)

@@ -378,7 +378,7 @@ async def test_a_service_of_another_version_that_trains_is_left_and_named(
 ) -> None:
     async with aclosing(await connect_local(paths, lambda text: None)) as client:
         model = await fork_of(client, "m")
-        await client.submit(await run_of(client, model, steps=9000))
+        await client.runs.submit(await run_of(client, model, steps=9000))
         old = says(paths, version="0.0.1")
         told: list[str] = []
         async with aclosing(await connect_local(paths, told.append)) as other:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from hud_tui.cli.main import main
-from hud_tui.client.transport import probe
+from hud_tui.client.probe import probe
 from hud_tui.processes import holding
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service

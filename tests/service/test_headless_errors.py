@@ -33,7 +33,7 @@ async def everything(served: Served) -> object:
         free = {"disk": None}  # how much room the machine has is others' doing too
         models = [model.model_copy(update=free) for model in await client.models()]
         trees = [await client.checkpoints(model.id) for model in models]
-        return models, trees, await client.jobs(), await client.tasksets()
+        return models, trees, await client.jobs(), await client.tasks.tasksets()
 
 
 def write(name: str, text: str) -> None:

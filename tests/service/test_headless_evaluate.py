@@ -463,7 +463,7 @@ async def test_the_service_s_own_are_followed_cancelled_and_resumed(
     sampling, model = Held(engine, "sample"), await fork_of(client)
     works = works_of(client, tmp_path)
     evaluations = works.evaluations
-    tasks = (await client.taskset("arith")).tasks
+    tasks = (await client.tasks.taskset("arith")).tasks
     begun = await evaluations.submit(model, SubmitEvaluation(tasks=tasks))
     await sampling.begun.wait()
     await works.cancel(begun.id)

@@ -208,7 +208,7 @@ async def test_without_headless_a_job_is_cancelled_and_resumed(
 ) -> None:
     model = await fork_of(client, "mine")
     engine.rest_after(1)
-    job_id = (await client.submit(await run_of(client, model, steps=3, group_size=2))).job_id
+    job_id = (await client.runs.submit(await run_of(client, model, steps=3, group_size=2))).job_id
     await until(lambda: engine.rests)
     for flag, done in (("--cancel", "cancelled"), ("--resume", "resumed")):
         out = await asked_and_done(served, "jobs", job_id[:8], flag, question=f"{flag[2:]} job")
@@ -523,7 +523,7 @@ async def test_one_interrupt_ends_watch_whose_reader_does_not_read(
     run = await run_of(client, model, steps=60, group_size=2)
     reader, writer = filled_pipe()
     dirs = {f"HUD_TUI_{name}_DIR": str(tmp_path / name) for name in ("CONFIG", "STATE", "DATA")}
-    job_id = (await client.submit(run)).job_id
+    job_id = (await client.runs.submit(run)).job_id
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hud_tui", "--headless", "watch", "mine", "--until", "step=900"),
         stdout=writer,

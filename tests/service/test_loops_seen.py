@@ -79,14 +79,14 @@ async def test_a_loop_of_our_client(http: AsyncClient, client: HudClient, servic
     }
     [job] = await client.jobs()
     assert (job.name, job.status) == ("loop on arith-rl", "completed")
-    rows = {row.id: row for row in await client.job_traces(job.id)}
+    rows = {row.id: row for row in await client.rollouts.job_traces(job.id)}
     assert len(rows) == 7
     assert rows[str(UUID(left[0].trace_id))].reward is None
     [node] = await client.checkpoints(model.id)
     assert [group.task_slug for group in node.groups] == [QUESTION, "easy"]
-    traces = await client.checkpoint_traces(model.id, node.id)
+    traces = await client.rollouts.checkpoint_traces(model.id, node.id)
     assert {trace.trace_id for trace in traces} <= rows.keys()
-    turn = (await client.trace_events(traces[0].trace_id)).events[1]
+    turn = (await client.rollouts.trace_events(traces[0].trace_id)).events[1]
     assert turn.tokens
 
 

@@ -27,7 +27,7 @@ async def test_the_newest_is_first_whatever_the_clock_says(
         made: list[tuple[Model, str]] = []
         for _ in range(3):
             model = await fork_of(client, f"fork {len(made)}")
-            job_id = (await client.submit(await run_of(client, model, steps=1))).job_id
+            job_id = (await client.runs.submit(await run_of(client, model, steps=1))).job_id
             await ended(http, job_id)
             made.insert(0, (model, job_id))
             assert [row.id for row in await table.read()] == [id_ for _, id_ in made]
@@ -48,7 +48,7 @@ async def test_a_job_names_its_run_s_taskset(service: Service, http: httpx.Async
         some = whole.model_copy(update={"dataset": JobDataset(tasks=whole.dataset.tasks[:8])})
         for body, name in ((whole, "arith"), (some, "8 arith tasks")):
             start = "base" if body is whole else (await client.checkpoints(model.id))[-1].id
-            job_id = (await client.submit(body.model_copy(update={"start": start}))).job_id
+            job_id = (await client.runs.submit(body.model_copy(update={"start": start}))).job_id
             await ended(http, job_id)
             [job] = [job for job in await client.jobs() if job.id == job_id]
             assert job.taskset_name == name

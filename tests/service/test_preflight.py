@@ -11,6 +11,7 @@ import pytest
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import preflight
+from hud_tui.client.run_calls import RunCalls
 from hud_tui.client.submit import submit
 from hud_tui.errors import HudUnauthorized
 from hud_tui.rl.tasks.checks import Finding
@@ -279,7 +280,7 @@ async def test_a_taskset_has_a_name_and_an_id(
     hud: Command, served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with over_socket(served) as client:
-        id_ = next(one.id for one in await client.tasksets() if one.name == "text")
+        id_ = next(one.id for one in await client.tasks.tasksets() if one.name == "text")
     by_id, by_name = await hud("preflight", id_), await hud("preflight", "text")
     assert by_id.data | {"source": "text"} == by_name.data
     assert by_id.data["loaded_from"] == "taskset"
@@ -311,11 +312,11 @@ async def test_the_variables_of_a_row_are_filled_when_it_is_sent(
     sent: list[SubmitJob] = []
     async with over_socket(served) as client:
 
-        async def take(body: SubmitJob, source: TaskSource) -> Any:
+        async def take(self: RunCalls, body: SubmitJob, source: TaskSource) -> Any:
             sent.append(body)
             raise asyncio.CancelledError
 
-        monkeypatch.setattr(client, "submit", take)
+        monkeypatch.setattr(RunCalls, "submit", take)
         row = {"prompt": "Go.", "mcp_config": SERVERS}
         body = SubmitJob(model_id=(await client.models())[0].id, dataset=JobDataset(tasks=[row]))
         with pytest.raises(asyncio.CancelledError):

@@ -21,23 +21,25 @@ async def test_the_client_refuses_what_changes_a_protected_model(service: Servic
     guard = Guard()
     async with in_process(service, guard=guard) as client:
         model, other = await fork_of(client), await fork_of(client, "other")
-        job = await client.submit(await run_of(client, model, steps=10_000, learning_rate=1e-6))
+        job = await client.runs.submit(
+            await run_of(client, model, steps=10_000, learning_rate=1e-6)
+        )
         guard.protection.protect(model.id, model.model_name, True)
         run = await run_of(client, model)
         for call in (
             client.set_head(model.id, "c"),
-            client.submit(run),
+            client.runs.submit(run),
             client.cancel_job(job.job_id),
             client.resume_job(job.job_id),
             client.pin(model.id, "c", False),
-            client.optim_step(model.id, OptimStep(learning_rate=0.1)),
+            client.training.optim_step(model.id, OptimStep(learning_rate=0.1)),
         ):
             with pytest.raises(HudProtected, match="is protected on this machine") as refused:
                 await call
             assert "--confirm" in refused.value.hint
             assert refused.value.exit_code == 2
         assert (await client.fork(model.id, "a copy")).id != model.id
-        assert (await client.submit(await run_of(client, other, steps=1))).job_id
+        assert (await client.runs.submit(await run_of(client, other, steps=1))).job_id
         guard.allow(model.id)
         await client.cancel_job(job.job_id)
         with pytest.raises(HudProtected):
@@ -119,9 +121,9 @@ async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
     async with answered(handler, guard=Guard(lambda: WHY)) as client:
         for method in ("POST", "PUT", "DELETE", "PATCH"):
             with pytest.raises(HudReadOnly, match=r"not sent: .* /v2/x"):
-                await client.wire.write(method, client.api("/v2/x"), dict, None)
+                await client.wire.write(method, client.wire.api("/v2/x"), dict, None)
         with pytest.raises(HudReadOnly) as refused:
-            await client.chat(Chat(model="m", messages=[]))
+            await client.training.chat(Chat(model="m", messages=[]))
         assert refused.value.hint == WHY.cure
         assert refused.value.exit_code == 1
     assert sent == []

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.run_calls import RunCalls
 from hud_tui.client.runs import Budget, RunList
 from hud_tui.errors import HudNotFound
 from hud_tui.rl.axes import Axis
@@ -469,7 +470,7 @@ async def test_on_hud_it_says_what_it_has_read(
         raise HudNotFound(404, "no such path")
 
     as_hud(monkeypatch)
-    monkeypatch.setattr(HudClient, "run_page", none)
+    monkeypatch.setattr(RunCalls, "run_page", none)
     data = (await hud("runs")).data
     assert [row["id"] for row in data["runs"]] == two
     assert data["source"] == "polls · ≤ 30 requests/min · 2 of 2 runs read"

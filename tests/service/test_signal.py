@@ -61,7 +61,7 @@ async def test_groups_are_rolled_out_and_graded(client: HudClient, tmp_path: Pat
     assert {signal.basis for signal in seen[-1].signals} == {"sampled"}
     [job] = await client.jobs()
     assert (job.name, job.group_size) == (f"preflight on {model.model_name}", 3)
-    traces = await client.job_traces(job.id)
+    traces = await client.rollouts.job_traces(job.id)
     assert len(traces) == 12
     assert len({trace.group_id for trace in traces}) == 4
 
@@ -144,7 +144,7 @@ async def test_leaving_early_stops_what_is_under_way(
     with pytest.raises(asyncio.CancelledError):
         await task
     [job] = await client.jobs()
-    assert {trace.status for trace in await client.job_traces(job.id)} == {"cancelled"}
+    assert {trace.status for trace in await client.rollouts.job_traces(job.id)} == {"cancelled"}
 
 
 def platform(status: int = 201) -> Callable[[httpx.Request], httpx.Response]:

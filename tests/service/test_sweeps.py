@@ -52,7 +52,7 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def tasks_of(client: HudClient) -> list[Task]:
-    return read_rows((await client.taskset("arith")).tasks)
+    return read_rows((await client.tasks.taskset("arith")).tasks)
 
 
 def planned(
@@ -86,7 +86,7 @@ async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
     ended = await driver.run(follow=True)
     assert ended.status == "succeeded"
     assert max(seen) == 2
-    runs = (await client.run_page()).items
+    runs = (await client.runs.run_page()).items
     assert {run.model_id for run in runs} == {member.model_id for member in ended.members}
     assert {(run.learning_rate, run.parameters["seed"]) for run in runs if run.parameters} == {
         (rate, seed) for rate in (0.1, 0.2) for seed in (0, 1, 2)
@@ -119,7 +119,7 @@ async def test_all_runs_of_a_sweep_start_where_its_plan_says(
     driver = SweepDriver(client, plan, tasks, files)
     ended, _ = await asyncio.gather(driver.run(follow=True), moves())
     assert ended.status == "succeeded"
-    runs = [run for run in (await client.run_page()).items if run.model_id != model.id]
+    runs = [run for run in (await client.runs.run_page()).items if run.model_id != model.id]
     assert {run.start or run.forked_from for run in runs} == {"arith-rl@step-000003"}
     assert len(runs) == 3
 
@@ -131,15 +131,15 @@ async def test_a_start_is_said_and_is_where_the_run_starts(client: HudClient) ->
     assert at_base.forked_from == "arith-rl"
     body = (await run_of(client, model, steps=1, **FEW)).model_copy(update={"start": first.id})
     with pytest.raises(HudConflict, match=f"the head is step-000002 .{last.id}., not {first.id}"):
-        await client.submit(body)
+        await client.runs.submit(body)
     with pytest.raises(HudConflict, match="not base, where the run was to start"):
-        await client.submit(body.model_copy(update={"start": BASE}))
+        await client.runs.submit(body.model_copy(update={"start": BASE}))
     drive = DriveRun(model_id=model.id, name="own", driver="here", parameters={"steps": 1})
     with pytest.raises(HudRefused, match="start: this model has checkpoints: name the one"):
-        await client.drive(str(uuid4()), drive)
+        await client.runs.drive(str(uuid4()), drive)
     with pytest.raises(HudConflict, match="the head is step-000002"):
-        await client.drive(str(uuid4()), drive.model_copy(update={"start": first.id}))
-    await client.drive(str(uuid4()), drive.model_copy(update={"start": last.id}))
+        await client.runs.drive(str(uuid4()), drive.model_copy(update={"start": first.id}))
+    await client.runs.drive(str(uuid4()), drive.model_copy(update={"start": last.id}))
 
 
 async def test_a_fork_that_leaves_its_start_open_is_refused_unless_it_is_hud_s_own(
@@ -192,7 +192,7 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
     files.keep(going, cancelled=False)
     ended = await SweepDriver(client, going, tasks, files).run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded"] * 3
-    assert len((await client.run_page()).items) == 3, "what was stopped was resumed"
+    assert len((await client.runs.run_page()).items) == 3, "what was stopped was resumed"
     assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
 
 
@@ -230,7 +230,7 @@ async def test_wherever_it_was_cut_off_nothing_is_made_twice(
     going = requeued(await refreshed(client, files.find("s")))
     ended = await SweepDriver(client, going, tasks, files).run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded"] * 2
-    runs = (await client.run_page()).items
+    runs = (await client.runs.run_page()).items
     assert sorted(run.parameters["seed"] for run in runs if run.parameters) == [0, 1]
     forks = [m for m in await client.models() if m.forked_from == model.model_name]
     assert len(forks) == 2

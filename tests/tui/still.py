@@ -59,14 +59,12 @@ class StillClient:
             api_url="http://hud",
             api_key="key",
         )
-        self.wire = SimpleNamespace(guard=Guard(), get=self._get)
+        self.wire = SimpleNamespace(guard=Guard(), get=self._get, rl=str.format)
+        self.training = self.runs = self.rollouts = self.tasks = self
         self.known = {model.id: (model, nodes) for model, nodes in ((runs.MODEL, tree), *others)}
 
     def feed(self, model_id: str) -> StillFeed:
         return StillFeed([TreeRead(checkpoints=tuple(self.known[model_id][1]))])
-
-    def rl(self, path: str, *names: str) -> str:
-        return path.format(*names)
 
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
         return []

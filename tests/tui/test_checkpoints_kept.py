@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from textual.widgets import Input
 
+from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.rl.alarms.alarm import Evidence, Report
 from hud_tui.rl.checkpoint_tree import free_name
 from hud_tui.settings import Start
@@ -202,16 +203,18 @@ async def test_one_prompt_is_sampled_from_two_checkpoints(
     """What is typed takes the place of the prompt that is proposed."""
     asked = SimpleNamespace(kind="user_message", text="Larger: 1 or 2?")
 
-    async def traces(model_id: str, checkpoint_id: str, limit: int) -> list[SimpleNamespace]:
+    async def traces(
+        self: RolloutCalls, model_id: str, checkpoint_id: str, limit: int
+    ) -> list[SimpleNamespace]:
         return [SimpleNamespace(trace_id="t")]
 
-    async def events(trace_id: str) -> SimpleNamespace:
+    async def events(self: RolloutCalls, trace_id: str) -> SimpleNamespace:
         return SimpleNamespace(events=[asked])
 
     async with tree_of(served) as (flown, _):
         await noted(flown, "Mark two checkpoints", "T")
-        monkeypatch.setattr(flown.view.client, "checkpoint_traces", traces)
-        monkeypatch.setattr(flown.view.client, "trace_events", events)
+        monkeypatch.setattr(RolloutCalls, "checkpoint_traces", traces)
+        monkeypatch.setattr(RolloutCalls, "trace_events", events)
         shown = await flown.open(TryPanel, "down", "T")
         await flown.until(lambda: shown.prompt.value == asked.text)
         await flown.press(*"2 + 2 = ?")

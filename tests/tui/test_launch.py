@@ -11,6 +11,7 @@ import httpx
 import pytest
 from textual.widgets import Button, Input, Static
 
+from hud_tui.client.task_calls import TaskCalls
 from hud_tui.rl.tasks.checks import Check
 from hud_tui.rl.text import size
 from hud_tui.settings import Start
@@ -267,13 +268,13 @@ async def test_a_warning_is_shown_again_before_submitting_and_a_cut_check_is_mad
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with launch(served) as app:
-        real = app.app.workspace.session.client.environment
+        real = TaskCalls.environment
 
-        async def silent(name: str) -> Any:
-            config = await real(name)
+        async def silent(self: TaskCalls, name: str) -> Any:
+            config = await real(self, name)
             return config and config.model_copy(update={"scenarios": None})
 
-        monkeypatch.setattr(app.app.workspace.session.client, "environment", silent)
+        monkeypatch.setattr(TaskCalls, "environment", silent)
         await app.press("home", "enter")
         assert "⚠ scenarios" in await checked(app)
         assert "⚠ scenarios not checked: arith" in await app.ask("enter")

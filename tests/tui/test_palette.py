@@ -244,7 +244,7 @@ async def test_a_taskset_is_gone_to_and_checked_and_a_task_of_it_where_its_text_
         view = flown.view
         await flown.until(lambda: view.draft.source == "arith" and not view.draft.checking)
         assert view.sources.key == "arith"
-        tasks = read_rows((await flown.view.session.client.taskset("arith")).tasks)
+        tasks = read_rows((await flown.view.session.client.tasks.taskset("arith")).tasks)
         slug, other, *_ = [task.slug for task in tasks if task.heldout is (kind != "task")][::-1]
         await go(flown, f"arith {slug}", kind, then="launch")
         await flown.until(lambda: view.tasks.has_focus and view.place is not None)

@@ -58,7 +58,7 @@ async def test_a_recording_is_read_through_the_ordinary_client() -> None:
         assert client.settings.label == "replay"
         assert [model.model_name for model in await client.models()] == ["demo/zero-variance"]
         assert await client.jobs() == []
-        assert (await client.losses("demo")).losses == []
+        assert (await client.training.losses("demo")).losses == []
         said = await played(client)
         assert said[0] == "tree"
         tree = await client.checkpoints("demo")

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from textual.widgets import Input, Static
 
-from hud_tui.client.client import HudClient
+from hud_tui.client.run_calls import RunCalls
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.work import Work
 from hud_tui.service.engines.base import EngineError
@@ -631,13 +631,13 @@ async def test_a_loop_without_a_job_is_told_of_in_live_and_seldom_asked_for(
     served: Served, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, asked = await grown(http, "looped", 2), [0]
-    read = HudClient.run_page
+    read = RunCalls.run_page
 
-    async def counted(self: HudClient, *given: int) -> RunPage:
+    async def counted(self: RunCalls, *given: int) -> RunPage:
         asked[0] += 1
         return await read(self, *given)
 
-    monkeypatch.setattr(HudClient, "run_page", counted)
+    monkeypatch.setattr(RunCalls, "run_page", counted)
     async with cockpit(served, Start("status", model="looped"), (120, 40)) as flown:
         session = flown.view.session
         await flown.until(lambda: session.loop is not None)

@@ -123,7 +123,7 @@ async def test_a_sweep_knows_its_tasks_from_any_directory(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with over_socket(served) as client:
-        rows = (await client.taskset("arith")).tasks
+        rows = (await client.tasks.taskset("arith")).tasks
     (tmp_path / "sums.json").write_text(json.dumps(rows))
     monkeypatch.chdir(tmp_path)
     async with sweeping(served, tmp_path, source="sums.json") as app:

@@ -17,7 +17,7 @@ from hud_tui.cli.doctor import (
     exit_code,
     versions,
 )
-from hud_tui.client.transport import Host
+from hud_tui.client.probe import Host
 from hud_tui.errors import HudUsage
 from hud_tui.settings import (
     DEFAULTS,

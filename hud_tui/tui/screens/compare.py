@@ -359,11 +359,11 @@ class TryPanel(Panel[None]):
         """Suggest a prompt from the second one's training, unless the user types one."""
         text = ""
         try:
-            traces = await self.client.checkpoint_traces(
+            traces = await self.client.rollouts.checkpoint_traces(
                 self.model.id, self.sides[1].checkpoint.id, limit=1
             )
             for trace in traces[:1]:
-                events = (await self.client.trace_events(trace.trace_id)).events
+                events = (await self.client.rollouts.trace_events(trace.trace_id)).events
                 prompts = (event.text for event in events if event.kind == "user_message")
                 text = next(prompts, None) or ""
         except HudError:
@@ -388,7 +388,7 @@ class TryPanel(Panel[None]):
 
     async def _answer(self, number: int, text: str, round_: int) -> None:
         try:
-            reply = await self.client.chat(self._request(number, text, round_))
+            reply = await self.client.training.chat(self._request(number, text, round_))
             lines = answers(reply)
         except HudError as error:
             lines = [f"⚠ {clean(error.message, 600)} {clean(error.hint, 200)}".rstrip()]

@@ -372,7 +372,7 @@ class JobsScreen(HudScreen):
             self.browser.list_of(Level.TRACES).action_first()
 
     async def _read_turns(self, trace: Trace) -> None:
-        read = gather(self.client.trace_events(trace.id), self._graded(trace))
+        read = gather(self.client.rollouts.trace_events(trace.id), self._graded(trace))
         found = await self.attempt(read)
         if found is not None and trace is self.trace:
             turns, self.whole = found
@@ -381,7 +381,7 @@ class JobsScreen(HudScreen):
     async def _graded(self, trace: Trace) -> Trace | None:
         """The rollout with its grading; None if that cannot be read."""
         try:
-            return await self.client.trace(trace.id)
+            return await self.client.rollouts.trace(trace.id)
         except HudError:
             return None
 
@@ -476,7 +476,7 @@ class JobsScreen(HudScreen):
         """
         while True:
             try:
-                return await self.client.forward(model_id, Forward(inputs=[trace.id]))
+                return await self.client.training.forward(model_id, Forward(inputs=[trace.id]))
             except HudConflict:
                 job = await self.client.known_job(model_id)
                 if job is None or not is_active(job.status):

@@ -207,7 +207,7 @@ class LaunchScreen(HudScreen):
     async def read(self) -> None:
         """Read the list of tasksets; check the one from the command line."""
         listed = self.sources.key is not None
-        tasksets = await self.attempt(self.client.tasksets())
+        tasksets = await self.attempt(self.client.tasks.tasksets())
         if tasksets is not None:
             self.tasksets = tasksets
         self._list_sources()
@@ -530,7 +530,7 @@ class LaunchScreen(HudScreen):
         several = {key: them for key, them in start.swept.items() if key in values}
         at_once = start.at_once or RUNS_AT_ONCE.usual
         self.form.fill(values, several, at_once)
-        listed = await self.attempt(self.client.losses(model.id))
+        listed = await self.attempt(self.client.training.losses(model.id))
         if listed is not None and listed.losses:
             with self.prevent(RunForm.Changed):
                 self.form.offer_losses(listed.losses)

@@ -10,7 +10,7 @@ import pytest
 
 from hud_tui.cli import doctor
 from hud_tui.cli.doctor import check_tinker
-from hud_tui.client.transport import Host
+from hud_tui.client.probe import Host
 from hud_tui.service.engines.base import EngineError, PolicyLost
 from hud_tui.service.engines.tinker import engine as engine_module
 from hud_tui.service.engines.tinker import link
