@@ -185,26 +185,41 @@ def check_hosts(
 ) -> Iterator[Finding]:
     """The meaning of the hosts' answers."""
     for host in hosts:
-        is_api, status, seconds = "api" in host.names, host.status or 0, host.seconds or 0
-        named, detail = ", ".join(host.names), f": {host.detail}" if host.detail else ""
-        answer = f"{named}: HTTP {status} from {host.url}{detail}"
-        took = f"{named}: an answer in {seconds:.2f} s"
-        if not host.reachable:
-            yield _unreachable(host, f"{named}: no answer from {host.url}{detail}", environ, local)
-        elif status in (401, 403) and is_api and has_key:
-            fix = "hud-tui stop, then hud-tui --local" if local else "copy HUD_API_KEY again"
-            yield Finding("failure", answer, fix, 4)
-        elif status >= 500:
-            yield Finding("failure" if is_api else "warning", answer, "try again later", is_api)
-        elif is_api and has_key and not 200 <= status < 300:
-            yield Finding("failure", answer, "set HUD_API_URL to where the service is", 1)
-        elif seconds > 2:
-            yield Finding("warning", took, "every call takes that long: look for a proxy")
+        if host.reachable:
+            yield _answered(host, has_key and "api" in host.names, local)
         else:
-            yield Finding("ok", took + (", and the key is good" if has_key and is_api else ""))
+            yield _unreachable(host, environ, local)
 
 
-def _unreachable(host: Host, message: str, environ: Mapping[str, str], local: bool) -> Finding:
+SLOW_S = 2
+"""Seconds of an answer that is worth a warning."""
+
+
+def _answered(host: Host, checks_key: bool, local: bool) -> Finding:
+    """The meaning of an answer. `checks_key`: whether it says that the key is good."""
+    status, seconds, named = host.status or 0, host.seconds or 0, ", ".join(host.names)
+    answer = f"{named}: HTTP {status} from {host.url}{_detail(host)}"
+    took = f"{named}: an answer in {seconds:.2f} s"
+    if checks_key and status in (401, 403):
+        fix = "hud-tui stop, then hud-tui --local" if local else "copy HUD_API_KEY again"
+        return Finding("failure", answer, fix, 4)
+    if status >= 500 and "api" in host.names:
+        return Finding("failure", answer, "try again later", 1)
+    if status >= 500:
+        return Finding("warning", answer, "try again later")
+    if checks_key and not 200 <= status < 300:
+        return Finding("failure", answer, "set HUD_API_URL to where the service is", 1)
+    if seconds > SLOW_S:
+        return Finding("warning", took, "every call takes that long: look for a proxy")
+    return Finding("ok", f"{took}, and the key is good" if checks_key else took)
+
+
+def _detail(host: Host) -> str:
+    return f": {host.detail}" if host.detail else ""
+
+
+def _unreachable(host: Host, environ: Mapping[str, str], local: bool) -> Finding:
+    message = f"{', '.join(host.names)}: no answer from {host.url}{_detail(host)}"
     needed = ", ".join(NEEDED[name] for name in host.names if name in NEEDED)
     if not needed:
         return Finding("warning", message, "reports and links need it; training does not")
@@ -345,23 +360,29 @@ def _look_into(data_dir: Path) -> list[tuple[Any, ...]]:
         return [("failure", f"{one_line(data_dir)} could not be looked into: {one_line(error)}")]
 
 
+def _mark(is_well: bool, otherwise: str) -> str:
+    return "ok" if is_well else otherwise
+
+
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The report for people: a mark, as for `print_rows`, and the line after it."""
+    terminal = report["terminal"]
+    versions = {
+        f"{name:18} {version or OPTIONAL.get(name, 'not installed')}": bool(version)
+        for name, version in report["versions"].items()
+    }
     sections = {
-        "settings": [("ok" if one.set else "off", one) for one in report["settings"]],
-        "hosts": [("ok" if one.reachable else "failure", one) for one in report["hosts"]],
-        "versions": [
-            ("ok" if found else "off", f"{name:18} {found or OPTIONAL.get(name, 'not installed')}")
-            for name, found in report["versions"].items()
-        ],
-        "terminal": [("ok" if report["terminal"].is_terminal else "off", report["terminal"])],
-        "directories": [("ok" if d.writable else "failure", d) for d in report["directories"]],
-        "findings": [(one.level, one) for one in report["findings"]],
+        "settings": [(_mark(setting.set, "off"), setting) for setting in report["settings"]],
+        "hosts": [(_mark(host.reachable, "failure"), host) for host in report["hosts"]],
+        "versions": [(_mark(installed, "off"), line) for line, installed in versions.items()],
+        "terminal": [(_mark(terminal.is_terminal, "off"), terminal)],
+        "directories": [(_mark(d.writable, "failure"), d) for d in report["directories"]],
+        "findings": [(finding.level, finding) for finding in report["findings"]],
     }
     for name, lines in sections.items():
         yield "", name
         yield from lines or [("off", "none: the embedded service is not running")]
-    levels = [one.level for one in report["findings"]]
+    levels = [finding.level for finding in report["findings"]]
     failures, warnings = levels.count("failure"), levels.count("warning")
     counts = f"{counted(failures, 'failure')}, {counted(warnings, 'warning')}"
     yield "", counts if failures or warnings else "no problems"

@@ -223,20 +223,26 @@ def resolve(
         return Resumed(None, head, None)
     if settled is not None:
         made = (settled.reply or {}).get("checkpoint_id")
-        step = next((c for c in tree if c.id == made), head)
+        step = next((checkpoint for checkpoint in tree if checkpoint.id == made), head)
         return Resumed(settled.state == "done", step, lost.call)
     if lost.call == "set_head":
         landed = head is not None and head.id == lost.asked
         return Resumed(landed or None, head, lost.call)  # it may still arrive
-    if lost.call != "optim_step" or before is None:
+    step = _grown(before, tree) if lost.call == "optim_step" else None
+    if step is None:
         return Resumed(None, head, lost.call)
-    grown = (
-        c
-        for c in reversed(tree)
-        if c.prev_model_checkpoint_id == before.head and c.id not in before.below
-    )
-    step = next(grown, None)
-    return Resumed(True if step else None, step or head, lost.call)
+    return Resumed(True, step, lost.call)
+
+
+def _grown(before: Seen | None, tree: Sequence[Checkpoint]) -> Checkpoint | None:
+    """The newest checkpoint that was made from the head since the tree was seen."""
+    if before is None:
+        return None
+    for checkpoint in reversed(tree):
+        is_below = checkpoint.prev_model_checkpoint_id == before.head
+        if is_below and checkpoint.id not in before.below:
+            return checkpoint
+    return None
 
 
 def advice(call: str) -> str:

@@ -200,18 +200,24 @@ def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
 def _warnings(document: Document, config: GymConfig) -> Iterator[str]:
     total = sum(config.rubric.weights.values())
     if config.rubric.weights and abs(total - 1) > 1e-6:
-        at = document.where(("rubric", "weights"))
-        yield f"{at}: the rubric's weights sum to {total:g}, not to 1"
+        weights = document.where(("rubric", "weights"))
+        yield f"{weights}: the rubric's weights sum to {total:g}, not to 1"
     for name, action in config.action_mappings.items():
-        made = [a for a in action.arguments.values() if isinstance(a, Argument)]
-        taken = {argument.from_arg for argument in made if argument.from_arg}
-        unused = [arg for arg in action.parser.positional if arg not in taken]
-        if action.tool and unused and not any(argument.use_context for argument in made):
+        if unused := _unused(action):
+            mapping = document.where(("action_mappings", name))
             dropped = ", ".join(map(one_line, unused))
-            at = document.where(("action_mappings", name))
-            yield f"{at}: {one_line(name)} takes {dropped}, which no argument uses"
+            yield f"{mapping}: {one_line(name)} takes {dropped}, which no argument uses"
     if not config.action_mappings and config.allowed_tools is None:
         yield f"{document.name}: it has no actions"
+
+
+def _unused(action: Action) -> list[str]:
+    """What the model says that no argument of the action's tool takes."""
+    arguments = [value for value in action.arguments.values() if isinstance(value, Argument)]
+    if not action.tool or any(argument.use_context for argument in arguments):
+        return []
+    taken = {argument.from_arg for argument in arguments}
+    return [name for name in action.parser.positional if name not in taken]
 
 
 # A new configuration for an environment, from its tools and scenarios.

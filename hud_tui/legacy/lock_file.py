@@ -513,13 +513,13 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
     older = [task for task in tasks if task.form == "v4"]
     same = [task for task in tasks if not task.is_legacy and _normal(task.env) in _called(lock)]
     own = [task for task in older if _is_of(lock, task)]
-    found = [*_images(lock, own), *_tools(lock, own), *_scenarios(lock, same)]
-    found += [Finding("lock", "warning", note, lock.file, FIX) for note in lock.notes]
-    if older and not own and not same:
-        return [*found, _another(lock, older)]
-    if found or not (own or same):
-        return found
-    what = names([part for part in (lock.environment, lock.image) if part])
+    differences = [*_images(lock, own), *_tools(lock, own), *_scenarios(lock, same)]
+    differences += [Finding("lock", "warning", note, lock.file, FIX) for note in lock.notes]
+    if not own and not same:
+        return [*differences, _another(lock, older)] if older else differences
+    if differences:
+        return differences
+    what = names(list(filter(None, (lock.environment, lock.image))))
     return [Finding("lock", "ok", f"the lock file agrees: {what}", lock.file)]
 
 

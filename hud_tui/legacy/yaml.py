@@ -258,25 +258,31 @@ def _load(name: str, text: str) -> Any:
 
 def _plain(document: Document, value: Any, path: KeyPath) -> Any:
     """The value as Python's own types, restricted to those of JSON."""
-    if isinstance(value, Mapping):
-        for key in value:
-            if not isinstance(key, str):
-                raise document.wrong(path, "a key is not text", "put that key in quotes")
-        return {str(key): _plain(document, part, (*path, str(key))) for key, part in value.items()}
-    if isinstance(value, str):
-        if has_surrogate(value):
-            raise document.wrong(path, "lone surrogate: not valid text", "fix it")
-        return str(value)
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_plain(document, part, (*path, index)) for index, part in enumerate(value)]
-    if value is None or isinstance(value, bool):
-        return value
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float):
-        if not isfinite(value):
-            raise document.wrong(path, "expected a finite number", "give a number")
-        return float(value)
-    if isinstance(value, date):
-        return value.isoformat()
+    match value:
+        case Mapping():
+            return _plain_table(document, value, path)
+        case str():
+            if has_surrogate(value):
+                raise document.wrong(path, "lone surrogate: not valid text", "fix it")
+            return str(value)
+        case bytes():
+            raise document.wrong(path, "expected text or a number, found bytes")
+        case Sequence():
+            return [_plain(document, part, (*path, index)) for index, part in enumerate(value)]
+        case None | bool():
+            return value
+        case int():
+            return int(value)
+        case float():
+            if not isfinite(value):
+                raise document.wrong(path, "expected a finite number", "give a number")
+            return float(value)
+        case date():
+            return value.isoformat()
     raise document.wrong(path, f"expected text or a number, found {type(value).__name__}")
+
+
+def _plain_table(document: Document, value: Mapping[Any, Any], path: KeyPath) -> dict[str, Any]:
+    if not all(isinstance(key, str) for key in value):
+        raise document.wrong(path, "a key is not text", "put that key in quotes")
+    return {str(key): _plain(document, part, (*path, str(key))) for key, part in value.items()}
