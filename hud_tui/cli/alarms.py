@@ -32,7 +32,7 @@ def alarm_document(alarm: Alarm) -> dict[str, Any]:
 
 def report_documents(report: Report) -> dict[str, Any]:
     """All alarms, and the detectors without their metric."""
-    missing = [{"name": one.name, "needs": one.needs} for one in report.skipped]
+    missing = [{"name": detector.name, "needs": detector.needs} for detector in report.skipped]
     return {"alarms": [alarm_document(alarm) for alarm in report.alarms], "not_evaluated": missing}
 
 
@@ -53,5 +53,5 @@ def alarm_report(
 def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
     """Seconds since the newest step, or since the job began; None if neither is known."""
     stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
-    known = [stamp for stamp in stamps if stamp]
-    return time() - max(known) if known else None
+    times = [stamp for stamp in stamps if stamp]
+    return time() - max(times) if times else None

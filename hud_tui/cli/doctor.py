@@ -77,8 +77,10 @@ def doctor(args: argparse.Namespace) -> int:
     report = examine(paths_of(args), args.local)
     flags = flags_of(args)
     report["findings"] = [
-        replace(one, message=with_flags(one.message, flags), fix=with_flags(one.fix, flags))
-        for one in report["findings"]
+        replace(
+            finding, message=with_flags(finding.message, flags), fix=with_flags(finding.fix, flags)
+        )
+        for finding in report["findings"]
     ]
     if args.headless:
         emit("doctor", report)
@@ -89,7 +91,10 @@ def doctor(args: argparse.Namespace) -> int:
 
 def exit_code(findings: Iterable[Finding], fail_on: Level = "failure") -> int:
     """The largest exit code of all failures; 0 without one, or 1 if warnings count too."""
-    return max((one.code or 1 for one in findings if one.level in ("failure", fail_on)), default=0)
+    return max(
+        (finding.code or 1 for finding in findings if finding.level in ("failure", fail_on)),
+        default=0,
+    )
 
 
 def examine(paths: Paths, local: bool) -> dict[str, Any]:
@@ -167,9 +172,9 @@ def check_settings(
 ) -> Iterator[Finding]:
     """Whether the settings are valid, and whether others can read a key."""
     yield from map(_failed, problems)
-    for place in places:
-        if {"HUD_API_KEY", *configured.OTHERS} & {*place.variables}:
-            yield from _open_to(place.file, 0o044, "holds a key and can be read by others")
+    for source in places:
+        if {"HUD_API_KEY", *configured.OTHERS} & {*source.variables}:
+            yield from _open_to(source.file, 0o044, "holds a key and can be read by others")
     if settings.api_key:
         yield Finding("ok", "an API key is set")
     if settings.api_key and settings.insecure:
@@ -288,10 +293,10 @@ def check_directories(
 ) -> Iterator[Finding]:
     """Whether the embedded service can store its files, and whether its key is private."""
     problems = [*_open_to(service_file, 0o077, "holds the service's key and is open to others")]
-    for one in found:
-        if not one.writable:
-            fix = f"correct its permissions, or set HUD_TUI_{one.kind.upper()}_DIR"
-            message = f"the {one.kind} directory {one.path} cannot be written to"
+    for directory in found:
+        if not directory.writable:
+            fix = f"correct its permissions, or set HUD_TUI_{directory.kind.upper()}_DIR"
+            message = f"the {directory.kind} directory {directory.path} cannot be written to"
             problems.append(Finding("failure", message, fix, 2))
     try:
         enough = min(LITTLE, limit := configured.read_max_disk(environ=environ))
@@ -310,10 +315,10 @@ def check_directories(
 def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
     """The service that ``--local`` would find, if it runs; and the finding."""
     try:
-        found = [ready for _, ready in named(paths)]
+        services = [ready for _, ready in named(paths)]
     except HudUsage as error:
         return None, _failed(error)
-    for ready in found:
+    for ready in services:
         if is_serving(ready):
             runs = f"the embedded service runs as process {ready.pid}"
             if not ready.is_other:
@@ -322,7 +327,7 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
             if ready.version == __version__:
                 which = f"version {__version__} of other files than this"
             return ready, Finding("warning", f"{runs}: {which}", RESTART)
-    if not found:
+    if not services:
         return None, Finding("ok", "the embedded service is not running")
     fix = f"hud-tui --local starts it again; its log is {paths.service_log}"
     return None, Finding("warning", "the embedded service ended unexpectedly", fix)
@@ -335,8 +340,8 @@ def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
         yield Finding(level, message, fix, level == "failure")
     fix = "remove it where nothing in it is missed; or stop the service, put back the service.db"
     fix += " that knows them, and move them to checkpoints"
-    for place in sorted(data_dir.glob("leftovers-*")):
-        held = f"{one_line(place, 400)} holds {size(used_bytes(place))}"
+    for leftovers in sorted(data_dir.glob("leftovers-*")):
+        held = f"{one_line(leftovers, 400)} holds {size(used_bytes(leftovers))}"
         yield Finding("warning", f"{held} that service.db did not know", fix)
 
 
@@ -355,7 +360,7 @@ def _look_into(data_dir: Path) -> list[tuple[Any, ...]]:
             timeout=EXAMINE_S,
             check=True,
         )
-        return [tuple(found) for found in json.loads(asked.stdout)]
+        return [tuple(problem) for problem in json.loads(asked.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         return [("failure", f"{one_line(data_dir)} could not be looked into: {one_line(error)}")]
 

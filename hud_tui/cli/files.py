@@ -239,7 +239,7 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
     tree, job, known = await asyncio.gather(
         client.checkpoints(model.id), client.known_job(model.id), evaluations.of_model(model)
     )
-    run = Run(model=model, evaluations={one.id: one for one in known})
+    run = Run(model=model, evaluations={evaluation.id: evaluation for evaluation in known})
     run = run.fold(TreeRead(checkpoints=tuple(tree)))
     return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
 
@@ -345,7 +345,9 @@ async def _describe(client: HudClient, name: str) -> Described:
         offered = config.scenarios if isinstance(config.scenarios, list) else []
         return Described(name, scenarios=[(str(scenario), "") for scenario in offered])
     records = await client.tasks.scenarios(config.registry_id)
-    return Described(name, scenarios=[(row.name, row.description or "") for row in records])
+    return Described(
+        name, scenarios=[(record.name, record.description or "") for record in records]
+    )
 
 
 def _write_gym(file: Path, text: str, force: bool) -> None:
@@ -379,12 +381,12 @@ def keys(args: argparse.Namespace) -> int:
     views = dict.fromkeys(action.view for action in ACTIONS)
     if args.view is not None and args.view not in views:
         raise HudUsage(f"no view named {args.view}", f"known: {', '.join(views)}")
-    found = [with_keys(one, keymap) for one in ACTIONS if args.view in (None, one.view)]
+    actions = [with_keys(one, keymap) for one in ACTIONS if args.view in (None, one.view)]
     if args.headless:
-        rows = [_key_document(one, one.id in keymap) for one in found]
+        rows = [_key_document(one, one.id in keymap) for one in actions]
         emit("keys", {"file": str(directory / CONFIG_NAME), "keys": rows})
     else:
-        lines = aligned([(one.id, one.all_shown, one.help) for one in found])
+        lines = aligned([(one.id, one.all_shown, one.help) for one in actions])
         print("\n".join(lines))
     return 0
 
@@ -416,11 +418,11 @@ def log(args: argparse.Namespace) -> int:
     shown = found[-args.limit :]
     if args.headless:
         facts = {"total": len(found), "omitted": len(found) - len(shown), "unreadable": bad}
-        documents = [document(one, flags_of(args)) for one in shown]
+        documents = [document(entry, flags_of(args)) for entry in shown]
         emit("log", {"entries": documents, **facts})
         return 0
-    for one in shown:
-        print(_line(one))
+    for entry in shown:
+        print(_line(entry))
     if not shown:
         print("no changes from this machine yet" if not entries else "no entry matches")
     if bad:
@@ -428,7 +430,8 @@ def log(args: argparse.Namespace) -> int:
     return 0
 
 
-def _line(one: AuditEntry) -> str:
-    when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
-    what = f"{when}  {one.outcome:<8}{one.verb:<11}{one.name or one.model[:8]}  {change_text(one)}"
-    return one_line(f"{what}  {one.message}".rstrip(), 400)
+def _line(entry: AuditEntry) -> str:
+    when = datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
+    model = entry.name or entry.model[:8]
+    what = f"{when}  {entry.outcome:<8}{entry.verb:<11}{model}  {change_text(entry)}"
+    return one_line(f"{what}  {entry.message}".rstrip(), 400)

@@ -188,8 +188,8 @@ def _outcome(
 ) -> tuple[dict[str, Any], str]:
     """The document and the text. Raises HudConflict: the head is another one."""
     data = {"model": model.model_name, "previous": replaced}
-    known = (after or before).find(replaced)
-    left = label(None if known is None else (after or before)[known])
+    position = (after or before).find(replaced)
+    left = label(None if position is None else (after or before)[position])
     moved = f"{model.model_name} serves {label(target)} instead of {left}"
     if after is None:
         shown = checkpoint_document(before, before.find(target.id)) or {}
@@ -210,11 +210,11 @@ def _outcome(
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
     """Whether the head is the target, or descends from it by training."""
-    known = {checkpoint.id for checkpoint in before}
+    ids = {checkpoint.id for checkpoint in before}
     for position in after.lineage(after.head):
         if after[position].id == target.id:
             return True
-        if after[position].id in known:
+        if after[position].id in ids:
             return False
     return False
 
@@ -243,11 +243,11 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
         raise HudUsage(f"the name {one_line(args.name, 40)!r}: {problem}")
     source = await client.model(args.source)
     start = await _start(client, source, args.checkpoint)
-    at = "" if is_shared(source) else f" at {start.name}"
-    await confirm(args, f"fork {source.model_name}{at} as {args.name}?")
+    where = "" if is_shared(source) else f" at {start.name}"
+    await confirm(args, f"fork {source.model_name}{where} as {args.name}?")
     model = await client.fork(source.id, args.name, start.ref)
     train = client.settings.command("run", "TASKS", "-m", model.model_name)
-    made = f"forked {source.model_name}{at} as {model.model_name}; train it: {train}"
+    made = f"forked {source.model_name}{where} as {model.model_name}; train it: {train}"
     show(args, "model", {"model": model}, made)
     return 0
 

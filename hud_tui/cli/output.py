@@ -49,8 +49,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[s
     """Lines of a table in columns of equal width; `right`: places of those aligned to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in rows:
-        cells = enumerate(zip(row, widths, strict=True))
+    for cells_of in rows:
+        cells = enumerate(zip(cells_of, widths, strict=True))
         padded = (c.rjust(width) if n in right else c.ljust(width) for n, (c, width) in cells)
         lines.append("  ".join(padded).rstrip())
     return lines
@@ -73,15 +73,15 @@ def with_flags(text: str, flags: str) -> str:
         return text
     given = re.compile(rf"(?:--local |--headless )*{re.escape(flags)}{_WORD_END}")
 
-    def whole(found: re.Match[str]) -> str:
-        return found[0] if given.match(text, found.end()) else f"{found[0]}{flags} "
+    def whole(command: re.Match[str]) -> str:
+        return command[0] if given.match(text, command.end()) else f"{command[0]}{flags} "
 
     return _BEGINNING.sub(whole, text)
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print columns for people; columns without any value are left out."""
-    columns = [one for one in zip(head, *rows, strict=True) if any(one[1:])]
+    columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
     cells = [[one_line(cell, 60) for cell in row] for row in zip(*columns, strict=True)]
     print("\n".join(aligned(cells)))
 

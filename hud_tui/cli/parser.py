@@ -45,9 +45,9 @@ class Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """As argparse; an unknown command is answered with the likely one, not with all."""
-        if action.nargs == argparse.PARSER and value not in (known := list(action.choices or ())):
+        if action.nargs == argparse.PARSER and value not in (names := list(action.choices or ())):
             what = (action.metavar or "COMMAND").lower()  # type: ignore[union-attr]
-            hint = likely_command(value, known) or f"see {self.prog} --help"
+            hint = likely_command(value, names) or f"see {self.prog} --help"
             raise HudUsage(f"no {what} named {one_line(value, 40)}", hint)
         super()._check_value(action, value)
 
@@ -56,10 +56,10 @@ OF_VIEWS = {"launch": "run", "live": "watch", "alarms": "watch"}
 """Commands for views of the app that have no command of their name."""
 
 
-def likely_command(word: str, known: Sequence[str]) -> str:
+def likely_command(word: str, names: Sequence[str]) -> str:
     """A hint with the commands that were probably meant; empty if there are none like it."""
     of_view = OF_VIEWS.get(word.casefold(), "")
-    close = [of_view] if of_view in known else get_close_matches(word.casefold(), known, 3)
+    close = [of_view] if of_view in names else get_close_matches(word.casefold(), names, 3)
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 
@@ -69,13 +69,13 @@ SIGNED = frozenset({"--sort", "--columns"})
 
 def joined(words: Sequence[str]) -> list[str]:
     """The command line with such values joined to their flags."""
-    found: list[str] = []
+    joined_words: list[str] = []
     for word in words:
-        if found and found[-1] in SIGNED and word[:1] == "-" and word[:2] != "--":
-            found[-1] = f"{found[-1]}={word}"
+        if joined_words and joined_words[-1] in SIGNED and word[:1] == "-" and word[:2] != "--":
+            joined_words[-1] = f"{joined_words[-1]}={word}"
         else:
-            found.append(word)
-    return found
+            joined_words.append(word)
+    return joined_words
 
 
 Add = Callable[..., Parser]

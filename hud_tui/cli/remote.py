@@ -71,7 +71,7 @@ def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = (
 def _repeated(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:
     """Flags as they were given."""
     given = {name: vars(args).get(name) for name in flags}
-    return as_flags({k: one for k, one in given.items() if one is not False or k == "spot"})
+    return as_flags({k: value for k, value in given.items() if value is not False or k == "spot"})
 
 
 SET_UP_FLAGS = ("engine", "model", "root", "env", "package", "send")
@@ -137,7 +137,7 @@ def go_on(machine: Machine, args: argparse.Namespace | None = None) -> str:
 
 def _planned(args: argparse.Namespace, machines: Machines, machine: Machine, plan: Any) -> int:
     if args.headless:
-        steps = [{"step": one.name, "about": one.about, "done": there} for one, there in plan]
+        steps = [{"step": step.name, "about": step.about, "done": there} for step, there in plan]
         emit("plan", {**document(machines, machine), "steps": steps})
     print_notice("nothing was done; the same with -y in place of --dry-run does it")
     return 0
@@ -160,12 +160,12 @@ def _about(machine: Machine, plan: Any, values: Mapping[str, str]) -> list[str]:
 def _watcher(args: argparse.Namespace) -> Callable[[StepReport], None]:
     """Returns a function that prints the set-up's messages: as documents, or as lines."""
 
-    def show(one: StepReport) -> None:
+    def show(report: StepReport) -> None:
         if args.headless:
-            emit("setup", one)
-        elif one.state != "check":
-            count = f"{one.number}/{one.total} " if one.total else ""
-            print(f"{MARKS[one.state]} {count}{one.step:9} {one.text}", flush=True)
+            emit("setup", report)
+        elif report.state != "check":
+            count = f"{report.number}/{report.total} " if report.total else ""
+            print(f"{MARKS[report.state]} {count}{report.step:9} {report.text}", flush=True)
 
     return show
 
@@ -173,28 +173,28 @@ def _watcher(args: argparse.Namespace) -> Callable[[StepReport], None]:
 async def listed(args: argparse.Namespace) -> int:
     """List all known machines."""
     machines = machines_of(args)
-    found = [document(machines, machine) for machine in machines.all()]
+    documents = [document(machines, machine) for machine in machines.all()]
     if args.headless:
-        emit("remotes", {"machines": found})
+        emit("remotes", {"machines": documents})
         return 0
     rows = [
         (
-            one["name"] + (" *" if one["used"] else ""),
-            one["address"],
-            one["gpus"],
-            one["engine"],
-            one["model"] or "–",
-            "ready" if one["ready"] else "not set up",
-            line_text(one["line"], time()) if one["used"] else "",
+            shown["name"] + (" *" if shown["used"] else ""),
+            shown["address"],
+            shown["gpus"],
+            shown["engine"],
+            shown["model"] or "–",
+            "ready" if shown["ready"] else "not set up",
+            line_text(shown["line"], time()) if shown["used"] else "",
         )
-        for one in found
+        for shown in documents
     ]
     if not rows:
         add, rent = command_of(args, "remote", "add", "HOST"), command_of(args, "pods")
         print(f"no machines but this one: {add}, or {rent} to rent one")
         return 0
     print_table(("NAME", "ADDRESS", "GPUS", "ENGINE", "MODEL", "STATE", "LINE"), rows)
-    if any(one["used"] for one in found):
+    if any(shown["used"] for shown in documents):
         here = command_of(args, "remote", "use", "--off")
         print(f"* is used: {program(True, flags_of(args))} trains there; {here} trains here")
     return 0
@@ -204,20 +204,20 @@ async def status(args: argparse.Namespace) -> int:
     """Print a machine's present state; exit code 3 if it does not answer."""
     machines = machines_of(args)
     machine = machines.get(args.name)
-    found = document(machines, machine)
+    report = document(machines, machine)
     async with aclosing(Setup(machines, machine, patience_s=0)) as setup:
         facts = await fetch_facts(machines.ssh(machine), machine.root)
-        found |= {"facts": asdict(facts), "server": await setup.pulse()}
+        report |= {"facts": asdict(facts), "server": await setup.pulse()}
     if args.headless:
-        emit("remote", found)
+        emit("remote", report)
         return 0
     gpus = [f"GPU {n}: {g.use} % used, {g.used_mb / 1024:.1f} of {g.total_mb / 1024:.0f} GB"
             for n, g in enumerate(facts.gpus)]  # fmt: skip
     lines = [f"{machine.name}: {machine.address}", *facts.lines(), *gpus]
     lines += [f"engine  {machine.engine}  {machine.model}".rstrip(), f"folder  {machine.root}"]
-    lines += [f"server  {_server_said(found['server'])}"]
-    if found["used"]:
-        lines += [f"tunnel  {line_text(found['line'], time())}"]
+    lines += [f"server  {_server_said(report['server'])}"]
+    if report["used"]:
+        lines += [f"tunnel  {line_text(report['line'], time())}"]
     for line in lines:
         print(clean(line, 400))
     return 0
@@ -324,7 +324,7 @@ async def _undo(args: argparse.Namespace, machines: Machines, machine: Machine) 
             use = await setup.use()
             if not args.force:
                 use.check(machine.name)
-            for line in (*(f"used by {one}" for one in use.others), *use.goes):
+            for line in (*(f"used by {client}" for client in use.others), *use.goes):
                 print(f"  {one_line(line, 200)}", file=sys.stderr, flush=True)
             await confirm(args, f"stop its server, and remove {machine.root} from {machine.name}?")
             await setup.undo(args.force)

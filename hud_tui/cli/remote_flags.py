@@ -11,10 +11,10 @@ def _actions(parser: Parser) -> Callable[..., Parser]:
     group = parser.add_subparsers(title="actions", metavar="ACTION")
 
     def add(name: str, about: str) -> Parser:
-        one = group.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
-        global_flags(one)
-        one.set_defaults(action=name)
-        return one
+        flags = group.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+        global_flags(flags)
+        flags.set_defaults(action=name)
+        return flags
 
     return add
 
@@ -28,22 +28,22 @@ def remote(parser: Parser) -> None:
     action = _actions(parser)
     _remote_add(action("add", "check a machine, and set a training server up on it"))
     action("list", "list the machines that are known here")
-    one = action("status", "ask a machine how it is: GPUs, disk, server, tunnel")
-    one.add_argument("name", metavar="NAME", help=MACHINE)
-    one = action("log", "show the end of its server's log, or what its set-up printed")
-    one.add_argument("name", metavar="NAME", help=MACHINE)
-    one.add_argument("--setup", action="store_true", help="of its set-up")
-    _lines(one)
-    one = action("use", "train on a machine from now on, through a tunnel; or here again")
-    one.add_argument("name", nargs="?", metavar="NAME", help=MACHINE)
-    one.add_argument("--off", action="store_true", help="train on this machine again")
-    one = action("remove", "stop its server, and remove everything that was put there")
-    one.add_argument("name", metavar="NAME", help=MACHINE)
+    flags = action("status", "ask a machine how it is: GPUs, disk, server, tunnel")
+    flags.add_argument("name", metavar="NAME", help=MACHINE)
+    flags = action("log", "show the end of its server's log, or what its set-up printed")
+    flags.add_argument("name", metavar="NAME", help=MACHINE)
+    flags.add_argument("--setup", action="store_true", help="of its set-up")
+    _lines(flags)
+    flags = action("use", "train on a machine from now on, through a tunnel; or here again")
+    flags.add_argument("name", nargs="?", metavar="NAME", help=MACHINE)
+    flags.add_argument("--off", action="store_true", help="train on this machine again")
+    flags = action("remove", "stop its server, and remove everything that was put there")
+    flags.add_argument("name", metavar="NAME", help=MACHINE)
     about = "only forget it here; for a machine that is gone"
-    one.add_argument("--forget", action="store_true", help=about)
+    flags.add_argument("--forget", action="store_true", help=about)
     about = "even if another client uses it: its models and checkpoints there are lost"
-    one.add_argument("--force", action="store_true", help=about)
-    consent(one, "")
+    flags.add_argument("--force", action="store_true", help=about)
+    consent(flags, "")
 
 
 def _lines(parser: Parser) -> None:
@@ -103,13 +103,13 @@ def pods(parser: Parser) -> None:
         "protect": "require a pod's name to terminate it",
     }
     parsers = {name: action(name, text) for name, text in about.items()}
-    for one in parsers.values():
-        one.add_argument("name", metavar="POD", help=POD)
+    for flags in parsers.values():
+        flags.add_argument("name", metavar="POD", help=POD)
     _lines(parsers["log"])
     _identity(parsers["ssh"])
-    one = action("terminate", "end a pod, and its costs; what is on it is lost")
-    one.add_argument("name", metavar="POD", help=POD)
-    consent(one, "pod")
+    flags = action("terminate", "end a pod, and its costs; what is on it is lost")
+    flags.add_argument("name", metavar="POD", help=POD)
+    consent(flags, "pod")
 
 
 def _offer_flags(parser: Parser) -> None:

@@ -104,30 +104,32 @@ async def offers(args: argparse.Namespace) -> int:
     """List offers, cheapest first."""
     query = _filter(args)
     async with _prime(args) as prime:
-        found = await available(prime, query)
-        advice = [] if found.offers else await loosened(prime, query)
+        answer = await available(prime, query)
+        advice = [] if answer.offers else await loosened(prime, query)
     if args.headless:
-        each = [{**one.model_dump(), "price_hr": one.price(query.disk)} for one in found.offers]
-        emit("offers", {"offers": each, "unread": found.unread, "advice": advice})
-    elif not found.offers:
+        each = [
+            {**offer.model_dump(), "price_hr": offer.price(query.disk)} for offer in answer.offers
+        ]
+        emit("offers", {"offers": each, "unread": answer.unread, "advice": advice})
+    elif not answer.offers:
         print("\n".join(["nothing that can be rented matches", *advice]))
     else:
         head = ("$/HOUR", "GPUS", "PROVIDER", "COUNTRY", "DATA CENTER", "", "STOCK")
-        print_table(head, [_offer_row(one, query.disk) for one in found.offers])
-    if found.warning:
-        print_notice(found.warning)
+        print_table(head, [_offer_row(offer, query.disk) for offer in answer.offers])
+    if answer.warning:
+        print_notice(answer.warning)
     return 0
 
 
-def _offer_row(one: Offer, disk: int | None) -> tuple[str, ...]:
+def _offer_row(offer: Offer, disk: int | None) -> tuple[str, ...]:
     return (
-        _dollars(one.price(disk)),
-        one.label,
-        one.provider or "",
-        one.country or "",
-        one.data_center or "",
-        "spot" if one.is_spot else "",
-        one.stock_status,
+        _dollars(offer.price(disk)),
+        offer.label,
+        offer.provider or "",
+        offer.country or "",
+        offer.data_center or "",
+        "spot" if offer.is_spot else "",
+        offer.stock_status,
     )
 
 
@@ -175,7 +177,7 @@ async def create(args: argparse.Namespace) -> int:
         print_notice(f"rented {rental.name}: {cost}, {_until(args, rental)}")
         if warning := asked.dearer(rental):
             print_notice(warning)
-        log_command(args, f"--name={rental.name}", [one for one in RENT_FLAGS if one != "name"])
+        log_command(args, f"--name={rental.name}", [flag for flag in RENT_FLAGS if flag != "name"])
         if args.headless:
             emit("pod", rental_document(args, rental))
         return await _carry_on(args, prime, rental, values)
@@ -229,13 +231,13 @@ async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> Rent
     Raises:
         HudUsage: Nothing matches, or the key cannot be used.
     """
-    found = await available(prime, query)
-    if found.warning:
-        print_notice(found.warning)
-    if not found.offers:
+    answer = await available(prime, query)
+    if answer.warning:
+        print_notice(answer.warning)
+    if not answer.offers:
         hint = "; ".join(await loosened(prime, query))
         raise HudUsage("nothing to be rented fits", hint)
-    offer = found.offers[0]
+    offer = answer.offers[0]
     price = offer.price(query.disk)
     if price is None:
         raise HudUsage("the provider does not say what it costs", "another --provider")
@@ -423,15 +425,15 @@ async def rented(args: argparse.Namespace) -> int:
     return 0
 
 
-def _rented_row(args: argparse.Namespace, one: Rental) -> tuple[str, ...]:
-    if not one.id and one.runs:
+def _rented_row(args: argparse.Namespace, rental: Rental) -> tuple[str, ...]:
+    if not rental.id and rental.runs:
         state = "unknown"
-    elif one.runs and one.status == "STOPPED":
+    elif rental.runs and rental.status == "STOPPED":
         state = "shut down"
     else:
-        state = _until(args, one).partition(",")[0] if one.runs else f"ended: {one.why}"
-    costs = (f"{one.price_hr:.2f}", f"{_spent(args, one):.2f}", f"{one.most:.2f}")
-    return (one.name, one.gpus, *costs, state)
+        state = _until(args, rental).partition(",")[0] if rental.runs else f"ended: {rental.why}"
+    costs = (f"{rental.price_hr:.2f}", f"{_spent(args, rental):.2f}", f"{rental.most:.2f}")
+    return (rental.name, rental.gpus, *costs, state)
 
 
 def _rental(args: argparse.Namespace) -> Rental:
@@ -453,8 +455,8 @@ async def pod_status(args: argparse.Namespace) -> int:
         except HudNotFound:
             status = None
     if args.headless:
-        known = status.model_dump() if status is not None else None
-        emit("pod", {**rental_document(args, rental), "prime": known})
+        asked = status.model_dump() if status is not None else None
+        emit("pod", {**rental_document(args, rental), "prime": asked})
         return 0
     shown, address = (status.status, status.ssh_connection) if status else ("", None)
     for line in _status_lines(args, rental, shown, address):

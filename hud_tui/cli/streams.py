@@ -204,7 +204,7 @@ IN_LOG = "hud-tui log lists it"
 def failure_of(error: BaseException) -> StdoutFailed | None:
     """The failure of stdout in an exception, or in a group of them."""
     if isinstance(error, BaseExceptionGroup):
-        return next((one for each in error.exceptions if (one := failure_of(each))), None)
+        return next((failure for each in error.exceptions if (failure := failure_of(each))), None)
     return error if isinstance(error, StdoutFailed) else None
 
 

@@ -252,11 +252,11 @@ def _document(
     findings: Sequence[Finding],
     trial: Trial | None,
 ) -> dict[str, Any]:
-    found = worker.setting.interpreter
+    interpreter = worker.setting.interpreter
     return {
         "source": order.source,
         "model": order.model,
-        "interpreter": {"python": found.python, "found": found.why, **worker.about},
+        "interpreter": {"python": interpreter.python, "found": interpreter.why, **worker.about},
         "runtime": order.runtime,
         "environments": loaded.environments,
         "tasks": len(loaded.tasks),
@@ -277,9 +277,9 @@ def _check_text(document: Mapping[str, Any]) -> str:
         f"environment  {document['source']}",
         f"python       {about.get('python')} with hud {about.get('hud')} ({about['found']})",
     ]
-    for one in document["environments"]:
-        names = ", ".join(template["id"] for template in one["templates"])
-        lines.append(f"templates    {one['name']}: {names}")
+    for environment in document["environments"]:
+        names = ", ".join(template["id"] for template in environment["templates"])
+        lines.append(f"templates    {environment['name']}: {names}")
     held = f", {document['heldout']} held out" if document["heldout"] else ""
     lines.append(f"tasks        {document['tasks']}{held}, from {document['tasks_from']}")
     if document["rollout"]:
@@ -302,8 +302,10 @@ def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
         f"rollout      {trial['task']}: {', '.join(parts)}",
         f"answer       {run['content']}",
     ]
-    for one in run.get("subscores") or ():
-        lines.append(f"subscore     {one['name']}: {one['value']:g}, weight {one['weight']:g}")
+    for subscore in run.get("subscores") or ():
+        lines.append(
+            f"subscore     {subscore['name']}: {subscore['value']:g}, weight {subscore['weight']:g}"
+        )
     if run.get("info"):
         lines.append(f"info         {run['info']}")
     return lines

@@ -106,8 +106,8 @@ def print_event(kind: str, data: Any) -> None:
         line = f"{data.headline}: {data.summary}"
     elif kind == "job":
         line = f"job {data['job_id']} {data['status'].status}"
-        if found := result_text(data["result"]):
-            line += f"; {data['result']['checkpoint']}: {found}"
+        if text := result_text(data["result"]):
+            line += f"; {data['result']['checkpoint']}: {text}"
     else:
         return
     print(one_line(line, 400), flush=True)
@@ -221,8 +221,8 @@ class AlarmPrinter:
         return next((n for n in reversed(range(len(tree))) if self._is_ours(tree, n)), None)
 
     def _is_news(self, alarm: Alarm) -> bool:
-        known = self._levels.get(alarm.id)
-        return known is None or alarm.level.rank > known.rank
+        level = self._levels.get(alarm.id)
+        return level is None or alarm.level.rank > level.rank
 
 
 # ``run --follow``: events of a run, one document per line, then its result.
@@ -300,8 +300,10 @@ def result_at(tree: Tree, position: int | None) -> dict[str, Any] | None:
     if position is None:
         return None
     node, own = tree[position], tree.own(position)
-    found = tree.evaluation(position)
-    over_tasks = None if found is None or found.mean_reward != own.heldout else found.mean
+    evaluation = tree.evaluation(position)
+    over_tasks = (
+        None if evaluation is None or evaluation.mean_reward != own.heldout else evaluation.mean
+    )
     return {
         "checkpoint": node.name,
         "reward": node.mean_reward,
@@ -383,10 +385,10 @@ def goal_of(text: str) -> Goal:
         return Goal("done", lambda printer: False)
     if text == "alarm":
         return Goal("alarm", _has_alarm)
-    found = _STEP.fullmatch(text)
-    if found is None:
+    match = _STEP.fullmatch(text)
+    if match is None:
         raise HudUsage(f"--until {one_line(text, 40)}: expected done, step=N or alarm")
-    step = int(found[1])
+    step = int(match[1])
     return Goal("step", lambda printer: _step(printer) >= step)
 
 

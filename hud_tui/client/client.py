@@ -145,9 +145,9 @@ class HudClient:
 
     async def models(self) -> list[Model]:
         """The whole catalog, all pages."""
-        found = await self.wire.pages(self.wire.api("/v2/models"), Model)
-        self.wire.writing.names |= {model.id: model.model_name for model in found}
-        return found
+        models = await self.wire.pages(self.wire.api("/v2/models"), Model)
+        self.wire.writing.names |= {model.id: model.model_name for model in models}
+        return models
 
     async def model(self, name: str) -> Model:
         """A model by id, name, slug or the last part of its slug; case-insensitive.
@@ -176,10 +176,10 @@ class HudClient:
             problem = error.errors(include_url=False, include_context=False)[0]["msg"]
             raise HudUsage(f"the name {one_line(name, 40)!r}: {one_line(problem)}") from error
         change = Change("fork", source_id, name, before=checkpoint_id or "", made="id")
-        url, known = self.wire.api("/v2/models/fork"), set(self.wire.writing.names)
+        url, ids = self.wire.api("/v2/models/fork"), set(self.wire.writing.names)
 
         async def find() -> Model | None:
-            new = (model for model in await self.models() if known and model.id not in known)
+            new = (model for model in await self.models() if ids and model.id not in ids)
             return next((m for m in new if _same_name(m.name or m.model_name, name)), None)
 
         listed = self.settings.command("models")
@@ -252,8 +252,12 @@ class HudClient:
         change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
 
         async def find() -> Checkpoint | None:
-            found = (row for row in await self.tree(model_id) if row.id == checkpoint_id)
-            return next((row for row in found if row.pinned == pinned), None)
+            matches = (
+                checkpoint
+                for checkpoint in await self.tree(model_id)
+                if checkpoint.id == checkpoint_id
+            )
+            return next((checkpoint for checkpoint in matches if checkpoint.pinned == pinned), None)
 
         method = "PUT" if pinned else "DELETE"
         return await self.wire.write(method, url, Checkpoint, change, lookup=Lookup(find=find))
@@ -322,8 +326,8 @@ class HudClient:
         change = Change("rename", "", job_id, after=name)
 
         async def find() -> Job | None:
-            found = await self.job(job_id)
-            return found if found.name == name else None
+            job = await self.job(job_id)
+            return job if job.name == name else None
 
         return await self.wire.write("PATCH", url, Job, change, body, lookup=Lookup(find=find))
 
@@ -348,8 +352,8 @@ class HudClient:
         return await self.wire.write("POST", url, CancelJobResult, change, body, lookup=lookup)
 
 
-def _same_name(one: str, other: str) -> bool:
-    return " ".join(one.split()).casefold() == " ".join(other.split()).casefold()
+def _same_name(name: str, other: str) -> bool:
+    return " ".join(name.split()).casefold() == " ".join(other.split()).casefold()
 
 
 LOOKED_THROUGH = 1000

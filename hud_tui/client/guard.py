@@ -45,8 +45,8 @@ class Protection:
         if self._file is None:
             return self._models
         try:
-            found = json.loads(read_regular(self._file, MOST_BYTES))["models"]
-            return {str(id_): str(name) for id_, name in found.items()}
+            models = json.loads(read_regular(self._file, MOST_BYTES))["models"]
+            return {str(id_): str(name) for id_, name in models.items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -61,7 +61,7 @@ class Protection:
         """
 
         def changed() -> dict[str, str]:
-            others = {id_: known for id_, known in self.models.items() if id_ != model_id}
+            others = {id_: kept for id_, kept in self.models.items() if id_ != model_id}
             return {**others, model_id: name} if on else others
 
         if self._file is None:
@@ -241,9 +241,9 @@ class Writing:
 
 def _loggable(body: bytes, omitted: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The body without omitted fields, and the names of those; empty if the body is too long."""
-    found = json.loads(body)
-    gone = tuple(name for name in omitted if name in found)
-    text = json.dumps({name: value for name, value in found.items() if name not in gone})
+    document = json.loads(body)
+    gone = tuple(name for name in omitted if name in document)
+    text = json.dumps({name: value for name, value in document.items() if name not in gone})
     if len(text) > BODY_MOST:
         return "", ("all of it",)
     return ("" if text == "{}" and not gone else text), gone

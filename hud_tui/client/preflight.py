@@ -81,14 +81,14 @@ async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[F
         listed = await client.tasks.registry(env)
     except HudNotFound:
         listed = []
-    found = [item for item in listed if _normal(item.name) == _normal(env)]
-    if len(found) > 1:
-        message = f"{len(found)} environments are named {one_line(env)}"
+    matches = [item for item in listed if _normal(item.name) == _normal(env)]
+    if len(matches) > 1:
+        message = f"{len(matches)} environments are named {one_line(env)}"
         fix = "use the full name in env of those rows"
         return [Finding("environments", "failure", message, places(tasks), fix)]
-    if not found:
+    if not matches:
         return [missing_environment(env, tasks, await _close(client, env, listed))]
-    records = await _records(client, found[0].id)
+    records = await _records(client, matches[0].id)
     names = None if records is None else [record.name for record in records]
     scenarios = check_scenarios(env, names, tasks)
     return [_exists(env), *scenarios, *await _args(env, records, tasks)]
@@ -121,8 +121,8 @@ async def _optional(answer: Awaitable[T]) -> T | None:
 
 async def _args(env: str, records: list[ScenarioRecord] | None, tasks: list[Task]) -> list[Finding]:
     """Findings on args; empty if no schema is published."""
-    known = records or []
-    schemas = {r.name.removeprefix(f"{env}:"): r.args_schema for r in known if r.args_schema}
+    scenarios = records or []
+    schemas = {r.name.removeprefix(f"{env}:"): r.args_schema for r in scenarios if r.args_schema}
     return await asyncio.to_thread(check_args, env, schemas, tasks) if schemas else []
 
 
@@ -256,10 +256,10 @@ def _file(path: Path, complete: Completion) -> list[Task]:
     if path.suffix.lower() == ".parquet":
         rows = from_rows(read_parquet(path))
         return read_rows(map(complete, rows), f"{one_line(path.name, 120)} row")
-    found = try_file(path.stem + path.suffix.lower(), _bytes(path), complete)
-    if found.problems:
-        raise HudBadTasks(found.problems, found.hint)
-    return found.tasks
+    source = try_file(path.stem + path.suffix.lower(), _bytes(path), complete)
+    if source.problems:
+        raise HudBadTasks(source.problems, source.hint)
+    return source.tasks
 
 
 def _bytes(path: Path) -> bytes:
@@ -283,10 +283,10 @@ def _directory(folder: Path, complete: Completion) -> list[Task]:
         if size > MAX_BYTES or count > MOST_FILES:
             most = f"{MAX_BYTES // 2**20} MB or {MOST_FILES} files"
             raise HudUsage(f"{one_line(folder)}: more than {most} of tasks", "split the directory")
-        found = try_file(str(path.relative_to(folder)), body, complete)
-        tasks += found.tasks
-        problems += found.problems
-        hint = hint or (found.hint if found.problems else "")
+        source = try_file(str(path.relative_to(folder)), body, complete)
+        tasks += source.tasks
+        problems += source.problems
+        hint = hint or (source.hint if source.problems else "")
     if problems:
         raise HudBadTasks(problems, hint)
     parquet = [] if count else parquet_files(folder)
@@ -300,10 +300,10 @@ def _task_files(folder: Path) -> Iterator[Path]:
     def fail(error: OSError) -> None:
         raise _unreadable(str(error.filename or folder), error) from error
 
-    for place, folders, names in os.walk(folder, onerror=fail):
+    for directory, folders, names in os.walk(folder, onerror=fail):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            path = Path(place, name)
+            path = Path(directory, name)
             if path.suffix.lower() in SUFFIXES and name[0] != ".":
                 yield path
 
@@ -322,8 +322,8 @@ async def _taskset(client: HudClient, source: str) -> tuple[list[Task], str, str
     try:
         export = await client.tasks.taskset(source)
     except HudNotFound as error:
-        known = [taskset.name for taskset in await client.tasks.tasksets()]
-        hint = close_names(source, known) if known else "or give a .json or .jsonl file"
+        names = [taskset.name for taskset in await client.tasks.tasksets()]
+        hint = close_names(source, names) if names else "or give a .json or .jsonl file"
         if re.fullmatch(r"\w[\w.-]*/\w[\w.-]*(?<!\.py)", source):  # as the Hub's data sets
             fetch = f"hf download {one_line(source)} --repo-type dataset --local-dir DIR"
             hint += f"; a data set of the Hugging Face Hub: {fetch}, then give DIR"
@@ -455,13 +455,13 @@ async def _model(
     defaults = model.training_defaults
     group_size = asked.group_size or (defaults.group_size if defaults else None)
     per_step = asked.tasks_per_step or (defaults.tasks_per_step if defaults else None)
-    found = check_model(model, client.settings.program)
-    if found[0].level == "ok":
-        found += await readiness(client, model)
+    findings = check_model(model, client.settings.program)
+    if findings[0].level == "ok":
+        findings += await readiness(client, model)
     sizes = check_group_size(tasks, group_size, per_step)
-    found += check_parameters(model, asked)
-    found += await check_update(client, model.id, asked.model_dump(exclude_none=True))
-    return [*found, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
+    findings += check_parameters(model, asked)
+    findings += await check_update(client, model.id, asked.model_dump(exclude_none=True))
+    return [*findings, *check_tokens(model), *sizes, *check_room(model, asked.steps)]
 
 
 async def check_update(
@@ -473,10 +473,10 @@ async def check_update(
     if loss_fn is None and config is None:
         return []
     try:
-        known = await client.training.losses(model_id)
+        listed = await client.training.losses(model_id)
     except (HudRefused, HudMalformed):
         return []
-    return check_loss(loss_fn, config, known) if known.losses else []
+    return check_loss(loss_fn, config, listed) if listed.losses else []
 
 
 async def readiness(client: HudClient, model: Model) -> list[Finding]:

@@ -269,8 +269,8 @@ class Playback:
         """Pause after the step with this number, or else with the highest one below it; after the
         first of them where numbers repeat, because a head was set back and trained again."""
         steps = [step for _, step in self._steps]
-        known = [step for step in steps if step <= number]
-        self._go(steps.index(max(known)) + 1 if known else 0)
+        passed = [step for step in steps if step <= number]
+        self._go(steps.index(max(passed)) + 1 if passed else 0)
 
     async def until(self, at: float) -> bool:
         """Wait until the position is `at`, something changes, or ALIVE_S have passed; return
@@ -281,9 +281,9 @@ class Playback:
         await rest(wait, self._changed)
         return self.now >= at
 
-    def _go(self, place: int) -> None:
-        place = max(0, min(len(self._steps), place))
-        self._put(self._steps[place - 1][0] if place else 0.0)
+    def _go(self, number: int) -> None:
+        number = max(0, min(len(self._steps), number))
+        self._put(self._steps[number - 1][0] if number else 0.0)
         self.paused = True
 
     def _put(self, at: float) -> None:
@@ -296,16 +296,16 @@ class Playback:
 
 def _steps(moments: Sequence[Moment]) -> Iterator[tuple[float, int]]:
     """For each step, the time at which all of its events have arrived, and its number."""
-    for place, moment in enumerate(moments):
+    for number, moment in enumerate(moments):
         if isinstance(moment.event, StepTaken):
             with_it = takewhile(
-                lambda one, at=moment.at: (
-                    one.at <= at + BURST_S  # type: ignore[misc]
-                    and not isinstance(one.event, RolloutDone)
+                lambda other, time=moment.at: (
+                    other.at <= time + BURST_S  # type: ignore[misc]
+                    and not isinstance(other.event, RolloutDone)
                 ),
-                moments[place : place + FEW],
+                moments[number : number + FEW],
             )
-            yield max(one.at for one in with_it), moment.event.step
+            yield max(other.at for other in with_it), moment.event.step
 
 
 class ReplayTransport(httpx.AsyncBaseTransport):
@@ -328,7 +328,9 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         if last == "losses":
             return _json({"losses": []})
         if last == "checkpoints":
-            return _json([row.model_dump() for row in self._tree(before).checkpoints()])
+            return _json(
+                [checkpoint.model_dump() for checkpoint in self._tree(before).checkpoints()]
+            )
         if last == "raw-status" and (job := self._job(before)) is not None:
             return _json(job.model_dump())
         if request.url.path.endswith("/train/events"):
@@ -350,7 +352,9 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         """The model's events up to the playback position."""
         now = self._now
         moments = self._recording.moments
-        return [one.event for one in moments if one.at <= now and one.model_id == model_id]
+        return [
+            moment.event for moment in moments if moment.at <= now and moment.model_id == model_id
+        ]
 
     def _tree(self, model_id: str) -> Tree:
         tree = Tree()
@@ -361,11 +365,11 @@ class ReplayTransport(httpx.AsyncBaseTransport):
     def _job(self, ref: str) -> JobStatus | None:
         """The newest state of a job, by its id or its model's."""
         jobs = [
-            (one.model_id, one.event.run)
-            for one in self._recording.moments
-            if one.at <= self._now
-            and isinstance(one.event, WorkChanged)
-            and one.event.run is not None
+            (moment.model_id, moment.event.run)
+            for moment in self._recording.moments
+            if moment.at <= self._now
+            and isinstance(moment.event, WorkChanged)
+            and moment.event.run is not None
         ]
         return next((job for model, job in reversed(jobs) if ref in (model, job.id)), None)
 
@@ -382,7 +386,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         position."""
         if asked.removeprefix("-").isdecimal():
             return int(asked)
-        return bisect_left(self._recording.moments, self._now, key=lambda one: one.at) - 1
+        return bisect_left(self._recording.moments, self._now, key=lambda moment: moment.at) - 1
 
     async def _messages(self, model_id: str, after: int) -> AsyncIterator[bytes]:
         """The events after an index, each at its time; then keep-alives forever."""

@@ -70,10 +70,10 @@ class RolloutCalls:
 
         async def find() -> SubmittedRollout | None:
             try:
-                found = await self.trace(body.trace_id)
+                trace = await self.trace(body.trace_id)
             except HudNotFound:
                 return None
-            status = found.status or ""
+            status = trace.status or ""
             return SubmittedRollout(job_id=body.job_id, trace_id=body.trace_id, status=status)
 
         lookup = Lookup(find=find)

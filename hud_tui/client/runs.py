@@ -91,7 +91,7 @@ class RunList:
         """How rows are read, e.g. ``polls · ≤ 30 requests/min · 12 of 80 runs read``."""
         if not self.polls:
             return "list"
-        read = sum(row.whole for row in self.rows)
+        read = sum(run.whole for run in self.rows)
         most = self._budget.per_minute
         return f"polls · ≤ {most} requests/min · {read} of {len(self.rows)} runs read"
 
@@ -114,7 +114,7 @@ class RunList:
         if self._polled is not None:
             changed = {}
             if await self._polled.read(marked):
-                changed = {row.id: row for row in self._polled.rows()}
+                changed = {run.id: run for run in self._polled.rows()}
                 self._known = {id_: r for id_, r in self._known.items() if id_ in changed}
         self._take(changed)
         return self.rows
@@ -125,11 +125,11 @@ class RunList:
         whole = own != self._own
         self._own = own
         fresh = {**self._known, **changed} if whole else changed
-        rows = {id_: self._with_own(row) for id_, row in fresh.items()}
-        rows = {id_: row for id_, row in rows.items() if self._known.get(id_) != row}
+        rows = {id_: self._with_own(run) for id_, run in fresh.items()}
+        rows = {id_: run for id_, run in rows.items() if self._known.get(id_) != run}
         if not rows and len(self._known) == len(self.rows):
             return
-        begun = {id_: row for id_, row in rows.items() if id_ not in self._known}
+        begun = {id_: run for id_, run in rows.items() if id_ not in self._known}
         self._known = begun | self._known | rows
         listed = self._known.values()
         self.rows = tuple(listed if self._polled is None else newest_first(listed))
@@ -137,10 +137,10 @@ class RunList:
     def _with_own(self, row: Work) -> Work:
         """The row with its note and sweep from this machine."""
         notes, sweeps = self._own
-        note, sweep = notes.get(row.id, ""), row.sweep or sweeps.get(row.id, "")
-        if (note, sweep) == (row.note, row.sweep):
-            return row
-        return replace(row, note=note, sweep=sweep)
+        note, sweep = notes.get(run.id, ""), run.sweep or sweeps.get(run.id, "")
+        if (note, sweep) == (run.note, run.sweep):
+            return run
+        return replace(run, note=note, sweep=sweep)
 
     async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
         """A run's steps so far, with these metrics; a further call reads only new steps.
@@ -150,21 +150,21 @@ class RunList:
         """
         if self._polled is not None:
             return RunSeries.of(await self._polled.steps(run_id))
-        series, known = self._series.get(run_id, (RunSeries(), frozenset(keys)))
-        if not known >= set(keys):
-            series, known = RunSeries(), known | set(keys)
-        metric_keys = sorted(known)
+        series, read = self._series.get(run_id, (RunSeries(), frozenset(keys)))
+        if not read >= set(keys):
+            series, read = RunSeries(), read | set(keys)
+        metric_keys = sorted(read)
         while True:
             part = await self._client.runs.run_steps(run_id, len(series), metric_keys)
-            for place, id_ in enumerate(part.checkpoint_id):
+            for position, id_ in enumerate(part.checkpoint_id):
                 values = {
-                    key: part.metrics[key][place] for key in metric_keys if key in part.metrics
+                    key: part.metrics[key][position] for key in metric_keys if key in part.metrics
                 }
-                series.add(id_, part.at[place], part.tokens[place], values)
+                series.add(id_, part.at[position], part.tokens[position], values)
             series.score(part.evaluations)
             if not part.checkpoint_id or len(series) >= part.total:
                 break
-        self._series[run_id] = series, known
+        self._series[run_id] = series, read
         return series
 
     async def _follow(self) -> dict[str, Work]:
@@ -188,7 +188,7 @@ class RunList:
 
 def newest_first(rows: Iterable[Work]) -> list[Work]:
     """Sorted by creation time; rows without one come last."""
-    return sorted(rows, key=lambda row: -(row.created_at or 0.0))
+    return sorted(rows, key=lambda run: -(run.created_at or 0.0))
 
 
 class _Polled:
@@ -259,13 +259,13 @@ class _Polled:
             for job in self._jobs.values()
             if job.id in self._read_as and self._row(job).is_active and self._is_run(job)
         ]
-        found = {job.id: job for job in (*stale, *active) if self._is_run(job)}
+        due = {job.id: job for job in (*stale, *active) if self._is_run(job)}
 
         def rank(job: Job) -> tuple[bool, bool, float]:
             going = job.id in self._read_as and self._row(job).is_active
             return job.id not in marked, not going, -(seconds(job.created_at) or 0.0)
 
-        return sorted(found.values(), key=rank)
+        return sorted(due.values(), key=rank)
 
     async def _read_status(self, job: Job) -> bool:
         """Read a job's raw status and its model's tree; False if the budget is used up."""
@@ -286,9 +286,9 @@ class _Polled:
     def _model(self, job: Job) -> Model | None:
         """The model that a job trains, from its row or its raw status; None if unknown."""
         status = self._statuses.get(job.id)
-        found = self._names.get(Work.of(job).model_id or "")
-        if found is not None or status is None:
-            return found
+        model = self._names.get(Work.of(job).model_id or "")
+        if model is not None or status is None:
+            return model
         names = (status.model_id, status.fine_tuned_model, status.model)
         known = (self._names[name] for name in names if name is not None and name in self._names)
         return next(known, None)
@@ -315,14 +315,14 @@ class _Polled:
     def _next(self, job: Job, model: Model) -> float:
         """Start of the model's next run, Unix seconds; infinite if there is none."""
         starts = self._starts.get(model.id, [])
-        place = bisect_right(starts, seconds(job.created_at) or 0.0)
-        return starts[place] if place < len(starts) else inf
+        position = bisect_right(starts, seconds(job.created_at) or 0.0)
+        return starts[position] if position < len(starts) else inf
 
     def _order(self) -> None:
         """Update the start times of each model's runs."""
-        found: dict[str, list[float]] = {}
+        times: dict[str, list[float]] = {}
         for job in self._jobs.values():
             model = self._model(job) if self._statuses.get(job.id) is not None else None
             if model is not None:
-                found.setdefault(model.id, []).append(seconds(job.created_at) or 0.0)
-        self._starts = {id_: sorted(starts) for id_, starts in found.items()}
+                times.setdefault(model.id, []).append(seconds(job.created_at) or 0.0)
+        self._starts = {id_: sorted(starts) for id_, starts in times.items()}

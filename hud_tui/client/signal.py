@@ -52,18 +52,18 @@ async def recorded(
     Raises:
         HudUnauthorized: The key is refused.
     """
-    known = {task.slug: task for task in tasks}
-    found: dict[str, list[Trace]] = {}
+    by_slug = {task.slug: task for task in tasks}
+    traces_of: dict[str, list[Trace]] = {}
     try:
         for job in await client.jobs(JOBS, taskset_id):
             for trace in await client.rollouts.job_traces(job.id):
-                if trace.task_slug in known and _is_of(trace, model):
-                    found.setdefault(trace.task_slug, []).append(trace)
+                if trace.task_slug in by_slug and _is_of(trace, model):
+                    traces_of.setdefault(trace.task_slug, []).append(trace)
     except HudUnauthorized:
         raise
     except HudError:
         return {}  # recorded outcomes are optional
-    return {slug: _signal(known[slug], traces) for slug, traces in found.items()}
+    return {slug: _signal(by_slug[slug], traces) for slug, traces in traces_of.items()}
 
 
 def outcome_of(trace: Trace) -> Outcome:
@@ -84,15 +84,15 @@ def _is_of(trace: Trace, model: Model) -> bool:
 
 def _signal(task: Task, traces: Sequence[Trace]) -> TaskSignal:
     outcomes = tuple(outcome_of(trace) for trace in traces)
-    at = max(trace.created_at or "" for trace in traces)
-    return TaskSignal(task.slug, outcomes, task.where, basis="recorded", at=at)
+    newest = max(trace.created_at or "" for trace in traces)
+    return TaskSignal(task.slug, outcomes, task.where, basis="recorded", at=newest)
 
 
 def _seconds(trace: Trace) -> float | None:
     """Duration in seconds; None if the service does not report its end."""
     ended = (trace.model_extra or {}).get("ended_at")
     try:
-        start, end = (datetime.fromisoformat(str(at)) for at in (trace.created_at, ended))
+        start, end = (datetime.fromisoformat(str(time)) for time in (trace.created_at, ended))
         return max(0.0, (end - start).total_seconds())
     except (TypeError, ValueError):
         return None
@@ -264,15 +264,15 @@ class _Sampling:
 
     def _note(self, task: Task, trace: Trace | None, trouble: str) -> None:
         key = task.slug
-        known = self._signals.get(key) or TaskSignal(key, (), task.where)
+        signal = self._signals.get(key) or TaskSignal(key, (), task.where)
         self._done += 1
-        at = datetime.now(UTC).isoformat(timespec="seconds")
+        now = datetime.now(UTC).isoformat(timespec="seconds")
         if trace is None:
             self._trouble = trouble
-            self._signals[key] = replace(known, errors=known.errors + 1, at=at)
+            self._signals[key] = replace(signal, errors=signal.errors + 1, at=now)
         else:
-            outcomes = (*known.outcomes, outcome_of(trace))
-            self._signals[key] = replace(known, outcomes=outcomes, at=at)
+            outcomes = (*signal.outcomes, outcome_of(trace))
+            self._signals[key] = replace(signal, outcomes=outcomes, at=now)
 
     def _progress(self) -> Progress:
         made = sum(len(signal.outcomes) for signal in self._signals.values())
@@ -305,18 +305,18 @@ class SignalCache:
     def read(self, asked: SampleRequest, tasks: Iterable[Task]) -> dict[str, TaskSignal]:
         """Cached outcomes of these tasks, by slug; empty if the file is unreadable."""
         stored = {} if self._fresh else self._load(self._file(asked))
-        found = {}
+        signals = {}
         for task in tasks:
             signal = _kept_signal(stored.get(_key(task)), task)
             if signal is not None:
-                found[task.slug] = signal
-        return found
+                signals[task.slug] = signal
+        return signals
 
     def pace(self, asked: SampleRequest) -> Pace | None:
         """Speed of the last rollouts; None if unknown."""
-        row: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
+        stored: Any = {} if self._fresh else self._load(self._file(asked)).get(PACE)
         try:
-            pace = Pace(int(row["rollouts"]), float(row["seconds"]), str(row["at"]))
+            pace = Pace(int(stored["rollouts"]), float(stored["seconds"]), str(stored["at"]))
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
         return pace if pace.rollouts > 0 and 0 < pace.seconds < inf else None
@@ -360,17 +360,17 @@ def _rows(slugs: Mapping[str, Task], signals: Iterable[TaskSignal], pace: Pace) 
             outcomes = [list(astuple(outcome)) for outcome in signal.outcomes]
             rows[_key(slugs[signal.slug])] = {"at": signal.at, "outcomes": outcomes}
     if pace.rollouts:
-        at = pace.at or datetime.now(UTC).isoformat(timespec="seconds")
-        rows[PACE] = {"rollouts": pace.rollouts, "seconds": pace.seconds, "at": at}
+        time = pace.at or datetime.now(UTC).isoformat(timespec="seconds")
+        rows[PACE] = {"rollouts": pace.rollouts, "seconds": pace.seconds, "at": time}
     return rows
 
 
-def _kept_signal(row: object, task: Task) -> TaskSignal | None:
-    if not isinstance(row, dict):
+def _kept_signal(stored: object, task: Task) -> TaskSignal | None:
+    if not isinstance(stored, dict):
         return None
     try:
-        outcomes = tuple(_outcome(*one) for one in row["outcomes"])
-        return TaskSignal(task.slug, outcomes, task.where, basis="cached", at=str(row["at"]))
+        outcomes = tuple(_outcome(*outcome) for outcome in stored["outcomes"])
+        return TaskSignal(task.slug, outcomes, task.where, basis="cached", at=str(stored["at"]))
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
@@ -466,12 +466,12 @@ async def measure(
     chosen = choose(tasks, asked.groups)
     if not chosen:
         raise HudUsage("no task to roll out", NOT_SAMPLED)
-    found = {} if cache is None else cache.read(asked, chosen)
+    signals = {} if cache is None else cache.read(asked, chosen)
     if taskset_id is not None and not client.settings.local:
-        found = await recorded(client, taskset_id, model, chosen) | found
-    known = _enough(found, chosen, asked.group_size)
-    missing = [task for task in chosen if task.slug not in known]
-    before = last = _before(known, len(missing), asked, cache)
+        signals = await recorded(client, taskset_id, model, chosen) | signals
+    enough = _enough(signals, chosen, asked.group_size)
+    missing = [task for task in chosen if task.slug not in enough]
+    before = last = _before(enough, len(missing), asked, cache)
     yield last
     if not missing:
         return
@@ -486,13 +486,13 @@ async def measure(
 
 
 def _enough(
-    found: Mapping[str, TaskSignal], chosen: Sequence[Task], group_size: int
+    signals: Mapping[str, TaskSignal], chosen: Sequence[Task], group_size: int
 ) -> dict[str, TaskSignal]:
     """Signals by slug that have an outcome for each chosen rollout."""
     groups = Counter(task.slug for task in chosen)
     return {
         slug: signal
-        for slug, signal in found.items()
+        for slug, signal in signals.items()
         if len(signal.outcomes) >= groups[slug] * group_size
     }
 
@@ -502,12 +502,12 @@ def _whole(signals: Sequence[TaskSignal], asked: SampleRequest) -> list[TaskSign
 
 
 def _before(
-    known: Mapping[str, TaskSignal], missing: int, asked: SampleRequest, cache: SignalCache | None
+    signals: Mapping[str, TaskSignal], missing: int, asked: SampleRequest, cache: SignalCache | None
 ) -> Progress:
     """Progress before sampling; `missing` groups remain."""
     pace = cache.pace(asked) if cache is not None else None
     total, left = asked.groups * asked.group_size, missing * asked.group_size
-    return Progress(total - left, total, tuple(known.values()), pace or Pace(0, 0.0))
+    return Progress(total - left, total, tuple(signals.values()), pace or Pace(0, 0.0))
 
 
 def _added(before: Progress, now: Progress) -> Progress:

@@ -102,16 +102,16 @@ SOURCED = frozenset({"dataset", "tasks"})
 """Fields of a body that can be loaded again from the tasks' source."""
 
 
-async def omitted_tasks(client: HudClient, one: AuditEntry) -> tuple[dict[str, Any] | None, str]:
+async def omitted_tasks(client: HudClient, entry: AuditEntry) -> tuple[dict[str, Any] | None, str]:
     """The fields of a request's body that the command log omits, loaded again from their source;
     else None, and the reason."""
-    if not one.omitted:
+    if not entry.omitted:
         return None, ""
-    if not one.source or not set(one.omitted) <= SOURCED:
-        return None, f"the log does not keep {' and '.join(one.omitted)}"
+    if not entry.source or not set(entry.omitted) <= SOURCED:
+        return None, f"the log does not keep {' and '.join(entry.omitted)}"
     try:
-        everything, origin = await load_source(client, one.source)
-        tasks, _ = choose_tasks(everything, origin, one.left_out, one.digest or None)
+        everything, origin = await load_source(client, entry.source)
+        tasks, _ = choose_tasks(everything, origin, entry.left_out, entry.digest or None)
     except HudError as error:
         return None, one_line(error.message, 200)
     rows = [task.row() for task in tasks]
@@ -121,7 +121,7 @@ async def omitted_tasks(client: HudClient, one: AuditEntry) -> tuple[dict[str, A
 def _filled(body: SubmitJob) -> SubmitJob:
     """The body with variables in its rows substituted, as HUD's client sends them: the service does
     not have this machine's environment variables. Values are never logged or displayed."""
-    if not any("mcp_config" in row for row in body.dataset.tasks):
+    if not any("mcp_config" in task for task in body.dataset.tasks):
         return body
     rows = fill_rows(body.dataset.tasks, every_variable())
     return body.model_copy(update={"dataset": JobDataset(tasks=rows)})
@@ -166,13 +166,13 @@ class SweepFiles:
 
     def all(self) -> list[Sweep]:
         """All sweeps, newest first; invalid files are skipped."""
-        found = []
+        sweeps = []
         for file in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
             try:
-                found.append(Sweep.model_validate_json(read_regular(file, MOST_BYTES)))
+                sweeps.append(Sweep.model_validate_json(read_regular(file, MOST_BYTES)))
             except (OSError, ValueError, ValidationError):
                 continue
-        return sorted(found, key=lambda sweep: -sweep.created_at)
+        return sorted(sweeps, key=lambda sweep: -sweep.created_at)
 
     def find(self, ref: str) -> Sweep:
         """A sweep by its name, its id or a prefix of its id.
@@ -180,13 +180,13 @@ class SweepFiles:
         Raises:
             HudUsage: There is none; the hint lists the known ones.
         """
-        known = self.all()
+        sweeps = self.all()
         folded = ref.strip().casefold()
-        exact = [s for s in known if folded in (s.id, s.name.casefold())]
-        found = exact or [s for s in known if len(folded) >= 4 and s.id.startswith(folded)]
-        if found:
-            return found[0]
-        names = ", ".join(sweep.name for sweep in known[:5]) or "none was started on this machine"
+        exact = [s for s in sweeps if folded in (s.id, s.name.casefold())]
+        matches = exact or [s for s in sweeps if len(folded) >= 4 and s.id.startswith(folded)]
+        if matches:
+            return matches[0]
+        names = ", ".join(sweep.name for sweep in sweeps[:5]) or "none was started on this machine"
         raise HudUsage(f"no sweep named {one_line(ref, 60)}", f"known: {names}")
 
     def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
@@ -277,7 +277,7 @@ async def plan_sweep(
     """
     source, rows = tasks
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
-    name = sweep_name(model.model_name, [*taken, *(known.name for known in files.all())])
+    name = sweep_name(model.model_name, [*taken, *(sweep.name for sweep in files.all())])
     fixed = {key: value for key, value in parameters.items() if key not in swept}
     start = await read_start(client, model)
     if model.training_defaults is not None:
@@ -376,59 +376,59 @@ class SweepDriver:
 
     async def _refresh(self) -> None:
         """Update the status of active runs."""
-        for place, member in enumerate(self.sweep.members):
+        for number, member in enumerate(self.sweep.members):
             if member.running:
                 status = await self._client.known_job(member.job_id)
                 if status is not None and status.status != member.status:
-                    self._set(place, status=status.status, error=_why(status.error))
+                    self._set(number, status=status.status, error=_why(status.error))
 
     async def _start_some(self) -> None:
-        for place, member in enumerate(self.sweep.members):
+        for number, member in enumerate(self.sweep.members):
             free = self.sweep.at_once - sum(m.running for m in self.sweep.members)
             if free < 1 or self.sweep.cancelled:
                 return
             if not member.ended and not member.running:
-                await self._start(place)
+                await self._start(number)
 
-    async def _start(self, place: int) -> None:
+    async def _start(self, number: int) -> None:
         """Fork and submit a member, or resume its job."""
         try:
-            if not self.sweep.members[place].model_id:
-                await self._fork(place)
-            await self._submit(place)
+            if not self.sweep.members[number].model_id:
+                await self._fork(number)
+            await self._submit(number)
         except HudUnclear:
             raise
         except HudRefused as error:
-            self._set(place, status=REFUSED, error=one_line(error.message, 300))
+            self._set(number, status=REFUSED, error=one_line(error.message, 300))
 
-    async def _fork(self, place: int) -> None:
-        member = self.sweep.members[place]
-        found = None
+    async def _fork(self, number: int) -> None:
+        member = self.sweep.members[number]
+        model = None
         if member.status == FORKING:  # a process that was killed may have made the fork
             models = await self._client.models()
-            found = next((m for m in models if member.name in (m.name, m.model_name)), None)
-        self._set(place, status=FORKING)
-        if found is None:
+            model = next((m for m in models if member.name in (m.name, m.model_name)), None)
+        self._set(number, status=FORKING)
+        if model is None:
             sweep = self.sweep
             start = sweep.checkpoint_id or (BASE if self._is_embedded else None)
-            found = await self._client.fork(sweep.model_id, member.name, start)
-        self._set(place, model_id=found.id)
+            model = await self._client.fork(sweep.model_id, member.name, start)
+        self._set(number, model_id=model.id)
 
-    async def _submit(self, place: int) -> None:
-        member = self.sweep.members[place]
+    async def _submit(self, number: int) -> None:
+        member = self.sweep.members[number]
         if member.job_id:
             status = await self._client.resume_job(member.job_id)
-            self._set(place, status=status.status, error="")
+            self._set(number, status=status.status, error="")
             return
-        found = None
+        job = None
         if member.status == SUBMITTING:
-            found = await self._client.known_job(member.model_id)
-        self._set(place, status=SUBMITTING)
-        job_id = found.id if found is not None and found.id else None
+            job = await self._client.known_job(member.model_id)
+        self._set(number, status=SUBMITTING)
+        job_id = job.id if job is not None and job.id else None
         if job_id is None:
             source = TaskSource(self.sweep.source, rows_digest(self._rows))
             job_id = (await submit(self._client, self._body(member), source)).job_id
-        self._set(place, job_id=job_id, status="queued", error="")
+        self._set(number, job_id=job_id, status="queued", error="")
 
     def _body(self, member: Member) -> SubmitJob:
         values = {**self.sweep.parameters, **member.differs}
@@ -439,10 +439,10 @@ class SweepDriver:
             start=BASE if self._is_embedded else None,  # what the fork was made from
         )
 
-    def _set(self, place: int, **changed: str) -> None:
+    def _set(self, number: int, **changed: str) -> None:
         """Change a member, store the sweep and report the change."""
-        member = self.sweep.members[place].model_copy(update=changed)
-        self.sweep = self._files.keep(self.sweep.with_member(place, member))
+        member = self.sweep.members[number].model_copy(update=changed)
+        self.sweep = self._files.keep(self.sweep.with_member(number, member))
         self._on_change(self.sweep, member)
 
 
@@ -455,12 +455,12 @@ async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sw
     if all(member.ended for member in sweep.members):
         return sweep
     sweep = files.keep(sweep, cancelled=True)
-    for place, member in enumerate(sweep.members):
+    for number, member in enumerate(sweep.members):
         if member.running:
             await client.cancel_job(member.job_id)
             status = await client.known_job(member.job_id)
             now = status.status if status is not None else "cancelled"
-            sweep = sweep.with_member(place, member.model_copy(update={"status": now}))
+            sweep = sweep.with_member(number, member.model_copy(update={"status": now}))
     return files.keep(sweep)
 
 
@@ -475,7 +475,7 @@ def requeued(sweep: Sweep) -> Sweep:
 
 async def refreshed(client: HudClient, sweep: Sweep) -> Sweep:
     """The sweep with the present status of each run."""
-    for place, member in enumerate(sweep.members):
+    for number, member in enumerate(sweep.members):
         if member.job_id and member.status not in ("succeeded", REFUSED, WAITING):
             try:
                 status = await client.known_job(member.job_id)
@@ -483,7 +483,7 @@ async def refreshed(client: HudClient, sweep: Sweep) -> Sweep:
                 continue
             if status is not None:
                 now = {"status": status.status, "error": _why(status.error)}
-                sweep = sweep.with_member(place, member.model_copy(update=now))
+                sweep = sweep.with_member(number, member.model_copy(update=now))
     return sweep
 
 

@@ -60,8 +60,8 @@ def checked(kind: type[R], **fields: Any) -> R:
         return kind(**fields)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        problem = f"{place} is {one_line(first['input'], 80)}"
+        path = ".".join(map(str, first["loc"]))
+        problem = f"{path} is {one_line(first['input'], 80)}"
         raise HudBadInput(problem, one_line(first["msg"])) from error
 
 
@@ -148,11 +148,11 @@ def check_weights(weights: Sequence[Sequence[float]], metrics: Mapping[str, floa
     Raises:
         HudBadInput: A weight or a metric is not finite; the message names the datum and the token.
     """
-    for number, row in enumerate(weights):
-        bad = next((place for place, weight in enumerate(row) if not isfinite(weight)), None)
+    for number, datum in enumerate(weights):
+        bad = next((token for token, weight in enumerate(datum) if not isfinite(weight)), None)
         if bad is not None:
             raise HudBadInput(
-                f"the weight of datum {number}, token {bad} is {row[bad]}",
+                f"the weight of datum {number}, token {bad} is {datum[bad]}",
                 "look for a division by 0 or an overflow in the loss",
             )
     for name, value in metrics.items():
@@ -384,12 +384,12 @@ class TrainingClient:
         settled = await self._settle()
         async for _ in outcome_looks():
             tree = await self.checkpoints()
-            found = resolve(self._lost, self._seen, tree, settled)
-            is_pending = found.landed is None and found.call in ("optim_step", "set_head")
+            resumed = resolve(self._lost, self._seen, tree, settled)
+            is_pending = resumed.landed is None and resumed.call in ("optim_step", "set_head")
             if not is_pending:
                 self._lost, self._seen = None, seen_of(tree)
                 break
-        return found
+        return resumed
 
     async def _settle(self) -> Settled | None:
         """The service's record of the lost call; None if it stores no keys."""
@@ -577,7 +577,7 @@ class TrainingClient:
             HudError: It was refused, or its answer was lost.
         """
         check_weights(weights, metrics or {})
-        rows = [list(row) for row in weights]
+        rows = [list(datum) for datum in weights]
         body = checked(Backward, forward_id=forward_id, weights=rows, metrics=dict(metrics or {}))
         model_id = (await self.entry()).id
         async with self._once("backward") as key:

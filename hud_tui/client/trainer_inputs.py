@@ -78,8 +78,8 @@ def _payload(item: Mapping[str, Any], where: str) -> Payload:
         return Payload.model_validate(item)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        problem = one_line(f"{where} is not a payload: {place}: {first['msg']}", 200)
+        path = ".".join(map(str, first["loc"]))
+        problem = one_line(f"{where} is not a payload: {path}: {first['msg']}", 200)
         raise HudBadInput(problem, "a payload has samples and a reward") from error
 
 
@@ -118,11 +118,11 @@ def _refuse_ungraded(item: Any, where: str) -> None:
 
 def _turns(item: Any) -> list[Any]:
     """The sampled turns in order, without empty ones."""
-    found: Iterable[Any] | None = getattr(item, "samples", None)
-    if found is None:
+    samples: Iterable[Any] | None = getattr(item, "samples", None)
+    if samples is None:
         steps = getattr(getattr(item, "trace", None), "steps", None) or ()
-        found = [getattr(step, "sample", None) for step in steps]
-    return [turn for turn in found if getattr(turn, "output_token_ids", None)]
+        samples = [getattr(step, "sample", None) for step in steps]
+    return [turn for turn in samples if getattr(turn, "output_token_ids", None)]
 
 
 def _sample(turn: Any, where: str) -> Sample:
@@ -397,7 +397,7 @@ def sample_of(choice: ChatChoice) -> Sample:
         )
     try:
         rows = (choice.logprobs or {}).get("content") or []
-        logprobs = [float(row["logprob"]) for row in rows]
+        logprobs = [float(token["logprob"]) for token in rows]
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         problem = "the completion's logprobs cannot be read"
         raise HudMalformed(problem, "update hud-tui, or the service") from error
@@ -432,7 +432,7 @@ async def sample_group(
 
     try:
         async with together() as tasks:
-            asked = [tasks.create_task(ask(*one)) for one in enumerate(traces)]
+            asked = [tasks.create_task(ask(*numbered)) for numbered in enumerate(traces)]
     except HudError as error:
         await reports.failed(traces, error)
         raise

@@ -75,8 +75,8 @@ def parse(kind: type[T], body: bytes, what: str) -> T:
 def malformed(what: str, error: ValidationError) -> HudMalformed:
     """A validation error in one clean line, without the input that caused it."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    place = ".".join(str(part) for part in first["loc"])
-    problem = one_line(f"{place}: {first['msg']}" if place else first["msg"], DETAIL)
+    path = ".".join(str(part) for part in first["loc"])
+    problem = one_line(f"{path}: {first['msg']}" if path else first["msg"], DETAIL)
     return HudMalformed(
         f"{what}: unexpected response: {problem}",
         "check that the URL belongs to a HUD service, and update hud-tui",
@@ -104,8 +104,8 @@ def _problem(entry: object) -> str:
     if not isinstance(entry, dict):
         return str(entry)
     location = entry.get("loc")
-    place = ".".join(str(part) for part in location) if isinstance(location, list) else ""
-    return f"{place}: {entry.get('msg', entry)}" if place else str(entry.get("msg", entry))
+    path = ".".join(str(part) for part in location) if isinstance(location, list) else ""
+    return f"{path}: {entry.get('msg', entry)}" if path else str(entry.get("msg", entry))
 
 
 AGENT = f"hud-tui/{__version__}"
@@ -218,8 +218,8 @@ def _patience(request: httpx.Request) -> float:
 
 def request_id(answer: httpx.Response) -> str:
     """The service's id of the request; empty if it gives none."""
-    found = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
-    return one_line(next(filter(None, found), ""), 100)
+    ids = (answer.headers.get(name) for name in ("x-request-id", "request-id"))
+    return one_line(next(filter(None, ids), ""), 100)
 
 
 def etag_of(answer: httpx.Response) -> str:
@@ -419,7 +419,7 @@ class Connection:
     async def pages(
         self,
         url: str,
-        row: type[T],
+        kind: type[T],
         size: int = 100,
         most: int | None = None,
         params: Mapping[str, str | int] | None = None,
@@ -433,7 +433,7 @@ class Connection:
         offset = 0
         while True:
             asked = {**(params or {}), "limit": size, "offset": offset}
-            page: Page[T] = await self.get(url, Page[row], asked)  # type: ignore[valid-type]
+            page: Page[T] = await self.get(url, Page[kind], asked)  # type: ignore[valid-type]
             rows |= {
                 getattr(item, "id", str(offset + i)): item for i, item in enumerate(page.items)
             }

@@ -87,29 +87,31 @@ class TreeReader:
 
     async def _decode(self, text: str, rows: list[Checkpoint], ends: list[int]) -> None:
         """Append the rows after the last of `ends`, and their ends."""
-        at = ends[-1] if ends else _after(text, 0, "[")
-        was, was_ends, known = self._text, self._ends, self.rows
-        between, turn = "", at + CHUNK
+        position = ends[-1] if ends else _after(text, 0, "[")
+        was, was_ends, rows_before = self._text, self._ends, self.rows
+        between, turn = "", position + CHUNK
         with _uncollected() as fresh:
-            while (at := _skip(text, at)) < len(text) and text[at] != "]":
+            while (position := _skip(text, position)) < len(text) and text[position] != "]":
                 if rows:
-                    at = _skip(text, _after(text, at, ","))
-                    between = between or _between(text, ends[-1], at)
-                place = len(rows)
-                before = _row(was, was_ends, place) if place < len(known) else ""
-                if before and text.startswith(before, at):
-                    rows.append(known[place])
-                    at += len(before)
+                    position = _skip(text, _after(text, position, ","))
+                    between = between or _between(text, ends[-1], position)
+                number = len(rows)
+                before = _row(was, was_ends, number) if number < len(rows_before) else ""
+                if before and text.startswith(before, position):
+                    rows.append(rows_before[number])
+                    position += len(before)
                 else:
-                    row, at = _read(text, at, between, ends[-1] - ends[-2] if place > 1 else 0)
-                    rows.append(row)
-                    fresh.append(place)
-                ends.append(at)
-                if at >= turn:
-                    turn = at + CHUNK
+                    checkpoint, position = _read(
+                        text, position, between, ends[-1] - ends[-2] if number > 1 else 0
+                    )
+                    rows.append(checkpoint)
+                    fresh.append(number)
+                ends.append(position)
+                if position >= turn:
+                    turn = position + CHUNK
                     await asyncio.sleep(0)
-        if _skip(text, _after(text, at, "]")) != len(text):
-            raise JSONDecodeError("Extra data", text, at)
+        if _skip(text, _after(text, position, "]")) != len(text):
+            raise JSONDecodeError("Extra data", text, position)
 
 
 @contextmanager
@@ -131,43 +133,43 @@ def _uncollected() -> Iterator[list[int]]:
             gc.enable()
 
 
-def _between(text: str, end: int, at: int) -> str:
+def _between(text: str, end: int, start: int) -> str:
     """The text from the last character of a row to the start of the next row's first value."""
-    first = _BEGINNING.match(text, at)
+    first = _BEGINNING.match(text, start)
     return "" if first is None else text[end - 1 : first.end()]
 
 
-def _read(text: str, at: int, between: str, size: int) -> tuple[Checkpoint, int]:
-    """The row at `at`, and its end.
+def _read(text: str, start: int, between: str, size: int) -> tuple[Checkpoint, int]:
+    """The row at `start`, and its end.
 
     Args:
         between: Text between two rows; empty if unknown.
         size: Length of the previous row.
     """
-    most = at + LONGER * size + LONG
-    end = text.find(between, at, most) if between else -1
+    most = start + LONGER * size + LONG
+    end = text.find(between, start, most) if between else -1
     if end < 0 and most >= len(text):
-        end = text.rfind("}", at)
-    if end >= at:
+        end = text.rfind("}", start)
+    if end >= start:
         with suppress(ValidationError):
-            return Checkpoint.model_validate_json(text[at : end + 1]), end + 1
-    value, end = _DECODER.raw_decode(text, at)
+            return Checkpoint.model_validate_json(text[start : end + 1]), end + 1
+    value, end = _DECODER.raw_decode(text, start)
     return Checkpoint.model_validate(value), end
 
 
-def _row(text: str, ends: list[int], place: int) -> str:
+def _row(text: str, ends: list[int], number: int) -> str:
     """The text of a row in a body that was read before."""
-    before = _after(text, 0, "[") if place == 0 else _after(text, ends[place - 1], ",")
-    return text[_skip(text, before) : ends[place]]
+    before = _after(text, 0, "[") if number == 0 else _after(text, ends[number - 1], ",")
+    return text[_skip(text, before) : ends[number]]
 
 
-def _after(text: str, at: int, expected: str) -> int:
-    at = _skip(text, at)
-    if text[at : at + 1] != expected:
-        raise JSONDecodeError(f"Expecting '{expected}'", text, at)
-    return at + 1
+def _after(text: str, position: int, expected: str) -> int:
+    position = _skip(text, position)
+    if text[position : position + 1] != expected:
+        raise JSONDecodeError(f"Expecting '{expected}'", text, position)
+    return position + 1
 
 
-def _skip(text: str, at: int) -> int:
-    blank = _BLANK.match(text, at)
-    return at if blank is None else blank.end()
+def _skip(text: str, position: int) -> int:
+    blank = _BLANK.match(text, position)
+    return position if blank is None else blank.end()

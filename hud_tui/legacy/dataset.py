@@ -196,17 +196,17 @@ def _secrets(
     tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
 ) -> Iterator[Finding]:
     fix = "write ${NAME} instead, and set NAME in the environment or in .env"
-    for place, holders in bare_keys(tasks).items():
-        message = f"plain-text key in {place}"
+    for variable, holders in bare_keys(tasks).items():
+        message = f"plain-text key in {variable}"
         where = places(holders)
         yield Finding("variables", "failure", message, where, fix)
     for name, value in values.items():
         if not SECRET.search(name) or len(value) < SHORTEST_KEY:
             continue
-        found = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
-        if found:
-            message = f"{count(len(found), 'task')} contain the value of {one_line(name, 60)}"
-            yield Finding("variables", "failure", message, places(found), fix)
+        holding = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
+        if holding:
+            message = f"{count(len(holding), 'task')} contain the value of {one_line(name, 60)}"
+            yield Finding("variables", "failure", message, places(holding), fix)
 
 
 def _holds(row: Row, value: str) -> bool:
@@ -321,11 +321,11 @@ def _check_folder(folder: Path) -> None:
     """Allow replacing only what `write_parquet_folder` wrote."""
     if not folder.exists():
         return
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
-    if not found <= {"data", CARD, ".gitattributes", ".git"} or (
-        found and not parquet_files(folder)
+    files = {path.name for path in folder.iterdir()} if folder.is_dir() else {"a file"}
+    if not files <= {"data", CARD, ".gitattributes", ".git"} or (
+        files and not parquet_files(folder)
     ):
-        message = f"{one_line(folder)} contains other files: {one_line(sorted(found)[0], 60)}"
+        message = f"{one_line(folder)} contains other files: {one_line(sorted(files)[0], 60)}"
         raise HudUsage(message, "-o names another directory")
 
 

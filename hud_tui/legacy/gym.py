@@ -172,9 +172,9 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
 
 def _problems(document: Document, error: ValidationError) -> Iterator[str]:
     messages: dict[KeyPath, str] = {}
-    for one in error.errors(include_url=False, include_context=False, include_input=False):
-        path = _real(document.value, one["loc"], one["type"] == "missing")
-        text = one_line(one["msg"]).replace("Input should be ", "expected ")
+    for problem in error.errors(include_url=False, include_context=False, include_input=False):
+        path = _real(document.value, problem["loc"], problem["type"] == "missing")
+        text = one_line(problem["msg"]).replace("Input should be ", "expected ")
         messages.setdefault(path, MAPPING.sub("a mapping", text))
     # pydantic reports an invalid union once for each member; the deepest error is the useful one.
     inner = [p for p in messages if not any(q[: len(p)] == p and q != p for q in messages)]

@@ -48,9 +48,9 @@ class Tool:
         """Its parameters with their schemas, and the names of the required ones."""
         schema = self.input_schema or {}
         properties, required = schema.get("properties"), schema.get("required")
-        known = dict(properties) if isinstance(properties, Mapping) else {}
+        schemas = dict(properties) if isinstance(properties, Mapping) else {}
         names = required if isinstance(required, list) else []
-        return known, [name for name in names if isinstance(name, str) and name in known]
+        return schemas, [name for name in names if isinstance(name, str) and name in schemas]
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ class _Reader:
         internal = tool.get("internalTools")
         if internal is not None and not _is_names(internal):
             raise self._expected((*path, "internalTools"), "a list of names", internal)
-        known = tuple(internal or hubs.get(tool["name"], ()))
-        return Tool(tool["name"], description or "", schema, known)
+        internals = tuple(internal or hubs.get(tool["name"], ()))
+        return Tool(tool["name"], description or "", schema, internals)
 
     def variables(self) -> tuple[str, ...]:
         path: KeyPath = ("environment", "variables")

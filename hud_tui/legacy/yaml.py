@@ -119,8 +119,8 @@ class _Budget:
         self._add(line, None, size)
 
     def tag(self, line: int, tag: object, also: tuple[str, ...]) -> None:
-        known = PLAIN | {f"tag:yaml.org,2002:{kind}" for kind in also}
-        if tag not in (None, "!", *known):
+        tags = PLAIN | {f"tag:yaml.org,2002:{kind}" for kind in also}
+        if tag not in (None, "!", *tags):
             raise Refused(line, f"the tag {one_line(tag, 80)} is not read: it could run code")
 
     def _add(self, line: int, anchor: str | None, size: int) -> None:
@@ -240,11 +240,11 @@ def _load(name: str, text: str) -> Any:
         raise HudUsage(f"{name} line {error.line}: {error}", hint) from None
     except errors.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        at = f"{name} line {mark.line + 1} column {mark.column + 1}" if mark else name
+        where = f"{name} line {mark.line + 1} column {mark.column + 1}" if mark else name
         problem = one_line(error.problem or error.context or "cannot be read")
         if isinstance(error, library().constructor.DuplicateKeyError):
             problem = "duplicate key"  # ruamel's message has the values, which may be secret
-        raise HudUsage(f"{at}: not YAML: {problem}", "fix that line and try again") from None
+        raise HudUsage(f"{where}: not YAML: {problem}", "fix that line and try again") from None
     except errors.YAMLError as error:
         message = f"{name}: not YAML: {one_line(error)}"
         raise HudUsage(message, "fix it and try again") from None
