@@ -12,7 +12,8 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-from hud_tui.client.client import HudClient
+from hud_tui.client.run_calls import RunCalls
+from hud_tui.client.training_calls import TrainingCalls
 from hud_tui.rollouts.run_files import RunFolder, run_folder
 from hud_tui.rollouts.service import connect_to
 from hud_tui.settings import Settings, read_paths
@@ -22,9 +23,9 @@ MOMENTS = {
     "a group is kept": (RunFolder, "add_group"),
     "the state is saved": (RunFolder, "save"),
     "the groups are cleared": (RunFolder, "clear_groups"),
-    "a pass was answered": (HudClient, "forward_backward"),
-    "the step was answered": (HudClient, "optim_step"),
-    "a report was answered": (HudClient, "report"),
+    "a pass was answered": (TrainingCalls, "forward_backward"),
+    "the step was answered": (TrainingCalls, "optim_step"),
+    "a report was answered": (RunCalls, "report"),
 }
 
 
