@@ -229,15 +229,15 @@ async def test_batches_without_a_gradient_are_told_and_end_the_run(
 async def test_a_step_that_is_refused_is_sent_three_times_more(
     driven: Driven, monkeypatch: pytest.MonkeyPatch, refusals: int, status: str
 ) -> None:
-    step, left = HudClient.optim_step, iter(range(refusals))
+    step, left = TrainingCalls.optim_step, iter(range(refusals))
 
-    async def refused(self: HudClient, *args: Any, **more: Any) -> OptimStepResult:
+    async def refused(self: TrainingCalls, *args: Any, **more: Any) -> OptimStepResult:
         if next(left, None) is not None:
             raise HudConflict(409, "its gradients were dropped")
         return await step(self, *args, **more)
 
     monkeypatch.setattr(driver_module, "RETRY_S", 0.01)
-    monkeypatch.setattr(HudClient, "optim_step", refused)
+    monkeypatch.setattr(TrainingCalls, "optim_step", refused)
     folder = driven.begin(parameters={"steps": 1})
     assert await driven.drive(folder) == status
     state = folder.state()
@@ -251,11 +251,11 @@ async def test_a_step_that_is_not_answered_is_asked_for_by_its_key(
     driven: Driven, monkeypatch: pytest.MonkeyPatch, lost: str, trouble: HudError
 ) -> None:
     """It was taken, or is sent again; the worker is told where the service is now."""
-    step, left, workers = HudClient.optim_step, iter((trouble,)), list[WorkerProcess]()
+    step, left, workers = TrainingCalls.optim_step, iter((trouble,)), list[WorkerProcess]()
     folder, sent = driven.begin(parameters={"steps": 2}), 0
 
     async def unanswered(
-        self: HudClient, model: str, body: OptimStep, key: str, run: str | None
+        self: TrainingCalls, model: str, body: OptimStep, key: str, run: str | None
     ) -> OptimStepResult:
         nonlocal sent
         batch, error = folder.state().batch, next(left, None)
@@ -270,7 +270,7 @@ async def test_a_step_that_is_not_answered_is_asked_for_by_its_key(
         return result
 
     monkeypatch.setattr(driver_module, "RETRY_S", 0.01)
-    monkeypatch.setattr(HudClient, "optim_step", unanswered)
+    monkeypatch.setattr(TrainingCalls, "optim_step", unanswered)
     assert await driven.drive(folder, workers) == "succeeded"
     await driven.check(2)
     assert (sent, len(workers)) == (3 if lost == "request" else 2, 2)
