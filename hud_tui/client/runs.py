@@ -134,7 +134,7 @@ class RunList:
         listed = self._known.values()
         self.rows = tuple(listed if self._polled is None else newest_first(listed))
 
-    def _with_own(self, row: Work) -> Work:
+    def _with_own(self, run: Work) -> Work:
         """The row with its note and sweep from this machine."""
         notes, sweeps = self._own
         note, sweep = notes.get(run.id, ""), run.sweep or sweeps.get(run.id, "")
