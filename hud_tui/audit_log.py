@@ -199,26 +199,28 @@ def _typed(row: Mapping[str, Any]) -> AuditEntry:
     return replace(entry, omitted=lists["omitted"], left_out=lists["left_out"])
 
 
-def change_text(one: AuditEntry) -> str:
+def change_text(entry: AuditEntry) -> str:
     """The change in a few words."""
-    subject = short_id(one.subject)
-    after = short_id(one.after) if one.after else ""
-    match one.verb:
+    before, subject, after = (short_id(id_) for id_ in (entry.before, entry.subject, entry.after))
+    match entry.verb:
         case "set head":
-            return f"{short_id(one.before) or '–'} → {after}"
+            return _arrow(before or "–", after)
         case "fork":
-            start = f" at {short_id(one.before)}" if one.before else ""
-            return f"→ {subject}{start}"
+            return _arrow("", f"{subject} at {before}" if before else subject)
         case "submit" | "train":
-            return f"→ job {after}" if after else ""
+            return _arrow("", f"job {after}") if after else ""
         case "evaluate":
-            of = short_id(one.before) or "base"
-            return f"{of} → evaluation {after}" if after else of
+            return _arrow(before or "base", f"evaluation {after}" if after else "")
         case "cancel" | "resume":
-            return f"job {subject}" + (f" → {after}" if after else "")
-    return (
-        f"{subject} → {after}" if subject and after else subject or (f"→ {after}" if after else "")
-    )
+            return _arrow(f"job {subject}", after)
+    return _arrow(subject, after)
+
+
+def _arrow(before: str, after: str) -> str:
+    """``before → after``, of which either may be empty."""
+    if not after:
+        return before
+    return f"{before} → {after}" if before else f"→ {after}"
 
 
 def short_id(text: str) -> str:

@@ -258,23 +258,33 @@ def y_range(
         limit: An alarm's, which is drawn too.
         key: The metric: the axis of rewards is long enough that their noise looks small.
     """
-    values = [value for b in buckets for value in (b.low, b.high)] if view.ranged else []
-    if view.weight:  # zoomed in, the average may lie beside all raw values
-        values += [bucket.smooth for bucket in buckets]
-    if view.log and min(values, default=1.0) <= 0:
-        values = [v for v in values if v > 0] or values  # zeros stand on the floor
+    values = _drawn(buckets, view)
     low, high = min(values, default=nan), max(values, default=nan)
     if are_equal(key, low, high):  # rounding is no curve
         low = high = 0.0 if abs(high) < resolution(key) else high
     if view.clip and len(values) > 3:
-        first, _, third = quantiles(values, n=4)
-        room = FENCE * (third - first)
-        low, high = max(low, first - room), min(high, third + room)
+        low, high = _without_outliers(values)
     elif limit is not None and isfinite(limit) and (limit > 0 or not view.log):
         low, high = min(low, limit), max(high, limit)
     if canonical(key) in REWARDS and not view.log:
         low, high = at_least(LEAST_REWARD, low, high)
     return low, high
+
+
+def _drawn(buckets: Sequence[Bucket], view: ChartView) -> list[float]:
+    values = [value for b in buckets for value in (b.low, b.high)] if view.ranged else []
+    if view.weight:  # zoomed in, the average may lie beside all raw values
+        values += [bucket.smooth for bucket in buckets]
+    if view.log and min(values, default=1.0) <= 0:
+        return [value for value in values if value > 0] or values  # zeros stand on the floor
+    return values
+
+
+def _without_outliers(values: Sequence[float]) -> tuple[float, float]:
+    """The range of the values within Tukey's fences."""
+    first, _, third = quantiles(values, n=4)
+    room = FENCE * (third - first)
+    return max(min(values), first - room), min(max(values), third + room)
 
 
 def y_scale(

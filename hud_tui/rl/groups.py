@@ -2,7 +2,7 @@
 
 from array import array
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -371,16 +371,20 @@ def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = N
         slugs, size = rewards, 0
     ids = run.rollout_ids if rewards == run.rollouts else {}
     rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s]), ids.get(s, ())) for s in slugs]
-    known = [reward for row in rows for reward in row.rewards if reward == reward]
-    return GroupRows(
-        sorted(rows, key=lambda row: _place(row, history, order)),
-        f"step {run.rollouts_step}" if sampling else label(node),
-        None if sampling else node,
-        run.rollouts_step if sampling else None if node is None else node.step,
-        min(known, default=0.0) if min(known, default=0.0) < 0 else 0.0,
-        max(1.0, *known) if known else 1.0,
-        _sampler(run, None if sampling or node is None else run.tree.find(node.id)),
-    )
+    rows.sort(key=lambda row: _place(row, history, order))
+    low, high = _range(rows)
+    if sampling:
+        step = run.rollouts_step
+        return GroupRows(rows, f"step {step}", None, step, low, high, _sampler(run, None))
+    position = None if node is None else run.tree.find(node.id)
+    step = None if node is None else node.step
+    return GroupRows(rows, label(node), node, step, low, high, _sampler(run, position))
+
+
+def _range(rows: Iterable[GroupRow]) -> tuple[float, float]:
+    """The rewards' range, at least [0, 1]."""
+    finite = [reward for row in rows for reward in row.rewards if reward == reward]
+    return min([0.0, *finite]), max([1.0, *finite])
 
 
 def _sampler(run: Run, step: int | None) -> str:

@@ -65,17 +65,25 @@ def _error_text(error: Any, at: str) -> str:
     if rule == "enum":
         return f"{place}: expected one of {one_line(expected, 80)}"
     if rule == "required":
-        missing = [one_line(name, 40) for name in expected if name not in value]
-        several = f": {', '.join(missing)} are missing"
-        return place + (several if len(missing) > 1 else f".{missing[0]}: missing")
+        return place + _missing([one_line(name, 40) for name in expected if name not in value])
     if rule == "additionalProperties" and expected is False:
-        known = error.schema.get("properties", {}) if isinstance(error.schema, dict) else {}
-        name = next((name for name in value if name not in known), "")
-        return f"{place}.{one_line(name, 40)}: not known"
+        return f"{place}.{one_line(_unknown(value, error.schema), 40)}: not known"
     if rule in BOUNDS:
         size = len(value) if isinstance(value, (str, list)) else value
         return f"{place}: {size} is {BOUNDS[rule]} {expected}"
     return f"{place}: does not fit {one_line(rule, 40)} {one_line(expected, 80)}"
+
+
+def _missing(names: Sequence[str]) -> str:
+    if len(names) > 1:
+        return f": {', '.join(names)} are missing"
+    return f".{names[0]}: missing"
+
+
+def _unknown(value: Iterable[str], schema: Any) -> str:
+    """The first field that a schema does not have."""
+    properties = schema.get("properties", {}) if isinstance(schema, dict) else {}
+    return next((name for name in value if name not in properties), "")
 
 
 def _step(part: str | int) -> str:

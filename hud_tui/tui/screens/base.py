@@ -274,24 +274,32 @@ def top_line(
 ) -> Content:
     """The line, at most `width` cells; "read-only" always fits. `loop` trains the model
     from outside."""
-    where = engine_place(run.model) or (aside.machine if aside is not None else "") or service
+    aside = aside or Aside()
+    where = engine_place(run.model) or aside.machine or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
     name = title.stylize(does("app.views"))
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
     far = "@" in where
-    is_short = width < ROOMY and aside is not None and aside.warning
-    place = (
-        2,
-        clicked(Content.styled(_name(where) if is_short else where, "$text"), "app.machines"),
-    )
-    left = [(1, name), *guarded, place if far else (8, Content.styled(where, "$text-muted"))]
-    left += _model(run)
-    calm = freshness.state is State.LIVE and not freshness.behind_s
-    going = _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
-    right = [*_alarms(run), *going, (3 if far and calm else 2, _fresh(freshness))]
-    if run.model is None or view in OWN_STATUS:
-        right = _alarms(run)
-    right = [*_aside(aside or Aside(), width), *right]
+    if far:
+        shown = _name(where) if width < ROOMY and aside.warning else where
+        place = 2, clicked(Content.styled(shown, "$text"), "app.machines")
+    else:
+        place = 8, Content.styled(where, "$text-muted")
+    left = [(1, name), *guarded, place, *_model(run)]
+    right = [*_aside(aside, width), *_alarms(run)]
+    if run.model is not None and view not in OWN_STATUS:
+        right += _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
+        calm = freshness.state is State.LIVE and not freshness.behind_s
+        right.append((3 if far and calm else 2, _fresh(freshness)))
+    return _fitted(left, right, width)
+
+
+Part = tuple[int, Content]
+"""(rank, text): if not all parts fit, those with the highest rank are dropped first."""
+
+
+def _fitted(left: list[Part], right: list[Part], width: int) -> Content:
+    """The parts that fit, at both ends of a line of `width` cells."""
     for least in range(MOST, 2, -1):
         if _length(left) + _length(right) + 3 <= width:
             break
@@ -302,10 +310,6 @@ def top_line(
             parts.pop(max(at for at, (rank, _) in enumerate(parts) if rank == 2))
     gap = " " * max(1, width - _length(left) - _length(right) - 1)
     return Content.assemble(_join(left), gap, _join(right), " ")
-
-
-Part = tuple[int, Content]
-"""(rank, text): if not all parts fit, those with the highest rank are dropped first."""
 
 
 def _name(machine: str) -> str:

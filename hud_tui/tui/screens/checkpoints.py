@@ -650,14 +650,36 @@ class CheckpointsScreen(HudScreen):
     # The view: widgets, cursor, copying.
 
     def can(self, action: str) -> bool:
-        tree, node, head = self.run.tree, self.selected, self.run.tree.head
         if self.run.model is None:
             return False
+        return self._can_with_selected(action) and self._can_in_tree(action)
+
+    def _can_with_selected(self, action: str) -> bool:
+        """Whether the checkpoint under the cursor allows an action."""
+        node = self.selected
         match action:
             case "set_head":
-                return node is not None and self.at.position != head and not refusal(node)
+                if node is None or self.at.position == self.run.tree.head:
+                    return False
+                return not refusal(node)
+            case "mark" | "note" | "fork":
+                return node is not None
+            case "pin":
+                return node is not None and self.client.settings.local
+            case "copy":
+                return self.at.position != ROOT
+            case "cancel_evaluation":
+                return to_cancel(self.run, node) is not None
+            case "resume_evaluation":
+                return to_resume(self.run, node) is not None
+        return True
+
+    def _can_in_tree(self, action: str) -> bool:
+        """Whether the tree, its marks and its filter allow an action."""
+        tree = self.run.tree
+        match action:
             case "roll_back":
-                return head is not None and tree.parent(head) != ROOT
+                return tree.head is not None and tree.parent(tree.head) != ROOT
             case "undo":
                 return bool(self.session.journal.done)
             case "redo":
@@ -668,18 +690,8 @@ class CheckpointsScreen(HudScreen):
                 return bool(len(tree))
             case "compare" | "try":
                 return self.pair() is not None
-            case "mark" | "note" | "fork":
-                return node is not None
-            case "pin":
-                return node is not None and self.client.settings.local
-            case "copy":
-                return self.at.position != ROOT
             case "unmark":
                 return bool(self.marked)
-            case "cancel_evaluation":
-                return to_cancel(self.run, node) is not None
-            case "resume_evaluation":
-                return to_resume(self.run, node) is not None
             case "leave":
                 return bool(self.filter_field.value)
             case "open":

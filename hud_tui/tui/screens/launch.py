@@ -657,16 +657,10 @@ class LaunchScreen(HudScreen):
             return
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         if warnings or not self.first:
-            await self._read_past()
-            draft = self.draft
-            own = None if draft.environment is None else Options(**self.form.options).flags
-            size, like = draft.cost(self.run, values), draft.like(model)
-            source, tasks = draft.source or "", draft.chosen
-            request = RunRequest(model, source, tasks, size, warnings, start.name, own, like)
-            dialog = SubmitDialog(values, request.lines)
-            if not await self.app.push_screen_wait(dialog):
+            confirmed = await self._confirm(model, values, start, warnings)
+            if confirmed is None:
                 return
-            values = dialog.values
+            values = confirmed
         if not await self.context.writes.confirm_name(model.id, "train it"):
             return
         self._sending = True
@@ -677,6 +671,23 @@ class LaunchScreen(HudScreen):
         if sent is not None:
             self.session.first_fork = self.session.at = None
             await self.app.switch_mode("live")
+
+    async def _confirm(
+        self,
+        model: Model,
+        values: Mapping[str, Value],
+        start: StartingPoint,
+        warnings: Sequence[Finding],
+    ) -> dict[str, Value] | None:
+        """The values as they are confirmed in the dialog; None if the run is not."""
+        await self._read_past()
+        draft = self.draft
+        own = None if draft.environment is None else Options(**self.form.options).flags
+        size, like = draft.cost(self.run, values), draft.like(model)
+        source, tasks = draft.source or "", draft.chosen
+        request = RunRequest(model, source, tasks, size, warnings, start.name, own, like)
+        dialog = SubmitDialog(values, request.lines)
+        return dict(dialog.values) if await self.app.push_screen_wait(dialog) else None
 
     async def _send(
         self, model: Model, values: Mapping[str, Value], start: StartingPoint
