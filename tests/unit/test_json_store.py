@@ -232,7 +232,7 @@ def test_where_nothing_can_be_written_what_is_known_is_not_kept(tmp_path: Path) 
     ("past", "said"),
     [
         (5, "5 s ago"),
-        (720, "12 min ago"),
+        (720, "12 m ago"),
         (7200, "2 h ago"),
         (900_000, "10 d ago"),
         (-9, "0 s ago"),
