@@ -10,7 +10,10 @@ from hypothesis import strategies as st
 from hud_tui.wire import Checkpoint, Group, PackedGroups
 from tests.tui import runs
 
-numbers = st.sampled_from((0.0, 0.5, 0.1, 1.0, -0.0, 1e300)) | st.floats(allow_nan=False)
+numbers = st.sampled_from((0.0, 0.5, 0.1, 1.0, -0.0, 1e300)) | st.floats(
+    allow_nan=False, allow_infinity=False
+)
+"""Rewards as JSON has them."""
 tokens = st.integers(0, 300) | st.integers(-(2**70), 2**70)
 
 
