@@ -135,7 +135,9 @@ class KeepEvaluation(Request):
 
 class RunRecord(JobStatus):
     """A row of GET /v1/runs (embedded): the state of a managed run, or of a training loop outside
-    the service (kind ``reported``), and what it has come to."""
+    the service (kind ``reported``), and what it has come to. What only its own raw status says is
+    left out: `error`, `reason`, `note`, `attempt`, `driver`, `asked`, `estimated_finish`,
+    `trained_tokens` and `fine_tuned_model`."""
 
     id: str
     """The job's id; for a loop without a job its model's id. Its status is then empty."""

@@ -652,11 +652,6 @@ class Pods:
         return find_rental(read_rentals(self._state), rental.name)
 
 
-def _is_unsure(rental: Rental) -> bool:
-    """Whether Prime has more to say of it: that it ended, or what it was billed."""
-    return rental.runs or bool(rental.id and rental.billed is None)
-
-
 def _asked(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> list[Pod]:
     """The pods of a request that belong to no rental yet, by the random part of its name: a name
     alone may be a colleague's."""

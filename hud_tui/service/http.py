@@ -124,7 +124,8 @@ def refusal(error: BaseException) -> Refused | None:
 
 
 NO_TEXT = ("Could not decode to UTF-8", "user-defined function raised exception")
-"""How sqlite3 says that a text is no UTF-8: when it is read, and when a seal is checked."""
+"""How sqlite3 says that a text is no UTF-8, when it is read; and that or another damage, when a
+seal is checked."""
 
 
 def _of_sqlite(error: sqlite3.Error) -> Refused | None:

@@ -28,7 +28,7 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.http import Refused
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import File, Node, Row
-from hud_tui.service.store.db import Db, Store
+from hud_tui.service.store.db import Db, Store, without_damaged
 from hud_tui.service.store.models import ModelRow
 
 # Weights: a checkpoint's file is loaded only if its checksum is the one that was saved.
@@ -156,7 +156,8 @@ def _survey(data_dir: Path, rows: Sequence[Row]) -> list[tuple[Row, str | None]]
 
 def _mark_all(db: Db, found: Sequence[tuple[Row, str | None]]) -> None:
     for row, problem in found:
-        checkpoints.mark(db, row.path, problem)
+        with without_damaged(db, f"{row.name} of {row.model}"):
+            checkpoints.mark(db, row.path, problem)
 
 
 OPEN = 8

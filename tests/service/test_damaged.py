@@ -364,19 +364,44 @@ async def test_a_run_on_damaged_tasks_is_not_resumed(
     assert (answer.status_code, f"the tasks of training {job}" in detail(answer)) == (500, True)
 
 
+@pytest.mark.parametrize("driver", [None, "laptop:1"])
+@pytest.mark.parametrize("is_text", [True, False])
 async def test_a_service_starts_with_a_damaged_row_of_what_was_interrupted(
-    data: Path, caplog: pytest.LogCaptureFixture
+    data: Path, caplog: pytest.LogCaptureFixture, driver: str | None, is_text: bool
 ) -> None:
     job = str(uuid4())
     with unsealed(data) as db:
-        columns = "id, kind, status, created_at, model_id, steps, parameters, seal"
+        columns = "id, kind, status, created_at, model_id, steps, parameters, driver, seal, name"
         [model_id] = db.execute("SELECT max(id) FROM model WHERE NOT is_base").fetchone()
-        values = (job, "training", "running", 1.0, model_id, 1, "{}", 7)
-        db.execute(f"INSERT INTO work ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        values = (job, "training", "running", 1.0, model_id, 1, "{}", driver, 7)
+        name = "'n'" if is_text else NO_UTF_8
+        marks = "?, ?, ?, ?, ?, ?, ?, ?, ?"
+        db.execute(f"INSERT INTO work ({columns}) VALUES ({marks}, {name})", values)
     async with Service(data, ToyEngine()) as service, calling(service) as http:
-        assert f"training {job}: a row of work ({job}) is damaged" in caplog.text
+        what = f"a row of work ({job})" if is_text else "a text"
+        assert f"training {job}: {what} is damaged" in caplog.text
         assert (await http.get(f"/v1/training/jobs/{job}/raw-status")).status_code == 500
         assert (await catalog(http))[1]
+
+
+NO_UTF_8 = "CAST(x'ff' AS TEXT)"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE taskset SET description = 'another'",
+        "UPDATE taskset SET name_key = 'another' || rowid",
+        "UPDATE checkpoint SET sha256 = 'another'",
+        f"INSERT INTO trace (id, status, created_at, error) VALUES ('t', 'queued', 1, {NO_UTF_8})",
+    ],
+    ids=["taskset", "name", "checkpoint", "queued"],
+)
+async def test_a_service_starts_with_a_damaged_row(data: Path, damage: str) -> None:
+    with unsealed(data) as db:
+        db.execute(damage)
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        assert (await http.get("/v2/auth/me")).status_code == 200
 
 
 async def test_a_damaged_event_sends_its_readers_to_the_tree(

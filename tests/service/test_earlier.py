@@ -31,7 +31,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def without_news(reply: Any) -> Any:
-    """Of runs and evaluations: they say now which they are, and runs their pace."""
+    """Of runs and evaluations: they say now which they are, runs their pace, and evaluations who
+    makes their rollouts."""
     if isinstance(reply, list):
         return [without_news(item) for item in reply]
     if not isinstance(reply, dict):
@@ -43,7 +44,8 @@ def without_news(reply: Any) -> Any:
     if "revision" in reply:
         return {key: value for key, value in reply.items() if key not in ("step_s", "waits")}
     assert reply["kind"] == ("evaluation" if "samples" in reply else "training")
-    return {key: value for key, value in reply.items() if key not in ("kind", "step_s")}
+    news = ["kind", "driver", "asked"] if "samples" in reply else ["kind", "step_s"]
+    return {key: value for key, value in reply.items() if key not in news}
 
 
 async def test_runs_evaluations_rollouts_and_statistics_read_the_same(data: Path) -> None:
@@ -99,3 +101,13 @@ async def test_followers_are_told_of_the_same_changes_as_one_event(data: Path) -
             body |= {"type": "work", "work": work}
         assert (now_id, now_type, json.loads(now_text)) == (id_, body["type"], body)
         assert crc == checksum(now_text)
+
+
+async def test_a_text_that_cannot_be_read_holds_up_its_row_alone(data: Path) -> None:
+    with sqlite3.connect(data / "service.db") as db:
+        first, second = (id_ for [id_] in db.execute("SELECT id FROM trace ORDER BY id LIMIT 2"))
+        db.execute("UPDATE trace SET error = CAST(x'ff' AS TEXT) WHERE id = ?", (first,))
+    db.close()
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        answers = [(await http.get(f"/v2/trace/{id_}")).status_code for id_ in (first, second)]
+    assert answers == [500, 200]

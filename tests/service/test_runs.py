@@ -16,6 +16,7 @@ from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, models, works
 from hud_tui.service.store.db import Db
+from hud_tui.service.store.events import newest
 from hud_tui.wire import JobStatus
 from tests.conftest import at_end, ended, fork, submit, tasks_of, until
 from tests.service.calls import (
@@ -438,6 +439,20 @@ async def test_an_evaluation_whose_driver_is_gone_is_interrupted_and_goes_on_wit
     assert (await http.patch(report, json={})).json()["asked"] == "cancel"
     await http.put(evaluation, json={**body, "status": "cancelled"})
     assert (await http.patch(report, json={})).status_code == 409
+
+
+async def test_an_end_that_is_reported_twice_happens_once(
+    service: Service, http: AsyncClient
+) -> None:
+    job_id = await drive(http)
+    report = {"status": "interrupted", "error": {"code": "interrupted", "message": "killed"}}
+    seen = []
+    for _ in range(2):
+        answer = await http.patch(f"/v1/training/jobs/{job_id}/drive", json=report)
+        assert answer.json()["error"]["message"] == "killed"
+        job = await service.parts.store.read(works.get, job_id)
+        seen.append((job["finished_at"], await service.parts.store.read(newest)))
+    assert seen[0] == seen[1]
 
 
 async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(

@@ -35,7 +35,7 @@ from hud_tui.service.http import (
 )
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.store import evaluations, events, jobs, models, runs, traces
-from hud_tui.service.store.db import Db, fields_of
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
 from hud_tui.wire import EvaluationJob, RenameJob
@@ -465,7 +465,8 @@ def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dic
     busy = row["busy_s"] if managed else (row["last_at"] or 0.0) - (row["first_at"] or 0.0)
     evaluation = row["evaluation"]
     heldout, of = _heldout(row)
-    return fields_of(row, RunRecord) | {
+    columns = {*row.keys()}
+    return {name: row[name] for name in RunRecord.model_fields if name in columns} | {
         "kind": TRAINING if managed else REPORTED,
         "name": row["name"] or f"loop on {row['slug']}",
         "status": "" if row["shown_status"] is None else works.shown(row),

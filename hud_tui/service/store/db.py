@@ -6,16 +6,20 @@ So the event loop never waits for fsync, and a reader never sees half a step.
 """
 
 import asyncio
+import logging
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from pydantic import BaseModel
 
-from hud_tui.service.http import DamagedRow, not_found
+from hud_tui.service.http import NO_TEXT, DamagedRow, not_found
 from hud_tui.service.store import seals
+
+log = logging.getLogger(__name__)
 
 # The tables. Constraints exclude what must never be: two heads, an orphan, two runs on a model.
 
@@ -571,6 +575,23 @@ class Store:
         if self._db is None:
             raise RuntimeError("the store is closed")
         return self._db
+
+
+@contextmanager
+def without_damaged(db: Db, what: str) -> Iterator[None]:
+    """Leave out the rest of a block that needs a damaged row, and log that; so one row does not
+    hold up all others.
+
+    Args:
+        db: The connection.
+        what: What the block changes, for the log.
+    """
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if not str(error).startswith(NO_TEXT):
+            raise
+        log.error("%s: %s is damaged", what, db.damaged.pop() if db.damaged else "a text")
 
 
 def insert(db: Db, table: str, verb: str = "INSERT", /, **columns: object) -> None:

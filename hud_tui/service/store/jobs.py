@@ -10,7 +10,7 @@ from hud_tui.rl.work import EVALUATION, SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
 from hud_tui.service.store import checkpoints, runs, traces, works
-from hud_tui.service.store.db import Db, insert, one
+from hud_tui.service.store.db import Db, insert, one, without_damaged
 from hud_tui.wire import JobError, JobStatus, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun
 
@@ -306,7 +306,9 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
     changes["heard_at"] = now()
     names = ", ".join(f"{name} = :{name}" for name in changes)
     db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
-    if body.status != "running" and row["status"] in ("running", "interrupted"):
+    error = body.error.model_dump_json() if body.error else None
+    is_told = (row["status"], row["error"]) == (body.status, error)
+    if body.status != "running" and row["status"] in ("running", "interrupted") and not is_told:
         traces.cancel_running(db, row["id"])
         return works.finish(db, row["id"], End(body.status, body.error, body.reason))
     return works.changed(db, row["id"]) if is_news else works.state_of(works.get(db, row["id"]))
@@ -357,16 +359,20 @@ def end_abandoned(db: Db) -> int:
     ).fetchall()
     silent = {row["id"]: now() - (row["heard_at"] or 0.0) for row in rows}
     for row in rows:
-        job_id = row["id"]
-        if silent[job_id] > ABANDONED_S:
-            traces.cancel_running(db, job_id)
-        if silent[job_id] <= LEASE_S or row["status"] != "running":
-            continue
-        what = "evaluation" if row["kind"] == EVALUATION and not row["run_id"] else "run"
-        why = f"its driver does not answer: resume the {what} where it was begun:"
-        why += f" {works.resuming(row)}"
-        works.finish(db, job_id, End("interrupted", JobError(code="interrupted", message=why)))
+        with without_damaged(db, f"{row['kind']} {row['id']}"):
+            _end_silent(db, row, silent[row["id"]])
     return sum(seconds <= ABANDONED_S for seconds in silent.values())
+
+
+def _end_silent(db: Db, row: sqlite3.Row, silent_s: float) -> None:
+    if silent_s > ABANDONED_S:
+        traces.cancel_running(db, row["id"])
+    if silent_s <= LEASE_S or row["status"] != "running":
+        return
+    what = "evaluation" if row["kind"] == EVALUATION and not row["run_id"] else "run"
+    why = f"its driver does not answer: resume the {what} where it was begun:"
+    why += f" {works.resuming(row)}"
+    works.finish(db, row["id"], End("interrupted", JobError(code="interrupted", message=why)))
 
 
 def waits(db: Db, job_id: str, why: str | None) -> JobStatus:

@@ -149,9 +149,10 @@ _SELECT_TASKSET = f"""SELECT taskset.*, {intact("taskset")},
 
 
 def offer(db: Db, name: str, description: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """Add a built-in taskset of (slug, row) pairs, unless the name exists: users may edit it."""
-    if by_name(db, name) is None:
-        id_ = named_id("taskset", name)
+    """Add a built-in taskset of (slug, row) pairs, unless it or another one with its name exists:
+    users may edit it."""
+    id_, query = named_id("taskset", name), "SELECT 1 FROM taskset WHERE name_key = ? OR id = ?"
+    if db.execute(query, (_key(name), id_)).fetchone() is None:
         _create(db, id_, name, description)
         put(db, id_, rows)
 
@@ -184,9 +185,13 @@ def put(db: Db, taskset_id: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> 
 
 def by_name(db: Db, name: str) -> sqlite3.Row | None:
     """The taskset with this name, case-insensitively."""
-    key = " ".join(name.split()).casefold()
-    row: sqlite3.Row | None = db.execute(f"{_SELECT_TASKSET} WHERE name_key = ?", (key,)).fetchone()
+    query = f"{_SELECT_TASKSET} WHERE name_key = ?"
+    row: sqlite3.Row | None = db.execute(query, (_key(name),)).fetchone()
     return row
+
+
+def _key(name: str) -> str:
+    return " ".join(name.split()).casefold()
 
 
 def get(db: Db, taskset_id: str) -> sqlite3.Row:
@@ -208,8 +213,7 @@ def page(db: Db, limit: int, offset: int) -> tuple[list[sqlite3.Row], int]:
 
 
 def _create(db: Db, id_: str, name: str, description: str | None) -> None:
-    key = " ".join(name.split()).casefold()
-    about = {"name": name, "name_key": key, "description": description}
+    about = {"name": name, "name_key": _key(name), "description": description}
     insert(db, "taskset", id=id_, **about, created_at=now())
 
 

@@ -38,12 +38,14 @@ COLUMNS = {
 checkpoint and the tasks of work are long: they have checksums of their own. An integer that is a
 row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
+_TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"
 SEAL_ALL = ";".join(
     f"ALTER TABLE {table} ADD COLUMN seal INTEGER;"
     f"UPDATE {table} SET seal = seal_of({', '.join(columns)})"
+    f" WHERE are_utf8({', '.join(_TEXT.format(column) for column in columns)})"
     for table, columns in COLUMNS.items()
 )
-"""SQL that adds the seals to all tables."""
+"""SQL that adds the seals to all tables; a row with a text that is no UTF-8 gets none."""
 
 
 def intact(table: str, alias: str = "") -> str:
@@ -78,6 +80,16 @@ def seal_of(*values: str | bytes | float | None) -> int:
     return checksum("\x1f".join(map(str, values)))
 
 
+def are_utf8(*texts: bytes | None) -> bool:
+    """Whether all of these texts are UTF-8."""
+    try:
+        for text in texts:
+            (text or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def add_functions(db: sqlite3.Connection, damage: list[str]) -> None:
     """Add the functions of this module's SQL.
 
@@ -94,6 +106,7 @@ def add_functions(db: sqlite3.Connection, damage: list[str]) -> None:
 
     db.create_function("crc32", 1, checksum, deterministic=True)
     db.create_function("seal_of", -1, seal_of, deterministic=True)
+    db.create_function("are_utf8", -1, are_utf8, deterministic=True)
     db.create_function("intact", -1, check)
 
 

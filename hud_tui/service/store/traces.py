@@ -15,7 +15,7 @@ from hud_tui.events import RolloutDone
 from hud_tui.rl.text import with_text
 from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import checkpoints, events
-from hud_tui.service.store.db import Db, insert_all, one
+from hud_tui.service.store.db import Db, insert_all, one, without_damaged
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
@@ -273,8 +273,11 @@ def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
 def end_queued(db: Db) -> None:
     """End the queued rollouts of the service, e.g. after a restart."""
     error = "the service was stopped before the rollout was made"
-    query = "UPDATE trace SET status = 'error', error = ?, ended_at = ? WHERE status = 'queued'"
-    db.execute(query, (error, now()))
+    change = "UPDATE trace SET status = 'error', error = ?, ended_at = ? WHERE rowid = ?"
+    queued = db.execute("SELECT rowid FROM trace WHERE status = 'queued'").fetchall()
+    for [place] in queued:
+        with without_damaged(db, "a queued rollout"):
+            db.execute(change, (error, now(), place))
 
 
 def cancel(db: Db, trace_id: str) -> str:

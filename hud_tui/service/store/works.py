@@ -1,7 +1,6 @@
 """Work: the table of runs, evaluations and jobs that clients report, and its changes of state."""
 
 import json
-import logging
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +10,9 @@ from hud_tui.rl.progress import Progress, pace
 from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
 from hud_tui.service.http import DamagedRow, Refused, canonical, iso, now
 from hud_tui.service.store import events
-from hud_tui.service.store.db import Db, fields_of, one
+from hud_tui.service.store.db import Db, fields_of, one, without_damaged
 from hud_tui.service.store.seals import checksum, intact
 from hud_tui.wire import EvaluationJob, Group, JobStatus, WorkState
-
-log = logging.getLogger(__name__)
 
 STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id AND status IN ('running', 'queued'))
@@ -138,12 +135,8 @@ def interrupt_all(db: Db) -> None:
     still carries it out says so."""
     query = "SELECT id, kind FROM work WHERE status IN ('queued', 'running') ORDER BY rowid"
     for row in db.execute(query).fetchall():
-        try:
+        with without_damaged(db, f"{row['kind']} {row['id']}"):
             finish(db, row["id"], stopped(row["kind"], "interrupted"))
-        except sqlite3.OperationalError:
-            if not db.damaged:
-                raise
-            log.error("%s %s: %s is damaged", row["kind"], row["id"], db.damaged.pop())
 
 
 def changed(db: Db, work_id: str) -> WorkState:
