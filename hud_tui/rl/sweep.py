@@ -448,10 +448,12 @@ def _span(counts: Sequence[int]) -> str:
 
 def rollout_seconds(row: Work) -> float | None:
     """Seconds per rollout of a run, including training; None if unknown."""
-    wide = row.parameters.get("tasks_per_step")
-    if row.step_s is None or not row.group_size or not isinstance(wide, int):
+    wide, step_s = row.parameters.get("tasks_per_step"), row.step_s
+    if step_s is None and row.duration_s is not None and row.step:
+        step_s = row.duration_s / row.step  # of one step there is no time between steps
+    if step_s is None or not row.group_size or not isinstance(wide, int):
         return None
-    return row.step_s / (row.group_size * wide)
+    return step_s / (row.group_size * wide)
 
 
 def paced_like(rows: Sequence[Work], model: Model, taskset: str) -> Work | None:

@@ -50,8 +50,8 @@ ENDLESS = {"steps": 100_000, "learning_rate": 1e-6}
 HASTE: dict[str, Any] = {
     "hud_tui.client.transport.READ_S": PATIENCE_S,
     "hud_tui.client.transport.CONNECT_S": 1.0,
-    "hud_tui.client.client.TRAIN_S": PATIENCE_S,
-    "hud_tui.client.client.SUBMIT_S": PATIENCE_S,
+    "hud_tui.client.training_calls.TRAIN_S": PATIENCE_S,
+    "hud_tui.client.run_calls.SUBMIT_S": PATIENCE_S,
     "hud_tui.patience.OUTCOME_PAUSES_S": (0.0, 0.05, 0.1),
     "hud_tui.client.submit.LOOK_S": 0.05,
     "hud_tui.client.signal.PATIENCE_S": 1.0,

@@ -119,9 +119,8 @@ async def test_a_task_that_cannot_be_rolled_out_is_an_error_of_its_own_and_too_m
     assert sum(len(signal.outcomes) for signal in last.signals) == 24
     with pytest.raises(HudUsage, match="no task to roll out"):
         await all_of(client, [], model, asked)
-    for groups in (0, 10**6):
-        with pytest.raises(HudUsage, match="groups of"):
-            await ask_of(client, model, JobParameters(), groups)
+    with pytest.raises(HudUsage, match="groups of"):
+        await ask_of(client, model, JobParameters(), 10**6)
 
 
 async def test_leaving_early_stops_what_is_under_way(
