@@ -6,9 +6,9 @@ differs between runs, and groups of them, are in `hud_tui.rl.sweep`.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from math import isfinite
 from statistics import fmean
 from typing import Any
 
@@ -48,10 +48,15 @@ def left_s(run: Work, now: float) -> float | None:
     return None if silent_s(run, now) is not None else eta_s(run)
 
 
+def _text(text: object, limit: int) -> str:
+    """`one_line` of a text, or of anything else that a service sends in its place."""
+    return _shared_text(text, limit) if isinstance(text, str) else one_line(text or "", limit)
+
+
 @lru_cache(4096)
-def _text(text: str | None, limit: int) -> str:
+def _shared_text(text: str, limit: int) -> str:
     """`one_line`, cached: many runs share these texts."""
-    return one_line(text or "", limit)
+    return one_line(text, limit)
 
 
 def run_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> Work:
@@ -92,12 +97,11 @@ def run_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> Work:
 def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a run that its parameters say."""
     flat = _flat(parameters)
-    rate = flat.get("learning_rate")
     return {
         "sweep": _text(parameters.get("sweep"), 100),
         "parameters": flat,
         "loss": _text(flat.get("loss_fn"), 40),
-        "lr": float(rate) if isinstance(rate, int | float) and isfinite(rate) else None,
+        "lr": _rate(flat.get("learning_rate")),
         "group_size": _whole(flat.get("group_size")),
         "seed": _whole(flat.get("seed")),
     }
@@ -239,6 +243,12 @@ def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config, Mapping):
         found |= {f"loss_fn_config.{key}": value for key, value in config.items()}
     return found
+
+
+def _rate(value: object) -> float | None:
+    with suppress(OverflowError):
+        return finite(float(value)) if isinstance(value, int | float) else None
+    return None
 
 
 def _whole(value: object) -> int | None:

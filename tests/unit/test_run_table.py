@@ -375,6 +375,14 @@ def test_what_neither_a_job_nor_its_steps_say_is_left_out() -> None:
         assert run_of_job(job, None, odd).lr is None
 
 
+@pytest.mark.parametrize("odd", [["x"], {"x": 1}, 10**400], ids=["list", "map", "huge"])
+def test_odd_values_of_a_service_are_shown_or_left_out(odd: object) -> None:
+    parameters = {"sweep": odd, "loss_fn": odd, "learning_rate": odd}
+    row = run_of(RunRecord(id="r", model_id="m", status="running", parameters=parameters))
+    assert (row.lr, bool(row.sweep), bool(row.loss)) == (None, True, True)
+    assert run_of_job(Job(id="j", metadata={"kind": odd, "model": odd}), None).kind
+
+
 def test_a_run_is_found_by_its_model_too_and_a_near_name_is_told() -> None:
     rows = [run("r2", name="second"), run("r1", name="first", model="Mixed")]
     assert find_run("arith-RL", rows) is rows[0]

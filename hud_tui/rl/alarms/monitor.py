@@ -23,6 +23,7 @@ from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree, is_servable
 from hud_tui.rl.own_numbers import Own
+from hud_tui.rl.progress import RECENT
 from hud_tui.wire import Checkpoint, JobStatus
 
 # All detectors over one lineage, step by step. The result depends only on the thresholds and the
@@ -31,8 +32,6 @@ from hud_tui.wire import Checkpoint, JobStatus
 
 FAMILIES = (of_reward, of_policy, of_throughput)
 """Modules of detectors; each detector in them registers itself in `DETECTORS`."""
-RECENT = 20
-"""Number of newest steps in the median of seconds per step."""
 
 
 @cache
