@@ -457,7 +457,7 @@ def _keys(text: str) -> list[str]:
 
 
 def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dict[str, Any]:
-    """One row in the wire's format (`hud_tui.wire.RunRecord`)."""
+    """One row in the wire's format (`hud_tui.wire_runs.RunRecord`)."""
     ends = ends_of(row["steps"])
     rewards = orjson.loads(row["rewards"])
     points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
