@@ -50,7 +50,10 @@ Progress = Callable[[str], None]
 TELEMETRY = "/telemetry/v3/api"
 """Path under which a service receives telemetry."""
 START_S = 60
-"""Maximum seconds for a service to start; the first start on a slow machine takes some seconds."""
+"""Maximum seconds for a service to start, beside the time to rewrite its database; the first start
+on a slow machine takes some seconds."""
+REWRITTEN = 10_000_000
+"""Bytes of its database that a service of a newer version rewrites in a second, on a slow disk."""
 LOG_LINES = 5
 
 
@@ -61,14 +64,15 @@ async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
         HudUnreachable: It does not start; the message ends with the last lines of its log.
     """
     logged = _size(paths.service_log)
+    start_s = START_S + _size(paths.data / "service.db") // REWRITTEN
     spawned = _begin(paths)
     try:
-        ready = ServiceReady.model_validate_json(await _first_line(spawned, progress))
+        ready = ServiceReady.model_validate_json(await _first_line(spawned, progress, start_s))
     except ValidationError as error:
         raise _no_start(paths, "it exited before it was ready", logged) from error
     except TimeoutError as error:
         _end_group(spawned)
-        raise _no_start(paths, f"it was not ready after {START_S:.0f} s", logged) from error
+        raise _no_start(paths, f"it was not ready after {start_s} s", logged) from error
     except BaseException:  # e.g. cancelled: nothing would refer to the service any more
         _end_group(spawned)
         raise
@@ -103,7 +107,7 @@ def _end_group(spawned: subprocess.Popen[bytes]) -> None:
         os.killpg(spawned.pid, signal.SIGTERM)
 
 
-async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> bytes:
+async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress, start_s: int) -> bytes:
     """The line that a service prints when it is ready; empty if it exits before."""
     reader = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -115,7 +119,7 @@ async def _first_line(spawned: subprocess.Popen[bytes], progress: Progress) -> b
 
     waited(0)
     try:
-        return await in_time(reader.readline(), START_S, waited)
+        return await in_time(reader.readline(), start_s, waited)
     finally:
         transport.close()
         await asyncio.to_thread(spawned.wait)

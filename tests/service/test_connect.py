@@ -458,6 +458,17 @@ async def test_a_start_that_takes_too_long_is_given_up(
         await connect_local(paths, lambda text: None)
 
 
+async def test_a_start_has_time_to_rewrite_a_large_database(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_service, "START_S", 0)
+    paths.data.mkdir(parents=True)
+    with (paths.data / "service.db").open("wb") as file:
+        file.truncate(30 * local_service.REWRITTEN)
+    with pytest.raises(HudUnreachable, match="exited before it was ready"):
+        await connect_local(paths, lambda text: None)
+
+
 Refused = Callable[..., str]
 
 
