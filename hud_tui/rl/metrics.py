@@ -463,7 +463,12 @@ def change(before: float, after: float, key: str = "") -> float:
 
 
 LEAST_DECIMAL = 5e-4
-"""Smallest change with three decimals; below it has a power of ten."""
+"""Smallest distance with three decimals; below it has a power of ten."""
+
+
+def distance(size: float) -> str:
+    """How far two values are apart, e.g. ``.008``, to be read beside values of three decimals."""
+    return f"{size:.3f}"[1:] if LEAST_DECIMAL <= size < 0.01 else short(size)
 
 
 def signed(value: float | None) -> str:
@@ -473,8 +478,7 @@ def signed(value: float | None) -> str:
     size = abs(value)
     if size < NOTHING:
         return "=0"
-    text = f"{size:.3f}"[1:] if LEAST_DECIMAL <= size < 0.01 else short(size)
-    return f"{'▲' if value > 0 else '▼'} {text}"
+    return f"{'▲' if value > 0 else '▼'} {distance(size)}"
 
 
 def _thousands(value: float) -> str:

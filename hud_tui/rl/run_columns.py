@@ -12,7 +12,6 @@ from math import isfinite
 from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.axes import duration_text
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.names import close_names, setting_label
@@ -306,7 +305,7 @@ COLUMNS: Mapping[str, Column] = {
             "duration",
             "duration",
             lambda row, now: row.duration_s,
-            write=duration_text,
+            write=duration,
             meaning="spent on its steps; of a loop from outside, from its first to its newest",
         ),
         Column("eta", "ETA", left_s, _eta_text),

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from statistics import fmean
+from time import time
 from typing import Any
 from uuid import uuid4
 
@@ -221,6 +223,23 @@ async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
         await flown.agree("R")
         await flown.until(lambda: view.job.status == "running")
         assert await status(served, job_id) == "running"
+
+
+async def test_a_list_in_which_nothing_runs_grows_older_and_has_what_is_started_elsewhere(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with jobs_of(served) as flown, caller(served) as http:
+        view, first, now = screen(flown), keys_of(flown), time() + 3600
+
+        def is_old() -> bool:
+            return "1 h" in [cell.plain for cell in view.browser.list.rows[0].cells]
+
+        monkeypatch.setattr(view, "context", replace(view.context, clock=lambda: now))
+        await flown.until(is_old)
+        second = await submit(http, (await fork(http, "another"))["id"], steps=1)
+        await ended(http, second)
+        monkeypatch.setattr(view, "context", replace(view.context, clock=lambda: now + 60))
+        await flown.until(lambda: keys_of(flown) == [second, *first])
 
 
 async def test_an_opened_job_is_shown_as_it_is_now(served: Served) -> None:

@@ -9,12 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.events import TreeRead
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.chart import Chart, ChartData, beyond, y_scale
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, branch_overlay, branches, model_overlay
 from hud_tui.rl.curves import Bucket
 from hud_tui.rl.metrics import FEW, ChartOrder, Movement, Series, order_charts
+from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.widgets.focus_chart import focus_heading
@@ -53,6 +55,15 @@ def test_a_count_that_parameters_set_is_not_smoothed() -> None:
     assert datums.smooth > 24
     heading = focus_heading(chart.of("num_traces"), "num_traces", None, 0)
     assert "EMA" not in f"{heading.numbers}{heading.words}"
+
+
+def test_a_narrow_interval_has_the_decimals_of_the_reward_beside_it() -> None:
+    step = Checkpoint(
+        id="c", is_active=True, num_traces=256, metrics={"reward_mean": 0.99, "reward_std": 0.05}
+    )
+    run = Run(model=runs.MODEL).fold(TreeRead(checkpoints=(step,)))
+    heading = focus_heading(Chart(ChartData(), run, ChartView()), "reward_mean", None, 0)
+    assert ("±", ".006", "dim") in heading.numbers
 
 
 def test_zooming_follows_the_newest_until_it_is_panned_and_draws_what_is_in_sight() -> None:

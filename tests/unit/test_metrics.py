@@ -14,6 +14,7 @@ from hud_tui.rl.metrics import (
     Series,
     canonical,
     change,
+    distance,
     healthy,
     metric,
     ranked,
@@ -66,6 +67,13 @@ def test_a_number_keeps_its_sign_and_its_size(value: float) -> None:
 @pytest.mark.parametrize(("value", "text"), [(0.021, "▲ .021"), (-0.3, "▼ .300"), (0.0, "=0")])
 def test_a_change_says_its_direction_first(value: float, text: str) -> None:
     assert signed(value) == text
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(0.0071, ".007"), (0.0005, ".001"), (0.0004, "4e-4"), (0.069, ".069")]
+)
+def test_a_distance_has_the_decimals_of_what_it_is_beside(size: float, text: str) -> None:
+    assert distance(size) == text
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ from tests.readme import columns as documented
 runs = [Work(id, step_s=step_s) for id, step_s in (("a", 6.0), ("b", 3.0))]
 assert [run.id for run in sort_rows(runs, "pace", 0)] == ["b", "a"]
 assert [run.id for run in runs if parse_filter("pace<=3", 0)(run)] == ["b"]
-assert columns("+pace")[-1].text(runs[0], 0) == "6s"
+assert columns("+pace")[-1].text(runs[0], 0) == "6 s"
 assert "median of its newest steps" in documented()""",
     "A wire field": """import hud_tui.service.session, hud_tui.tui.widgets.checkpoint_details
 from hud_tui.service.engines.base import Adam

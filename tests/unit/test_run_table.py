@@ -174,6 +174,11 @@ def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
     assert COLUMNS[key].text(full, NOW) not in ("–", "")
 
 
+def test_how_long_a_run_took_is_written_as_the_time_that_it_has_left() -> None:
+    done = replace(run_of(RECORD, {}), duration_s=135.0)
+    assert COLUMNS["duration"].text(done, NOW) == "2m15s"
+
+
 @pytest.mark.parametrize("key", COLUMNS)
 def test_every_column_is_filtered(key: str) -> None:
     full, shown = run_of(RECORD, {"r": "mine"}), COLUMNS[key]

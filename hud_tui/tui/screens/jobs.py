@@ -209,8 +209,9 @@ class JobsBrowser(Vertical):
             self.call_after_refresh(self.list.focus)
 
 
-AGAIN_S = 2.0
-"""Seconds between two refreshes of a running job."""
+AGAIN_S, POLLED_S = 2.0, 10.0
+"""Seconds between two refreshes of a running job, and of a list in which none runs: jobs are
+started elsewhere, and grow older."""
 
 
 NEXT = {Shade.LOGPROB: Shade.RATIO, Shade.RATIO: Shade.ADVANTAGE, Shade.ADVANTAGE: Shade.LOGPROB}
@@ -278,6 +279,8 @@ class JobsScreen(HudScreen):
         self._waits = ""
         """What the importance ratios of the rollout wait for."""
         self._opened = False
+        self._read_at = 0.0
+        """When the list was read, Unix seconds."""
         self._requested: str | None = None
         """Id of the job to move the cursor to."""
         self._left: tuple[str | None, str | None] | None = None
@@ -312,11 +315,14 @@ class JobsScreen(HudScreen):
             self.show()  # they are no longer being read
 
     def _again(self, changed: bool = False) -> None:
-        """Refresh what still runs; finished jobs are not read again."""
+        """Refresh what still runs, and now and then the list of jobs; what the open job has
+        finished is not read again."""
         if not self.is_current:
             return
         job, is_open = self.job, self.level is not Level.JOBS
-        runs = changed or any(is_active(one.status) for one in self.jobs or ())
+        due = self.jobs is not None and self.context.clock() - self._read_at >= POLLED_S
+        due = due and not self.session.freshness.offline
+        runs = changed or due or any(is_active(one.status) for one in self.jobs or ())
         grows = self.following or (self.part is not None and not self.part.final)
         if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
             self.read()
@@ -533,8 +539,9 @@ class JobsScreen(HudScreen):
         return None if model is None else model.id, None if job is None else job.id
 
     async def read_jobs(self) -> None:
+        self._read_at = self.context.clock()
         jobs = await self.attempt(self.client.jobs())
-        if jobs is not None:
+        if jobs is not None and tuple(jobs) != self.jobs:
             self.jobs = tuple(jobs)
         else:
             self.show()

@@ -27,7 +27,16 @@ from hud_tui.rl.axes import Axis, Scale
 from hud_tui.rl.chart import LINE, Chart, beyond, held_sign, large_plot
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, Readout
-from hud_tui.rl.metrics import change, estimate_text, metric, outside, reading, short, signed
+from hud_tui.rl.metrics import (
+    change,
+    distance,
+    estimate_text,
+    metric,
+    outside,
+    reading,
+    short,
+    signed,
+)
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.plot import Flag, Plot, crossed
 from hud_tui.rl.progress import awaiting
@@ -130,7 +139,7 @@ def _numbers(chart: Chart, key: str, cursor: int | None, alarm: Alarm | None) ->
         numbers.insert(0, (f"EMA({weight:g}) =", reading(key, readout.smooth), "plain"))
     if key == REWARD and length:
         half = chart.data.spreads.half(chart.run, length - 1, weight)
-        numbers.insert(1, (SURE, short(half) if isfinite(half) else "", "dim"))
+        numbers.insert(1, (SURE, distance(half) if isfinite(half) else "", "dim"))
     return numbers + _compared(chart, key, length, readout)
 
 

@@ -118,6 +118,8 @@ class RunTable(Table):
             lines: From the top.
             titles: How many runs have each name: equal names are shown with their ids.
         """
+        if titles != self._titles:  # a name may have become that of several runs
+            self._texts.clear()
         with self.changing():
             self.lines, self._titles = lines, titles
 
