@@ -51,19 +51,16 @@ def times(a: int, b: int) -> str:
 
 @env.initialize
 async def serve_tools() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    listening = socket.create_server(("127.0.0.1", 0))  # from here on the port is taken
+    port = listening.getsockname()[1]
     serving = tools.run_async(
-        transport="http", host="127.0.0.1", port=port, show_banner=False, log_level="critical"
+        transport="http",
+        port=port,
+        show_banner=False,
+        log_level="critical",
+        uvicorn_config={"fd": listening.fileno()},
     )
-    env.serving = asyncio.create_task(serving)
-    for _ in range(500):
-        try:
-            socket.create_connection(("127.0.0.1", port), 0.2).close()
-            break
-        except OSError:
-            await asyncio.sleep(0.02)
+    env.serving = asyncio.create_task(serving), listening
     env.add_capability(Capability.mcp(name="tools", url=f"http://127.0.0.1:{port}/mcp"))
 
 

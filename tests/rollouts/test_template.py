@@ -1,0 +1,69 @@
+"""The environment that `init-env` writes, without the SDK."""
+
+import asyncio
+import socket
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hud_tui.rollouts.template import write_environment
+
+
+class Tools:
+    """Stands for a server of tools: says how it was asked to serve."""
+
+    def __init__(self, name: str) -> None:
+        self.asked: dict[str, Any] = {}
+
+    def tool(self, function: object) -> object:
+        return function
+
+    async def run_async(self, **asked: Any) -> None:
+        self.asked = asked
+
+
+class Environment:
+    def __init__(self, name: str) -> None:
+        self.urls: list[str] = []
+
+    def initialize(self, function: object) -> object:
+        return function
+
+    def template(self, description: str) -> Any:
+        return lambda function: lambda **values: SimpleNamespace(**values)
+
+    def add_capability(self, url: str) -> None:
+        self.urls.append(url)
+
+
+async def test_the_port_of_the_tools_is_taken_from_the_moment_it_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rollouts begin together: a port that is only looked up is soon taken by another."""
+    names = {
+        "fastmcp": {"FastMCP": Tools},
+        "hud": {"Environment": Environment},
+        "hud.capabilities": {"Capability": SimpleNamespace(mcp=lambda name, url: url)},
+        "hud.graders": {"EvaluationResult": SimpleNamespace, "SubScore": SimpleNamespace},
+    }
+    for name, contents in names.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name, module)
+    [file, *_] = write_environment("sums", tmp_path)
+    written: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), written)
+    await written["serve_tools"]()
+    serving, listening = written["env"].serving
+    await serving
+    asked, [url] = written["tools"].asked, written["env"].urls
+    assert url == f"http://127.0.0.1:{asked['port']}/mcp"
+    assert asked["uvicorn_config"] == {"fd": listening.fileno()}
+    with pytest.raises(OSError, match="in use"):
+        socket.create_server(("127.0.0.1", asked["port"]))
+    _, writer = await asyncio.open_connection("127.0.0.1", asked["port"])
+    writer.close()
+    listening.close()
