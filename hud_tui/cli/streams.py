@@ -8,7 +8,7 @@ import errno
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from select import select
 from threading import current_thread, main_thread
@@ -156,19 +156,23 @@ class Notices:
             results: Once a write there was interrupted, only what has room is written here.
         """
         self._stream, self._results = stream, results
+        self.failed = False
+        """Whether a write failed, so that its text may still be in the buffer."""
 
     def write(self, text: str) -> int:
-        with suppress(OSError, ValueError):
-            if self._stream is not None and self._may_write(self._stream):
-                with _interruptible(self._stream):
-                    self._stream.write(text)
+        self._try(lambda stream: stream.write(text))
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError, ValueError):
+        self._try(lambda stream: stream.flush())
+
+    def _try(self, action: Callable[[TextIO], object]) -> None:
+        try:
             if self._stream is not None and self._may_write(self._stream):
                 with _interruptible(self._stream):
-                    self._stream.flush()
+                    action(self._stream)
+        except (OSError, ValueError):
+            self.failed = True
 
     def _may_write(self, stream: TextIO) -> bool:
         return not self._results.interrupted or _has_room(stream)
@@ -185,10 +189,14 @@ def streams() -> Iterator[Results]:
     """Replace stdout and stderr by `Results` and `Notices`."""
     before = sys.stdout, sys.stderr
     results = Results(sys.stdout)
-    sys.stdout, sys.stderr = results, Notices(sys.stderr, results)
+    notices = Notices(sys.stderr, results)
+    sys.stdout, sys.stderr = results, notices
     try:
         yield results
     finally:
+        notices.flush()
+        if notices.failed:
+            write_nowhere()
         sys.stdout, sys.stderr = before
 
 
@@ -219,7 +227,7 @@ def report(failure: StdoutFailed, unprinted: list[str]) -> int:
 
 
 def write_nowhere() -> None:
-    """Redirect stdout and stderr to /dev/null at the end of a process whose stdout failed: what is
+    """Redirect stdout and stderr to /dev/null at the end of a process of which one failed: what is
     left in their buffers would fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):

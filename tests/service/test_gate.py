@@ -118,7 +118,7 @@ async def test_unknown_paths_and_methods_have_details(http: httpx.AsyncClient) -
         ("POST", "/v2/builds/upload-url", "hud-tui train ENV.py"),
         ("POST", "/v2/builds/trigger", "--runtime docker:IMAGE"),
         ("POST", "/v2/qa/runs", "hud-tui preflight"),
-        ("GET", "/v2/qa/checks", "hud-tui --headless alarms"),
+        ("GET", "/v2/qa/checks", "hud-tui --headless status"),
         ("POST", "/runtime/sessions", "LocalRuntime"),
         ("POST", "/v1/messages", "POST /v1/chat/completions"),
         ("POST", "/responses", "POST /v1/chat/completions"),
