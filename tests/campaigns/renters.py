@@ -49,6 +49,8 @@ class Round:
     server: PrimeServer = field(default_factory=PrimeServer)
     story: list[str] = field(default_factory=list)
     faults: list[tuple[str, str]] = field(default_factory=list)
+    _sessions: list[int] = field(default_factory=list)
+    """Sessions of the processes that were started."""
 
     async def play(self) -> None:
         self.server.offers = [offer("H100_80GB", 1, PRICE)]
@@ -107,7 +109,7 @@ class Round:
             **{"PRIME_SSH_KEY_PATH": str(self.folder / "id"), "HOME": str(self.folder)},
             **{"HUD_TUI_STATE_DIR": str(state), "FAKETIME_DONT_FAKE_MONOTONIC": "1"},
         }
-        return await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(*before, sys.executable, "-m", "hud_tui", *words),
             env={**os.environ, **place, **settings},
             stdin=subprocess.DEVNULL,
@@ -115,6 +117,14 @@ class Round:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._sessions.append(process.pid)
+        return process
+
+    def end(self) -> None:
+        """Kill what was started and still runs, faketime's children too."""
+        for session in self._sessions:
+            with suppress(ProcessLookupError):
+                os.killpg(session, signal.SIGKILL)
 
     def _keeper(self, state: Path) -> int:
         """The process that keeps budgets; 0 if none has said its id."""
@@ -175,7 +185,10 @@ async def play_round(plan: Plan, number: int) -> Round:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         chance = random.Random(f"{plan.seed}/{number}")
         played = Round(chance, Path(folder), plan.options.pause)
-        await played.play()
+        try:
+            await played.play()
+        finally:
+            played.end()
     return played
 
 
