@@ -458,12 +458,8 @@ def _keys(text: str) -> list[str]:
 
 def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dict[str, Any]:
     """One row in the wire's format (`hud_tui.wire_runs.RunRecord`)."""
-    ends = ends_of(row["steps"])
-    rewards = orjson.loads(row["rewards"])
-    points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
     managed = row["kind"] == TRAINING
     busy = row["busy_s"] if managed else (row["last_at"] or 0.0) - (row["first_at"] or 0.0)
-    evaluation = row["evaluation"]
     heldout, of = _heldout(row)
     columns = {*row.keys()}
     return {name: row[name] for name in RunRecord.model_fields if name in columns} | {
@@ -473,23 +469,34 @@ def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dic
         "model": row["slug"],
         "engine": about.engine if row["base"] in bases else None,
         "taskset": row["taskset"] or row["taskset_name"],
-        "parameters": orjson.Fragment(row["parameters"])
-        if row["parameters"]
-        else {"group_size": row["group_size"]},
+        "parameters": _json(row["parameters"]) or {"group_size": row["group_size"]},
         "step": row["steps"],
         "steps": row["wanted"] if managed else row["loop_steps"],
         "created_at": row["created_at"] or row["first_at"],
         "stepped_at": row["last_at"],
         "busy_s": busy,
         "step_s": pace(orjson.loads(row["times"])),
+        **_rewards(row),
+        "heldout": heldout,
+        "num_heldout_traces": of,
+        "evaluation": _json(row["evaluation"]),
+        "no_gradient": row["idle"] / row["rollouts"] if row["rollouts"] else None,
+    }
+
+
+def _json(text: str | None) -> orjson.Fragment | None:
+    return orjson.Fragment(text) if text else None
+
+
+def _rewards(row: sqlite3.Row) -> dict[str, Any]:
+    """Of its first and its last steps, and a curve of all."""
+    ends, rewards = ends_of(row["steps"]), orjson.loads(row["rewards"])
+    points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
+    return {
         "reward_first": _mean(rewards.get("first", [])[:ends]),
         "reward_last": _mean(rewards.get("last", [])[-ends:]),
         "points": [*points, part[0] / part[1]] if part[1] else points,
         "stride": rewards.get("stride", 1),
-        "heldout": heldout,
-        "num_heldout_traces": of,
-        "evaluation": orjson.Fragment(evaluation) if evaluation else None,
-        "no_gradient": row["idle"] / row["rollouts"] if row["rollouts"] else None,
     }
 
 

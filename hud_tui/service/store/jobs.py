@@ -296,22 +296,31 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
         raise Refused(409, f"job {row['id']} is {row['status']}")
     if body.wasted:
         runs.wasted(db, row["id"], body.wasted)
-    known = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
-    changes = {key: value for key, value in known.items() if value is not None}
-    is_news = (
-        is_back
-        or bool(body.wasted)
-        or any(row[key] != changes[key] for key in changes if key != "busy_s")
-    )
-    changes["heard_at"] = now()
-    names = ", ".join(f"{name} = :{name}" for name in changes)
-    db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
-    error = body.error.model_dump_json() if body.error else None
-    is_told = (row["status"], row["error"]) == (body.status, error)
-    if body.status != "running" and row["status"] in ("running", "interrupted") and not is_told:
+    has_news = _store_report(db, row, body)
+    if _is_its_end(row, body):
         traces.cancel_running(db, row["id"])
         return works.finish(db, row["id"], End(body.status, body.error, body.reason))
-    return works.changed(db, row["id"]) if is_news else works.state_of(works.get(db, row["id"]))
+    if is_back or body.wasted or has_news:
+        return works.changed(db, row["id"])
+    return works.state_of(works.get(db, row["id"]))
+
+
+def _store_report(db: Db, row: sqlite3.Row, body: DriveReport) -> bool:
+    """Store what a report says of work in progress; return whether followers are to be told."""
+    said = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
+    changes = {key: value for key, value in said.items() if value is not None}
+    names = "".join(f", {name} = :{name}" for name in changes)
+    values = {**changes, "heard_at": now(), "id": row["id"]}
+    db.execute(f"UPDATE work SET heard_at = :heard_at{names} WHERE id = :id", values)
+    return any(row[key] != changes[key] for key in changes if key != "busy_s")
+
+
+def _is_its_end(row: sqlite3.Row, body: DriveReport) -> bool:
+    """Whether a report ends the work; not if it repeats the end that is stored."""
+    if body.status == "running" or row["status"] not in ("running", "interrupted"):
+        return False
+    error = body.error.model_dump_json() if body.error else None
+    return (row["status"], row["error"]) != (body.status, error)
 
 
 def _take_back(db: Db, row: sqlite3.Row) -> None:
