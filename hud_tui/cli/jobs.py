@@ -200,12 +200,12 @@ async def _work(client: HudClient, args: argparse.Namespace) -> int:
             return await _change(args, client, notes, table, rows[0])
     now = time()
     keep = parse_filter(args.filter or "", now)
-    found = sort_rows([row for row in rows if keep(row)], args.sort or "", now)
-    shown = found[: args.limit]
+    matches = sort_rows([row for row in rows if keep(row)], args.sort or "", now)
+    shown = matches[: args.limit]
     if args.headless:
-        emit("runs", _document(args, table, len(found), shown, now))
+        emit("runs", _document(args, table, len(matches), shown, now))
     else:
-        _print(args, table, len(found) - len(shown), shown, now)
+        _print(args, table, len(matches) - len(shown), shown, now)
     return 0
 
 
@@ -214,8 +214,8 @@ async def _named(table: RunList, runs: Sequence[Work]) -> list[Work]:
     named = {run.id: run for run in runs}
     if all(run.whole for run in runs):
         return list(named.values())
-    known = {run.id: run for run in await table.read(named)}  # they are read before all others
-    return [known.get(id_, run) for id_, run in named.items()]
+    fresh = {run.id: run for run in await table.read(named)}  # they are read before all others
+    return [fresh.get(id_, run) for id_, run in named.items()]
 
 
 async def _change(
@@ -239,14 +239,14 @@ async def _change(
 
 
 NAMES = {"done": "step", "total": "steps"}
-RUN_KEYS = [NAMES.get(one.name, one.name) for one in fields(Work) if one.name != "why"]
+RUN_KEYS = [NAMES.get(field.name, field.name) for field in fields(Work) if field.name != "why"]
 
 
 def run_document(row: Work, now: float) -> dict[str, Any]:
     """A run in documents: its row and derived values at `now` (Unix seconds)."""
-    found = {key: plain(getattr(row, key)) for key in RUN_KEYS}
+    stored = {key: plain(getattr(row, key)) for key in RUN_KEYS}
     derived = {"eta_s": left_s(row, now), "silent_s": silent_s(row, now)}
-    return {**found, "active": row.is_active, **derived}
+    return {**stored, "active": row.is_active, **derived}
 
 
 def _document(
@@ -254,20 +254,22 @@ def _document(
 ) -> dict[str, Any]:
     chosen = columns(args.columns or "")
 
-    def row(one: Work) -> dict[str, Any]:
+    def row(run: Work) -> dict[str, Any]:
         if not args.columns:
-            return run_document(one, now)
-        return {"id": one.id, **{column.key: plain(column.value(one, now)) for column in chosen}}
+            return run_document(run, now)
+        return {"id": run.id, **{column.key: plain(column.value(run, now)) for column in chosen}}
 
     document: dict[str, Any] = {
         "total": len(table.rows),
         "matched": matched,
         "omitted": matched - len(shown),
         "source": table.source_text,
-        "runs": [row(one) for one in shown],
+        "runs": [row(run) for run in shown],
     }
     if args.group:
-        document["groups"] = [_group_document(one) for one in group_rows(shown, args.group, now)]
+        document["groups"] = [
+            _group_document(group) for group in group_rows(shown, args.group, now)
+        ]
     if len(args.run) > 1:
         diff = differences(shown)
         document["differences"] = {

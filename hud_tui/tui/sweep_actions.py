@@ -87,10 +87,10 @@ async def may_leave_sweeps(app: App[None], session: RunSession) -> bool:
     sweeps = session.sweeps.values()
     if not sweeps:
         return True
-    lines = [f"{one.progress_text}." for one in sweeps]
-    if any(member.running for one in sweeps for member in one.members):
+    lines = [f"{sweep.progress_text}." for sweep in sweeps]
+    if any(member.running for sweep in sweeps for member in sweep.members):
         lines.append(f"Runs that have begun continue {session.where}.")
-    if any(one.waiting for one in sweeps):
+    if any(sweep.waiting for sweep in sweeps):
         lines.append("Those that wait begin only while hud-tui is open; after a restart,")
         lines.append(keyed("{runs.resume_run} in Runs resumes the sweep."))
     dialog = ConfirmDialog("Quit during a sweep", lines, "Quit", keep="Stay")

@@ -85,7 +85,7 @@ def weights_to_evaluate(
     offered.append(("base", [None]))
     distinct: dict[tuple[str | None, ...], Evaluated] = {}
     for title, of in offered:
-        ids = tuple(one.id if one else None for one in of)
+        ids = tuple(node.id if node else None for node in of)
         distinct.setdefault(ids, Evaluated(title, tuple(of)))
     return list(distinct.values())
 
@@ -94,7 +94,7 @@ def weights_to_evaluate(
 class _Tasks:
     """Tasks that can be evaluated."""
 
-    known: UsualTasks
+    sizes: UsualTasks
     rows: list[Json] | None = None
     """None for the default tasks, which are on the service."""
     source: str | None = None
@@ -107,12 +107,12 @@ class _Tasks:
     """The rows as the command log names them."""
 
     def count(self, split: str) -> int:
-        held, train = self.known.heldout, self.known.train
+        held, train = self.sizes.heldout, self.sizes.train
         return {"heldout": held, "train": train}.get(split, held + train)
 
     @property
     def summary(self) -> str:
-        counts = f"{self.known.heldout} held out, {self.known.train} to train on"
+        counts = f"{self.sizes.heldout} held out, {self.sizes.train} to train on"
         return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
 
 
@@ -147,7 +147,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self._split = last.split if last else ""
 
     def fields(self) -> Iterable[Widget]:
-        labels = [one.label for one in self.offered]
+        labels = [choice.label for choice in self.offered]
         number, most = str(self._samples), str(self._max_tokens or "")
         yield Field("checkpoint", Picker(labels, id="evaluate-of"))
         yield Field(SAMPLES.title, Input(number, id="samples", compact=True), SAMPLES.range)
@@ -169,8 +169,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         try:
             if (order := self._order_of_run()) is not None:
                 self._usual, name = await self._on_environment(order), order.source
-            elif (known := await self.session.evaluations.usual_tasks(self.model)) is not None:
-                self._usual, name = _Tasks(known), known.name or "the last"
+            elif (usual := await self.session.evaluations.usual_tasks(self.model)) is not None:
+                self._usual, name = _Tasks(usual), usual.name or "the last"
         except HudError as error:
             field.placeholder = NO_TASKS
             self.complain(objection(error))
@@ -201,9 +201,9 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self.complain("importing the environment …")
         loaded = await tasks_of(self.session.client, order, state)
         held = sum(task.heldout for task in loaded.tasks)
-        known = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
+        sizes = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
         rows, origin = [task.row() for task in loaded.tasks], _from(loaded.origin)
-        return _Tasks(known, rows, order.source, order, origin, TaskSource(order.source))
+        return _Tasks(sizes, rows, order.source, order, origin, TaskSource(order.source))
 
     @property
     def tasks(self) -> _Tasks | None:
@@ -249,10 +249,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             text += f"\n{APART}"
         elif not self.session.client.settings.local:
             text += f"\n{keyed(OPEN)}"
-        known = [label(one) for one in self._chosen.of if self._has(one, parameters, tasks)]
-        if known and tasks.order is None:  # environments of the user's own have no seed
-            have = "has" if len(known) == 1 else "have"
-            text += f"\n{' and '.join(known)} {have} these rollouts: more samples would tell more"
+        labels = [label(node) for node in self._chosen.of if self._has(node, parameters, tasks)]
+        if labels and tasks.order is None:  # environments of the user's own have no seed
+            have = "has" if len(labels) == 1 else "have"
+            text += f"\n{' and '.join(labels)} {have} these rollouts: more samples would tell more"
         self._problem_line.update(Content.styled(text, "$text-muted"))
 
     def _has(
@@ -262,14 +262,14 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         already."""
         split, run = self.query_one("#split", Picker).value, self.session.run
         drawn = parameters.temperature, parameters.seed
-        wanted = split, tasks.count(split), tasks.known.name, *drawn
+        wanted = split, tasks.count(split), tasks.sizes.name, *drawn
         position = ROOT if node is None else run.tree.find(node.id)
-        known = () if position is None else run.evaluations_of(position)
+        evaluations = () if position is None else run.evaluations_of(position)
         return any(
-            (one.split, one.num_tasks, one.name, one.temperature, one.seed) == wanted
-            and one.max_tokens in (None, parameters.max_tokens)
-            and (one.samples or 0) >= parameters.samples
-            for one in known
+            (past.split, past.num_tasks, past.name, past.temperature, past.seed) == wanted
+            and past.max_tokens in (None, parameters.max_tokens)
+            and (past.samples or 0) >= parameters.samples
+            for past in evaluations
         )
 
     @property
@@ -282,7 +282,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     @property
     def _chosen(self) -> Evaluated:
         picked = self.query_one("#evaluate-of", Picker).value
-        return next(one for one in self.offered if one.label == picked)
+        return next(choice for choice in self.offered if choice.label == picked)
 
     def _parameters(self) -> EvaluationParameters:
         """The typed parameters. Raises HudUsage for an invalid number."""
@@ -328,15 +328,15 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if not typed:
             raise HudUsage(NO_TASKS)
         if (environment := environment_at(typed)) is not None:
-            found = await self._on_environment(self._order_on(environment))
-            self._typed = replace(found, source=typed)
+            loaded = await self._on_environment(self._order_on(environment))
+            self._typed = replace(loaded, source=typed)
         else:
             self.complain("reading the tasks …")
             everything, origin = await load_source(self.session.client, typed)
             tasks, named = choose_tasks(everything, origin)
             held = sum(task.heldout for task in tasks)
-            known = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
-            self._typed = _Tasks(known, [task.row() for task in tasks], typed, named=named)
+            sizes = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
+            self._typed = _Tasks(sizes, [task.row() for task in tasks], typed, named=named)
         self._offer_splits()
 
     async def _submit(
@@ -347,7 +347,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
                 "checkpoint_id": checkpoint.id if checkpoint else None,
                 "split": self.query_one("#split", Picker).value,
                 "tasks": tasks.rows,
-                "name": tasks.known.name if tasks.rows is not None else None,
+                "name": tasks.sizes.name if tasks.rows is not None else None,
                 "parameters": parameters,
             }
         )
