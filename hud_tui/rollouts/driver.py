@@ -96,7 +96,7 @@ class Driver:
         self._state.take(self._state.facts.resumed())
         self._loop = Loop.of(self._order.parameters)
         self._stopping = asyncio.Event()
-        self._service = ServiceLink(connect, self._stopping)
+        self._service = ServiceLink(connect, self._is_stopping)
         self._host = WorkerHost(
             self._order,
             self._service,
@@ -131,6 +131,8 @@ class Driver:
             end = End("failed", JobError(code="environment", message=one_line(error.message)))
         except HudUnreachable as error:
             end = End("interrupted", JobError(code="unreachable", message=error.message))
+            if self._is_stopping():  # for that a call stopped waiting for the service
+                end = End("cancelled")
         except HudError as error:
             hint = f" ({error.hint})" if error.hint else ""
             end = End("failed", JobError(code=error.kind, message=error.message + hint))
@@ -173,6 +175,9 @@ class Driver:
         """Have a service without driven runs know of a job."""
         body = JobEnter(name=name, group=group)
         await self._service.call(lambda c: c.rollouts.enter_job(job_id.replace("-", ""), body))
+
+    def _is_stopping(self) -> bool:
+        return self._stopping.is_set() or self._folder.is_cancelled()
 
     async def _is_asked_to_stop(self) -> bool:
         if self._is_known:

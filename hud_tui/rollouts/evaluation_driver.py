@@ -57,7 +57,7 @@ class EvaluationDriver:
         """`connect` returns a client of the evaluation's service; None if none runs now."""
         self._stored, self._folder = stored, folder
         self._stopping = asyncio.Event()
-        self._service = ServiceLink(connect, self._stopping)
+        self._service = ServiceLink(connect, self._stopping.is_set)
         self._host = WorkerHost(
             order_of_evaluation(stored),
             self._service,

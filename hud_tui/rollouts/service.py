@@ -1,6 +1,5 @@
 """The service of a run, for the process that drives it: found again after a restart."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -27,9 +26,15 @@ RETRY_S = 1.0
 class ServiceLink:
     """Calls a service that may restart with another port and key."""
 
-    def __init__(self, connect: Callable[[], HudClient | None], stopping: asyncio.Event) -> None:
-        """`connect` returns a client; None if no service runs now."""
-        self._connect, self._stopping = connect, stopping
+    def __init__(
+        self, connect: Callable[[], HudClient | None], is_stopping: Callable[[], bool]
+    ) -> None:
+        """
+        Args:
+            connect: Returns a client; None if no service runs now.
+            is_stopping: Whether to wait no more for a service that is away.
+        """
+        self._connect, self._is_stopping = connect, is_stopping
         self._client: HudClient | None = None
 
     @property
@@ -45,7 +50,7 @@ class ServiceLink:
         """A repeatable call, retried until it is answered.
 
         Raises:
-            HudError: It was refused, or the service was away for `PATIENCE_S`.
+            HudError: It was refused; or the service was away for `PATIENCE_S`, or when to stop.
         """
         until = monotonic() + PATIENCE_S
 
@@ -57,7 +62,7 @@ class ServiceLink:
                 raise
 
         def pause(error: HudUnreachable, failures: int) -> float | None:
-            if monotonic() > until or self._stopping.is_set():
+            if monotonic() > until or self._is_stopping():
                 return None
             log.warning("the service does not answer: %s", one_line(error.message))
             return RETRY_S

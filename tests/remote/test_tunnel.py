@@ -12,9 +12,10 @@ import pytest
 from hud_tui.processes import Process, alive, boot_s, holder, process, read_process
 from hud_tui.remote.keeper import UNNEEDED, Keeper
 from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.ssh import Tunnel
 from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, with_machine
 from hud_tui.settings import Paths, read_paths
-from tests.conftest import until
+from tests.conftest import PATIENCE_S, until
 from tests.remote.test_commands import Command, hud, machines, near
 from tests.remote.test_use import box
 
@@ -154,14 +155,21 @@ async def test_a_server_that_takes_its_time_is_no_reason_to_open_the_tunnel_anew
     """Its ssh answers for the tunnel, however long the server is silent."""
     monkeypatch.setattr("hud_tui.remote.keeper.HUNG_S", 1.0)
     monkeypatch.setattr("hud_tui.remote.keeper.ANSWER_S", 0.3)
+    works, looks = Tunnel.works, []
+
+    async def is_working(tunnel: Tunnel, wait_s: float) -> bool:
+        looks.append(await works(tunnel, PATIENCE_S))
+        return looks[-1]
+
+    monkeypatch.setattr(Tunnel, "works", is_working)
     served_by = process(int((Path(box.root) / "server.pid").read_text()))
     served_by.send(signal.SIGSTOP)
     machines.use(box, "hud")
     keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
     try:
         await until(lambda: machines.line("box").get("state") == "silent")
-        ssh = machines.line("box")["ssh"]
-        await asyncio.sleep(5)
+        ssh, before = machines.line("box")["ssh"], len(looks)
+        await until(lambda: len(looks) > before + 4)  # longer than HUNG_S
         assert (machines.line("box")["ssh"], machines.line("box")["breaks"]) == (ssh, 0)
     finally:
         served_by.send(signal.SIGCONT)

@@ -22,6 +22,7 @@ from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUn
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rollouts import driver as driver_module
+from hud_tui.rollouts import service as service_link
 from hud_tui.rollouts import worker_rollouts
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
@@ -35,7 +36,16 @@ from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import OptimStep, OptimStepResult
 from tests.conftest import PATIENCE_S, serve_process, until
 from tests.rollouts.drive import MOMENTS, driving
-from tests.rollouts.driving import SUMS, Driven, begun, check_tree, order_for, write_sums
+from tests.rollouts.driving import (
+    SUMS,
+    Driven,
+    begun,
+    check_tree,
+    driver_of,
+    order_for,
+    settings_of,
+    write_sums,
+)
 from tests.service.headless import point_at
 
 BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
@@ -127,6 +137,28 @@ async def test_its_evaluation_goes_on_when_the_service_has_restarted(
     (driven.directory / "env" / "go").touch()
     assert await running == "succeeded"
     assert await statuses() == ["succeeded"]
+
+
+@pytest.mark.parametrize("is_away_at", ["start", "a step"])
+async def test_a_cancel_is_heard_while_the_service_is_away(
+    driven: Driven, monkeypatch: pytest.MonkeyPatch, is_away_at: str
+) -> None:
+    monkeypatch.setattr(service_link, "RETRY_S", 0.02)
+    monkeypatch.setattr(worker_rollouts, "BEAT_S", 0.02)
+    folder = driven.begin(parameters={"steps": 500})
+    settings = [settings_of(driven.served.url, driven.served.api_key)]
+    calls = driver_of(folder, lambda: settings[0] if settings else None)
+    if is_away_at == "start":
+        settings.clear()
+    running = asyncio.create_task(calls.run())
+    if is_away_at == "a step":
+        await until(lambda: folder.state().step >= 1)
+        settings.clear()
+        await calls._service.forget()
+    await asyncio.sleep(0.1)
+    folder.ask_to_cancel()
+    assert await asyncio.wait_for(running, PATIENCE_S) == "cancelled"
+    assert folder.state().status == "cancelled"
 
 
 async def test_a_cancel_before_its_first_report_is_not_lost(driven: Driven) -> None:

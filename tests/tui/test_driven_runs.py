@@ -15,6 +15,7 @@ from hud_tui.audit_log import CommandLog, as_hud_tui
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rollouts import control
 from hud_tui.rollouts.control import known_runs
+from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.service.store.events import after
 from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TextPanel
@@ -139,6 +140,12 @@ async def test_d_says_what_the_run_was_started_with(served: Served) -> None:
         await flown.press("escape", then="live")
 
 
+async def drive_here(folder: RunFolder, served: Served) -> str:
+    """Drive a run in this process, which holds its lock as a driver does."""
+    with folder.driving():
+        return await driver_of(folder, settings_of(served.url, served.api_key)).run()
+
+
 BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
 
 
@@ -152,7 +159,7 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         source = write_sums(tmp_path / "env", BROKEN)
         order = order_for(model, source, served.service.data_dir, parameters=parameters)
     folder = begun(state, order)
-    running = asyncio.create_task(driver_of(folder, settings_of(served.url, served.api_key)).run())
+    running = asyncio.create_task(drive_here(folder, served))
     await until(lambda: folder.state().step >= 1 and bool(folder.failures()))
     folder.environment_log.write_text("hello from the garden \x1b[31m\n")
     async with cockpit(served, Start("models"), (120, 40), state=lambda: state) as flown:
@@ -238,8 +245,7 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         more = {"parameters": parameters, "tasks": str(fewer), "mode": "hud"}
         order = order_for(model, source, served.service.data_dir, **more)
         folder = begun(state, order)
-        driver = driver_of(folder, settings_of(served.url, served.api_key))
-        assert await asyncio.wait_for(driver.run(), 120) == "succeeded"
+        assert await asyncio.wait_for(drive_here(folder, served), 120) == "succeeded"
     read = await served.service.parts.store.read(after, model.id, 0, 10_000)
     done = [json.loads(event.body) for event in read if event.type == "rollout"]
     heldout = {event["task_slug"] for event in done if event["heldout"]}
