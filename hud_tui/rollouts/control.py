@@ -58,7 +58,7 @@ def parameters_of(model: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if model.training_defaults is not None:
         usual = model.training_defaults.model_dump(include=set(HUD_USUAL))
     loss = {name: USUAL[name] for name in ("loss_fn", "temperature", "seed")}
-    return {**usual, **loss, **{key: one for key, one in chosen.items() if one is not None}}
+    return {**usual, **loss, **{key: value for key, value in chosen.items() if value is not None}}
 
 
 def mode_of(client: HudClient) -> Literal["local", "hud"]:
@@ -153,18 +153,18 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
     """A run's status from the service; from its files if the service does not know such runs. One
     that has not noticed that the driver is gone is told, since nobody else can know."""
     is_driven = folder.is_driven  # asked first: a driver reports its end before it exits
-    known = await client.known_job(job_id)
-    if known is None:
+    job = await client.known_job(job_id)
+    if job is None:
         return status_from_files(client, folder)
-    if is_driven and known.status == "interrupted":  # the service restarted, and is told soon
-        return known.model_copy(update={"status": "running", "error": None})
-    if is_driven or has_ended(known.status):
-        return known
+    if is_driven and job.status == "interrupted":  # the service restarted, and is told soon
+        return job.model_copy(update={"status": "running", "error": None})
+    if is_driven or has_ended(job.status):
+        return job
     own = status_from_files(client, folder)
     if own.status == "interrupted":
         error = own.error if isinstance(own.error, JobError) else None
         await tell_end(client, job_id, End(own.status, error))
-    return known.model_copy(update={"status": own.status, "error": own.error})
+    return job.model_copy(update={"status": own.status, "error": own.error})
 
 
 def status_from_files(client: HudClient, folder: RunFolder) -> JobStatus:
@@ -255,9 +255,9 @@ class ProcessDrivers:
         folder = driven_here(self._state, run_id)
         if folder is None or self._state is None:
             return None
-        known = folder.state()
-        if folder.is_driven or known.status in SUCCEEDED:
-            status = "running" if folder.is_driven else known.status
+        before = folder.state()
+        if folder.is_driven or before.status in SUCCEEDED:
+            status = "running" if folder.is_driven else before.status
             raise HudConflict(409, Work(run_id, TRAINING, f"run {run_id}", status).why_no_resume)
         client.wire.guard.check("resume")
         order = await _order_here(client, folder)
@@ -265,7 +265,7 @@ class ProcessDrivers:
         setting_of(order, client.settings, folder.environment_log)
         require_absent_run(client, self._state, order.model_id)
         folder.forget_cancel()
-        folder.save(known.model_copy(update={"status": "queued"}))
+        folder.save(before.model_copy(update={"status": "queued"}))
         return await _drive(client, folder, self._state)
 
 

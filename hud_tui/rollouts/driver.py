@@ -333,7 +333,7 @@ class Driver:
         """Count a group's rollouts; returns whether one failed. Raises Ended: too many failed."""
         failed = [run for run in runs if run["error"] is not None]
         failures = [
-            one.get("failure") or {"type": "Error", "message": one["error"]} for one in failed
+            run.get("failure") or {"type": "Error", "message": run["error"]} for run in failed
         ]
         state = self._state
         state.rollouts += len(runs)
@@ -385,8 +385,8 @@ class Driver:
         refused = 0
         while True:
             try:
-                found = await self._settled_step() if self._in_doubt else None
-                self._landed(found or await self._send())
+                taken = await self._settled_step() if self._in_doubt else None
+                self._landed(taken or await self._send())
                 return
             except HudUnclear as error:
                 log.warning("it is not known whether the step was taken: %s", error.message)
@@ -418,7 +418,7 @@ class Driver:
             batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]
         self._folder.save(self._state)
         run = order.job_id if self._is_known else None
-        chunks = chunks_of([one for one in self._folder.groups() if not one["lost"]])
+        chunks = chunks_of([group for group in self._folder.groups() if not group["lost"]])
         for number, chunk in enumerate(chunks):
             if self._in_doubt and await self._is_passed(number):
                 continue
@@ -442,7 +442,7 @@ class Driver:
         settled = await self._settle(batch.step_key)
         if settled is None:  # HUD has no keys: only the tree tells
             tree = await self._service.call(lambda client: client.checkpoints(model_id))
-            children = [one.id for one in tree if one.prev_model_checkpoint_id == batch.parent]
+            children = [node.id for node in tree if node.prev_model_checkpoint_id == batch.parent]
             made = [] if batch.known is None else [c for c in children if c not in batch.known]
             return made[-1] if made else None
         if settled.state == "done" and settled.reply is not None:
@@ -476,7 +476,7 @@ class Driver:
     def _landed(self, checkpoint_id: str) -> None:
         """Record that the step is in the tree."""
         state = self._state
-        groups = [one for one in self._folder.groups() if not one["lost"]]
+        groups = [group for group in self._folder.groups() if not group["lost"]]
         rewards = [run["reward"] for group in groups for run in group["runs"]]
         state.tokens += sum(run["tokens"] for group in groups for run in group["runs"])
         state.take(state.facts.stepped())
@@ -557,10 +557,10 @@ class _BatchLedger:
     def groups(self) -> dict[str, dict[str, Any]]:
         """The complete groups, by task; those of another batch are deleted."""
         groups, place = self.folder.groups(), self.place
-        own = [one for one in groups if all(one.get(key) == place[key] for key in place)]
+        own = [group for group in groups if all(group.get(key) == place[key] for key in place)]
         if groups and not own:
             self.folder.clear_groups()
-        return {one["task"]: one for one in own}
+        return {group["task"]: group for group in own}
 
     async def made(self) -> Mapping[str, int]:
         return dict.fromkeys(self.groups(), self.size)
@@ -601,7 +601,7 @@ MOST_TOKENS = 400_000
 
 def chunks_of(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
     """Groups that are sent together: HUD's service refuses bodies of tens of megabytes."""
-    found: list[list[Mapping[str, Any]]] = [[]]
+    chunks: list[list[Mapping[str, Any]]] = [[]]
     size = 0
     for group in groups:
         own = sum(
@@ -609,12 +609,12 @@ def chunks_of(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
             for run in group["runs"]
             for sample in run["samples"]
         )
-        if found[-1] and size + own > MOST_TOKENS:
-            found.append([])
+        if chunks[-1] and size + own > MOST_TOKENS:
+            chunks.append([])
             size = 0
-        found[-1].append(group)
+        chunks[-1].append(group)
         size += own
-    return found
+    return chunks
 
 
 def loss_of(parameters: Mapping[str, Any]) -> str:

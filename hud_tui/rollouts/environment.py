@@ -64,7 +64,7 @@ class Loaded:
     @property
     def name(self) -> str:
         """Of its environments, shortened."""
-        return one_line(", ".join(str(one["name"]) for one in self.environments), 60)
+        return one_line(", ".join(str(env["name"]) for env in self.environments), 60)
 
 
 def check_source(text: str) -> Path:
@@ -130,7 +130,7 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
     """
     is_python = order.tasks is not None and Path(order.tasks).suffix == ".py"
     try:
-        found = await worker.call(
+        loaded = await worker.call(
             "load",
             source=order.source,
             tasks=os.path.abspath(order.tasks or "") if is_python else None,  # noqa: ASYNC240
@@ -144,7 +144,7 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
             python = worker.setting.interpreter.python
             error.hint = f"install it for {python}, or {ANOTHER_PYTHON}"
         raise
-    environments = found["environments"]
+    environments = loaded["environments"]
     if not environments:
         hint = "it needs: env = Environment(name=…), and @env.template() functions"
         raise HudUsage(f"{one_line(order.source)} has no hud Environment", hint)
@@ -152,19 +152,19 @@ async def load(worker: WorkerProcess, client: HudClient, order: Order) -> Loaded
         tasks, about = await load_source(client, order.tasks)
         origin = about["source"]
     else:
-        tasks, origin = _own_tasks(found, order.source), order.tasks or order.source
+        tasks, origin = _own_tasks(loaded, order.source), order.tasks or order.source
     chosen = [task for task in tasks if task.slug not in order.left_out]
     unknown = set(order.left_out) - {task.slug for task in tasks}
     return Loaded(environments, chosen, origin, sorted(unknown))
 
 
-def _own_tasks(found: Mapping[str, Any], source: str) -> list[Task]:
+def _own_tasks(loaded: Mapping[str, Any], source: str) -> list[Task]:
     """The tasks in a source, else one for each template without required args. Raises HudUsage:
     there is none."""
-    rows = found["tasks"] or [
-        {"env": one["name"], "id": template["id"], "args": {}}
-        for one in found["environments"]
-        for template in one["templates"]
+    rows = loaded["tasks"] or [
+        {"env": env["name"], "id": template["id"], "args": {}}
+        for env in loaded["environments"]
+        for template in env["templates"]
         if not template["args"].get("required")
     ]
     if not rows:
@@ -190,34 +190,34 @@ def check(
 def check_tasks(loaded: Loaded) -> list[Finding]:
     """Whether the environments have the tasks' templates, and whether args fit."""
     tasks = list(loaded.tasks)
-    found = [*check_rows(tasks), *check_slugs(tasks)]
-    known = {
-        str(one["name"]): {template["id"]: template["args"] for template in one["templates"]}
-        for one in loaded.environments
+    findings = [*check_rows(tasks), *check_slugs(tasks)]
+    templates = {
+        str(env["name"]): {template["id"]: template["args"] for template in env["templates"]}
+        for env in loaded.environments
     }
     for env, rows in by_environment(tasks).items():
-        schemas = known.get(env)
+        schemas = templates.get(env)
         if schemas is None:
-            names = ", ".join(known)
-            found.append(missing_environment(env, rows, f"the source has {names}"))
+            names = ", ".join(templates)
+            findings.append(missing_environment(env, rows, f"the source has {names}"))
             continue
-        found += check_scenarios(env, list(schemas), rows)
-        found += check_args(env, schemas, [row for row in rows if row.scenario in schemas])
-    return found
+        findings += check_scenarios(env, list(schemas), rows)
+        findings += check_args(env, schemas, [row for row in rows if row.scenario in schemas])
+    return findings
 
 
 def digest_of(source: str) -> str:
     """Digest of the environment's Python files."""
-    path, found = Path(source), sha256()
+    path, digest = Path(source), sha256()
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
         if ".venv" in file.parts or "site-packages" in file.parts:
             continue
-        found.update(str(file).encode() + b"\0")
+        digest.update(str(file).encode() + b"\0")
         try:
-            found.update(file.read_bytes())
+            digest.update(file.read_bytes())
         except OSError:
-            found.update(b"unreadable")
-    return found.hexdigest()[:16]
+            digest.update(b"unreadable")
+    return digest.hexdigest()[:16]
 
 
 # One rollout with the head.
@@ -246,8 +246,9 @@ class Trial:
         if not run["turns"]:
             message = "the rollout has no turn of the model: nothing would be trained"
             return Finding("rollout", "failure", message, name)
-        if place := (run.get("info") or {}).get(UNGRADED):
-            message = f"{one_line(place, 300)}: the template ended without a grade, which counts 0"
+        if template := (run.get("info") or {}).get(UNGRADED):
+            end = "the template ended without a grade, which counts 0"
+            message = f"{one_line(template, 300)}: {end}"
             return Finding("rollout", "warning", message, name, "yield the reward after the prompt")
         what = f"reward {run['reward']:g} in {counted(run['turns'], 'turn')}"
         what += f", {counted(run['tool_calls'], 'tool call')}, {counted(run['tokens'], 'token')}"
@@ -329,11 +330,11 @@ async def prepare(
     async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
         yield loaded
-        found = check(loaded, model, order.parameters, client.settings.program)
-        found += await check_update(client, model.id, order.parameters)
-        for finding in found:
+        findings = check(loaded, model, order.parameters, client.settings.program)
+        findings += await check_update(client, model.id, order.parameters)
+        for finding in findings:
             yield finding
-        if verdict(found) != "failure":
+        if verdict(findings) != "failure":
             trial, tried = await try_once(worker, client, order, loaded, model)
             for finding in tried:
                 yield finding

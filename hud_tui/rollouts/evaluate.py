@@ -24,9 +24,10 @@ async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
     """
     async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
-    found = [one for one in check_tasks(loaded) if one.check != "train"]  # nothing is trained on
-    if message := failures_text(found):
-        fixes = (one.fix for one in found if one.level == "failure" and one.fix)
+    # Nothing is trained on.
+    findings = [finding for finding in check_tasks(loaded) if finding.check != "train"]
+    if message := failures_text(findings):
+        fixes = (finding.fix for finding in findings if finding.level == "failure" and finding.fix)
         raise HudUsage(message, next(fixes, ""))
     return loaded
 
@@ -45,13 +46,13 @@ def order_of_run(state: Path | None, job_id: str | None) -> Order | None:
 def latest_order(state: Path, model_id: str, source: Path) -> Order | None:
     """How the latest run of a model that was begun here on an environment makes its rollouts; None:
     there was no such run."""
-    found: list[tuple[float, Order]] = []
+    orders: list[tuple[float, Order]] = []
     for folder in known_runs(state).values():
         with suppress(HudUsage, OSError):  # a damaged run does not prevent an evaluation
             order, written = folder.order(), (folder.path / "order.json").stat().st_mtime
             if (order.model_id, order.source) == (model_id, str(source)):
-                found.append((written, order))
-    return max(found, key=lambda one: one[0], default=(0.0, None))[1]
+                orders.append((written, order))
+    return max(orders, key=lambda dated: dated[0], default=(0.0, None))[1]
 
 
 def with_own_tasks(order: Order) -> Order:
@@ -63,8 +64,8 @@ def filled(asked: EvaluationParameters, order: Order) -> EvaluationParameters:
     """The parameters of an evaluation's rollouts: those that were not given are the order's. They
     are what an evaluation can be compared by."""
     given = {key for key in asked.model_fields_set if getattr(asked, key) is not None}
-    known = {key: order.parameters.get(key) for key in SAMPLED if key not in given}
-    return asked.model_copy(update={k: one for k, one in known.items() if one is not None})
+    usual = {key: order.parameters.get(key) for key in SAMPLED if key not in given}
+    return asked.model_copy(update={k: value for k, value in usual.items() if value is not None})
 
 
 def evaluation_files(state: Path | None) -> EvaluationFiles:

@@ -87,13 +87,13 @@ class EvaluationDriver:
 
     async def _make(self) -> None:
         """Raises HudError: it failed, which its file says."""
-        one = self._stored.evaluation
+        evaluation = self._stored.evaluation
         async with self._ledger.ending(), self._turn():
-            listed = await self._service.call(lambda c: listed_evaluations(c, one.model_id))
+            listed = await self._service.call(lambda c: listed_evaluations(c, evaluation.model_id))
             self._ledger.is_told = listed is not None
-            checkpoint = one.checkpoint_id or (BASE if listed is not None else None)
-            maker = EvaluationMaker(self._host, one.id, checkpoint, self._ledger.tell)
-            await self._service.call(lambda c: enter(c, one))
+            checkpoint = evaluation.checkpoint_id or (BASE if listed is not None else None)
+            maker = EvaluationMaker(self._host, evaluation.id, checkpoint, self._ledger.tell)
+            await self._service.call(lambda c: enter(c, evaluation))
             await self._ledger.fill(maker)
 
     @asynccontextmanager
@@ -118,11 +118,12 @@ class EvaluationDriver:
         return (await told).asked == "cancel"
 
 
-async def enter(client: HudClient, one: EvaluationJob) -> None:
+async def enter(client: HudClient, evaluation: EvaluationJob) -> None:
     """Have the service know of the job of its rollouts."""
-    name = f"evaluation of {one.checkpoint or one.checkpoint_id or 'base'} of {one.model}"
-    entered = JobEnter(name=one_line(name, 200), group=one.samples)
-    await client.rollouts.enter_job(one.id.replace("-", ""), entered)
+    checkpoint = evaluation.checkpoint or evaluation.checkpoint_id or "base"
+    name = f"evaluation of {checkpoint} of {evaluation.model}"
+    entered = JobEnter(name=one_line(name, 200), group=evaluation.samples)
+    await client.rollouts.enter_job(evaluation.id.replace("-", ""), entered)
 
 
 def main() -> int:

@@ -198,21 +198,21 @@ def _inspect(command: dict[str, Any], report: Report, doing: Doing) -> None:
     source = Path(command["source"])
     modules = list(iter_modules(source))
     rows = list(Taskset.from_module(source))
-    found: dict[int, Any] = {
+    by_id: dict[int, Any] = {
         id(value): value
         for module in modules
         for value in vars(module).values()
         if isinstance(value, Environment)
     }
-    found |= {id(task._env): task._env for task in rows if task._env is not None}
+    by_id |= {id(task._env): task._env for task in rows if task._env is not None}
     if command.get("tasks"):
         rows = list(Taskset.from_file(command["tasks"]))
     environments = [
         {
             "name": env.name,
-            "templates": [one.manifest_entry() for one in env.tasks.values()],
+            "templates": [template.manifest_entry() for template in env.tasks.values()],
         }
-        for env in {env.name: env for env in found.values()}.values()
+        for env in {env.name: env for env in by_id.values()}.values()
     ]
     try:
         tasks = [_row(task) for task in rows]

@@ -74,7 +74,7 @@ class Interpreter:
 
 SDK = ("hud==0.6.21", "typer<0.29")
 """Requirements for pip to install the SDK; the extra `env` has the same."""
-SDK_WORDS = " ".join(quote(one) for one in SDK)
+SDK_WORDS = " ".join(quote(word) for word in SDK)
 """The same in a command line."""
 ANOTHER_PYTHON = "name another interpreter: --python PATH, or in Launch the row python"
 SDK_PYTHONS = ("3.11", "3.12")
@@ -103,10 +103,10 @@ def find_interpreter(source: Path, chosen: str | None, ours: str) -> Interpreter
         for name in (".venv", "venv"):
             python = directory / name / "bin" / "python"
             if python.exists():
-                found = Interpreter(str(python), f"{name} of {directory}")
+                interpreter = Interpreter(str(python), f"{name} of {directory}")
                 if _has_sdk(directory / name):
-                    return found
-                without = without or found
+                    return interpreter
+                without = without or interpreter
         is_uv = (directory / "uv.lock").exists() or "[tool.uv]" in tail(
             directory / "pyproject.toml"
         )
@@ -137,10 +137,10 @@ def python_at(chosen: str) -> str:
     path = Path(chosen).expanduser()
     if path.is_dir():
         path = path / "bin" / "python"
-    found = shutil.which(str(path)) or (str(path) if path.exists() else None)
-    if found is None:
+    program = shutil.which(str(path)) or (str(path) if path.exists() else None)
+    if program is None:
         raise HudUsage(f"--python {chosen}: no such interpreter", "give its path, or a venv's")
-    return str(Path(found).absolute())
+    return str(Path(program).absolute())
 
 
 def variables(
@@ -237,7 +237,7 @@ class WorkerProcess:
 
     async def _hello(self) -> dict[str, Any]:
         """Its first answer: what it runs. It is killed if it gives none."""
-        found = self.setting.interpreter
+        interpreter = self.setting.interpreter
         try:
             async with asyncio.timeout(HELLO_S):
                 return await self.call("hello")
@@ -246,34 +246,36 @@ class WorkerProcess:
             await self._refuse_version()
             lines = [line for line in tail(self.setting.log, 2000).splitlines() if line.strip()]
             last = f": {one_line(lines[-1], 300)}" if lines else ""
-            raise WorkerGone(f"{found.python} ({found.why}): {error.message}{last}") from error
+            raise WorkerGone(
+                f"{interpreter.python} ({interpreter.why}): {error.message}{last}"
+            ) from error
         except (EnvironmentFailed, TimeoutError) as error:
             await self.kill()
-            what = f"{found.python} ({found.why}) has no usable hud: {error}"
+            what = f"{interpreter.python} ({interpreter.why}) has no usable hud: {error}"
             failure = error.failure if isinstance(error, EnvironmentFailed) else {}
-            hint = how_to_get_the_sdk(found.python, failure.get("python"))
+            hint = how_to_get_the_sdk(interpreter.python, failure.get("python"))
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
 
     async def _refuse_version(self) -> None:
         """Of an interpreter that ran no worker. Raises EnvironmentFailed: it is too old for the
         worker to say so itself, or no Python."""
-        found = self.setting.interpreter
+        interpreter = self.setting.interpreter
         version = await self._version()
         if version is not None and tuple(map(int, version.split("."))) >= OLDEST:
             return
         why = "it is no Python" if version is None else f"it is Python {version}"
-        what = f"{found.python} ({found.why}) has no usable hud: {why}"
-        hint = how_to_get_the_sdk(found.python, version)
+        what = f"{interpreter.python} ({interpreter.why}) has no usable hud: {why}"
+        hint = how_to_get_the_sdk(interpreter.python, version)
         raise EnvironmentFailed({"type": "NoSDK", "message": what, "python": version}, hint)
 
     async def _version(self) -> str | None:
         """The interpreter's version, e.g. 3.8.18; None if it tells none. Any Python understands
         the question."""
-        found = self.setting.interpreter
+        interpreter = self.setting.interpreter
         asked = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
         process = await create_subprocess_exec(
-            *found.before,
-            *(found.python, "-c", asked),
+            *interpreter.before,
+            *(interpreter.python, "-c", asked),
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=DEVNULL,
@@ -292,8 +294,8 @@ class WorkerProcess:
         return match[0] if match else None
 
     def words(self) -> list[str]:
-        found = self.setting.interpreter
-        return [*found.before, *command(found.python, "worker")]
+        interpreter = self.setting.interpreter
+        return [*interpreter.before, *command(interpreter.python, "worker")]
 
     async def call(self, verb: str, **fields: Any) -> dict[str, Any]:
         """Send a request; returns its result.

@@ -355,5 +355,5 @@ def known_runs(state: Path) -> dict[str, RunFolder]:
     folder = state / FOLDER
     if not folder.is_dir():
         return {}
-    found = sorted(one for one in folder.iterdir() if (one / "order.json").is_file())
-    return {one.name: RunFolder(one) for one in found}
+    folders = sorted(run for run in folder.iterdir() if (run / "order.json").is_file())
+    return {run.name: RunFolder(run) for run in folders}

@@ -21,6 +21,7 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from inspect import CORO_CREATED
 from math import isfinite
 from pathlib import Path
 from types import FrameType
@@ -59,9 +60,9 @@ def sendable(value: Any) -> Any:
     if isinstance(value, str):
         return _sendable_text(value)
     if isinstance(value, dict):
-        return {sendable(key): sendable(one) for key, one in value.items()}
+        return {sendable(key): sendable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [sendable(one) for one in value]
+        return [sendable(item) for item in value]
     if hasattr(value, "model_dump") and hasattr(type(value), "model_validate"):
         dumped = value.model_dump()
         cleaned = sendable(dumped)
@@ -74,7 +75,7 @@ def _sendable_text(text: str) -> str:
         text = text.replace(secret, name)
     if text.isascii():
         return text
-    return LONE.sub(lambda found: f"⟨{ord(found[0]):04X}⟩", text)
+    return LONE.sub(lambda half: f"⟨{ord(half[0]):04X}⟩", text)
 
 
 def mend_messages() -> None:
@@ -166,13 +167,13 @@ def missing_await(error: BaseException, root: str) -> str:
     empty."""
     if "coroutine" not in str(error) or not isinstance(error, (TypeError, AttributeError)):
         return ""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for frame, _ in traceback.walk_tb(error.__traceback__):
         if is_own(frame.f_code.co_filename, root):
-            values = [one for one in frame.f_locals.values() if inspect.iscoroutine(one)]
-            new = [one for one in values if inspect.getcoroutinestate(one) == inspect.CORO_CREATED]
-            found |= dict.fromkeys(one.cr_code.co_name for one in new)
-    of = f" before the call of {', '.join(found)}" if found else ""
+            values = filter(inspect.iscoroutine, frame.f_locals.values())
+            new = [call for call in values if inspect.getcoroutinestate(call) == CORO_CREATED]
+            names |= dict.fromkeys(call.cr_code.co_name for call in new)
+    of = f" before the call of {', '.join(names)}" if names else ""
     return f"; an await is missing{of}"
 
 
@@ -202,18 +203,18 @@ def _shown(trace: traceback.TracebackException, root: str) -> str:
     """A traceback from the user's first frame to their last. A syntax error's place is the file
     that it names, so only the user's imports that led there are shown with it."""
     is_syntax = issubclass(trace.exc_type or Exception, SyntaxError)
-    one: traceback.TracebackException | None = trace
-    while one is not None:
-        own = [place for place, frame in enumerate(one.stack) if is_own(frame.filename, root)]
+    error: traceback.TracebackException | None = trace
+    while error is not None:
+        own = [index for index, frame in enumerate(error.stack) if is_own(frame.filename, root)]
         if is_syntax:
-            one.stack[:] = [one.stack[place] for place in own]
+            error.stack[:] = [error.stack[index] for index in own]
         elif own:
-            one.stack[:] = [
+            error.stack[:] = [
                 frame
-                for frame in one.stack[own[0] : own[-1] + 1]
+                for frame in error.stack[own[0] : own[-1] + 1]
                 if not frame.filename.startswith("<frozen importlib")
             ]
-        one = one.__cause__ or one.__context__
+        error = error.__cause__ or error.__context__
     return "".join(trace.format() if trace.stack else trace.format_exception_only())
 
 
@@ -260,7 +261,7 @@ def place_awaited(awaited: Any, source: str) -> dict[str, Any] | None:
 def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str, Any] | None:
     """The innermost of the user's frames, and the stack from the user's outermost on."""
     root = root_of(source)
-    own = [place for place, one in enumerate(stack) if is_own(one.filename, root)]
+    own = [index for index, frame in enumerate(stack) if is_own(frame.filename, root)]
     if not own:
         return None
     inner = stack[own[-1]]
@@ -284,13 +285,13 @@ def place_in_stack(lines: Iterable[str], source: str) -> dict[str, Any] | None:
     """
     threads: list[tuple[str, list[traceback.FrameSummary]]] = []
     for line in lines:
-        if found := STACK_FRAME.match(line):
-            file, number, function = found.groups()
+        if frame := STACK_FRAME.match(line):
+            file, number, function = frame.groups()
             if threads:
                 threads[-1][1].insert(0, traceback.FrameSummary(file, int(number), function))
         elif "hread 0x" in line:
             threads.append((line, []))
-    threads.sort(key=lambda one: not one[0].startswith("Current"))
+    threads.sort(key=lambda thread: not thread[0].startswith("Current"))
     return next(filter(None, (_place_in(frames, source) for _, frames in threads)), None)
 
 
@@ -357,7 +358,7 @@ class Doing:
         is_waiting = _is_in_a_loop(frame, self.source)
         yield None if is_waiting else blocked
         if self.phase != AGENT:
-            yield from (place_awaited(one, self.source) for one in reversed(self._made))
+            yield from (place_awaited(generator, self.source) for generator in reversed(self._made))
         for thread, place in self._threads().items():
             yield None if thread in self._older_threads else place
         with contextlib.suppress(RuntimeError):  # no loop is running
@@ -369,8 +370,8 @@ class Doing:
     def _threads(self) -> dict[int, dict[str, Any]]:
         """The other threads that are in the user's files, and their places."""
         own, frames = threading.main_thread().ident, sys._current_frames()
-        places = {one: place_of(frame, self.source) for one, frame in frames.items() if one != own}
-        return {one: place for one, place in places.items() if place is not None}
+        places = {id_: place_of(frame, self.source) for id_, frame in frames.items() if id_ != own}
+        return {thread: place for thread, place in places.items() if place is not None}
 
     def _note_unawaited(self) -> None:
         """Keep Python's warnings of coroutines that were never awaited, for a later failure."""
@@ -473,9 +474,9 @@ def finite(value: Any) -> Any:
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, dict):
-        return {key: finite(one) for key, one in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [finite(one) for one in value]
+        return [finite(item) for item in value]
     if isinstance(info := getattr(value, "info", None), dict):
         value.info = finite(info)
     return value

@@ -81,11 +81,11 @@ WHERE_S = 2.0
 def not_served(runtime: str, error: OSError, answered: float | None = None) -> dict[str, Any]:
     """The failure to connect to an environment that somebody else should serve at ``tcp://…``.
     `answered`: when it answered last, Unix seconds; None if it never did."""
-    place = runtime.removeprefix("tcp://")
-    why = f"{place} does not answer: {error.strerror or error or 'timed out'}"
+    address = runtime.removeprefix("tcp://")
+    why = f"{address} does not answer: {error.strerror or error or 'timed out'}"
     if isinstance(error, ConnectionRefusedError):
-        why = f"nothing listens on {place}"
-    start = f"python -m hud.environment.server ENV.py --port {place.rpartition(':')[2]}"
+        why = f"nothing listens on {address}"
+    start = f"python -m hud.environment.server ENV.py --port {address.rpartition(':')[2]}"
     advice = f"start it: {start}"
     if answered is not None:
         why += f" any more; it answered last at {strftime('%H:%M:%S', localtime(answered))}"
@@ -377,7 +377,7 @@ class Worker:
             try:
                 async with provider(task) as at, connect(at, ready_timeout=ready_s) as client:
                     bindings = client.manifest.bindings if client.manifest else []
-                    names = [f"{one.name} ({one.protocol})" for one in bindings]
+                    names = [f"{binding.name} ({binding.protocol})" for binding in bindings]
             except Exception as error:
                 failure = await self._failure(trace_id, True)
                 if is_served and isinstance(error, OSError):
@@ -443,10 +443,10 @@ class Worker:
             task.add_done_callback(lambda done: self._tasks.pop(-hash(trace_id), None))
 
     async def _failure(self, trace_id: str, is_needed: bool) -> dict[str, Any] | None:
-        found = self._local_failures.pop(trace_id, None)
-        if found is None and self._forked is not None:
-            found = await self._forked.failure(trace_id, is_needed)
-        return found if is_needed else None
+        failure = self._local_failures.pop(trace_id, None)
+        if failure is None and self._forked is not None:
+            failure = await self._forked.failure(trace_id, is_needed)
+        return failure if is_needed else None
 
     def _agent(self, request: dict[str, Any]) -> Any:
         """The SDK's agent for a model; reads the service's catalog once."""
