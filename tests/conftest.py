@@ -10,9 +10,12 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, closing, nullcontext
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from socket import socket
+from tempfile import TemporaryDirectory
 from typing import IO, Any
 
 import httpx
@@ -21,10 +24,12 @@ import uvicorn
 from hypothesis import settings
 
 from hud_tui.service.app import KEEP_ALIVE_S, MOST, bounded, create_app
-from hud_tui.service.service import Service
+from hud_tui.service.data_dir import DATABASE
+from hud_tui.service.service import Service, recover
+from hud_tui.service.store.db import connect
 from hud_tui.service_file import ServiceReady
 from tests import bounds
-from tests.toy_engine import ToyEngine
+from tests.toy_engine import TOY, ToyEngine
 
 PATIENCE_S = 180.0
 MOST_WORKERS = 16
@@ -65,10 +70,29 @@ def engine() -> ToyEngine:
     return ToyEngine()
 
 
+@cache
+def _first_database() -> bytes:
+    """The toy engine's database after a first start, but for its id."""
+    with TemporaryDirectory() as directory:
+        file = Path(directory) / DATABASE
+        with closing(connect(file)) as db:
+            recover(db, [TOY.name])
+        return file.read_bytes()
+
+
+def blank(data: Path) -> Path:
+    """A data directory in which a service with the toy engine need not make its tables."""
+    data.mkdir(parents=True, mode=0o700)
+    file = data / DATABASE
+    file.touch(0o600)
+    file.write_bytes(_first_database())
+    return data
+
+
 @pytest.fixture
 async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
     """A started service on a directory of its own, with the toy engine."""
-    async with Service(tmp_path / "data", engine) as service:
+    async with Service(blank(tmp_path / "data"), engine) as service:
         yield service
 
 
@@ -123,6 +147,15 @@ class _Server(uvicorn.Server):
     async def main_loop(self) -> None:
         await self.on_tick(0)  # sets the headers of every answer
         await self.ends.wait()
+
+    async def shutdown(self, sockets: list[socket] | None = None) -> None:
+        """As any server's, which would first rest for a tenth of a second."""
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        await until(lambda: not self.server_state.connections)
+        await self._wait_tasks_to_complete()
 
 
 @asynccontextmanager

@@ -46,7 +46,7 @@ class Service:
             await asyncio.to_thread(mark, self.data_dir, prepared.id)
             await self._engine.start()
             names = [base.name for base in self._engine.bases()]
-            await self.parts.store.write(_recover, names)
+            await self.parts.store.write(recover, names)
             await asyncio.to_thread(tidy, self.data_dir, prepared.known)
             await self.parts.weights.survey()
         except BaseException:
@@ -72,11 +72,11 @@ class Service:
         await self.parts.store.close()
 
 
-def _recover(db: Db, bases: list[str]) -> None:
+def recover(db: Db, bases: list[str]) -> None:
     """Restore the catalog and the tasksets, and mark what a crash interrupted."""
     models.offer_bases(db, bases)
     for builtin in TASKSETS.values():
-        rows = [(read_row(row).slug, row) for row in builtin.tasks]
+        rows = ((read_row(row).slug, row) for row in builtin.tasks)  # read where they are new
         models.offer(db, builtin.name, builtin.description, rows)
     runs.backfill(db)
     works.interrupt_all(db)
