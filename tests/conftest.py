@@ -82,7 +82,7 @@ def _first_database() -> bytes:
 
 def blank(data: Path) -> Path:
     """A data directory in which a service with the toy engine need not make its tables."""
-    data.mkdir(parents=True, mode=0o700)
+    data.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = data / DATABASE
     file.touch(0o600)
     file.write_bytes(_first_database())

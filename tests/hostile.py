@@ -1,20 +1,22 @@
-"""200 task files that must be refused, each with the error that it must get.
-
-Every file is made from a seed, the same on every machine: good rows of a random form, one
-of them spoiled. ``python -m tests.hostile DIR`` writes them there, to look at.
-"""
+"""Task files that must be refused, each with the error that it must get: good rows, one of them
+spoiled. ``python -m tests.hostile DIR`` writes them there, to look at."""
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
-SEEDS = 10
-"""Files of each kind."""
-Row = dict[str, Any]
+V6 = {"env": "arith", "id": "add", "args": {"a": 12, "b": 1}}
+V5 = {"env": {"name": "arith"}, "scenario": "arith:add", "args": {"a": 7}}
+V4 = {
+    "prompt": "Do it.",
+    "mcp_config": {"hud": {"url": "https://mcp.hud.ai/v3/mcp"}},
+    "evaluate_tool": {"name": "evaluate", "arguments": {"n": 4}},
+}
+V3 = {"prompt": "Do it.", "gym": "hud-browser", "evaluate": ["page", "0.5 x"]}
+GOOD: list[dict[str, Any]] = [V6, V5, V4, V3]
 
 
 @dataclass(frozen=True)
@@ -30,301 +32,118 @@ class Hostile:
     """A part of what is said."""
 
 
-@dataclass(frozen=True)
-class Place:
-    """Good rows, and which of them is to be spoiled."""
-
-    random: Random
-    suffix: str
-    rows: list[Row]
-    bad: int
-
-    @property
-    def where(self) -> str:
-        unit = "line" if self.suffix == "jsonl" else "row"
-        return f"tasks.{self.suffix} {unit} {self.bad + 1}"
-
-    def file(self, texts: list[str] | None = None) -> bytes:
-        """The rows as a file; `texts` are their JSON, where that is spoiled itself."""
-        texts = texts or [json.dumps(row) for row in self.rows]
-        if self.suffix == "jsonl":
-            return "\n".join(texts).encode("utf-8", "surrogatepass")
-        return ("[\n" + ",\n".join(texts) + "\n]").encode("utf-8", "surrogatepass")
-
-    def with_row(self, row: object) -> bytes:
-        """With the bad row replaced."""
-        return self.with_text(json.dumps(row))
-
-    def with_text(self, text: str) -> bytes:
-        texts = [json.dumps(one) for one in self.rows]
-        texts[self.bad] = text
-        return self.file(texts)
-
-
-Spoil = Callable[[Place], tuple[bytes, str, str, str]]
-"""A place → body, where, field, message."""
-
-
-def v6(random: Random) -> Row:
-    return {"env": "arith", "id": "add", "args": {"a": random.randrange(99), "b": 1}}
-
-
-def v5(random: Random) -> Row:
-    args = {"a": random.randrange(99)}
-    return {"env": {"name": "arith"}, "scenario": "arith:add", "args": args}
-
-
-def v4(random: Random) -> Row:
-    servers = {"hud": {"url": "https://mcp.hud.ai/v3/mcp"}}
-    evaluate = {"name": "evaluate", "arguments": {"n": random.randrange(99)}}
-    return {"prompt": "Do it.", "mcp_config": servers, "evaluate_tool": evaluate}
-
-
-def v3(random: Random) -> Row:
-    return {"prompt": "Do it.", "gym": "hud-browser", "evaluate": ["page", f"{random.random()} x"]}
-
-
-def row_with(value: str) -> str:
-    """The JSON of a v6 row with one arg, which is given as JSON."""
+def with_arg(value: str) -> str:
+    """The JSON of a row with one arg, which is given as JSON."""
     return f'{{"env": "e", "id": "s", "args": {{"x": {value}}}}}'
 
 
-FORMS = (v6, v5, v4, v3)
+TEXTS = {
+    **{with_arg(name): f"{name} is not JSON" for name in ("NaN", "Infinity", "-Infinity")},
+    **{with_arg(number): "too large" for number in ("1e999", "-2e4000")},
+    with_arg("9" * 5000): "5000 digits",
+    **{with_arg("[" * n + "]" * n): "nested more than 64 deep" for n in (65, 100, 900, 20_000)},
+    **{with_arg(f'"{chr(n)}"'): "Invalid control character" for n in (1, 7, 8, 27, 31)},
+    **dict.fromkeys(("{'env': 'e'}", '{"env" "e"}', '{"env": "e",}', "{env: 1}"), "not JSON"),
+    **dict.fromkeys(('{"env": "e"', "tru"), "not JSON"),
+    "7": "expected a task object, found a number",
+    '"text"': "expected a task object, found text",
+    "null": "expected a task object, found nothing",
+    "true": "expected a task object, found true or false",
+}
+"""JSON in the place of a row, and what is said of it."""
+
+CHANGED: list[tuple[dict[str, Any], str, Any, str, str]] = [
+    (V6, "args", [1], "args", "an object, found a list"),
+    (V6, "args", "{}", "args", "an object, found text"),
+    (V6, "args", {"x": [{"t": "\ud800"}]}, "args.x[0].t", "lone surrogate"),
+    (V6, "args", {"x": [{"t": "x\udc80y"}]}, "args.x[0].t", "lone surrogate"),
+    (V6, "columns", 3, "columns", "an object, found a number"),
+    (V6, "slug", ["a"], "slug", "text, found a list"),
+    (V6, "env", 3, "env", "the environment's name, found a number"),
+    (V6, "validation", {}, "validation", "a list, found an object"),
+    (V6, "runtime_config", "gpu", "runtime_config", "an object, found text"),
+    (V6, "agent_config", True, "agent_config", "an object, found true or false"),
+    (V6, "verifier", {**V6, "verifier": V6}, "verifier.verifier", "no verifier"),
+    (V6, "verifier", {"env": "e"}, "verifier.id", "the scenario's name"),
+    (V6, "verifier", [], "verifier", "an object, found a list"),
+    ({"id": "s"}, "args", {}, "env", "expected"),
+    ({"env": "e"}, "args", {}, "id", "expected"),
+    ({}, "prompt", "p", "mcp_config", "expected"),
+    (V5, "evaluate_tool", {"name": "x"}, "evaluate_tool", "unexpected field"),
+    (V5, "mcp_config", {"a": {}}, "mcp_config", "unexpected field"),
+    (V5, "env", {"include": []}, "env.name", "the environment's name"),
+    (V5, "scenario", "arith:", "scenario", "after env:"),
+    (V4, "setup_tool", 7, "setup_tool", "found a number"),
+    (V4, "evaluate_tool", [{}], "evaluate_tool[0]", "an empty object"),
+    (V4, "setup_tool", "evaluate(", "setup_tool", "is not JSON"),
+    (V4, "integration_test_tool", [{"name": "a"}, 3], "integration_test_tool[1]", "a number"),
+    (V4, "evaluate_tool", {"name": ""}, "evaluate_tool.name", "the tool's name"),
+    (V4, "setup_tool", {"name": 3}, "setup_tool.name", "the tool's name"),
+    (V4, "evaluate_tool", {"name": "a", "arguments": [1]}, "evaluate_tool.arguments", "a list"),
+    (V4, "setup_tool", {"name": "a", "arguments": "{x"}, "setup_tool.arguments", "is not JSON"),
+    (V4, "evaluate_tool", {"click": "here"}, "evaluate_tool.click", "the call's arguments"),
+    (V4, "mcp_config", "{not json", "mcp_config", "not JSON"),
+    (V4, "mcp_config", "[1]", "mcp_config", "found a list"),
+    (V4, "mcp_config", [1], "mcp_config", "found a list"),
+    (V4, "mcp_config", {"hud": {}}, "mcp_config.hud", "found neither"),
+    (V4, "mcp_config", {"hud": "https://x"}, "mcp_config.hud", "an object with url or command"),
+    (V4, "mcp_config", {"hud": {"url": 7}}, "mcp_config.hud.url", "text, found a number"),
+    (V4, "mcp_config", '{"hud": {"url": NaN}}', "mcp_config", "NaN is not JSON"),
+    (V3, "gym", 3, "gym", "found a number"),
+    (V3, "gym", {"location": "moon"}, "gym.location", "local or remote"),
+    (V3, "gym", {"image_or_build_context": 3}, "gym.image_or_build_context", "text"),
+    (V3, "setup", 3, "setup", "a function"),
+    (V3, "evaluate", [{"args": []}], "evaluate[0]", "a function"),
+    (V3, "prompt", [], "prompt", "the instruction"),
+    (V3, "config", [], "config", "an object"),
+]
+"""A row, the field that is another, its value, the field that is named, and what is said of it."""
 
 
 def corpus() -> Iterator[Hostile]:
-    """All 200, in a fixed order."""
-    for kind in KINDS:
-        for seed in range(SEEDS):
-            place = _place(Random(f"{kind.__name__} {seed}"), seed)
-            body, where, field, message = kind(place)
-            yield Hostile(f"tasks.{place.suffix}", body, where, field, message)
+    """All of them, as lines and as a list, in a fixed order."""
+    rows = [(text, "", said) for text, said in TEXTS.items()]
+    for row, name, value, field, said in CHANGED:
+        rows.append((json.dumps(row | {name: value}), field, said))
+    for number, (text, field, said) in enumerate(rows):
+        texts = [json.dumps(row) for row in GOOD]
+        texts.insert(number % 5, text)
+        for suffix, unit in (("json", "row"), ("jsonl", "line")):
+            where = f"tasks.{suffix} {unit} {number % 5 + 1}"
+            yield Hostile(f"tasks.{suffix}", _file(suffix, texts), where, field, said)
+    for suffix in ("json", "jsonl"):
+        for body, field, said in _no_rows(_file(suffix, [json.dumps(row) for row in GOOD])):
+            yield Hostile(f"tasks.{suffix}", body, f"tasks.{suffix}", field, said)
+    for rest in ("}", "]", "x", "7"):
+        lines, said = [json.dumps(row) for row in GOOD], "extra data after the "
+        body = f"{_file('json', lines).decode()}\n{rest}".encode()
+        yield Hostile("tasks.json", body, "tasks.json line 7 column 1", "", f"{said}list")
+        body = _file("jsonl", [*lines, lines[0] + rest])
+        yield Hostile("tasks.jsonl", body, "tasks.jsonl line 5", "", f"{said}row")
 
 
-def _place(random: Random, seed: int) -> Place:
-    form = random.choice(FORMS)
-    rows = [form(random) for _ in range(random.randrange(2, 9))]
-    return Place(random, "jsonl" if seed % 2 else "json", rows, random.randrange(len(rows)))
+def _file(suffix: str, texts: list[str]) -> bytes:
+    """Rows as a file; `texts` are their JSON."""
+    text = "\n".join(texts) if suffix == "jsonl" else "[\n" + ",\n".join(texts) + "\n]"
+    return text.encode()
 
 
-def nul_byte(place: Place) -> tuple[bytes, str, str, str]:
-    body = place.file()
-    at = place.random.randrange(8, len(body))
-    line = body[:at].count(b"\n") + 1
-    return body[:at] + b"\0" + body[at:], f"tasks.{place.suffix}", "", f"line {line}: NUL byte"
-
-
-def other_encoding(place: Place) -> tuple[bytes, str, str, str]:
-    codec = place.random.choice(["utf-16", "utf-32"])
-    body = place.file().decode().encode(codec)
-    return body, f"tasks.{place.suffix}", "", f"found {codec.upper()}"
-
-
-def no_text(place: Place) -> tuple[bytes, str, str, str]:
-    mark, kind = place.random.choice(
-        [(b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip")]
-    )
-    return mark + place.random.randbytes(50), f"tasks.{place.suffix}", "", kind
-
-
-def latin_1(place: Place) -> tuple[bytes, str, str, str]:
-    body = place.with_row({**v6(place.random), "slug": "MARK"})
-    line = body[: body.index(b"MARK")].count(b"\n") + 1
-    byte = place.random.choice([b"\xe9", b"\xfc", b"\xff"])
-    where = f"tasks.{place.suffix}"
-    return body.replace(b"MARK", b"caf" + byte), where, "", f"line {line}: byte"
-
-
-def no_number(place: Place) -> tuple[bytes, str, str, str]:
-    name = place.random.choice(["NaN", "Infinity", "-Infinity"])
-    text = row_with(name)
-    return place.with_text(text), place.where, "", f"{name} is not JSON"
-
-
-def overflow(place: Place) -> tuple[bytes, str, str, str]:
-    number, said = place.random.choice(
-        [("1e999", "too large"), ("-2e4000", "too large"), ("9" * 5000, "5000 digits")]
-    )
-    text = row_with(number)
-    return place.with_text(text), place.where, "", said
-
-
-def deep(place: Place) -> tuple[bytes, str, str, str]:
-    depth = place.random.choice([65, 100, 900, 20_000])
-    nest = "[" * depth + "]" * depth
-    text = row_with(nest)
-    return place.with_text(text), place.where, "", "nested more than 64 deep"
-
-
-def broken(place: Place) -> tuple[bytes, str, str, str]:
-    text = place.random.choice(
-        ["{'env': 'e'}", '{"env" "e"}', '{"env": "e",}', '{"env": "e"', "{env: 1}", "tru"]
-    )
-    return place.with_text(text), place.where, "", "not JSON"
-
-
-def control_character(place: Place) -> tuple[bytes, str, str, str]:
-    character = chr(place.random.choice([1, 7, 8, 27, 31]))
-    text = row_with(f'"{character}"')
-    return place.with_text(text), place.where, "", "Invalid control character"
-
-
-def no_row(place: Place) -> tuple[bytes, str, str, str]:
-    value, kind = place.random.choice(
-        [(7, "a number"), ("text", "text"), (None, "nothing"), (True, "true or false")]
-    )
-    return place.with_row(value), place.where, "", f"expected a task object, found {kind}"
-
-
-def missing(place: Place) -> tuple[bytes, str, str, str]:
-    row, field = place.random.choice(
-        [
-            ({"id": "s"}, "env"),
-            ({"env": "e"}, "id"),
-            ({"id": "s", "args": {}}, "env"),
-            ({"prompt": "p"}, "mcp_config"),
-        ]
-    )
-    return place.with_row(row), place.where, field, "expected"
-
-
-def wrong_type(place: Place) -> tuple[bytes, str, str, str]:
-    field, value, wanted = place.random.choice(
-        [
-            ("args", [1], "an object, found a list"),
-            ("args", "{}", "an object, found text"),
-            ("columns", 3, "an object, found a number"),
-            ("slug", ["a"], "text, found a list"),
-            ("env", 3, "the environment's name, found a number"),
-            ("validation", {}, "a list, found an object"),
-            ("runtime_config", "gpu", "an object, found text"),
-            ("agent_config", True, "an object, found true or false"),
-        ]
-    )
-    return place.with_row({**v6(place.random), field: value}), place.where, field, wanted
-
-
-def of_v5(place: Place) -> tuple[bytes, str, str, str]:
-    field, value, said = place.random.choice(
-        [
-            ("evaluate_tool", {"name": "x"}, "unexpected field"),
-            ("mcp_config", {"a": {}}, "unexpected field"),
-            ("env", {"include": []}, "the environment's name"),
-            ("scenario", "arith:", "after env:"),
-        ]
-    )
-    field_said = "env.name" if field == "env" else field
-    return place.with_row({**v5(place.random), field: value}), place.where, field_said, said
-
-
-def bad_call(place: Place) -> tuple[bytes, str, str, str]:
-    value, at, said = place.random.choice(
-        [
-            (7, "", "found a number"),
-            ([{}], "[0]", "an empty object"),
-            ("evaluate(", "", "is not JSON"),
-            ([{"name": "a"}, 3], "[1]", "found a number"),
-            ({"name": ""}, ".name", "the tool's name"),
-            ({"name": 3}, ".name", "the tool's name"),
-            ({"name": "a", "arguments": [1]}, ".arguments", "an object, found a list"),
-            ({"name": "a", "arguments": "{x"}, ".arguments", "is not JSON"),
-            ({"click": "here"}, ".click", "the call's arguments"),
-        ]
-    )
-    field = place.random.choice(["setup_tool", "evaluate_tool", "integration_test_tool"])
-    return place.with_row({**v4(place.random), field: value}), place.where, field + at, said
-
-
-def bad_servers(place: Place) -> tuple[bytes, str, str, str]:
-    value, field, said = place.random.choice(
-        [
-            ("{not json", "mcp_config", "not JSON"),
-            ("[1]", "mcp_config", "found a list"),
-            ([1], "mcp_config", "found a list"),
-            ({"hud": {}}, "mcp_config.hud", "found neither"),
-            ({"hud": "https://x"}, "mcp_config.hud", "an object with url or command"),
-            ({"hud": {"url": 7}}, "mcp_config.hud.url", "text, found a number"),
-            ('{"hud": {"url": NaN}}', "mcp_config", "NaN is not JSON"),
-        ]
-    )
-    return place.with_row({**v4(place.random), "mcp_config": value}), place.where, field, said
-
-
-def bad_gym(place: Place) -> tuple[bytes, str, str, str]:
-    field, value, at, said = place.random.choice(
-        [
-            ("gym", 3, "gym", "found a number"),
-            ("gym", {"location": "moon"}, "gym.location", "local or remote"),
-            ("gym", {"image_or_build_context": 3}, "gym.image_or_build_context", "text"),
-            ("setup", 3, "setup", "a function"),
-            ("evaluate", [{"args": []}], "evaluate[0]", "a function"),
-            ("prompt", [], "prompt", "the instruction"),
-            ("config", [], "config", "an object"),
-        ]
-    )
-    return place.with_row({**v3(place.random), field: value}), place.where, at, said
-
-
-def half_a_pair(place: Place) -> tuple[bytes, str, str, str]:
-    half = place.random.choice(["\\ud800", "\\uDFFF", "x\\udc80y"])
-    text = row_with(f'[{{"t": "{half}"}}]')
-    return place.with_text(text), place.where, "args.x[0].t", "lone surrogate"
-
-
-def nested_verifier(place: Place) -> tuple[bytes, str, str, str]:
-    good = v6(place.random)
-    verifier, field, said = place.random.choice(
-        [
-            (
-                {**v6(place.random), "verifier": v6(place.random)},
-                "verifier.verifier",
-                "no verifier",
-            ),
-            ({"env": "e"}, "verifier.id", "the scenario's name"),
-            ([], "verifier", "an object, found a list"),
-        ]
-    )
-    return place.with_row({**good, "verifier": verifier}), place.where, field, said
-
-
-def no_list(place: Place) -> tuple[bytes, str, str, str]:
-    value, kind = place.random.choice([(3, "a number"), ("x", "text"), (None, "nothing")])
-    body = json.dumps({"name": "set", "tasks": value}, indent=1).encode()
-    return body, f"tasks.{place.suffix}", "tasks", f"expected a list of tasks, found {kind}"
-
-
-def follows(place: Place) -> tuple[bytes, str, str, str]:
-    rest = place.random.choice(["}", "]", "x", "7"])
-    texts = [json.dumps(row) for row in place.rows]
-    if place.suffix == "jsonl":
-        texts[place.bad] += rest
-        return place.file(texts), place.where, "", "extra data after the row"
-    where = f"tasks.json line {len(texts) + 3} column 1"
-    return place.file() + b"\n" + rest.encode(), where, "", "extra data after the list"
-
-
-KINDS: tuple[Spoil, ...] = (
-    nul_byte,
-    other_encoding,
-    no_text,
-    latin_1,
-    no_number,
-    overflow,
-    deep,
-    broken,
-    control_character,
-    no_row,
-    missing,
-    wrong_type,
-    of_v5,
-    bad_call,
-    bad_servers,
-    bad_gym,
-    half_a_pair,
-    nested_verifier,
-    no_list,
-    follows,
-)
+def _no_rows(good: bytes) -> Iterator[tuple[bytes, str, str]]:
+    """What is no text, or no list of rows, made of a good file; the field, and what is said."""
+    for at in (8, len(good) // 2):
+        line = good[:at].count(b"\n") + 1
+        yield good[:at] + b"\0" + good[at:], "", f"line {line}: NUL byte"
+    for codec in ("UTF-16", "UTF-32"):
+        yield good.decode().encode(codec), "", f"found {codec}"
+    for mark, kind in ((b"PAR1", "Parquet"), (b"PK\x03\x04", "zip"), (b"\x1f\x8b", "gzip")):
+        yield mark + bytes(range(50, 100)), "", kind
+    for byte in (b"\xe9", b"\xfc", b"\xff"):
+        body = good.replace(b"Do it.", b"caf" + byte)
+        line = good[: good.index(b"Do it.")].count(b"\n") + 1
+        yield body, "", f"line {line}: byte"
+    for value, kind in ((3, "a number"), ("x", "text"), (None, "nothing")):
+        body = json.dumps({"name": "set", "tasks": value}, indent=1).encode()
+        yield body, "tasks", f"expected a list of tasks, found {kind}"
 
 
 def main(folder: Path) -> None:

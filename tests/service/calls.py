@@ -2,9 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from shutil import copytree
+from tempfile import TemporaryDirectory
+from typing import Any, TypeVar, cast
 
 import pytest
 from httpx import AsyncClient, Response
@@ -13,10 +16,11 @@ from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
-from tests.conftest import calling, ended, fork, submit, until
+from tests.conftest import blank, calling, ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
 Json = dict[str, Any]
+Made = TypeVar("Made")
 QUESTION = "3 + 4 = ?"
 
 
@@ -73,11 +77,28 @@ async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:
     return [(await step(http, model))["checkpoint_id"] for _ in range(count)]
 
 
+_MADE: dict[str, tuple[TemporaryDirectory[str], Any]] = {}
+
+
+async def made_once(name: str, folder: Path, make: Callable[[Path], Awaitable[Made]]) -> Made:
+    """Have in a folder what `make` leaves in one, which it is called for once in this process."""
+    if name not in _MADE:
+        kept = TemporaryDirectory()
+        _MADE[name] = kept, await make(Path(kept.name))
+    kept, result = _MADE[name]
+    copytree(kept.name, folder, dirs_exist_ok=True)
+    return cast(Made, deepcopy(result))
+
+
 async def trained_in(data: Path, count: int) -> tuple[Json, list[str]]:
     """A model in a data directory that is served without a limit, and some steps of it."""
-    async with Service(data, ToyEngine()) as service, calling(service) as http:
-        model = await fork(http)
-        return model, await steps(http, model, count)
+
+    async def train(data: Path) -> tuple[Json, list[str]]:
+        async with Service(blank(data), ToyEngine()) as service, calling(service) as http:
+            model = await fork(http)
+            return model, await steps(http, model, count)
+
+    return await made_once(f"{count} steps", data, train)
 
 
 async def tree(http: AsyncClient, model_id: str) -> list[Json]:

@@ -8,7 +8,7 @@ from httpx import AsyncClient
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
 from tests.conftest import calling, fork, tasks_of
-from tests.service.calls import Json, catalog, chat, detail, fork_from, ran, set_head, step, tree
+from tests.service.calls import Json, catalog, detail, fork_from, ran, set_head, step, tree
 from tests.toy_engine import ToyEngine
 
 
@@ -75,22 +75,6 @@ async def test_a_fork_starts_at_the_checkpoint_that_is_named(http: AsyncClient) 
         assert child["forked_from"] == "source@step-000002"
     none = await fork_from(http, source["id"], "none", checkpoint_id="step-9")
     assert none.status_code == 404
-
-
-async def test_a_fork_starts_at_the_sources_head(http: AsyncClient) -> None:
-    source = await fork(http, "source")
-    for _ in range(3):
-        await step(http, source)
-    child = (await fork_from(http, source["id"], "child")).json()
-    assert child["forked_from"] == "source@step-000003"
-    assert (await tree(http, child["id"])) == []
-    ask = {"seed": 5, "n": 6, "return_token_ids": True}
-    mine, theirs = await chat(http, child["id"], **ask), await chat(http, source["id"], **ask)
-    assert mine["choices"] == theirs["choices"]
-    await step(http, child)
-    [first] = await tree(http, child["id"])
-    assert first["prev_model_checkpoint_id"] is None
-    assert first["name"] == "step-000001"
 
 
 async def test_a_head_must_be_the_models_own(http: AsyncClient) -> None:

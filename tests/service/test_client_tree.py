@@ -28,14 +28,6 @@ from tests.service.clients import KEY, answered, over_socket, train, trained
 from tests.service.proxy import proxy
 
 
-async def test_the_catalog_is_read_to_its_true_total(client: HudClient) -> None:
-    bases = await client.models()
-    for number in range(101):
-        await client.fork(bases[0].id, f"fork {number}")
-    models = await client.models()
-    assert len(models) == len({model.id for model in models}) == len(bases) + 101
-
-
 async def test_a_run_from_submission_to_its_traces(client: HudClient) -> None:
     model = await trained(client, steps=2, group_size=2, tasks_per_step=2)
     [job_id] = [job.id for job in await client.jobs()]

@@ -120,6 +120,8 @@ async def test_programs_that_start_at_once_end_with_one_service(paths: Paths) ->
 
 
 async def test_a_killed_one_is_replaced(paths: Paths) -> None:
+    """Where state and data share a directory, as they do by default on macOS."""
+    paths = Paths(paths.config, paths.data, paths.data)
     first = await connected(paths)
     os.kill(first.pid, signal.SIGKILL)
     await until(lambda: not alive(first.pid))
@@ -191,13 +193,6 @@ async def test_one_that_runs_is_neither_trusted_in_the_open_nor_forgotten_when_s
     finally:
         os.kill(ready.pid, signal.SIGCONT)
     assert read_ready(paths.service_file) == ready
-    assert await stop(paths) == ready.pid
-
-
-async def test_state_and_data_may_share_a_directory(tmp_path: Path) -> None:
-    """As they do by default on macOS."""
-    paths = Paths(tmp_path, tmp_path, tmp_path)
-    ready = await connected(paths)
     assert await stop(paths) == ready.pid
 
 
@@ -326,6 +321,12 @@ async def test_serve_in_the_foreground_is_found_by_local_until_it_ends(
     assert serving.stdout is not None
     said = ServiceReady.model_validate_json(await serving.stdout.readline())
     assert said == await connected(paths)
+    says(paths, version="0.0.1")
+    async with aclosing(await connect_local(paths, lambda text: None)) as client:
+        assert "another version" in client.settings.label
+    assert serving.returncode is None, "one in somebody's foreground is not ended for its version"
+    for file in (paths.serving_file, paths.service_file):
+        register(file, said)
     places = ("--state-dir", str(paths.state), "--data-dir", str(paths.data))
     assert await asyncio.to_thread(main, ["--headless", "--local", "status", *places]) == 0
     assert await asyncio.to_thread(main, ["stop", "--headless", *places]) == 0
@@ -356,12 +357,12 @@ OTHERS = (
 """An older version, one that did not say which it is, and one with other files."""
 
 
-@pytest.mark.parametrize("other", OTHERS)
 async def test_a_service_of_another_version_is_restarted_where_nothing_trains(
-    paths: Paths, other: dict[str, object]
+    paths: Paths,
 ) -> None:
-    await found(paths)
-    old = says(paths, **other)
+    ready = await found(paths)
+    assert all(ready.model_copy(update=other).is_other for other in OTHERS)
+    old = says(paths, **OTHERS[1])
     told: list[str] = []
     async with aclosing(await connect_local(paths, told.append)) as client:
         assert (await client.whoami()).version == __version__
@@ -393,20 +394,6 @@ async def test_a_service_of_another_version_that_trains_is_left_and_named(
         assert f"version 0.0.1, this is {__version__}" in finding.message
         [job] = await client.jobs()
         await client.cancel_job(job.id)
-
-
-async def test_a_service_in_somebody_s_foreground_is_not_ended_for_its_version(
-    paths: Paths,
-) -> None:
-    serving = await hud(paths, "serve")
-    assert serving.stdout is not None
-    await serving.stdout.readline()
-    says(paths, version="0.0.1")
-    async with aclosing(await connect_local(paths, lambda text: None)) as client:
-        assert "another version" in client.settings.label
-    assert serving.returncode is None
-    await stop(paths)
-    await serving.communicate()
 
 
 def test_a_build_is_its_files() -> None:
@@ -581,24 +568,6 @@ async def test_an_idle_connection_outlives_a_clients(
         await _serve(bound, "127.0.0.1", Service(tmp_path, ToyEngine()), lambda ready: None)
     [kept_s] = seen
     assert kept_s > 2 * (httpx.Limits().keepalive_expiry or 0) > 0
-
-
-async def test_another_address_is_warned_of(tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hud_tui.service", "--data-dir", str(tmp_path)),
-        *("--host", "0.0.0.0"),
-        env={**os.environ, "HUD_TUI_INSECURE": "1"},
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        ready = json.loads(await asyncio.wait_for(process.stdout.readline(), PATIENCE_S))
-    finally:
-        process.send_signal(signal.SIGTERM)
-        _, errors = await process.communicate()
-    assert ready["url"].startswith("http://127.0.0.1:"), "what a client of this machine can open"
-    assert b"can be reached from other machines" in errors
 
 
 def test_the_key_is_the_users_alone(tmp_path: Path) -> None:

@@ -91,8 +91,7 @@ async def _fork(http: AsyncClient, model: Json, row: Json) -> Response:
 USES: list[Callable[[AsyncClient, Json, Json], Awaitable[Response]]] = [_sample, _serve, _fork]
 
 
-@pytest.mark.parametrize("damage", WAYS)
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize(("damage", "use"), zip(WAYS, USES, strict=True))
 async def test_it_is_refused_until_its_file_is_back(
     http: AsyncClient,
     data: Path,
@@ -240,23 +239,24 @@ def unsealed(data: Path) -> Iterator[sqlite3.Connection]:
         ("run", "rewards", "/v1/runs"),
     ],
 )
-@pytest.mark.parametrize("bit", [0x80, 0x10], ids=["no-utf-8", "another-letter"])
 async def test_a_text_that_cannot_be_read_is_told(
-    http: AsyncClient, data: Path, model: Json, table: str, column: str, path: str, bit: int
+    http: AsyncClient, data: Path, model: Json, table: str, column: str, path: str
 ) -> None:
     job = await submit(http, model["id"], steps=1)
     await ended(http, job)
-
-    with unsealed(data) as db:
-        found = db.execute(f"SELECT min(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
-        text = bytearray(found[1])
-        text[0] ^= bit
-        change = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE rowid = ?"
-        db.execute(change, (bytes(text), found[0]))
-    answer = await http.get(path.format(model=model["id"], job=job))
-    told = (answer.status_code, "Restore it from a backup" in detail(answer))
-    assert told == (500, True), answer.text
-    assert "service.db is damaged" in detail(answer)
+    for bit in (0x80, 0x10):  # no UTF-8, and another letter
+        with unsealed(data) as db:
+            found = db.execute(f"SELECT min(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
+            text = bytearray(found[1])
+            text[0] ^= bit
+            change = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE rowid = ?"
+            db.execute(change, (bytes(text), found[0]))
+        answer = await http.get(path.format(model=model["id"], job=job))
+        told = (answer.status_code, "Restore it from a backup" in detail(answer))
+        assert told == (500, True), answer.text
+        assert "service.db is damaged" in detail(answer)
+        with unsealed(data) as db:
+            db.execute(change, (found[1], found[0]))
 
 
 def every(db: Db, query: str, read: Callable[..., object]) -> list[object]:

@@ -32,7 +32,7 @@ from hud_tui.rl.work import is_active
 from hud_tui.wire import Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
 from tests.service.clients import fork_of, over_socket, run_of, trained
-from tests.service.headless import point_at
+from tests.service.headless import Command, Configure, Text, point_at
 from tests.toy_engine import ToyEngine
 
 
@@ -93,21 +93,16 @@ async def head_of(client: HudClient, model: Model) -> str | None:
     return next((c.name for c in await client.checkpoints(model.id) if c.is_active), None)
 
 
-@pytest.mark.parametrize(
-    ("answer", "code", "head"),
-    [("y\n", 0, "step-000002"), ("\n", 2, "step-000003"), ("no\n", 2, "step-000003")],
-)
-async def test_only_yes_is_yes(
-    served: Served, client: HudClient, answer: str, code: int, head: str
-) -> None:
-    model = await trained(client, "mine", steps=3, group_size=2)
-    async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
-        assert "serve step-000002 instead of step-000003" in await terminal.prompt()
-        terminal.type(answer)
-        out = await terminal.ended()
-    assert terminal.process.returncode == code
-    assert len(out.splitlines()) == 1
-    assert await head_of(client, model) == head
+async def test_only_yes_is_yes(served: Served, client: HudClient) -> None:
+    model = await trained(client, "mine", steps=3, group_size=2, tasks_per_step=2)
+    for answer, code, head in (("\n", 2, 3), ("no\n", 2, 3), ("y\n", 0, 2)):
+        async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
+            assert "serve step-000002 instead of step-000003" in await terminal.prompt()
+            terminal.type(answer)
+            out = await terminal.ended()
+        assert terminal.process.returncode == code
+        assert len(out.splitlines()) == 1
+        assert await head_of(client, model) == f"step-00000{head}"
 
 
 async def test_a_head_that_moves_while_somebody_thinks_is_left_alone(
@@ -214,40 +209,23 @@ async def test_without_headless_a_job_is_cancelled_and_resumed(
         out = await asked_and_done(served, "jobs", job_id[:8], flag, question=f"{flag[2:]} job")
         assert out.startswith(f"{done} job {job_id}")
     assert (await client.job_status(job_id)).status in ("queued", "running")
-    out = await asked_and_done(served, "jobs", job_id, "--cancel", question="cancel job")
-    assert out == f"cancelled job {job_id}\n"
-
-
-async def test_without_headless_a_change_that_is_refused_says_so_on_a_line(
-    served: Served, client: HudClient
-) -> None:
-    await trained(client, "mine", steps=3, group_size=2)
-    async with at_a_terminal(served, "head", "mine", "--set", "nope", headless=False) as terminal:
-        assert "no checkpoint named nope" in await terminal.asked("\n")
-        assert await terminal.ended() == b""
-    assert terminal.process.returncode == 2
 
 
 async def test_a_run_that_is_confirmed_is_followed_in_lines(
-    served: Served, client: HudClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hud: Command, text: Text, configure: Configure
 ) -> None:
-    monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path))
-    (tmp_path / "config.toml").write_text(
-        "[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\nwarmup = 0\nhold = 1\n"
-    )
-    await fork_of(client, "mine")
-    words = ("run", "arith", "-m", "mine", "--steps", "2", "--group-size", "2", "-y")
-    async with at_a_terminal(served, *words, "--follow", headless=False) as terminal:
-        out = (await terminal.ended()).decode().splitlines()
-    assert terminal.process.returncode == 0
+    configure("[alarms.zero_variance]\ninfo = 1e-9\nwarn = 2e-9\nwarmup = 0\nhold = 1\n")
+    words = ("run", "arith", "-m", "arith-rl", "--steps", "2", "--group-size", "2", "-y")
+    code, printed, _ = await text(*words, "--follow")
+    out = printed.splitlines()
+    assert code == 0
     (alarm,) = [line for line in out if "zero-variance groups since step " in line]
     out.remove(alarm)
     assert re.match(r"\w+: .* since step \d+: zero-variance groups [\d.]+ ", alarm)
     assert [line.partition(":")[0] for line in out[:-1]] == ["step 1", "step 2"]
     assert re.match(r"job \S+ succeeded; step-000002: reward ", out[-1])
-    async with at_a_terminal(served, *words, headless=False) as terminal:
-        out = (await terminal.ended()).decode().splitlines()
-    assert re.fullmatch(r"submitted job \S+ of mine; watch it: hud-tui .*", out[-1])
+    _, printed, _ = await text(*words)
+    assert re.fullmatch(r"submitted job \S+ of arith-rl; watch it: hud-tui .*\n", printed)
 
 
 QUIET = (
@@ -323,8 +301,10 @@ TOLD = {
 CODES = {0, 1, 2, 3, 4, 5, 6, 7, NOT_PRINTED, READER_LEFT}
 
 
-@pytest.mark.parametrize("closed", ["full", "pipe", "descriptor"])
-@pytest.mark.parametrize("headless", [True, False])
+@pytest.mark.parametrize(
+    ("closed", "headless"),
+    [("full", True), ("full", False), ("pipe", True), ("descriptor", False)],
+)
 async def test_a_command_that_cannot_print_says_what_it_did(
     served: Served,
     tmp_path: Path,

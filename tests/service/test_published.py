@@ -13,16 +13,14 @@ import pytest
 from httpx import AsyncClient
 from numpy.typing import NDArray
 
-from hud_tui.events import CheckpointAdded
 from hud_tui.rl.loop import FLAT_IN_A_ROW
-from hud_tui.rl.run import Run
 from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleRequest, StateGone
 from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
 from hud_tui.service.engines.tiny.training import load
 from hud_tui.service.service import Service
-from tests.conftest import Served, calling, ended, fork, submit, tasks_of
+from tests.conftest import calling, ended, fork, submit, tasks_of
 from tests.service.calls import (
     Json,
     cancel,
@@ -36,7 +34,6 @@ from tests.service.calls import (
     traces_of,
     tree,
 )
-from tests.service.clients import over_socket
 from tests.toy_engine import ToyEngine
 
 CLOCK = {"rollout_s", "train_s", "tokens_per_s"}
@@ -288,18 +285,6 @@ async def test_it_runs_until_it_is_evaluated_and_says_so_wherever_the_head_is_se
     assert not first.get("evaluations")
 
 
-async def test_others_get_their_turn_between_its_parts(
-    http: AsyncClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
-    gate.open.set()
-    model = await fork(http)
-    await ran(http, model["id"], steps=1)
-    assert gate.sizes == [10, 10, 10, 6]
-    [row] = await tree(http, model["id"])
-    assert row["evaluations"][0]["num_traces"] == HELDOUT
-
-
 async def test_cancelled_in_its_evaluation_it_ends_at_once_and_resuming_does_only_that(
     http: AsyncClient, model: Json, gate: Gate, engine: ToyEngine
 ) -> None:
@@ -385,7 +370,7 @@ async def test_a_solved_run_is_evaluated_too_and_one_that_is_resumed_only_that(
 
     engine.optim_step = then_solved  # type: ignore[method-assign]
     model = await fork(http)
-    job = await submit(http, model["id"], steps=3)
+    job = await submit(http, model["id"], steps=3, group_size=2, tasks_per_step=2)
     await gate.reached.wait()
     await cancel(http, job)
     cancelled = await ended(http, job)
@@ -404,25 +389,7 @@ async def test_a_run_that_took_no_step_evaluates_nobody_else_s_checkpoint(
 ) -> None:
     await step(http, model)
     engine.flatten(solved=True)
-    job = await submit(http, model["id"], steps=1)
+    job = await submit(http, model["id"], steps=1, group_size=2, tasks_per_step=2)
     assert (await ended(http, job))["step"] == 0
     [row] = await tree(http, model["id"])
     assert not row.get("evaluations")
-
-
-async def test_who_follows_renews_the_checkpoint(served: Served) -> None:
-    async with over_socket(served) as client, calling(served.service) as http:
-        model = await fork(http)
-        run, told = Run(), False
-        feed = aiter(client.feed(model["id"]))
-        run = run.fold(await anext(feed))
-        job = await submit(http, model["id"], steps=2)
-        while run.job is None or run.job.id != job or run.job.status != "succeeded":
-            event = await anext(feed)
-            told |= isinstance(event, CheckpointAdded) and bool(event.checkpoint.evaluations)
-            run = run.fold(event)
-        await feed.aclose()  # type: ignore[attr-defined]
-    assert (told, len(run.tree)) == (True, 2)
-    assert run.head is not None
-    assert run.head.evaluations[0].num_tasks == HELDOUT
-    assert run.series.length == 2

@@ -99,9 +99,10 @@ async def test_the_alarms_of_a_run_s_own_steps_are_in_its_row(
         return {**step(rollouts), "errored_share": 0.9}
 
     model = await fork(http)
-    await ran(http, model["id"], steps=2)
+    small = {"group_size": 4, "tasks_per_step": 1}
+    await ran(http, model["id"], steps=2, **small)
     monkeypatch.setattr(managed_run, "_extra", spoilt)
-    job_id = await ran(http, model["id"], steps=25)
+    job_id = await ran(http, model["id"], steps=25, **small)
     spoilt_run, healthy = await listed(http)
     assert spoilt_run["alarms"] >= 1
     assert (spoilt_run["alarm"], spoilt_run["alarm_title"]) == ("critical", "errored rollouts")

@@ -323,7 +323,7 @@ async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_
 ) -> None:
     engine.flatten()
     model = await fork(http)
-    job_id = await submit(http, model["id"], steps=3)
+    job_id = await submit(http, model["id"], steps=3, group_size=2, tasks_per_step=2)
     status = await ended(http, job_id)
     assert (status["status"], status["step"], status["reason"]) == ("failed", 0, None)
     assert status["error"]["code"] == "zero_variance"
@@ -336,14 +336,14 @@ async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_
     rows = await traces_of(http, job_id, step=1)
     assert (listed["num_traces"], listed["metadata"]["sampled_step"]) == (len(rows), 1)
     trained = Counter(row["attempt"] for row in rows if not row["heldout"])
-    assert trained == dict.fromkeys(range(1, FLAT_IN_A_ROW + 1), 32)
+    assert trained == dict.fromkeys(range(1, FLAT_IN_A_ROW + 1), 4)
     places = {(row["attempt"], row["task_slug"], row["rollout"]) for row in rows}
     assert len(places) == len(rows)
     await resume(http, job_id)
     assert (await ended(http, job_id))["attempt"] == 2 * FLAT_IN_A_ROW + 1
     rows = await traces_of(http, job_id)
     counts = Counter(row["attempt"] for row in rows if not row["heldout"])
-    assert counts == dict.fromkeys(range(1, 2 * FLAT_IN_A_ROW + 1), 32), "it goes on counting"
+    assert counts == dict.fromkeys(range(1, 2 * FLAT_IN_A_ROW + 1), 4), "it goes on counting"
 
 
 async def test_a_solved_taskset_ends_the_run_well(
@@ -351,7 +351,7 @@ async def test_a_solved_taskset_ends_the_run_well(
 ) -> None:
     await ran(http, model["id"], steps=1)
     engine.flatten(solved=True)
-    job_id = await submit(http, model["id"], steps=3)
+    job_id = await submit(http, model["id"], steps=3, group_size=2, tasks_per_step=2)
     status = await ended(http, job_id)
     assert (status["status"], status["step"], status["error"]) == ("succeeded", 0, None)
     why = "solved: every rollout of the last 20 batches scored 1.0; no gradient left"

@@ -16,10 +16,13 @@ from tests.conftest import bearer
 @pytest.mark.parametrize(
     ("host", "named"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]"), ("localhost", "localhost")]
 )
-async def test_it_can_be_called(host: str, named: str, tmp_path: Path) -> None:
+async def test_it_can_be_called_and_warns_of_other_machines(
+    host: str, named: str, tmp_path: Path
+) -> None:
     flags = ("--host", host, "--data-dir", str(tmp_path), "--insecure")
     command = (sys.executable, "-m", "hud_tui", "serve", *flags)
-    service = await create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    service = await create_subprocess_exec(*command, **pipes)
     try:
         assert service.stdout is not None
         ready = ServiceReady.model_validate_json(await service.stdout.readline())
@@ -28,7 +31,8 @@ async def test_it_can_be_called(host: str, named: str, tmp_path: Path) -> None:
             assert (await client.get(f"{ready.url}/v1/models")).status_code == 200
     finally:
         service.terminate()
-        await service.wait()
+        _, errors = await service.communicate()
+    assert (b"can be reached from other machines" in errors) is (host != "localhost")
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "box.example"])

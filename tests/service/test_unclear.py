@@ -92,7 +92,7 @@ async def test_a_fork(bare: Command, line: Line, http: httpx.AsyncClient, keyles
     assert logged == ["done", "unknown" if keyless else "refused"]
 
 
-@pytest.mark.parametrize("instead", ["a portal's page", "a gateway's fault"], indirect=True)
+@pytest.mark.parametrize("instead", ["a gateway's fault"], indirect=True)
 @pytest.mark.parametrize("keyless", [False, True])
 async def test_a_head(bare: Command, line: Line, http: httpx.AsyncClient, keyless: bool) -> None:
     model = await fork(http, "mine")
@@ -129,7 +129,7 @@ async def test_a_head_that_was_set_is_said_to_be_though_the_tree_cannot_be_read(
     assert "the head was set, but the tree could not be read" in done.err
 
 
-@pytest.mark.parametrize("instead", ["a portal's page", "its end"], indirect=True)
+@pytest.mark.parametrize("instead", ["its end"], indirect=True)
 @pytest.mark.parametrize("keyless", [False, True])
 async def test_a_run_its_cancellation_and_its_resumption(
     bare: Command, line: Line, http: httpx.AsyncClient, engine: ToyEngine, keyless: bool

@@ -73,7 +73,7 @@ def grade(task: TaskRow, text: str) -> float:
 
 @pytest.mark.parametrize(("base", "taskset"), PAIRS)
 def test_a_base_knows_its_tasks_and_its_groups_have_variance(base: str, taskset: str) -> None:
-    learner, tasks = Learner(weights_path(base)), TASKSETS[taskset].tasks
+    learner, tasks = Learner(weights_path(base)), TASKSETS[taskset].tasks[::3]
     assert Rollouts(learner, tasks, 0, temperature=0, size=1).mean() > 0.8
     rewards = Rollouts(learner, tasks, seed=1).rewards
     assert 0.25 < fmean(reward == 1 for group in rewards for reward in group) < 0.5
@@ -86,56 +86,44 @@ def test_hopeless_tasks_are_never_solved_and_saturated_ones_nearly_always() -> N
     assert Rollouts(learner, saturated_rows(), seed=2).mean() > 0.85
 
 
-def test_reinforcement_raises_the_reward_on_train_and_held_out_tasks(tmp_path: Path) -> None:
-    """Half of the default run; the rest is slower, not different."""
-    [base] = [base for base in BASES if base.name == "tiny/arith-0.2M"]
-    learner, heldout = Learner(weights_path(base.name)), of_split("arith", heldout=True)
+@pytest.mark.parametrize(
+    ("name", "taskset", "steps", "gain"), [("arith", "arith", 10, 0.2), ("mixed", "long", 5, 0.05)]
+)
+def test_reinforcement_alone_raises_the_reward_on_tasks_that_are_not_trained_on(
+    name: str, taskset: str, steps: int, gain: float, tmp_path: Path
+) -> None:
+    """The first steps of runs by the bases' defaults; of long, letters."""
+    [base] = [base for base in BASES if base.name == f"tiny/{name}-0.2M"]
+    learner, heldout = Learner(weights_path(base.name)), of_split(taskset, heldout=True)[::2]
     before = Rollouts(learner, heldout, seed=3).mean()
-    means = train(
-        learner, base, of_split("arith", heldout=False), base.defaults.steps // 2, tmp_path
-    )
-    assert fmean(means[:2]) < 0.6
-    assert fmean(means[-5:]) > 0.75
-    assert Rollouts(learner, heldout, seed=3).mean() > before + 0.2
+    train(learner, base, of_split(taskset, heldout=False), steps, tmp_path)
+    assert Rollouts(learner, heldout, seed=3).mean() > before + gain
 
 
 def of_split(taskset: str, *, heldout: bool) -> list[TaskRow]:
     return [task for task in TASKSETS[taskset].tasks if ("columns" in task) == heldout]
 
 
-def train(
-    learner: Learner, base: Base, tasks: Sequence[TaskRow], steps: int, states: Path
-) -> list[float]:
-    """Take so many steps by the base's defaults; the mean reward of each one's rollouts."""
-    random, defaults, means = Random(0), base.defaults, []
+def train(learner: Learner, base: Base, tasks: Sequence[TaskRow], steps: int, states: Path) -> None:
+    """Take so many steps of 12 tasks, otherwise by the base's defaults."""
+    random, defaults = Random(0), base.defaults
     for step in range(steps):
-        chosen = random.sample(tasks, defaults.tasks_per_step)
+        chosen = random.sample(tasks, 12)
         rollouts = Rollouts(learner, chosen, seed=100 + step, size=defaults.group_size)
-        means.append(rollouts.mean())
         learner.forward_backward(rollouts.datums(), "importance_sampling", {})
         Path(learner.optim_step(Adam(defaults.learning_rate), states).state_path).unlink()
-    return means
 
 
 MIXED = "tiny/mixed-0.2M"
 
 
 def test_long_is_not_solved_by_the_base_and_yet_its_groups_have_variance() -> None:
-    learner, tasks = Learner(weights_path(MIXED)), of_split("long", heldout=True)
+    learner, tasks = Learner(weights_path(MIXED)), of_split("long", heldout=True)[::3]
     greedy = Rollouts(learner, tasks, seed=4, temperature=0, size=1)
     sampled = Rollouts(learner, tasks, seed=5)
     for rollouts in (greedy, sampled):
         assert fmean(reward == 1 for group in rollouts.rewards for reward in group) < 0.05
     assert fmean(map(has_signal, sampled.rewards)) >= 0.9
-
-
-def test_reinforcement_alone_teaches_letters_of_long(tmp_path: Path) -> None:
-    """The first steps of two hundred, measured on tasks that are not trained on."""
-    [base] = [base for base in BASES if base.name == MIXED]
-    learner, heldout = Learner(weights_path(base.name)), of_split("long", heldout=True)
-    before = Rollouts(learner, heldout, seed=3).mean()
-    train(learner, base, of_split("long", heldout=False), 8, tmp_path)
-    assert Rollouts(learner, heldout, seed=3).mean() > before + 0.1
 
 
 AGENT = "tiny/agent-1M"
@@ -154,7 +142,7 @@ def test_the_base_for_agents_has_the_sizes_that_the_catalog_says() -> None:
 def test_the_base_for_agents_calls_the_tool_of_a_game(name: str) -> None:
     """Turn for turn of games that others played, at temperature 1."""
     learner, random, told = Learner(weights_path(AGENT)), Random(0), _told(name)
-    turns = [d for _ in range(6) for d in told(random, PAIRS_OF_BYTES, 8).datums]
+    turns = [d for _ in range(3) for d in told(random, PAIRS_OF_BYTES, 8).datums]
     wanted = [d for d in turns if CALL in d.output]
     asked = [SampleRequest(d.prompt, 60, seed=(n,)) for n, d in enumerate(wanted)]
     said = [PAIRS_OF_BYTES.calls(one.tokens) for one in learner.sample(asked)]
@@ -163,7 +151,7 @@ def test_the_base_for_agents_calls_the_tool_of_a_game(name: str) -> None:
         len(calls) == 1 and calls[0].name == name and _is_object(calls[0].arguments)
         for (_, calls), name in zip(said, names, strict=True)
     ]
-    assert len(read) > 20
+    assert len(read) > 15
     assert fmean(read) >= 0.95
 
 
@@ -190,7 +178,7 @@ def test_the_base_for_agents_begins_2048_as_the_stubborn_player_and_can_go_on_as
 def test_the_base_for_agents_works_half_of_the_products_out() -> None:
     """Of seven in ten that its lessons work out; the first four tasks are HUD's simple_train's."""
     learner, random = Learner(weights_path(AGENT)), Random(0)
-    factors = [(random.randint(100, 999), random.randint(11, 99)) for _ in range(8)]
+    factors = [(random.randint(100, 999), random.randint(11, 99)) for _ in range(5)]
     groups = []
     for a, b in factors:
         prompt = [{"role": "user", "content": PRODUCT.format(a=a, b=b)}]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -215,6 +215,7 @@ def test_gradients_that_add_up_to_more_than_adam_can_square_are_no_step(
     assert list(tmp_path.glob("*.safetensors")) == [tmp_path / "small.safetensors"]
 
 
+@settings(max_examples=25)
 @given(
     scales=st.dictionaries(
         st.sampled_from(["token", "norm", "head", "0.qkv", "0.out", "0.up", "0.down", "1.up"]),
