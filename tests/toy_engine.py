@@ -8,7 +8,6 @@ task holds for all. The whole logprob lies on a completion's first token.
 import asyncio
 import json
 import math
-import os
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -224,10 +223,7 @@ class ToyEngine:
             scale = math.sqrt(policy.v[arm] / (1 - adam.beta2**policy.t)) + adam.eps
             policy.logits[arm] += adam.learning_rate * mean / scale
         path = directory / "state.json"
-        with path.open("w") as file:
-            json.dump({key: getattr(policy, key) for key in ("logits", "m", "v", "t")}, file)
-            file.flush()
-            os.fsync(file.fileno())
+        path.write_text(json.dumps(vars(policy) | {"gradient": None}))
         if self._rests_after is not None:
             self._rests_after -= 1
             self._rest_if_due()
@@ -263,9 +259,7 @@ class ToyEngine:
 
     def ways(self, prompt: Sequence[int]) -> list[list[int]]:
         """What each way says to a prompt, as tokens."""
-        right = _answers().get(tuple(prompt), "7")
-        texts = (right, f"{right}0", f"It is {right}, I think", "I do not know.")
-        return [[*self.tokens.encode(text), END] for text in texts]
+        return _ways(tuple(prompt))
 
     def _sample(self, policy: ToyPolicy, request: SampleRequest) -> Sampled:
         ways = self.ways(request.prompt)
@@ -313,6 +307,13 @@ def _until(tokens: list[int], stops: Sequence[Sequence[int]]) -> list[int]:
         if any(stop and tokens[:end][-len(stop) :] == list(stop) for stop in stops):
             return tokens[:end]
     return tokens
+
+
+@cache
+def _ways(prompt: tuple[int, ...]) -> list[list[int]]:
+    right = _answers().get(prompt, "7")
+    texts = (right, f"{right}0", f"It is {right}, I think", "I do not know.")
+    return [[*CharTokenizer().encode(text), END] for text in texts]
 
 
 @cache

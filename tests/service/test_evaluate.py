@@ -486,23 +486,6 @@ async def test_evaluating_every_step_changes_nothing_that_is_learned(tmp_path: P
     assert found[0] == found[1]
 
 
-async def test_a_cancelled_run_that_is_resumed_repeats_no_baseline(
-    http: AsyncClient, model: Json, watched: Watched
-) -> None:
-    watched.hold_after = 2
-    watched.open.clear()
-    job = await submit(http, model["id"], steps=2, eval_every=1, baseline=True)
-    await watched.held.wait()
-    await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
-    await ended(http, job)
-    watched.hold_after = -1
-    await http.post(f"/v1/training/jobs/{job}/resume")
-    assert (await ended(http, job))["status"] == "succeeded"
-    assert [one["checkpoint"] for one in await listed(http, model)] == [
-        None, "step-000001", "step-000002",
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize("calls", [2, 6])
 async def test_a_run_that_ends_in_an_evaluation_of_its_own_samples_only_the_rest_of_it(
     http: AsyncClient, watched: Watched, monkeypatch: pytest.MonkeyPatch, calls: int

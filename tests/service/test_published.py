@@ -285,28 +285,6 @@ async def test_it_runs_until_it_is_evaluated_and_says_so_wherever_the_head_is_se
     assert not first.get("evaluations")
 
 
-async def test_cancelled_in_its_evaluation_it_ends_at_once_and_resuming_does_only_that(
-    http: AsyncClient, model: Json, gate: Gate, engine: ToyEngine
-) -> None:
-    job = await submit(http, model["id"], steps=2)
-    await gate.reached.wait()
-    await cancel(http, job)
-    status = await ended(http, job)
-    assert (status["status"], status["step"]) == ("cancelled", 2)
-    assert not (await tree(http, model["id"]))[-1].get("evaluations")
-    before = {row["id"] for row in await traces_of(http, job)}
-    engine.kill_next = "forward_backward"
-    gate.open.set()
-    assert (await resume(http, job)).status_code == 200
-    assert (await ended(http, job))["status"] == "succeeded"
-    assert engine.kill_next == "forward_backward", "no step was taken"
-    rows = await tree(http, model["id"])
-    assert (len(rows), len(rows[-1]["evaluations"])) == (2, 1)
-    more = [row for row in await traces_of(http, job) if row["id"] not in before]
-    assert len(more) == HELDOUT
-    assert all(row["evaluates"] for row in more)
-
-
 async def test_a_service_that_ends_in_an_evaluation_interrupts_it_and_it_can_be_resumed(
     tmp_path: Path,
 ) -> None:

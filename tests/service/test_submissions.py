@@ -92,13 +92,13 @@ async def test_parameters_are_checked(http: AsyncClient, model: Json) -> None:
 async def test_something_must_be_trained_on_but_not_too_much_and_not_a_base(
     http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_plan, "MOST_TASKS", 20)
+    monkeypatch.setattr(run_plan, "MOST_TASKS", 40)
     held = [row for row in await tasks_of(http) if row.get("columns")]
-    many = [{**GOOD, "args": {"a": number, "b": 0}} for number in range(21)]
+    many = [{**GOOD, "args": {"a": number, "b": 0}} for number in range(41)]
     for model_id, rows, status, said in (
         (model["id"], held, 422, "every row is held out"),
         (model["id"], [], 422, "at least 1 item"),
-        (model["id"], many, 422, "at most 20 in one run"),
+        (model["id"], many, 422, "at most 40 in one run"),
         ("toy/four", [GOOD], 409, "fork it first"),
         (str(uuid4()), [GOOD], 404, "no such model"),
     ):

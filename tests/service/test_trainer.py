@@ -72,8 +72,8 @@ async def test_a_loop_learns(trainer: TrainingClient) -> None:
 
 async def test_a_group_is_one_prompt_s_answers(trainer: TrainingClient) -> None:
     asked = [{"role": "system", "content": "Add."}, {"role": "user", "content": QUESTION}]
-    group = await trainer.sample(asked, group_size=9, max_tokens=2, temperature=0.5, seed=3)
-    assert len(group) == 9
+    group = await trainer.sample(asked, group_size=10, max_tokens=2, temperature=0.5, seed=4)
+    assert len(group) == 10
     assert len({rollout.group_id for rollout in group}) == 1
     for rollout in group:
         [sample] = rollout.samples
@@ -81,7 +81,7 @@ async def test_a_group_is_one_prompt_s_answers(trainer: TrainingClient) -> None:
         assert len(sample.output_token_ids) == len(sample.output_logprobs) <= 2
         assert rollout.reward is None
     assert {rollout.finish_reason for rollout in group} == {"stop", "length"}
-    again = await trainer.sample(asked, group_size=9, max_tokens=2, temperature=0.5, seed=3)
+    again = await trainer.sample(asked, group_size=10, max_tokens=2, temperature=0.5, seed=4)
     assert [rollout.text for rollout in again] == [rollout.text for rollout in group]
     assert again[0].group_id != group[0].group_id
 
