@@ -111,8 +111,8 @@ class AlarmsScreen(HudScreen):
                 self.session.opened = alarm
             await self.app.switch_mode("live")
 
-    async def action_leave(self) -> None:
-        await self.app.switch_mode("live")
+    def action_leave(self) -> None:
+        self.app.switch_mode("live")
 
     def sheet(self) -> Sheet:
         return alarms_sheet(self.run)

@@ -54,6 +54,7 @@ from hud_tui.tui.screens.dialogs import (
 )
 from hud_tui.tui.session import CONNECTING, RunSession
 from hud_tui.tui.theme import LOCK, bar_cells
+from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
 
 
@@ -515,8 +516,12 @@ class HudScreen(Screen[None]):
     freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     """Neither repaints the screen: that would redraw every line of every pane."""
 
+    filter_field: FilterField
+    """Of a view with the action `filter`."""
     _edition = 0
     """Edition of the layout that is displayed."""
+    _requested: str | None = None
+    """What the cursor is to go to once it is there."""
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__()
@@ -580,6 +585,17 @@ class HudScreen(Screen[None]):
 
     def go_to(self, name: str) -> None:
         """Move the cursor to the row with this id, or to this task, once it is there."""
+        self._requested = name
+        self.go_to_requested()
+
+    def go_to_requested(self) -> None:
+        """Move the cursor there if it is there by now; a filter that hides it is cleared."""
+        if self._requested is not None and self.reach(self._requested):
+            self._requested = None
+
+    def reach(self, name: str) -> bool:
+        """Move the cursor to what has this name. Returns False if it is not there yet."""
+        return True
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
         """The actions among these that the focused pane can do, most used first, for the last line.
@@ -644,6 +660,12 @@ class HudScreen(Screen[None]):
     @work(exclusive=True, group="export")
     async def action_export(self) -> None:
         await export(self)
+
+    def action_filter(self) -> None:
+        self.filter_field.focus()
+
+    def action_leave(self) -> None:
+        self.filter_field.leave()
 
     def copy(self, text: str) -> None:
         """Copy the selection, else this text."""

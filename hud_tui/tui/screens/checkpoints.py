@@ -100,7 +100,8 @@ class CheckpointsScreen(HudScreen):
         super().__init__(context)
         self.tree_list = CheckpointTree(lambda: self.context.clock(), id="tree")
         self.details_pane = CheckpointDetails(id="details")
-        self.filter_field = FilterField("name, or reward>.6 loss:ppo step:100..200", "tree-filter")
+        words = "name, or reward>.6 loss:ppo step:100..200"
+        self.filter_field = FilterField(words, "tree-filter", self.tree_list)
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
         """The row under the cursor."""
         self._note_line = Static("", id="tree-note", markup=False)
@@ -122,8 +123,6 @@ class CheckpointsScreen(HudScreen):
         self._steering = False
         self._beside: dict[int, Beside] = {}
         """Comparisons of the checkpoint under the cursor, by its position."""
-        self._requested: str | None = None
-        """Id of the checkpoint to move the cursor to."""
 
     @property
     def selected(self) -> Checkpoint | None:
@@ -198,7 +197,7 @@ class CheckpointsScreen(HudScreen):
         self._empty.update(Content(f"{empty}\nThe model is {came}." if came else empty))
         self.show_note()
         if self._requested is not None:
-            self.call_after_refresh(self._go_to_requested)
+            self.call_after_refresh(self.go_to_requested)
 
     def show_note(self, message: Content | None = None) -> None:
         """Show a message below the tree, or the current one, with the counts."""
@@ -299,16 +298,13 @@ class CheckpointsScreen(HudScreen):
 
     # Filtering the tree.
 
-    def action_filter(self) -> None:
-        self.filter_field.focus()
-
     def action_leave(self) -> None:
         """Esc: leave the filter's input, then the filter, then the message."""
         typing, text = self.filter_field.has_focus, self.filter_field.value
         if text and not typing:
             self.filter_field.fill("")
             self._filter()
-        elif not self.filter_field.leave(self.tree_list):
+        elif not self.filter_field.leave():
             self.show_note(Content())
 
     @on(Input.Changed, "#tree-filter")
@@ -318,9 +314,8 @@ class CheckpointsScreen(HudScreen):
 
     @on(Input.Submitted, "#tree-filter")
     def _submitted(self) -> None:
-        if self._filter():
-            self.tree_list.focus()
-            self.filter_field.display = bool(self.filter_field.value)
+        if not self._filter():
+            self.filter_field.focus()
 
     def _filter(self) -> bool:
         """Apply the filter; on a syntax error, show it and keep the last good filter."""
@@ -749,14 +744,14 @@ class CheckpointsScreen(HudScreen):
         self._go(stops[(here + 1) % len(stops)])
 
     def go_to(self, name: str) -> None:
-        self.session.at = self._requested = name
-        self._go_to_requested()
+        self.session.at = name
+        super().go_to(name)
 
-    def _go_to_requested(self) -> None:
-        position = self.run.tree.find(self._requested)
+    def reach(self, name: str) -> bool:
+        position = self.run.tree.find(name)
         if position is not None:
-            self._requested = None
             self._go(position)
+        return position is not None
 
     def _go(self, position: int) -> None:
         """Move the cursor to a checkpoint; a filter that hides it is cleared."""

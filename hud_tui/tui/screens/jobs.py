@@ -87,8 +87,6 @@ class JobsBrowser(Vertical):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.field = FilterField(FILTER, "jobs-filter")
-        """The filter's input."""
         self.jobs_text = ""
         """The filter of the jobs, kept while one of them is open."""
         self.pane = RolloutPane(id="rollout-pane")
@@ -100,6 +98,8 @@ class JobsBrowser(Vertical):
             Level.TRACES: RowList(TRACES, id="traces"),
             Level.ROLLOUT: RowList(SIBLINGS, id="siblings"),
         }
+        self.field = FilterField(FILTER, "jobs-filter", self._lists[Level.JOBS])
+        """The filter's input."""
 
     def compose(self) -> Iterator[Widget]:
         yield self._title_line
@@ -126,7 +126,7 @@ class JobsBrowser(Vertical):
     def watch_level(self) -> None:
         """Show the level, with the cursor in its list, and without the other level's filter."""
         rollout = self.level is Level.ROLLOUT
-        self.field.placeholder = SEARCH if rollout else FILTER
+        self.field.placeholder, self.field.rows = SEARCH if rollout else FILTER, self.list
         for one in Level:
             self.set_class(one is self.level, f"-{one.name.lower()}")
         self.field.fill(self.jobs_text if self.level is Level.JOBS else "")
@@ -197,10 +197,6 @@ class JobsBrowser(Vertical):
             self.jobs_text = self.field.value
         self.post_message(self.Filtered())
 
-    @on(Input.Submitted, "#jobs-filter")
-    def _submitted(self) -> None:
-        self.field.leave(self.list)
-
     def _title(self, title: Content, empty: str) -> None:
         self._title_line.update(title)
         self.set_class(bool(empty), "-empty")
@@ -258,6 +254,7 @@ class JobsScreen(HudScreen):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.browser = JobsBrowser(id="browser")
+        self.filter_field = self.browser.field
         self.reader: JobReader | None = None
         """Reader of the open job."""
         self.trace: Trace | None = None
@@ -281,8 +278,6 @@ class JobsScreen(HudScreen):
         self._opened = False
         self._read_at = 0.0
         """When the list was read, Unix seconds."""
-        self._requested: str | None = None
-        """Id of the job to move the cursor to."""
         self._left: tuple[str | None, str | None] | None = None
         """The model and its job when the view was left."""
 
@@ -652,7 +647,7 @@ class JobsScreen(HudScreen):
             self.open_trace(key)
 
     def action_leave(self) -> None:
-        if self.browser.field.leave(self.browser.list) or self.level is Level.JOBS:
+        if self.filter_field.leave() or self.level is Level.JOBS:
             return
         shown = self.trace.id if self.trace is not None else ""
         self._go_to(Level(self.level - 1))
@@ -677,9 +672,6 @@ class JobsScreen(HudScreen):
         self.following = not self.following
         self.show()
         self.read()
-
-    def action_filter(self) -> None:
-        self.browser.field.focus()
 
     def action_refresh(self) -> None:
         self.read()

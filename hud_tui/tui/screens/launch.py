@@ -95,9 +95,8 @@ class LaunchScreen(HudScreen):
         self.draft = Draft()
         self.sources = RowList(TASKSET_COLUMNS, id="tasksets", least=LEAST_ABOUT)
         self.tasks = RowList(TASK_COLUMNS, id="tasks", least=22)
-        self.filter_field = FilterField("filter the tasks by slug, scenario or args", "task-filter")
-        self._requested: str | None = None
-        """Slug of the task to move the cursor to."""
+        words = "filter the tasks by slug, scenario or args"
+        self.filter_field = FilterField(words, "task-filter", self.tasks)
         self.tasksets: list[Taskset] | None = None
         """Those that the service lists; None before it has answered."""
         self._checked_for: str | None = None
@@ -273,21 +272,22 @@ class LaunchScreen(HudScreen):
         elif slug is None:
             self.sources.focus()
         else:
-            self._go_to_requested()
+            self.go_to_requested()
 
-    def _go_to_requested(self) -> None:
-        """Move the cursor to the requested task; a filter that hides it is cleared, and where more
-        tasks are than are listed it is the filter."""
+    def reach(self, name: str) -> bool:
+        """A filter that hides the task is cleared, and where more tasks are than are listed it is
+        the filter."""
         slugs = [task.slug for task in self.draft.tasks]
-        if self._requested is None or self._requested not in slugs:
-            return
-        key, slug, self._requested = str(slugs.index(self._requested)), self._requested, None
-        for text in ("", slug):
-            if all(row.key != key for row in self.tasks.rows):
+        if name not in slugs:
+            return False
+        key = str(slugs.index(name))
+        for text in ("", name):
+            if self.tasks.line_of(key) is None:
                 self.filter_field.fill(text)
                 self._list_tasks()
         self.tasks.select(key)
         self.tasks.focus()
+        return True
 
     def check(self, source: str) -> None:
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
@@ -376,7 +376,7 @@ class LaunchScreen(HudScreen):
             return
         self._list_sources()
         self._list_tasks()
-        self._go_to_requested()
+        self.go_to_requested()
         self.show_state()
 
     def _list_tasks(self) -> None:
@@ -391,17 +391,9 @@ class LaunchScreen(HudScreen):
         none = Content("checking …" if self.draft.checking else lead)
         self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(found, width)] or [none]))
 
-    def action_filter(self) -> None:
-        self.filter_field.focus()
-
     @on(Input.Changed, "#task-filter")
     def _filter(self) -> None:
         self.show_tasks()
-
-    @on(Input.Submitted, "#task-filter")
-    def _filtered(self) -> None:
-        self.tasks.focus()
-        self.filter_field.display = bool(self.filter_field.value)
 
     def action_file(self) -> None:
         self.query_one("#path", Input).focus()
@@ -751,7 +743,7 @@ class LaunchScreen(HudScreen):
         """Stop the trial; withdraw a waiting submission; clear the filter; else go back to the
         tasksets."""
         if self.filter_field.has_focus:
-            self.filter_field.leave(self.tasks)
+            self.filter_field.leave()
         elif self.draft.trial.running:
             self.stop_trial()
         elif self.draft.waiting:

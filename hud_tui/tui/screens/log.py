@@ -147,8 +147,8 @@ class LogScreen(Leavable[None]):
         """Of the log when it was read last."""
         self._all: list[AuditEntry] | None = None
         self._shown: list[tuple[AuditEntry, int]] = []
-        self.filter_field = FilterField("a verb, model, id, outcome", "log-filter")
         self.list = RowList(COLUMNS, id="log", least=16)
+        self.filter_field = FilterField("a verb, model, id, outcome", "log-filter", self.list)
 
     def compose(self) -> ComposeResult:
         yield Static(id="log-title", markup=False)
@@ -267,13 +267,9 @@ class LogScreen(Leavable[None]):
     def _filtering(self) -> None:
         self.show()
 
-    @on(Input.Submitted, "#log-filter")
-    def _filtered(self) -> None:
-        self.list.focus()
-
     def action_refresh(self) -> None:
         self.read()
 
     def action_leave(self) -> None:
-        if not self.filter_field.leave(self.list):
+        if not self.filter_field.leave():
             self.dismiss()

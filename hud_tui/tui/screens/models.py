@@ -307,8 +307,8 @@ class ModelsScreen(HudScreen):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self.filter_field = FilterField("filter by name, base or provider", "filter")
         self.rows = RowList(COLUMNS, id="models", least=28, most=48)
+        self.filter_field = FilterField("filter by name, base or provider", "filter", self.rows)
         self.facts: dict[str, Facts] = {}
         """Numbers of trees, by model id."""
         self._going: dict[str, Work] = {}
@@ -318,8 +318,6 @@ class ModelsScreen(HudScreen):
         """The last error about protected models, so that it is shown once."""
         self._begun_for: str | None = None
         """Id of the model that was selected when the cursor was placed."""
-        self._requested: str | None = None
-        """Id of the model to move the cursor to."""
 
     def resume(self) -> None:
         model = self.run.model
@@ -415,7 +413,7 @@ class ModelsScreen(HudScreen):
             self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
         self.show_rows()
         self._begin()
-        self._go_to_requested()
+        self.go_to_requested()
 
     def _begin(self) -> None:
         """Move the cursor to the selected model if another one was selected when it was placed."""
@@ -425,21 +423,14 @@ class ModelsScreen(HudScreen):
             first = self.run.model or first_choice(self.models or ())
             self.rows.select(first.id if first is not None else "")
 
-    def go_to(self, name: str) -> None:
-        self._requested = name
-        self._go_to_requested()
-
-    def _go_to_requested(self) -> None:
-        """Move the cursor to the requested model; a filter that hides it is cleared."""
-        if self._requested is None or not any(
-            one.id == self._requested for one in self.models or ()
-        ):
-            return
-        if not any(row.key == self._requested for row in self.rows.rows):
+    def reach(self, name: str) -> bool:
+        if not any(model.id == name for model in self.models or ()):
+            return False
+        if self.rows.line_of(name) is None:
             self.filter_field.fill("")
             self.show_rows()
-        self.rows.select(self._requested)
-        self._requested = None
+        self.rows.select(name)
+        return True
 
     def watch_first_start(self, first: bool) -> None:
         self.query("#welcome").set_class(first, "shown")
@@ -583,20 +574,10 @@ class ModelsScreen(HudScreen):
         super().lay_out()
         self.filter_field.fill(self.context.layout.now.models_filter)
 
-    def action_filter(self) -> None:
-        self.filter_field.focus()
-
     @on(Input.Changed, "#filter")
     def _filter(self) -> None:
         self.context.layout.arrange(models_filter=self.filter_field.value)
         self.show_rows()
-
-    @on(Input.Submitted, "#filter")
-    def _filtered(self) -> None:
-        self.rows.focus()
-
-    def action_leave(self) -> None:
-        self.filter_field.leave(self.rows)
 
     def action_refresh(self) -> None:
         self.read()

@@ -274,7 +274,8 @@ class RunsScreen(HudScreen):
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
         self.table = RunTable(context.clock, id="runs")
-        self.filter_field = FilterField("words, or lr:3e-4 reward>.8 state:running", "runs-filter")
+        words = "words, or lr:3e-4 reward>.8 state:running"
+        self.filter_field = FilterField(words, "runs-filter", self.table)
         self.preview = RunPreview()
         self.rows: Sequence[Work] | None = None
         """The rows; None until they were read."""
@@ -288,8 +289,6 @@ class RunsScreen(HudScreen):
         self._shown_error = ""
         """The last error, so that it is shown only once."""
         self._read_at = 0.0
-        self._requested: str | None = None
-        """Id of the run to move the cursor to."""
         self._sweeps: list[str] = []
         """Progress of the sweeps in the title."""
 
@@ -353,7 +352,7 @@ class RunsScreen(HudScreen):
             self.show()
             if first:
                 self._find()
-            self._go_to_requested()
+            self.go_to_requested()
 
     def _find(self) -> None:
         """Move the cursor to the run with the step under the crosshair, else to the selected
@@ -364,20 +363,14 @@ class RunsScreen(HudScreen):
         newest = (row.id for row in self.rows or () if model and row.model_id == model.id)
         self.table.select(made or next(newest, ""))
 
-    def go_to(self, name: str) -> None:
-        self._requested = name
-        self._go_to_requested()
-
-    def _go_to_requested(self) -> None:
-        """Move the cursor to the requested run; a filter that hides it is cleared."""
-        if self._requested is None or not any(row.id == self._requested for row in self.rows or ()):
-            return
-        lines = self.table.lines
-        if not any(isinstance(one, Work) and one.id == self._requested for one in lines):
+    def reach(self, name: str) -> bool:
+        if not any(run.id == name for run in self.rows or ()):
+            return False
+        if self.table.line_of(name) is None:
             self.filter_field.fill("")
             self.show()
-        self.table.select(self._requested)
-        self._requested = None
+        self.table.select(name)
+        return True
 
     def watch_run(self, before: Run, run: Run) -> None:
         followed = "" if run.model is None else run.model.id
@@ -690,21 +683,10 @@ class RunsScreen(HudScreen):
         dialog = ChoiceDialog(question, lines, choices, RUN, "Neither")
         return await self.app.push_screen_wait(dialog)
 
-    def action_filter(self) -> None:
-        self.filter_field.focus()
-
     @on(Input.Changed, "#runs-filter")
     def _filter(self) -> None:
         self.context.layout.arrange(runs_filter=self.filter_field.value)
         self.show()
-
-    @on(Input.Submitted, "#runs-filter")
-    def _filtered(self) -> None:
-        self.table.focus()
-        self.filter_field.display = bool(self.filter_field.value)
-
-    def action_leave(self) -> None:
-        self.filter_field.leave(self.table)
 
     def action_copy(self) -> None:
         if (row := self.table.row) is not None:

@@ -530,11 +530,14 @@ def _fill_picker(picker: Picker, value: str, several: str | None) -> None:
 
 class FilterField(Input):
     """A filter's input. It takes the focus only on request: otherwise a list without rows, as while
-    they are read, would lose the focus to it, and action keys would be typed into it."""
+    they are read, would lose the focus to it, and action keys would be typed into it. Enter goes
+    back to the rows."""
 
-    def __init__(self, placeholder: str, id: str) -> None:
+    def __init__(self, placeholder: str, id: str, rows: Widget) -> None:
+        """`rows`: the list that it filters."""
         super().__init__(placeholder=placeholder, id=id, compact=True)
         self.can_focus = self.display = False
+        self.rows = rows
 
     def focus(self, scroll_visible: bool = True) -> FilterField:
         """Take the focus until the user leaves it."""
@@ -546,13 +549,17 @@ class FilterField(Input):
         """Set the filter; it is in sight unless it is empty."""
         self.value, self.display = text, bool(text)
 
-    def leave(self, rows: Widget) -> bool:
+    def leave(self) -> bool:
         """Esc: go back to the rows; out of the input already, clear it. Returns False if there was
         nothing to leave."""
         typing, text = self.has_focus, self.value
         self.fill(text if typing else "")
-        rows.focus()
+        self.rows.focus()
         return typing or bool(text)
+
+    def on_input_submitted(self) -> None:
+        self.fill(self.value)
+        self.rows.focus()
 
     def on_click(self, event: Click) -> None:
         self.focus()
