@@ -14,7 +14,7 @@ from hud_tui.keys import key, keyed
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost
-from hud_tui.tui.screens.base import WritePolicy
+from hud_tui.tui.screens.base import HudScreen, WritePolicy
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, show_error
 from hud_tui.tui.session import RunSession
 from hud_tui.wire import Checkpoint, EvaluationJob, JobStatus
@@ -33,9 +33,9 @@ def to_resume(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
 def _newest(
     run: Run, here: Checkpoint | None, fits: Callable[[Work], bool]
 ) -> EvaluationJob | None:
-    found = [one for one in list(run.evaluations.values())[::-1] if fits(Work.of(one))]
-    of_here = (one for one in found if one.checkpoint_id == (here.id if here else None))
-    return next(of_here, found[0] if found else None)
+    newest = [job for job in list(run.evaluations.values())[::-1] if fits(Work.of(job))]
+    of_here = (job for job in newest if job.checkpoint_id == (here.id if here else None))
+    return next(of_here, newest[0] if newest else None)
 
 
 # Cancelling and resuming a run, after confirmation. The request is sent once.
@@ -49,14 +49,22 @@ def why_no_resume(of: Work) -> str:
 
 
 Ask = Callable[[App[None], RunSession, WritePolicy, Work], Coroutine[Any, Any, str | None]]
-"""`ask_cancel` or `ask_resume`."""
+"""`ask_cancel` or `ask_resume`: returns how it became, in a word; None if the user declined."""
+
+
+async def act(view: HudScreen, ask: Ask, run: Work) -> None:
+    """Cancel or resume a run or an evaluation after confirmation, and tell how it became; an error
+    is displayed. Call it from a worker."""
+    became = await view.attempt(ask(view.app, view.session, view.context.writes, run))
+    if became is not None:
+        what = "The evaluation" if run.is_evaluation else "The run"
+        view.notify(f"{what} is {became}.", markup=False)
 
 
 async def ask_cancel(
     app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
-    """Cancel a run between two rollouts after confirmation; return its status, or None if the user
-    declined. Call it from a worker.
+    """Cancel a run between two rollouts, or an evaluation. Call it from a worker.
 
     Raises:
         HudError: The service refused, or did not answer.
@@ -79,13 +87,9 @@ async def ask_cancel(
     return await cancel(session, writes, run)
 
 
-NOTHING_RAN = "not cancelled: nothing of it was running"
-
-
 async def cancel(session: RunSession, writes: WritePolicy, run: Work) -> str | None:
-    """Cancel a run, after the name of a protected model is typed; return its status in words, or
-    None if the user declined. Every view and dialog cancels through this function. Raises
-    HudError."""
+    """Cancel a run, after the name of a protected model is typed. Every view and dialog cancels
+    through this function. Raises HudError."""
     if run.is_evaluation:
         status = await session.evaluation_runner.cancel(run.id)
         is_over = has_ended(status) and status != "cancelled"
@@ -93,15 +97,16 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Work) -> str | N
     if not await writes.confirm_name(run.model_id, "cancel its run"):
         return None
     done = await session.works.cancel(run.id)
-    return one_line(done.status or "cancelled", 40) if done.cancelled else NOTHING_RAN
+    if not done.cancelled:
+        return "not cancelled: nothing of it was running"
+    return one_line(done.status or "cancelled", 40)
 
 
 async def ask_resume(
     app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
-    """Resume a run from the model's head with its parameters, after confirmation; return its
-    status, or None if the user declined. Every view and dialog resumes through this function. Call
-    it from a worker.
+    """Resume a run from the model's head with its parameters. Every view and dialog resumes through
+    this function. Call it from a worker.
 
     Raises:
         HudError: The service refused, or did not answer; or the run ended at once.
@@ -122,7 +127,7 @@ async def ask_resume(
     if is_lost(status.status):
         why = one_line(Work.of(status).why or f"the run is {status.status}", 600)
         raise HudError(f"could not resume: {why}")
-    return one_line(status.status, 40)
+    return "resumed"
 
 
 # Questions about a run when the app quits or starts.
@@ -133,7 +138,7 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
     running = list(map(Work.of, session.evaluation_runner.running))
     if not running:
         return True
-    lines = [f"{one.state}." for one in running]
+    lines = [f"{evaluation.state}." for evaluation in running]
     resume = key("checkpoints.resume_evaluation")
     lines.append("It goes on only while hud-tui is open. Finished rollouts are kept:")
     lines.append(f"{resume} in Checkpoints samples the rest, as hud-tui eval --resume does.")

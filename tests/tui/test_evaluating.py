@@ -224,7 +224,7 @@ async def test_an_evaluation_that_ends_before_it_is_cancelled_is_told_of(served:
         )
         said = "The evaluation is not cancelled: it had ended (succeeded)."
         await flown.press("y")
-        await flown.until(lambda: said in flown.said("#tree-note"))
+        await flown.until(lambda: said in flown.notices)
 
 
 async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(

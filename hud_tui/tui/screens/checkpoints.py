@@ -38,7 +38,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.rl.work import Work, weights_name
-from hud_tui.tui.job_actions import Ask, ask_cancel, ask_resume, to_cancel, to_resume
+from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, to_cancel, to_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
@@ -445,26 +445,21 @@ class CheckpointsScreen(HudScreen):
 
     def action_cancel_evaluation(self) -> None:
         """Cancel the evaluation of the checkpoint under the cursor, else the newest."""
-        found = to_cancel(self.run, self.selected)
-        self._act(found, ask_cancel, "No evaluation is under way.")
+        evaluation = to_cancel(self.run, self.selected)
+        self._act(evaluation, ask_cancel, "No evaluation is under way.")
 
     def action_resume_evaluation(self) -> None:
         """Resume the interrupted evaluation of the checkpoint under the cursor, else the newest."""
-        found = to_resume(self.run, self.selected)
-        self._act(found, ask_resume, "No evaluation was cut short.")
+        evaluation = to_resume(self.run, self.selected)
+        self._act(evaluation, ask_resume, "No evaluation was cut short.")
 
     @work(exclusive=True, group="act")
-    async def _act(self, found: EvaluationJob | None, ask: Ask, why_not: str) -> None:
-        """Cancel or resume an evaluation after confirmation, and show its new status."""
-        if found is None:
+    async def _act(self, evaluation: EvaluationJob | None, ask: Ask, why_not: str) -> None:
+        """Cancel or resume an evaluation after confirmation."""
+        if evaluation is None:
             self.warn(why_not)
-            return
-        one = Work.of(found)
-        status = await self.attempt(ask(self.app, self.session, self.context.writes, one))
-        if status in ("cancelled", "resumed"):
-            self.show_note(Content.styled(f"✔ the evaluation is {status}", "$accent"))
-        elif status is not None:
-            self.warn(f"The evaluation is {status}.")
+        else:
+            await act(self, ask, Work.of(evaluation))
 
     # Two marked checkpoints: compared, and tried on the same prompt.
 

@@ -31,6 +31,7 @@ from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active, job_result
 from hud_tui.tui.job_actions import (
     Ask,
+    act,
     ask_cancel,
     ask_resume,
     why_no_resume,
@@ -715,12 +716,7 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(self, ask: Ask, job: Job) -> None:
-        """Ask and act, show the new status, then read again."""
-        run = self._work(job)
-        status = await self.attempt(ask(self.app, self.session, self.context.writes, run))
-        if status is not None:
-            what = "The evaluation" if run.is_evaluation else "The run"
-            self.notify(f"{what} is {status}.", markup=False)
+        await act(self, ask, self._work(job))
         self._again(changed=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

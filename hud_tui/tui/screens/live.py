@@ -25,7 +25,7 @@ from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.rl.work import Work
-from hud_tui.tui.job_actions import NOTHING_RAN, ask_cancel, ask_resume, of_session
+from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
 from hud_tui.tui.layout import Choices, read_choices, write_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
@@ -594,21 +594,16 @@ class LiveScreen(HudScreen):
         if (job := self.run.job) is not None and job.id is not None:
             self.copy(job.id)
 
-    @work(exclusive=True, group="act")
-    async def action_cancel_run(self) -> None:
-        if (job := self.run.job) is not None:
-            run = of_session(self.session, job)
-            asking = ask_cancel(self.app, self.session, self.context.writes, run)
-            if status := await self.attempt(asking):
-                ends = "The run ends after the current rollout."
-                said = f"The run is {status}." if status == NOTHING_RAN else ends
-                self.notify(said, markup=False)
+    def action_cancel_run(self) -> None:
+        self._act(ask_cancel)
+
+    def action_resume_run(self) -> None:
+        self._act(ask_resume)
 
     @work(exclusive=True, group="act")
-    async def action_resume_run(self) -> None:
+    async def _act(self, ask: Ask) -> None:
         if (job := self.run.job) is not None:
-            run = of_session(self.session, job)
-            await self.attempt(ask_resume(self.app, self.session, self.context.writes, run))
+            await act(self, ask, of_session(self.session, job))
 
 
 def _id(run: Run) -> str | None:

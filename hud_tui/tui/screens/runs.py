@@ -43,7 +43,7 @@ from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
-from hud_tui.tui.job_actions import Ask, ask_cancel, ask_resume, why_no_resume
+from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
@@ -659,21 +659,18 @@ class RunsScreen(HudScreen):
         self, asks: Asks, row: Work, why_not: str, sweep: Sweep | None
     ) -> None:
         """Ask, act, show the new status, then read again."""
-        where, status = (self.app, self.session), None
         chosen: str | None = RUN
         if sweep is not None:
             chosen = SWEEP if why_not else await self._run_or_sweep(asks.question, sweep)
         if chosen == RUN:
-            asked = asks.of_run(*where, self.context.writes, row)
-            became = await self.attempt(asked)
-            status = became and f"The run is {became}."
+            await act(self, asks.of_run, row)
         elif chosen == SWEEP:
             files = self.source.sweeps
             assert sweep is not None
             assert files is not None
-            status = await self.attempt(asks.of_sweep(*where, sweep, files))
-        if status is not None:
-            self.notify(status, markup=False)
+            status = await self.attempt(asks.of_sweep(self.app, self.session, sweep, files))
+            if status is not None:
+                self.notify(status, markup=False)
         self.read()
 
     async def _run_or_sweep(self, question: str, sweep: Sweep) -> str | None:
