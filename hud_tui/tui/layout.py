@@ -5,9 +5,9 @@ One file per account of a service. Missing fields have their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
@@ -25,40 +25,36 @@ from hud_tui.tui.widgets.group_grid import Face
 FILE = "charts"
 MOST = 2000
 """Maximum number of metric names stored."""
+SEEN = ("smoothing", "log", "axis", "clip", "envelope")
+"""The choices that are a chart view's."""
+Names = Annotated[tuple[str, ...], AfterValidator(lambda names: tuple(dict.fromkeys(names))[:MOST])]
+Flag = Annotated[bool, Field(strict=True)]
 
 
 @dataclass(frozen=True)
 class Choices:
     """The user's choices for the charts. Metrics without a choice are shown, after the others."""
 
-    order: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    smoothing: int = 2
-    log: bool = False
+    order: Names = ()
+    hidden: Names = ()
+    smoothing: Annotated[int, Field(strict=True, ge=0, lt=len(WEIGHTS))] = 2
+    log: Flag = False
     axis: Axis = Axis.STEP
-    clip: bool = False
-    envelope: bool = True
+    clip: Flag = False
+    envelope: Flag = True
 
     @property
     def chart_view(self) -> ChartView:
-        return ChartView(self.smoothing, self.log, self.axis, self.clip, self.envelope)
+        return ChartView(**{name: getattr(self, name) for name in SEEN})
 
     def seen_through(self, chart_view: ChartView) -> Choices:
         """The same charts with this view's smoothing, scales and axis."""
-        return replace(
-            self,
-            smoothing=chart_view.smoothing,
-            log=chart_view.log,
-            axis=chart_view.axis,
-            clip=chart_view.clip,
-            envelope=chart_view.envelope,
-        )
+        return replace(self, **{name: getattr(chart_view, name) for name in SEEN})
 
     def arranged(self, keys: Sequence[str]) -> list[str]:
         """All metrics of a run: those that the user has ordered first, then the others by rank."""
-        places = {key: place for place, key in enumerate(self.order)}
-        known = sorted((key for key in keys if key in places), key=places.__getitem__)
-        return known + ranked([key for key in keys if key not in places])
+        ordered = [key for key in self.order if key in keys]
+        return ordered + ranked([key for key in keys if key not in ordered])
 
     def shown(self, keys: Sequence[str]) -> list[str]:
         """The metrics that are not hidden; all of them if none would be left."""
@@ -81,50 +77,6 @@ class Choices:
         here = order.index(key)
         order.insert(max(0, min(len(order) - 1, here + places)), order.pop(here))
         return replace(self, order=tuple(order)[:MOST])
-
-
-def read_choices(store: JsonStore) -> Choices:
-    """Read the stored choices; an invalid field gets its default."""
-    found = store.read(FILE)
-    good = {name: found[name] for name, (check, _) in _FIELDS.items() if check(found.get(name))}
-    if bad := [name for name in found if name in _FIELDS and name not in good]:
-        store.leave(FILE, f"{bad[0]}: expected {_FIELDS[bad[0]][1]}")
-    names = {name: _names(good.pop(name, ())) for name in ("order", "hidden")}
-    return Choices(**{**good, **names, "axis": Axis(good.get("axis", Axis.STEP))})
-
-
-def write_choices(store: JsonStore, choices: Choices, before: Choices | None = None) -> None:
-    """Store the choices that changed since `before`; another app may have changed the others."""
-    was = {} if before is None else asdict(before)
-    now = asdict(choices)
-    store.write(
-        FILE, {name: now[name] for name in now if name not in was or was[name] != now[name]}
-    )
-
-
-def _names(value: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(value))[:MOST]
-
-
-def _are_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
-
-
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
-def _is_smoothing(value: object) -> bool:
-    return type(value) is int and 0 <= value < len(WEIGHTS)
-
-
-_FIELDS: dict[str, tuple[Callable[[object], bool], str]] = {
-    **dict.fromkeys(("order", "hidden"), (_are_names, "a list of metrics' names")),
-    **dict.fromkeys(("log", "clip", "envelope"), (_is_flag, "true or false")),
-    "smoothing": (_is_smoothing, f"a number from 0 to {len(WEIGHTS) - 1}"),
-    "axis": (list(Axis).__contains__, f"one of {', '.join(Axis)}"),
-}
-"""What each field has to be."""
 
 
 Line = Annotated[str, Field(max_length=1000)]
@@ -170,26 +122,35 @@ class Layout:
     order: Order = Order.SIGNAL
 
 
-def file_name(scope: str) -> str:
-    return f"layout-{scope}"
+# Reading and writing them.
 
 
-def read_layout(store: JsonStore, scope: str) -> Layout:
-    """Read the stored layout; defaults and a warning if it is invalid."""
+T = TypeVar("T", Choices, Layout)
+
+
+def read_valid(store: JsonStore, file: str, kind: type[T]) -> T:
+    """What is stored; an invalid field has its default, and is told of."""
+    stored, adapter = store.read(file), TypeAdapter(kind)
     try:
-        return TypeAdapter(Layout).validate_python(store.read(file_name(scope)))
+        return adapter.validate_python(stored)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = one_line(".".join(map(str, first["loc"])), 60)
-        store.leave(file_name(scope), f"{where}: {one_line(first['msg'], 120)}")
-        return Layout()
+        errors = error.errors()
+    where = one_line(".".join(map(str, errors[0]["loc"])), 60)
+    store.leave(file, f"{where}: {one_line(errors[0]['msg'], 120)}")
+    invalid = {each["loc"][0] for each in errors}
+    valid = {name: value for name, value in stored.items() if name not in invalid}
+    return adapter.validate_python(valid)
 
 
-def write_layout(store: JsonStore, scope: str, layout: Layout, before: Layout) -> None:
+def write_changes(store: JsonStore, file: str, now: T, before: T | None = None) -> None:
     """Store what changed since `before`; another app may have changed the rest."""
-    was = asdict(before)
-    changed = {name: value for name, value in asdict(layout).items() if was[name] != value}
-    store.write(file_name(scope), changed)
+    was: dict[str, object] = {} if before is None else asdict(before)
+    changed = {k: value for k, value in asdict(now).items() if k not in was or was[k] != value}
+    store.write(file, changed)
+
+
+def read_choices(store: JsonStore) -> Choices:
+    return read_valid(store, FILE, Choices)
 
 
 class LayoutStore:
@@ -201,8 +162,9 @@ class LayoutStore:
             store: Where to store it.
             scope: Name of the service's account; None to store nothing.
         """
-        self._store, self._scope = store, scope
-        self.now = Layout() if scope is None else read_layout(store, scope)
+        self._store = store
+        self._file = None if scope is None else f"layout-{scope}"
+        self.now = Layout() if self._file is None else read_valid(store, self._file, Layout)
         self.edition = 0
         """Incremented when the layout is reset."""
 
@@ -214,10 +176,10 @@ class LayoutStore:
         """Reset the layout, except for the selected model and view."""
         was = self.now
         self._change(Layout(model=was.model, model_name=was.model_name, view=was.view))
-        write_choices(self._store, Choices())
+        write_changes(self._store, FILE, Choices())
         self.edition += 1
 
     def _change(self, layout: Layout) -> None:
         before, self.now = self.now, layout
-        if self._scope is not None and layout != before:
-            write_layout(self._store, self._scope, layout, before)
+        if self._file is not None and layout != before:
+            write_changes(self._store, self._file, layout, before)

@@ -19,7 +19,7 @@ from hud_tui.rl.groups import Order
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.layout import Layout, read_layout
+from hud_tui.tui.layout import Layout, read_valid
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.live import LiveScreen
@@ -216,7 +216,7 @@ async def test_two_apps_at_once_keep_each_others_choices(
             one.app.workspace.context.layout.arrange(full_pane=True)
         two_left = json.loads(layout_file(state, served).read_text())
         assert (two_left["models_filter"], two_left["jobs_filter"]) == ("tiny", "arith")
-    kept = read_layout(JsonStore(lambda: state), layout_file(state, served).stem[7:])
+    kept = read_valid(JsonStore(lambda: state), layout_file(state, served).stem, Layout)
     assert (kept.models_filter, kept.jobs_filter, kept.full_pane) == ("tiny", "arith", True)
     assert not [name for name in os.listdir(state) if name.endswith(".tmp")]
 
@@ -232,7 +232,7 @@ def test_every_field_comes_back(state: Path) -> None:
     }
     odd |= {"unfolded": {"m": [["a", "b"]]}, "details": False, "full_pane": True}
     file.write_text(json.dumps({**asdict(Layout()), "model": "m", **odd, "more": 1}))
-    found = read_layout(store, "x")
+    found = read_valid(store, "layout-x", Layout)
     assert store.problems() == []
     assert found.unfolded == {"m": (("a", "b"),)}
     assert json.loads(json.dumps(asdict(found))) == {**asdict(Layout()), "model": "m", **odd}

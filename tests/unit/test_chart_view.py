@@ -18,7 +18,7 @@ from hud_tui.rl.curves import Bucket
 from hud_tui.rl.metrics import FEW, ChartOrder, Movement, Series, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
-from hud_tui.tui.layout import Choices, read_choices, write_choices
+from hud_tui.tui.layout import FILE, Choices, read_choices, write_changes
 from hud_tui.tui.widgets.focus_chart import focus_heading
 from hud_tui.wire import Checkpoint
 from tests.tui import runs
@@ -250,7 +250,7 @@ def test_what_was_chosen_comes_back_but_for_the_place_and_what_makes_no_sense(
 ) -> None:
     chosen = Choices(("zeta",), ("entropy",), 4, True, Axis.TIME, True, False)
     store = JsonStore(lambda: tmp_path / "new")
-    write_choices(store, chosen)
+    write_changes(store, FILE, chosen)
     assert read_choices(store) == chosen
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["charts.json"]
     chart_view = ChartView(1, True, Axis.TOKENS, True, False, span=30, end=50)
@@ -276,10 +276,10 @@ def test_a_file_that_makes_no_sense_counts_as_nothing_chosen(tmp_path: Path, tex
 @pytest.mark.parametrize(
     ("found", "said"),
     [
-        ({"log": "yes"}, "log: expected true or false"),
-        ({"axis": "miles", "clip": True}, "axis: expected one of "),
-        ({"order": [1]}, "order: expected a list of metrics' names"),
-        ({"smoothing": 99}, "smoothing: expected a number from 0 to "),
+        ({"log": "yes"}, "log: Input should be a valid boolean"),
+        ({"axis": "miles", "clip": True}, "axis: Input should be "),
+        ({"order": [1]}, "order.0: Input should be a valid string"),
+        ({"smoothing": 99}, "smoothing: Input should be less than "),
     ],
 )
 def test_the_field_is_named_and_the_file_is_left(
@@ -290,7 +290,7 @@ def test_the_field_is_named_and_the_file_is_left(
     read_choices(store)
     [line] = store.problems()
     assert f"charts.json: {said}" in line
-    write_choices(store, Choices(log=True))
+    write_changes(store, FILE, Choices(log=True))
     assert json.loads((tmp_path / "charts.json").read_text()) == found
 
 

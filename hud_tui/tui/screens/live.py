@@ -27,7 +27,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import ClickableText, bindings, pressed
-from hud_tui.tui.layout import Choices, read_choices, write_choices
+from hud_tui.tui.layout import FILE, Choices, read_choices, write_changes
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.dialogs import InputDialog
@@ -138,7 +138,7 @@ class LiveScreen(HudScreen):
         if (before.order, before.hidden) != (now.order, now.hidden):
             self._arrange()
         if self.is_mounted:
-            write_choices(self.session.store, now, before)
+            write_changes(self.session.store, FILE, now, before)
 
     def watch_chart_view(self, chart_view: ChartView) -> None:
         self.choices = self.choices.seen_through(chart_view)
