@@ -157,7 +157,6 @@ class Clipboard:
         self._advised: str | None = None
 
     def fits(self, text: str) -> bool:
-        """Whether every common terminal accepts this much."""
         return len(text.encode()) <= MOST_COPIED
 
     async def notice_for(self, text: str) -> Copied:
@@ -190,7 +189,6 @@ class Clipboard:
 
 
 def copying_keys() -> set[str]:
-    """The keys in use that copy, in all views."""
     used = (action for view in (*VIEW_NAMES, "app", "group") for action in of_view(view))
     copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
     return {key for keys in copying for key in keys}
@@ -292,7 +290,6 @@ class HudApp(App[None]):
         return view_class(name)(self.workspace.context)
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
-        """Write only the cells that changed."""
         if isinstance(renderable, ChopsUpdate):
             renderable = ThinUpdate.of(renderable)
         super()._display(screen, renderable)
@@ -366,7 +363,6 @@ class HudApp(App[None]):
 
     @work(exclusive=True, group="connect")
     async def action_reconnect(self) -> None:
-        """Reconnect; start the embedded service if it has ended."""
         if self.workspace is not None and self.shown_view is not None and self.mode is not None:
             try:
                 client = await self._connect(self.mode, self.key, self.show_notice)
@@ -409,7 +405,6 @@ class HudApp(App[None]):
             self.call_later(self._show_unread_files)
 
     def _show_unread_files(self) -> None:
-        """Show which stored files are invalid; they are left unchanged."""
         for line in self.store.problems():
             self.notify(line, severity="warning", markup=False, timeout=10)
 
@@ -519,7 +514,6 @@ class HudApp(App[None]):
         await self.switch_mode("alarms")
 
     def action_help(self) -> None:
-        """Show all keys of the view; the chosen one is run."""
         self.push_screen(HelpScreen(self.screen), self._do)
 
     def action_views(self) -> None:
@@ -534,7 +528,6 @@ class HudApp(App[None]):
         self.notify(f"theme: {self.theme_choice.next()}", markup=False, timeout=2)
 
     def action_wear(self, name: str) -> None:
-        """Change to this theme; called by the palette."""
         self.theme_choice.wear(name)
 
     @work(exclusive=True, group="reset")
@@ -544,7 +537,6 @@ class HudApp(App[None]):
             await self.workspace.reset_layout()
 
     def action_raw(self) -> None:
-        """Show the service's whole document on the followed model."""
         if self.workspace is not None:
             self.workspace.show_document()
 

@@ -173,7 +173,6 @@ async def may_leave(
 
 
 def of_session(session: RunSession, job: JobStatus) -> Work:
-    """The followed model's run."""
     model = session.run.model
     return replace(Work.of(job), model_id=None if model is None else model.id)
 

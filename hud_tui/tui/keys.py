@@ -183,7 +183,6 @@ class KeyLine(Widget):
             self.renew()
 
     def renew(self) -> None:
-        """Update the hints; a screen with `hints` selects them."""
         hints = getattr(self.screen, "hints", None)
         hinted = self._bound
         if hints is not None:

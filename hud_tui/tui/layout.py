@@ -169,7 +169,6 @@ class LayoutStore:
         """Incremented when the layout is reset."""
 
     def arrange(self, **changes: Any) -> None:
-        """Change fields of the `Layout`, and store them."""
         self._change(replace(self.now, **changes))
 
     def reset(self) -> None:

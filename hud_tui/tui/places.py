@@ -66,7 +66,6 @@ MOVES = frozenset(
 def _of_actions(
     kind: str, places: Sequence[Place], actions: Sequence[Action], within: str = ""
 ) -> Section:
-    """Actions are searched by their labels, then by what their help tells."""
     section = Section(kind, places.__getitem__, within, required=False)
     descriptions = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
     return section.add([one.label for one in actions], descriptions=descriptions)
@@ -163,7 +162,6 @@ class Places:
                 yield section
 
     async def _tasksets(self) -> AsyncIterator[Section]:
-        """The tasksets that the service lists, and their tasks."""
         found = await self._session.client.tasks.tasksets()
         names = [one.name for one in found]
         section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
@@ -258,7 +256,6 @@ class Places:
         return Section("held-out task", place).add(slugs)
 
     async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
-        """Show an evaluation's rollouts of a task."""
         group = await self._session.evaluations.rollouts(found, node, slug)
         name = f"{label(node)}, evaluated on {size(found.num_tasks, found.samples or 1)}"
         step = StepGroups(name, [group], place=0, node=node, names=[name])
@@ -290,7 +287,6 @@ class Places:
         return Place(f"{model.model_name} {label(node)}", go)
 
     def _known_jobs(self) -> list[Section]:
-        """The runs, and the other jobs."""
         runs = [one for one in self._jobs.values() if Work.of(one).model_id is not None]
         others = [one for one in self._jobs.values() if Work.of(one).model_id is None]
         return [self._job_section("run", runs), self._job_section("job", others)]
@@ -316,7 +312,6 @@ class Places:
         return self._jobs != before
 
     async def _show(self, view: str, name: str) -> None:
-        """Show a view, with the cursor on what has this name."""
         await self._app.switch_mode(view)
         if isinstance(self._app.screen, HudScreen):
             self._app.screen.go_to(name)

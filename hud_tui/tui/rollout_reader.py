@@ -58,7 +58,6 @@ class GroupReader:
         self._rows: list[CheckpointTrace] | None = None
 
     def names(self, group: Group) -> bool:
-        """Whether the ids of all rollouts of the group are known."""
         return len(group.trace_ids) == len(group.rewards)
 
     def asks(self, group: Group) -> bool:
@@ -93,7 +92,6 @@ class GroupReader:
         return group.model_copy(update={"trace_ids": [row.trace_id for row in own]})
 
     async def read(self, one: Answer) -> tuple[Answer, str]:
-        """A rollout's text and its prompt; an error message if it cannot be read."""
         if one.trace_id is None or self._client is None:
             return one, ""
         try:
@@ -503,7 +501,6 @@ DOT = Content.styled("  ·  ", "$text-muted")
 
 
 def jobs_title(jobs: Sequence[Job] | None, shown: int | None = None) -> Content:
-    """The number of jobs, and of those that match the filter."""
     if not jobs:
         return Content()
     running = sum(is_active(job.status) for job in jobs)

@@ -259,7 +259,6 @@ class SubmitDialog(ConfirmDialog):
         super().__init__(f"Submit this {what}", lines_of(self.values), action)
 
     def action_baseline(self) -> None:
-        """Toggle the evaluation before training."""
         self.values["baseline"] = not self.values["baseline"]
         lines = self._lines_of(self.values)
         for shown, line in zip(self.query(".dialog-line").results(Static), lines, strict=True):
@@ -291,7 +290,6 @@ class Trial:
     """Whether the tasks with signal come first."""
 
     def observe(self, progress: Progress) -> Trial:
-        """With this progress applied."""
         return replace(
             self,
             signals={signal.slug: signal for signal in progress.signals},
@@ -305,7 +303,6 @@ class Trial:
         return self.size.group_size if self.size is not None else 8
 
     def label(self, slug: str) -> str:
-        """The task's verdict in a word; empty if it was not sampled."""
         signal = self.signals.get(slug)
         return signal.label(self.group_size) if signal is not None else ""
 
@@ -320,11 +317,9 @@ class Trial:
         return replace(self, left_out=out)
 
     def chosen(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
-        """The tasks that are submitted."""
         return tuple(task for task in tasks if task.slug not in self.left_out)
 
     def findings(self) -> list[Finding]:
-        """The finding on the included tasks; empty before the trial has ended."""
         kept = [signal for slug, signal in self.signals.items() if slug not in self.left_out]
         if self.running or self.size is None or not kept:
             return []
@@ -344,7 +339,6 @@ class Trial:
 
     @property
     def bar(self) -> str:
-        """Progress of the trial, in a line."""
         cells = "".join(bar_cells(self.done / self.total if self.total else 0.0, BAR))
         stop = f"{key('launch.leave')} stops"
         return f"sampling tasks  {cells}  {self.done} of {self.total} rollouts · {stop}"
@@ -582,7 +576,6 @@ class Draft:
 
     @property
     def chosen(self) -> tuple[Task, ...]:
-        """The tasks that are submitted."""
         return self.trial.chosen(self.tasks)
 
     @property

@@ -166,12 +166,10 @@ class RunSession:
 
     @property
     def run(self) -> Run:
-        """The selected model's run, as displayed."""
         return Run() if self._follower is None else self._follower.run
 
     @property
     def freshness(self) -> Liveness:
-        """How fresh `run` is."""
         return CONNECTING if self._follower is None else self._follower.freshness
 
     @property
@@ -182,7 +180,6 @@ class RunSession:
 
     @property
     def replays(self) -> bool:
-        """Whether a recording or a demo is played, which has fewer endpoints than a service."""
         return self.mode == "replay"
 
     @property
@@ -207,7 +204,6 @@ class RunSession:
 
     @property
     def alarms(self) -> AlarmWatch:
-        """Detectors of the selected model, with acknowledgements."""
         return self.followed.alarms
 
     @property
@@ -297,7 +293,6 @@ class RunSession:
 
     @property
     def evaluations(self) -> Evaluations:
-        """The evaluations of the present client's service."""
         return self.works.evaluations
 
     async def follow(self) -> None:
@@ -337,7 +332,6 @@ class RunSession:
         return self.run
 
     def fold(self, event: Event) -> Run:
-        """Fold an event that did not come from the feed, and display it at once."""
         if self.recorder is not None:
             self.recorder.event(event)
         run = self.followed.fold(event)
@@ -345,7 +339,6 @@ class RunSession:
         return run
 
     def renew_alarms(self) -> None:
-        """Display an acknowledgement or a snooze at once."""
         self.alarms.renew()
         self.catch_up()
 
@@ -426,7 +419,6 @@ class RunSession:
         await shield(self._saving)
 
     def read_last_known(self) -> LastKnown | None:
-        """The last known state; None if nothing was saved."""
         file = self._last_known_file
         return None if file is None else read_last_known(file, self.client.settings.api_url)
 
@@ -473,7 +465,6 @@ class EvaluationRunner:
         return evaluation.model_copy(update={"status": "interrupted"})
 
     def _show(self, evaluation: EvaluationJob) -> None:
-        """Display an evaluation's state, if its model is selected."""
         model = self._session.run.model
         if model is not None and model.id == evaluation.model_id:
             self._session.fold(WorkChanged(at=self._session.clock(), work=evaluation))
@@ -562,12 +553,10 @@ class EvaluationRunner:
         self.begin(resumed, before)
 
     async def stop(self) -> None:
-        """Stop all sampling on the way out; it can be resumed."""
         await gather(*map(_cancelled, list(self._tasks.values())))
 
 
 async def _cancelled(task: Task[object]) -> None:
-    """Cancel a task, and wait for its end."""
     task.cancel()
     await wait({task})
 
@@ -636,7 +625,6 @@ class Follower:
                 turn = monotonic()
 
     def fold(self, event: Event) -> Run:
-        """Fold an event; the next frame displays it."""
         self._latest = self._latest.fold(event)
         return self._latest
 
@@ -711,7 +699,6 @@ class Follower:
         return liveness(feed.source, age, feed.trouble, retry, silent, pace)
 
     def _is_offline(self, now: float) -> bool:
-        """Whether what is displayed was read from disk, or the connection is lost for long."""
         if self._known_at is not None and self._feed.heard_at is None:
             return True
         return self._lost_at is not None and now - self._lost_at > LOST_S

@@ -263,7 +263,6 @@ def to_ascii(text: str) -> str:
 
 
 def ascii_filter(encoding: str | None) -> AsciiFilter:
-    """The app's filter, enabled if the terminal needs it."""
     return AsciiFilter(enabled=wants_ascii(os.environ, encoding))
 
 
@@ -483,13 +482,11 @@ class ThemeChoice:
         app.stylesheet.set_variables(app.get_css_variables())
 
     def wear(self, name: str) -> None:
-        """Change to this theme, and store the choice."""
         self._use_ramp(name)
         self._app.theme = name
         self._store.write(THEME_FILE, {"theme": name})
 
     def next(self) -> str:
-        """Change to the next theme; return its title."""
         names = list(TITLES)
         name = names[(names.index(self._app.theme) + 1) % len(names)]
         self.wear(name)

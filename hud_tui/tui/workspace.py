@@ -102,7 +102,6 @@ class Workspace:
 
     @property
     def view(self) -> HudScreen | None:
-        """The view on the screen, also under a dialog; None before there is one."""
         stack = reversed(self._app.screen_stack)
         return next((screen for screen in stack if isinstance(screen, HudScreen)), None)
 
@@ -113,7 +112,6 @@ class Workspace:
         return await opening(self.session.client, self._start, self.layout.now)
 
     async def begin(self, first: Opening) -> None:
-        """Follow the model, and show the view."""
         self.session.catalog = first.models
         if first.model is not None:
             self.session.choose(first.model)
@@ -173,7 +171,6 @@ class Workspace:
         await self.close()
 
     async def close(self) -> None:
-        """Store the last known state, and close the connections."""
         await self.session.evaluation_runner.stop()
         await self.session.save_last_known()
         await self.session.client.aclose()
@@ -232,7 +229,6 @@ class Workspace:
         self._app.run_worker(reading, exclusive=True, group="evaluations")
 
     async def _follow(self) -> None:
-        """Read the model's events; their combined effect is displayed once per frame."""
         frame = self._app.set_interval(FRAME_S, self.session.frame)
         try:
             await self.session.follow()
@@ -288,7 +284,6 @@ class Workspace:
     # Actions of every view.
 
     def show_document(self, ref: str | None = None) -> None:
-        """Show the service's whole document on the followed model, or on a job."""
         self._app.run_worker(self._show_document(ref), exclusive=True, group=OPENS)
 
     async def _show_document(self, ref: str | None) -> None:
@@ -312,7 +307,6 @@ class Workspace:
         self._app.push_screen(screen)
 
     def _models_there(self) -> tuple[str, ...]:
-        """Names of the models on the machine in use."""
         return tuple(model.model_name for model in self.session.catalog if model.forked_from)
 
     async def _watch_machines(self) -> None:
@@ -353,11 +347,9 @@ class Workspace:
 
     @property
     def _real_clock(self) -> Callable[[], float]:
-        """Not a replay's."""
         return time if self.session.replays else self.session.clock
 
     async def reset_layout(self) -> None:
-        """Reset the layout of all views after confirmation. Call it from a worker."""
         lines = [
             "Panes, folds, filters and charts go back to their defaults.",
             "The theme, notes and acknowledged alarms are kept.",

@@ -57,7 +57,6 @@ class AlarmsScreen(HudScreen):
 
     @property
     def alarm(self) -> Alarm | None:
-        """The alarm under the cursor."""
         key, report = self.list.key, self.run.alarms
         if key is None:
             return None
@@ -66,7 +65,6 @@ class AlarmsScreen(HudScreen):
         return next((one for one in report.alarms if one.id == key), None)
 
     def show(self) -> None:
-        """Draw the list, and the alarm under the cursor."""
         if self.run.model is not None:
             self.list.lay(columns_of(self.run.alarms, self.size.width >= WIDE))
             self.list.show(alarm_rows(self.run, self.session.alarms.book))
@@ -261,7 +259,6 @@ def _mark(alarm: Alarm, report: Report, book: AlarmBook) -> str:
 
 
 def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
-    """Everything known about one alarm of a run, one paragraph per item."""
     when = f"began at step {alarm.onset}, detected at {alarm.raised}"
     until = run.holds_until(alarm)
     state = {"now": "still active", "–": "left"}.get(until, f"until {until}")
@@ -296,5 +293,4 @@ def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> 
 
 
 def plain_text(alarm: Alarm) -> str:
-    """One alarm as plain text, for the clipboard."""
     return f"{alarm.headline}\n{alarm.summary}\n{alarm.meaning}\n{alarm.advice}\n"

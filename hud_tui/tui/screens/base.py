@@ -71,11 +71,9 @@ class WritePolicy:
 
     @property
     def read_only(self) -> ReadOnly | None:
-        """Why writes are blocked; None if they are allowed."""
         return self._guard().shut
 
     def may_change(self) -> bool:
-        """Whether writes are allowed; if not, shows why."""
         read_only = self.read_only
         if read_only is not None:
             text = f"{read_only.kind}: {read_only.why}\n{read_only.cure}"
@@ -83,7 +81,6 @@ class WritePolicy:
         return read_only is None
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
-        """Whether an action is a blocked write; shows why."""
         if self.read_only is None:
             return False
         namespace, name, parameters = parse(action) if isinstance(action, str) else action
@@ -427,7 +424,6 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
 
 
 def bar(fraction: float, width: int = BAR) -> Content:
-    """A progress bar."""
     done, left = bar_cells(fraction, width)
     return Content.assemble((done, "$accent"), (left, "$border"))
 
@@ -561,12 +557,10 @@ class HudScreen(Screen[None]):
             self.renew_hints()
 
     def update_aside(self, aside: Aside) -> None:
-        """Show a new state of the machine in use."""
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.aside = aside
 
     def update_loop(self, loop: Work | None) -> None:
-        """Show how far the loop is that trains the model from outside."""
         if self.is_built and (line := self.query_one_optional(TopLine)):
             line.loop = loop
 
@@ -609,12 +603,10 @@ class HudScreen(Screen[None]):
         return True
 
     def renew_hints(self) -> None:
-        """Update the keys on the last line."""
         if self.is_built and (line := self.query_one_optional(KeyLine)):
             line.renew()
 
     def follow_layout(self) -> None:
-        """Apply a layout that was reset."""
         if self.is_mounted and self._edition != self.context.layout.edition:
             self._edition = self.context.layout.edition
             self.lay_out()
@@ -646,11 +638,9 @@ class HudScreen(Screen[None]):
         return answer
 
     def show_error(self, error: HudError) -> None:
-        """Show a failure with what to do next."""
         show_error(self.app, error)
 
     def notice(self, text: str) -> None:
-        """Show a line for a few seconds."""
         show_notice(self.app, text)
 
     def sheet(self) -> Sheet | None:
@@ -668,7 +658,6 @@ class HudScreen(Screen[None]):
         self.filter_field.leave()
 
     def copy(self, text: str) -> None:
-        """Copy the selection, else this text."""
         self.app.copy_to_clipboard(self.get_selected_text() or text)
 
 
@@ -690,5 +679,4 @@ class TextPanel(Panel[None]):
 
     @on(TextPane.Resized)
     def lay_out(self) -> None:
-        """Draw the text as it is now."""
         self.pane.show(self.lines(self.pane.width))

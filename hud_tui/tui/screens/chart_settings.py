@@ -248,7 +248,6 @@ class OverlayList(ListBox[None]):
 
     @work(exclusive=True, group="read")
     async def lay_model(self, model: Model) -> None:
-        """Read the other model's tree, then overlay its curves."""
         self.foot.show_text("reading its steps …")
         try:
             nodes = await self.client.checkpoints(model.id)

@@ -165,7 +165,6 @@ class CheckpointsScreen(HudScreen):
         self._show_state()
 
     def show_marks(self) -> None:
-        """Redraw notes and marks; marked rows are never folded."""
         onsets = self.run.alarms.onsets
         own = (one for one in self.run.evaluations.values() if one.job_id == one.id)
         found = frozenset(one.checkpoint_id or "" for one in own if one.result is not None)
@@ -178,7 +177,6 @@ class CheckpointsScreen(HudScreen):
         self.call_after_refresh(self._go_to_crosshair)
 
     def _go_to_crosshair(self) -> None:
-        """Move the cursor to the crosshair's step."""
         position = self.run.tree.find(self.session.at)
         if position is not None and position != self.at.position:
             self.tree_list.go(position)
@@ -200,7 +198,6 @@ class CheckpointsScreen(HudScreen):
             self.call_after_refresh(self.go_to_requested)
 
     def show_note(self, message: Content | None = None) -> None:
-        """Show a message below the tree, or the current one, with the counts."""
         self._message = self._message if message is None else message
         right = Content.styled(" · ".join(self._held()), "$text-muted")
         room = self.size.width - 2 - self._message.cell_length - right.cell_length
@@ -261,13 +258,11 @@ class CheckpointsScreen(HudScreen):
             self.show_details(self.at)
 
     def show_details(self, at: CheckpointTree.Moved) -> None:
-        """Show the details of the row under the cursor, if their pane is visible."""
         pane = self.details_pane
         if pane.display and len(self.run.tree):
             pane.show(self.details_of(at, pane.width))
 
     def details_of(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
-        """The details for a pane of this width in cells."""
         lanes = self.tree_list.lanes
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
@@ -425,7 +420,6 @@ class CheckpointsScreen(HudScreen):
             self.show_note(Content.styled(f"✔ evaluating {of}", "$accent"))
 
     def show_evaluations(self) -> None:
-        """Show below the tree which evaluations are in progress, and which were interrupted."""
         self._under_way.show(self.run)
         self.renew_hints()
 
@@ -455,7 +449,6 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def _act(self, evaluation: EvaluationJob | None, ask: Ask, why_not: str) -> None:
-        """Cancel or resume an evaluation after confirmation."""
         if evaluation is None:
             self.warn(why_not)
         else:
@@ -645,7 +638,6 @@ class CheckpointsScreen(HudScreen):
         return self._can_with_selected(action) and self._can_in_tree(action)
 
     def _can_with_selected(self, action: str) -> bool:
-        """Whether the checkpoint under the cursor allows an action."""
         node = self.selected
         match action:
             case "set_head":

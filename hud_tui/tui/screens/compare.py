@@ -147,7 +147,6 @@ class ComparePanel(Panel[None]):
 
 
 def _sentences(paired: Paired) -> Content:
-    """The conclusions about both, and on which tasks."""
     found, of = paired.difference, paired.after
     sentences = [f"{one[:1].upper()}{one[1:]}." for one in found.sentences("A", "B")]
     named = f" of {one_line(of.name, 40)}" if of.name else ""
@@ -210,7 +209,6 @@ def _lines(both: Comparison) -> Iterator[Line]:
 
 
 def lineage(both: Comparison, width: int) -> list[Content]:
-    """The relation in a sentence, and an empty line."""
     return [*Content(relation(both)).wrap(max(8, width)), Content()]
 
 
@@ -420,7 +418,6 @@ class TryPanel(Panel[None]):
 
 
 def answers(reply: ChatReply) -> list[str]:
-    """The distinct answers with their counts, most frequent first."""
     counts: dict[str, int] = {}
     for choice in reply.choices:
         text = choice.message.content or ""
@@ -544,7 +541,6 @@ class RunComparison(Over[Destination | None]):
 
     @work(exclusive=True, group="read")
     async def read(self, point: bool = False) -> None:
-        """Read the runs' steps; with `point`, put the crosshair on the step of the other views."""
         turn, rows, key = Semaphore(AT_ONCE), self.rows_now(), self.compared.key
         found: dict[str, RunSeries] = {}
 
@@ -565,7 +561,6 @@ class RunComparison(Over[Destination | None]):
             self._find()
 
     def change(self, **changes: object) -> None:
-        """Change the display, and draw it."""
         chosen, before = self.legend.chosen, self.compared
         self.compared = now = replace(before, **changes)  # type: ignore[arg-type]
         rows = now.ranked
@@ -595,7 +590,6 @@ class RunComparison(Over[Destination | None]):
 
     @property
     def chosen(self) -> RunSeries:
-        """The steps of the run under the cursor."""
         return self.compared.series(self.legend.chosen)
 
     @property
@@ -667,7 +661,6 @@ class RunComparison(Over[Destination | None]):
 
     @property
     def metrics(self) -> list[str]:
-        """The available metrics: those of the table, and others that the runs report."""
         own = (key for _, series in self.compared.runs for key in series.keys)
         return list(dict.fromkeys([*METRICS, *own]))
 

@@ -82,7 +82,6 @@ class ConnectScreen(Screen[None]):
         self._show("waiting", Content(clean(text, 200)), WAIT)
 
     def fail(self, error: HudError) -> None:
-        """Show the error and what to do."""
         text = Content.assemble(
             (f"⚠ {clean(error.message, 400)}", "$warning"), f"\n{clean(error.hint, 400)}"
         )

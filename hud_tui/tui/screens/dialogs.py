@@ -134,7 +134,6 @@ class Dialog(Over[T]):
                     yield Button(Content(label), id=name, compact=True, classes="action")
 
     def fields(self) -> Iterable[Widget]:
-        """Input fields between the lines and the buttons."""
         return ()
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
@@ -378,7 +377,6 @@ class HelpScreen(SearchList[Doable | None]):
             yield self.list
 
     def on_resize(self) -> None:
-        """Wrap the descriptions to the current width."""
         self.call_after_refresh(self._show)
 
     def on_input_changed(self) -> None:
@@ -444,7 +442,6 @@ class Panel(Over[T | None]):
             yield FootLine(self.FOOT, id="panel-foot")
 
     def body(self) -> Iterable[Widget]:
-        """Content of the box."""
         return ()
 
     def action_close(self) -> None:
@@ -461,7 +458,6 @@ LOW, LOW_S, LOW_ERROR_S = 30, 5.0, 7.0
 
 
 def show_error(app: App[None], error: HudError) -> None:
-    """Show a failure with what to do next."""
     message, hint = error.message, error.hint
     if hint.startswith(START_AGAIN):  # the app can do that itself
         message, hint = "The service does not answer.", keyed("{app.reconnect} starts it")
@@ -472,7 +468,6 @@ def show_error(app: App[None], error: HudError) -> None:
 
 
 def show_notice(app: App[None], text: str) -> None:
-    """Show a line for a few seconds."""
     app.notify(clean(text, 200), markup=False)
 
 
@@ -494,7 +489,6 @@ def make_way(screen: Screen[Any]) -> None:
 
 
 def is_alarm(notice: Notification) -> bool:
-    """Whether it tells of an alarm."""
     return notice.message.startswith(ALARM)
 
 

@@ -117,7 +117,6 @@ class _Tasks:
 
 
 def _from(origin: str) -> str:
-    """A file's folder and name; the name of a taskset."""
     return "/".join(Path(origin).parts[-2:])
 
 
@@ -207,7 +206,6 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     @property
     def tasks(self) -> _Tasks | None:
-        """The tasks to evaluate; None until they are typed or read."""
         typed = self.query_one("#evaluate-source", Input).value.strip()
         if not typed:
             return self._usual

@@ -70,7 +70,6 @@ class GroupScreen(Over[None]):
 
     @property
     def _of(self) -> str:
-        """What the displayed group belongs to."""
         return self.step.names[self.place] if self.step.names else self.step.name
 
     def _known_rule(self) -> Advantages | None:
@@ -141,7 +140,6 @@ class GroupScreen(Over[None]):
         columns.picked = numbers.index(at) if at in numbers else 0
 
     def show_group(self) -> None:
-        """Show the group, then read its rollouts."""
         self.show_facts()
         self.query_one("#group-prompt", Static).update(self._reads())
         self.columns.answers, self.columns.picked = (), 0
@@ -152,7 +150,6 @@ class GroupScreen(Over[None]):
         self.read_on()
 
     def read_on(self) -> None:
-        """Read the remaining rollouts, unless a worker is doing that."""
         if not self.replayed and (self._reading is None or self._reading.is_finished):
             self._reading = self.read_rollouts()
 

@@ -118,7 +118,6 @@ class JobsBrowser(Vertical):
 
     @property
     def list(self) -> RowList:
-        """The list that has the cursor at this level."""
         return self.list_of(self.level)
 
     def list_of(self, level: Level) -> RowList:
@@ -134,7 +133,6 @@ class JobsBrowser(Vertical):
         self.list.focus()
 
     def filter_jobs(self, text: str) -> None:
-        """List only the jobs with this text."""
         self.jobs_text = text
         if self.level is Level.JOBS:
             self.field.fill(text)
@@ -188,7 +186,6 @@ class JobsBrowser(Vertical):
         self.pane.lay_out()
 
     def show_reason(self, why: str) -> None:
-        """Show why the job ended, on as many lines as needed; nothing if empty."""
         self._reason.display = bool(why)
         self._reason.update(one_line(why, LIMIT))
 
@@ -327,7 +324,6 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        """Read what this level shows."""
         if self.level is Level.JOBS:
             await self.read_jobs()
         elif self.level is Level.TRACES and self.reader is not None:
@@ -399,7 +395,6 @@ class JobsScreen(HudScreen):
             self.show_reason()
 
     def show_reason(self) -> None:
-        """Show why the job under the cursor, or the open one, ended."""
         job, own = self.job, self.run.job
         if job is None or self.level is Level.ROLLOUT:
             self.browser.show_reason("")
@@ -413,7 +408,6 @@ class JobsScreen(HudScreen):
 
     @property
     def reading(self) -> Reading:
-        """How the displayed rollout is shown."""
         trace, part = self.trace, self.part
         if trace is None or part is None:
             return Reading(self.shade)
@@ -575,13 +569,11 @@ class JobsScreen(HudScreen):
             self.open_job(job)
 
     def open_job(self, job: Job) -> None:
-        """Open a job's rollouts, newest first."""
         self.reader, self.part = JobReader(job), None
         self.number, self.following = None, False
         self._go_to(Level.TRACES)
 
     def open_trace(self, trace_id: str) -> None:
-        """Open one of the listed rollouts."""
         traces = self.part.traces if self.part is not None else []
         found = next((trace for trace in traces if trace.id == trace_id), None)
         if found is not None:
@@ -609,7 +601,6 @@ class JobsScreen(HudScreen):
         self.show()
 
     def show(self) -> None:
-        """Draw this level from what is known."""
         job = self.job
         if self.level is Level.JOBS:
             self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, self.runs)
@@ -706,7 +697,6 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group=OPENS)
     async def _renew_and_act(self, ask: Ask, objection: Callable[[Work], str], shown: Job) -> None:
-        """Read the job before the question about it."""
         job = await self.attempt(self._renewed(shown))
         if job is not None and self.is_current:
             if self._refuses(objection, job):
@@ -720,7 +710,6 @@ class JobsScreen(HudScreen):
         self._again(changed=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Allow only the actions of this level."""
         return action not in AT_LEVEL or self.level in AT_LEVEL[action]
 
     def can(self, action: str) -> bool:

@@ -85,7 +85,6 @@ class JsonView(Table):
 
     @property
     def line(self) -> Line | None:
-        """The line under the cursor; None in an empty document."""
         return self.tree_of.lines[self.cursor] if self.key is not None else None
 
     def find(self, path: Path) -> None:
@@ -97,14 +96,12 @@ class JsonView(Table):
         self.select(str(line))
 
     def fold(self) -> bool:
-        """Fold or unfold the line under the cursor; returns False if it cannot be."""
         with self.changing():
             done = self.line is not None and self.tree_of.toggle(self.cursor)
         self.post_message(self.Moved(self, self.key))
         return done
 
     def unfold_all(self) -> bool:
-        """Unfold everything below the cursor; returns False if that is too much."""
         with self.changing():
             done = self.line is not None and self.tree_of.unfold_all(self.cursor)
         self.post_message(self.Moved(self, self.key))

@@ -127,7 +127,6 @@ class LaunchScreen(HudScreen):
             self.try_tasks(model, parameters(values))
 
     def stop_trial(self) -> None:
-        """Stop sampling; results so far are kept."""
         self.workers.cancel_group(self, "trial")
 
     @work(exclusive=True, group="trial")
@@ -196,7 +195,6 @@ class LaunchScreen(HudScreen):
 
     @property
     def place(self) -> int | None:
-        """Index in the taskset of the task under the cursor."""
         key = self.tasks.key
         return int(key) if key is not None and key.isdigit() else None
 
@@ -204,7 +202,6 @@ class LaunchScreen(HudScreen):
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        """Read the list of tasksets; check the one from the command line."""
         listed = self.sources.key is not None
         tasksets = await self.attempt(self.client.tasks.tasksets())
         if tasksets is not None:
@@ -359,7 +356,6 @@ class LaunchScreen(HudScreen):
             await self._read_past()
 
     def check_again(self) -> None:
-        """Check again if the checks were interrupted, or were for another model."""
         model = self.run.model.id if self.run.model is not None else None
         if self.draft.source is not None and (self._broken_off or model != self._checked_for):
             self.check(self.draft.source)
@@ -371,7 +367,6 @@ class LaunchScreen(HudScreen):
         return self.draft.checking and all(one.is_finished for one in checks)
 
     def show_tasks(self) -> None:
-        """Draw the tasks, in the trial's order and with its marks."""
         if not self.is_built:
             return
         self._list_sources()
@@ -582,7 +577,6 @@ class LaunchScreen(HudScreen):
         return sweep_size(sweep, model, self.draft.chosen)
 
     def show_state(self) -> None:
-        """Draw findings, summary and button."""
         if not self.is_built:  # an answer may arrive while the app ends
             return
         values = self.form.read()
@@ -684,7 +678,6 @@ class LaunchScreen(HudScreen):
     async def _send(
         self, model: Model, values: Mapping[str, Value], start: StartingPoint
     ) -> object:
-        """Submit the run; one on an environment of the user's own is driven from here."""
         draft = self.draft
         if draft.environment is None:
             body = job_of(model, draft.chosen, values, start)

@@ -295,7 +295,6 @@ class LiveScreen(HudScreen):
 
     @property
     def focused_pane(self) -> LinesView:
-        """The pane that the arrows move in."""
         return self.query_one(KINDS[self.pane])
 
     def on_mount(self) -> None:
@@ -376,7 +375,6 @@ class LiveScreen(HudScreen):
         self.groups.pinned = None
 
     def show_pane(self, pane: str) -> None:
-        """Show a pane, and focus it."""
         self.pane = pane
         if self.is_attached and (widget := self.query_one_optional(KINDS[pane])):
             widget.focus()

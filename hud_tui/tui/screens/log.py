@@ -49,7 +49,6 @@ SAID = {"done": "done", "refused": "refused", "unknown": "no answer: it may have
 
 
 def folded(log: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
-    """Newest first; of a series only the newest entry, with the number of entries."""
     series = [[*alike] for _, alike in groupby(reversed(log), _series)]
     return [(alike[0], len(alike)) for alike in series]
 
@@ -163,13 +162,11 @@ class LogScreen(Leavable[None]):
         self.set_interval(AGAIN_S, self._again)
 
     def _again(self) -> None:
-        """Read what was added meanwhile."""
         if self._log is not None and self._stamp not in (None, self._log.stamp):
             self.read()
 
     @property
     def entry(self) -> AuditEntry | None:
-        """The entry under the cursor."""
         key = self.list.key
         place = len(self._shown) - 1 - int(key) if key is not None else -1
         return self._shown[place][0] if 0 <= place < len(self._shown) else None
@@ -185,7 +182,6 @@ class LogScreen(Leavable[None]):
         self.show()
 
     def show(self) -> None:
-        """Draw the entries that match the filter."""
         found = matching(self._all or [], self.filter_field.value)
         self._shown = folded(found)
         self.list.show(log_rows(self._shown, self._clock()))

@@ -368,11 +368,9 @@ class SetUps:
         self.busy: set[str] = set()
 
     def add_line(self, name: str, text: str) -> None:
-        """Keep a message of a set-up."""
         self.lines.setdefault(name, deque(maxlen=KEPT)).append(text)
 
     def begin(self, text: str) -> None:
-        """Set up the machine at an address, or rent GPUs and set those up."""
         self._app.run_worker(self._begin(text), group=SET_UPS)
 
     async def _begin(self, text: str) -> None:
@@ -448,7 +446,6 @@ class SetUps:
         await self._carry_on(rental)
 
     def _begun(self) -> Rental | None:
-        """A rented pod whose set-up nobody is running."""
         known = read_rentals(self._machines.state)
         left = [one for one in known if one.unfinished and one.name not in self.busy]
         return next((one for one in left if not self._machines.busy(one.name, WORK)), None)
@@ -460,7 +457,6 @@ class SetUps:
         return Pods(prime, state, report, lambda: keep_budgets(paths, prime_now(state)))
 
     def use(self, machine: Machine | None) -> None:
-        """Train on a machine from now on, or with None on this one; reconnects at once."""
         self._app.run_worker(self._use(machine), exclusive=True, group="use")
 
     async def _use(self, machine: Machine | None) -> None:
@@ -528,7 +524,6 @@ class SetUps:
         CommandLog(self._machines.state, "app").add(command_entry(time(), words))
 
     async def terminate(self, rental: Rental) -> None:
-        """Terminate a pod, and its costs."""
         async with open_prime(self._machines.state) as prime:
             pods = Pods(prime, self._machines.state)
             if rental.runs and not rental.id:
@@ -552,7 +547,6 @@ class SetUps:
             self._reopen()
 
     async def remove(self, machine: Machine) -> None:
-        """Undo a machine's set-up."""
         with self._machines.alone(machine.name):
             setup = Setup(self._machines, machine, partial(self._report, machine.name))
             async with aclosing(setup):
@@ -605,7 +599,6 @@ class MachinesScreen(Leavable[None]):
 
     @property
     def entry(self) -> Entry | None:
-        """The machine under the cursor."""
         return next((one for one in self._entries or () if one.name == self.list.key), None)
 
     @work(exclusive=True, group="read")
@@ -620,7 +613,6 @@ class MachinesScreen(Leavable[None]):
         self.show()
 
     def show(self) -> None:
-        """Draw what was last read."""
         entries, now = self._entries or [], self._clock()
         lines = [MachineLine(entry, now) for entry in entries]
         rows = [item_row(COLUMNS, line.entry.name, line) for line in lines]

@@ -95,7 +95,6 @@ WAY = """
 
 
 def first_choice(models: Sequence[Model]) -> Model | None:
-    """The model that the cursor starts on: the newest fork, else a base."""
     bases = [model for model in models if kind(model) is Kind.BASE]
     first = [model for model in bases if FIRST_BASE in model.model_name]
     return next(iter([*own_models(models), *first, *bases]), None)
@@ -328,7 +327,6 @@ class ModelsScreen(HudScreen):
 
     @property
     def on_server(self) -> bool:
-        """Whether models live on a Tinker server."""
         return any(one.engine and one.engine.server for one in self.models or ())
 
     @work(exclusive=True, group="going")
@@ -395,7 +393,6 @@ class ModelsScreen(HudScreen):
 
     @property
     def chosen(self) -> Model | None:
-        """The model under the cursor."""
         return next((m for m in self.models or () if m.id == self.rows.key), None)
 
     # Reading, and when it is repeated.
@@ -512,7 +509,6 @@ class ModelsScreen(HudScreen):
 
     @work(exclusive=True, group="act")
     async def follow(self, model: Model) -> None:
-        """Select a model; show its run, or where to start one."""
         self.session.choose(model)
         facts = self.facts.get(model.id)
         steps = facts.steps if facts is not None else model.checkpoint_count or 0
@@ -544,7 +540,6 @@ class ModelsScreen(HudScreen):
         await self.app.switch_mode("launch")
 
     def sheet(self) -> Sheet:
-        """The models that the filter leaves."""
         heads = {id_: (one.head, one.steps, one.own) for id_, one in self.facts.items()}
         sheet = models_sheet(self.models or (), heads)
         if not self.filter_field.value:

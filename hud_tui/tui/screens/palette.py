@@ -93,7 +93,6 @@ class Palette(SearchList[Place | None]):
 
     @work(exclusive=True, group="find")
     async def _find(self, text: str) -> None:
-        """List the matches."""
         found: list[tuple[Section, int]] = []
         began = monotonic()
         for one in self._matches(text):
@@ -111,7 +110,6 @@ class Palette(SearchList[Place | None]):
         self._show_no_match()
 
     def _matches(self, text: str) -> Iterator[tuple[Section, int] | None]:
-        """The search's results; for an empty text, the views and actions."""
         if text.strip():
             return search(self.sections, text)
         return ((section, at) for section in self._actions for at in range(section.size))
@@ -129,7 +127,6 @@ class Palette(SearchList[Place | None]):
 
     @property
     def listed(self) -> list[tuple[Place, str]]:
-        """The places in the list, best first, each with its kind."""
         kinds = (section.kind for section, _ in self._found)
         return list(zip(self._places.values(), kinds, strict=True))
 

@@ -193,7 +193,6 @@ def _failures(folder: RunFolder) -> list[Content]:
 
 
 def _log(title: str, file: Path) -> list[Content]:
-    """The end of a log with a title; empty if the log is."""
     text = clean(tail(file, LOG_BYTES), LOG_BYTES)
     if not text.strip():
         return []
@@ -413,7 +412,6 @@ class RunsScreen(HudScreen):
 
     @property
     def offered(self) -> list[str]:
-        """The keys of all columns, including parameters of these runs."""
         return offered(self.rows or ())
 
     def show(self) -> None:
@@ -466,7 +464,6 @@ class RunsScreen(HudScreen):
         title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(parts)}", "$text-muted")))
 
     def sheet(self) -> Sheet:
-        """The displayed rows, in every column."""
         keys, now = self.offered, self.context.clock()
         rows = [one for one in self.table.lines if isinstance(one, Work)]
         values = [[column(key).value(row, now) for key in keys] for row in rows]
@@ -484,14 +481,12 @@ class RunsScreen(HudScreen):
         self._preview()
 
     def _preview(self) -> None:
-        """Show the run under the cursor below the table, if the screen is large."""
         row = self.table.row
         if self.preview.show(row, self.context.clock(), self.size) and row is not None:
             self._draw(row)
 
     @work(exclusive=True, group="preview")
     async def _draw(self, row: Work) -> None:
-        """Draw a run's curve once the cursor rests; on HUD that would cost requests."""
         await sleep(RESTS_S)
         if self._source is not None and not self._source.list.polls:
             with suppress(HudError):
@@ -553,7 +548,6 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="compare")
     async def action_compare(self) -> None:
-        """Overlay the marked runs."""
         ids = self._to_compare
         if len(ids) < LEAST_COMPARED:
             self.notice(keyed(ONE_MARKED if self.table.marked else NONE_MARKED))
@@ -568,7 +562,6 @@ class RunsScreen(HudScreen):
             self.show_run(found.row, found.view, found.checkpoint_id)
 
     def _of(self, ids: Iterable[str]) -> list[Work]:
-        """The present rows of these runs."""
         known = {row.id: row for row in self.rows or ()}
         return [known[id_] for id_ in ids if id_ in known]
 
@@ -674,7 +667,6 @@ class RunsScreen(HudScreen):
         self.read()
 
     async def _run_or_sweep(self, question: str, sweep: Sweep) -> str | None:
-        """Ask whether the run or its sweep is meant; None if the user leaves."""
         lines = [f"The run is one of a sweep. {sweep.progress_text}."]
         choices = [(RUN, "This run"), (SWEEP, "The sweep")]
         dialog = ChoiceDialog(question, lines, choices, RUN, "Neither")
@@ -713,5 +705,4 @@ class RunsScreen(HudScreen):
 
 
 def _statuses(rows: Iterable[Work]) -> dict[str, str]:
-    """Statuses by job id."""
     return {one.id: one.status for one in rows}

@@ -141,7 +141,6 @@ def consequences(change: HeadChange) -> list[str]:
 
 
 def _evaluated(change: HeadChange) -> Iterator[Compared]:
-    """Evaluations of both, with intervals; empty if neither has one."""
     now, then = change.evaluated_now, change.evaluated_then
     if now is None and then is None:
         return
@@ -344,7 +343,6 @@ class HeadDialog(ConfirmDialog):
             self._update()
 
     def _update(self) -> None:
-        """Update the preview, if the dialog is still open."""
         for line in self.query(".dialog-line").results(Static):
             line.update(self._text(self.change))
 

@@ -97,7 +97,6 @@ class SmallChart:
         return self._stamp == (self._state(look), chosen)
 
     def fits(self, look: Look) -> bool:
-        """Whether its last lines have the requested size."""
         return len(self.lines) == look.height + 1 and self.lines[0].cell_length == look.width
 
     def _state(self, look: Look) -> object:
@@ -198,7 +197,6 @@ class RunChart(LinesView):
 
     @property
     def pointed(self) -> int | None:
-        """The row under the crosshair, if it exists."""
         here = self.cursor
         return here if here is not None and here < self.run.series.length else None
 
@@ -254,17 +252,14 @@ class MetricGrid(RunChart):
 
     @property
     def index(self) -> int:
-        """Index of the chosen metric; 0 if it is not shown."""
         return self.keys.index(self.chosen) if self.chosen in self.keys else 0
 
     @property
     def curve_rows(self) -> int:
-        """Rows of a chart's curve, below its title."""
         return 3 if self.app.size.height >= ROOMY else 2
 
     @property
     def tall(self) -> int:
-        """Rows of a chart."""
         return self.curve_rows + 1
 
     @property
@@ -347,7 +342,6 @@ class MetricGrid(RunChart):
         self.move_to(self.index + columns + rows * self.per_row)
 
     def move_to(self, place: int) -> None:
-        """Choose the metric at an index, if there is one."""
         if 0 <= place < len(self.keys):
             self.post_message(self.Chosen(self.keys[place]))
 
@@ -361,7 +355,6 @@ class MetricGrid(RunChart):
             self.move(step, 0)
 
     def _show_chosen(self) -> None:
-        """Scroll to the chosen metric."""
         row = self.index // self.per_row * self.tall
         low, high = row + self.tall - self.body_rows, row
         self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)

@@ -108,7 +108,6 @@ def details(
 
 
 def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> list[Content]:
-    """A folded run: its ends and its reward curve."""
     tree = run.tree
     first, last = tree[oldest], tree[newest]
     steps = tree.depth(newest) - tree.depth(oldest) + 1
@@ -169,7 +168,6 @@ def _least(own: Own) -> str:
 
 
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
-    """The alarms with this step as their onset."""
     for alarm in (*run.alarms.alarms, *run.alarms.left):
         if alarm.checkpoint_id == checkpoint_id:
             ended = f", until step {alarm.ended}" if alarm.ended else ", over"
@@ -178,7 +176,6 @@ def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
 
 
 def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
-    """The lines of every checkpoint."""
     tree, node = run.tree, run.tree[position]
     known = metrics_of(node)
     parent = tree.parent(position)
@@ -272,7 +269,6 @@ def _count(number: int | None) -> str:
 
 
 def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Iterator[Content]:
-    """The reward along the lineage, in the ramp's colours."""
     rewards = curve(run, lanes, newest, first, max(8, width - TITLE))
     top = max(1.0, run.tree.peak)
     if len(rewards) < 2:
@@ -282,7 +278,6 @@ def _lineage(run: Run, lanes: Lanes, newest: int, first: int, width: int) -> Ite
 
 
 def _metrics(run: Run, position: int) -> Iterator[Content]:
-    """All other metrics: of its own rollouts, and of its step, with differences."""
     tree, other = run.tree, _reference(run, position)
     against = "" if other is None else f"vs {_called(run, other)}"
     own = tree.own_metrics(position)

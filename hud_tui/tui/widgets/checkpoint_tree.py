@@ -255,16 +255,13 @@ class Marks:
 
     @property
     def ids(self) -> set[str]:
-        """Every checkpoint with a note or mark."""
         return {*self.notes, *self.marked, *self.onsets, *self.evaluated}
 
     @property
     def width(self) -> int:
-        """Width of the gutter, cells."""
         return MARKS + bool(self.notes)
 
     def letter(self, checkpoint_id: str) -> str:
-        """``A`` or ``B``, or a space."""
         found = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
         return " " if found is None else "AB"[found]
 
@@ -290,7 +287,6 @@ class Look:
 
     @property
     def gutter(self) -> int:
-        """Cells before the first column."""
         return self.marks.width + lanes_width(self.lanes) + GAP
 
     def cells_of(self, column: Column) -> range:
@@ -316,7 +312,6 @@ def _title(look: Look, column: Column) -> str:
 
 
 def row_line(look: Look, run: Run, lanes: Lanes, row: Row, now: float) -> list[Segment]:
-    """One row: marks, lanes, and the columns."""
     line = [Segment(_marks(look.marks, run, row), look.served), *_lanes(look, run, row)]
     if row.kind is Kind.NODE:
         line += _node(look, run, row, now)
@@ -496,12 +491,10 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def cursor_y(self) -> int:
-        """Line of the cursor in the widget, from 0."""
         return HEADER + self.cursor.number - self._scroll
 
     @property
     def position(self) -> int:
-        """The checkpoint under the cursor, or ROOT."""
         return self.cursor.position
 
     def render_line(self, y: int) -> Strip:
@@ -535,7 +528,6 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def width(self) -> int:
-        """Width in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
@@ -545,7 +537,6 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def _visible(self) -> int:
-        """Number of visible rows."""
         return max(1, self.size.height - HEADER)
 
     @property
@@ -587,7 +578,6 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         resize_virtually(self, Size(self.width, len(self.rows) + HEADER))
 
     def _reveal(self) -> None:
-        """Scroll just far enough to show the cursor."""
         self._scroll_rows(revealed(self.cursor.number, self._scroll, self._visible))
 
     def _scroll_rows(self, row: int) -> None:
@@ -652,12 +642,10 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         self.refresh()
 
     def go(self, position: int) -> None:
-        """Move the cursor to a checkpoint, or to ROOT."""
         self.follow = False
         self._change(lambda: self.cursor.go(position))
 
     def go_to_head(self) -> None:
-        """Move the cursor to the head."""
         self.follow = False
         self._change(self.cursor.go_to_head)
 

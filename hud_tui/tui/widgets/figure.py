@@ -42,11 +42,9 @@ class PlotFigure:
 
     @property
     def cells(self) -> int:
-        """Cells of the curves."""
         return self.plot.columns // 2
 
     def flagged(self) -> PlotFigure:
-        """The figure with the plot's flags on the x axis."""
         *body, axis, labels = self.rows
         for flag in self.plot.flags:
             axis = put(axis, self.left + flag.column // 2, Span(flag.glyph, flag.name))
@@ -106,7 +104,6 @@ def axes(
 
 
 def _area(width: int, labels: Sequence[str]) -> int:
-    """Width left for the curves in a figure of `width` cells."""
     return max(1, width - _label_width(labels) - 1)
 
 

@@ -251,7 +251,6 @@ class FocusChart(RunChart, can_focus=False):
 
     @property
     def alarm(self) -> Alarm | None:
-        """The alarm that is drawn."""
         return self.run.alarms.of_metric(self.key, self.opened)
 
     @property
@@ -260,7 +259,6 @@ class FocusChart(RunChart, can_focus=False):
 
     @property
     def drawable(self) -> bool:
-        """Whether there is something to draw, and room for it."""
         room = self.body_rows >= LEAST_ROWS and self.width >= LEAST_CELLS
         return room and self.key in self.run.series.keys
 

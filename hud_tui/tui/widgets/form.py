@@ -144,7 +144,6 @@ def _briefly(finding: Finding) -> str:
 
 
 def worst(findings: Sequence[Finding]) -> Finding | None:
-    """The first failure, else the first warning."""
     bad = (one for one in findings if one.level != "ok")
     return min(bad, key=lambda one: one.level != "failure", default=None)
 
@@ -171,14 +170,12 @@ class Picker(Widget, can_focus=True):
     """Line of the cursor in the widget."""
 
     def action_pick(self, by: int) -> None:
-        """Pick the next word, or the previous one."""
         if self.options:
             at = self.options.index(self.value) if self.value in self.options else -by
             self.value = self.options[(at + by) % len(self.options)]
             self.post_message(self.Changed(self))
 
     def on_click(self, event: Click) -> None:
-        """Pick the next word; on the mark before it, the previous one."""
         self.action_pick(-1 if event.x < 2 else 1)
 
     def render(self) -> Content:
@@ -218,7 +215,6 @@ class Field(Horizontal):
 
     @property
     def typed(self) -> str:
-        """What is typed or picked."""
         return self.field.value.strip()
 
     def compose(self) -> ComposeResult:
@@ -311,7 +307,6 @@ class RunForm(Grid):
         return key in values
 
     def offer_options(self, is_of_environment: bool) -> None:
-        """Show or hide the options of rollouts, which a managed run does not have."""
         self.is_of_environment = is_of_environment
         for field in self.query(Field):
             field.offered = self._offers(field.key, self._accepted)
@@ -379,14 +374,12 @@ class RunForm(Grid):
             return None
 
     def _is_set(self, field: Field) -> bool:
-        """Whether a folded field differs from its default."""
         if option := _OPTIONS.get(field.key):
             return field.typed != _initial(option)
         return self._read_field(field) not in ((None,), (False,))
 
     @property
     def at_once(self) -> int:
-        """Runs of a sweep that train at the same time."""
         typed = self.query_one(f"#{RUNS_AT_ONCE.name}", Input)
         try:
             return int(RUNS_AT_ONCE.read(typed.value.strip()) or RUNS_AT_ONCE.usual)
@@ -416,7 +409,6 @@ class RunForm(Grid):
         return (field for field in self.query(Field) if field.offered)
 
     def _offer_at_once(self) -> None:
-        """Show `at_once` only for sweeps."""
         for field in self.query(Field):
             if field.key == RUNS_AT_ONCE.name and field.offered is not bool(self.swept):
                 field.offered = field.display = bool(self.swept)
@@ -495,7 +487,6 @@ OF_ENVIRONMENT = frozenset({*_OPTIONS, "max_tokens"})
 
 
 def field_of(row: Parameter) -> Field:
-    """The field of a run's parameter."""
     is_folded = row.place == "folded"
     if is_picked(row):
         words = (NO, YES) if row.kind == "switch" else (DEFAULT, *row.choices)
@@ -508,7 +499,6 @@ def field_of(row: Parameter) -> Field:
 
 
 def option_field(row: Parameter) -> Field:
-    """The field of an option of rollouts."""
     typed = Input(_initial(row), id=_id(row), compact=True, max_length=LONGEST)
     return Field(row.title, typed, row.allowed, folded=True, wide=not row.is_number)
 

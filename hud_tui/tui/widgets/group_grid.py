@@ -63,7 +63,6 @@ class RewardFace:
     history: GroupHistory
 
     def names(self, width: int) -> Strip:
-        """The header line."""
         scale = f"{short(self.groups.low)}{short(self.groups.high):>{BINS - 1}}"
         text = f" {'task':<{_slug_width(width)}} {'mean':>6} ± {'std':<8}{scale}"
         room = _strip_room(width)
@@ -260,7 +259,6 @@ class StripFace:
 
 
 def _on(style: Style | None, under: Style) -> Style:
-    """A style on another's background."""
     return (style or Style()) + Style(bgcolor=under.bgcolor)
 
 
@@ -281,7 +279,6 @@ class WasteFace:
     """Whether the tokens were counted, instead of distributed evenly."""
 
     def names(self, width: int) -> Strip:
-        """The header line."""
         slug = _waste_slug_width(width)
         text = f" {'task':<{slug}} {'no gradient':<{BAR + 6}}"
         if width >= NARROW_WASTE:
@@ -395,7 +392,6 @@ class GroupGrid(LinesView):
 
     @property
     def pointed(self) -> int | None:
-        """The row under the crosshair, if it exists."""
         row = self.cursor
         return row if row is not None and row < self.run.series.length else None
 
@@ -409,7 +405,6 @@ class GroupGrid(LinesView):
         return tree.of_step(self.pinned) if isinstance(self.pinned, int) else tree.find(self.pinned)
 
     def pin(self) -> None:
-        """Stay on the displayed step."""
         if self.cursor is None and self.pinned is None and self.groups.rows:
             node = self.groups.node
             self.pinned = self.groups.step or (None if node is None else node.id)
@@ -468,14 +463,12 @@ class GroupGrid(LinesView):
 
     @property
     def slugs(self) -> list[str]:
-        """The tasks, in the cursor's order."""
         if self.face is Face.WASTE:
             return [task.task_slug for task in self._wasted]
         return [row.task_slug for row in self.groups.rows] if self.face is Face.REWARDS else []
 
     @property
     def index(self) -> int:
-        """Index of the cursor in them."""
         slugs = self.slugs
         return slugs.index(self.picked) if self.picked in slugs else 0
 
@@ -529,7 +522,6 @@ class GroupGrid(LinesView):
             self.scroll_to(y=top, animate=False)
 
     def pick(self, task_slug: str) -> None:
-        """Move the cursor to a task, and pin its step."""
         self.picked = task_slug
         if self.face is Face.REWARDS:
             self.pin()

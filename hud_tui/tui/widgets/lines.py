@@ -80,22 +80,18 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         """These lines of the pane, each at most `width` cells."""
 
     def title(self, width: int) -> str:
-        """The pane's title, in at most `width` cells."""
         return ""
 
     @property
     def width(self) -> int:
-        """Width in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property
     def body_rows(self) -> int:
-        """Rows below the heading."""
         return max(0, self.size.height - self.headed)
 
     @property
     def page(self) -> int:
-        """Lines that a page moves by."""
         return page_of(self.body_rows)
 
     def heading(self, width: int) -> Strip:
@@ -185,7 +181,6 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         return self._tones[name]
 
     def scroll_rows(self, rows: int) -> None:
-        """Scroll down, or up where `rows` is below 0."""
         self.scroll_to(y=self.scroll_offset.y + rows, animate=False)
 
 
@@ -300,7 +295,6 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
 
     @property
     def width(self) -> int:
-        """Width in cells, without the scrollbar."""
         return self.scrollable_content_region.width
 
     @property

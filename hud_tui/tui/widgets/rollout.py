@@ -307,7 +307,6 @@ class RolloutPane(TextPane):
         """Index of the current match."""
 
     def show_rollout(self, trace: Trace, turns: TraceEvents | None, reading: Reading) -> None:
-        """Show a rollout; its turns are None while they are being read."""
         other = self._rollout is None or self._rollout[0].id != trace.id
         self._rollout = trace, turns, reading
         self.lay_out()
@@ -329,7 +328,6 @@ class RolloutPane(TextPane):
             self._reveal()
 
     def next_hit(self, way: int) -> None:
-        """Go to the next or previous match, wrapping around."""
         if self.hits:
             self.hit = (self.hit + way) % len(self.hits)
             self._paint()
@@ -427,12 +425,10 @@ class RolloutColumns(LinesView, can_focus=True):
 
     @property
     def cell(self) -> int:
-        """Width of a column, cells."""
         return min(MOST_COLUMN, (self.width + GAP) // self.across - GAP)
 
     @property
     def tall(self) -> int:
-        """Lines of the longest rollout."""
         return FACTS + max((len(self._text(one)) for one in self.answers), default=0)
 
     @property

@@ -160,7 +160,6 @@ class RunCurves(LinesView, can_focus=False):
         return self.order.index(id_)
 
     def hue(self, place: int) -> Style:
-        """The colour of a curve, by its place in the order."""
         hues = HUES if self.app.current_theme.dark else HUES_ON_LIGHT
         return Style(color=hues[place % len(hues)])
 
@@ -426,7 +425,6 @@ def shared_ends(names: Sequence[str]) -> tuple[str, str]:
 
 
 def _common(names: Sequence[Sequence[str]]) -> list[str]:
-    """The words that all begin with."""
     each = zip(*names, strict=False)
     return [first for first, *_ in takewhile(lambda words: len(set(words)) == 1, each)]
 
@@ -471,7 +469,6 @@ class RunPreview(Vertical):
         return before is None or (before.id, before.step) != (self.row.id, self.row.step)
 
     def draw(self, row: Work, series: RunSeries) -> None:
-        """Draw the curve of a run, unless another is shown by now."""
         if self.row is not None and self.row.id == row.id:
             self.curve.display = bool(len(series))
             compared = Compared(runs=((row, series),), steps=(len(series),))

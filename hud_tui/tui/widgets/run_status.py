@@ -83,7 +83,6 @@ class EventLog(LinesView):
 
     @property
     def _room(self) -> int:
-        """Cells of a text."""
         return max(1, self.width - MARGIN)
 
     def _lines(self, entries: Sequence[Entry]) -> int:
@@ -338,7 +337,6 @@ DRIVEN = "A client loop takes these steps: it passes learning rate and loss with
 
 
 def run_facts(run: Run) -> list[Content]:
-    """The run's name, what it started from, and every parameter; defaults are dim."""
     model, job, head = run.model, run.job, run.head
     facts = [("model", one_line(model.model_name, 60))] if model is not None else []
     if job is not None:

@@ -124,7 +124,6 @@ class RunTable(Table):
             self.lines, self._titles = lines, titles
 
     def lay(self, arrangement: Arrangement) -> None:
-        """Change the columns or their order; the matching lines come with the next `show`."""
         self.arrangement, self._widths = arrangement, {}
         self._texts.clear()
         self.left = min(self.left, max(0, len(arrangement.columns) - 2))
@@ -203,7 +202,6 @@ class RunTable(Table):
         return found
 
     def _name_width(self, width: int) -> int:
-        """Least width of the names, cells."""
         return min(self._width(COLUMNS[NAME]), max(COLUMNS[NAME].least, 3 * width // 10))
 
     def _measure(self, rows: Iterable[Work], width: int) -> None:
@@ -219,7 +217,6 @@ class RunTable(Table):
         return (COLUMNS[NAME], *self._rest)
 
     def name_of(self, row: Work) -> str:
-        """A run's name; with the beginning of its id if several runs have it."""
         title = row.title
         return f"{title} {row.id[:8]}" if self._titles[title] > 1 else title
 

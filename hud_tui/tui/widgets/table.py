@@ -85,7 +85,6 @@ class Table(LinesView, can_focus=True):
         return range(line, line + 1)
 
     def opens(self, click: events.Click) -> bool:
-        """Whether a click on a row opens it."""
         return click.chain == 2
 
     @property
@@ -94,7 +93,6 @@ class Table(LinesView, can_focus=True):
 
     @property
     def cursor_y(self) -> int | None:
-        """Line of the cursor in the widget, from 0; None without rows."""
         return None if self.key is None else self.headed + self.cursor - self.scroll_offset.y
 
     @property
@@ -121,11 +119,9 @@ class Table(LinesView, can_focus=True):
             self.post_message(self.Moved(self, self.key))
 
     def line_of(self, key: str) -> int | None:
-        """The line in which a row begins; None if there is no such row."""
         return next((line for line in range(self.count) if self.key_at(line) == key), None)
 
     def select(self, key: str) -> None:
-        """Move the cursor to a row, if it exists."""
         line = self.line_of(key)
         if line is not None:
             self._go(line)
@@ -222,7 +218,6 @@ class Row:
 
 
 def item_row(columns: Iterable[Column[T]], key: str, item: T) -> Row:
-    """The row of an item."""
     return Row(key, tuple(_cell(column, item) for column in columns))
 
 
@@ -280,11 +275,9 @@ class RowList(Table):
         return range(line, stop)
 
     def lay(self, columns: Sequence[Column[Any]]) -> None:
-        """Replace the columns; the matching rows come with the next `show`."""
         self.columns = columns
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Replace the rows."""
         with self.changing():
             self.rows = rows
 
