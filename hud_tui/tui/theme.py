@@ -108,17 +108,11 @@ LIGHT = _themed(
 # Source: viridis (van der Walt and Smith 2015, matplotlib), sampled at nine points.
 
 
-RAMP = (
-    "#4f529b",
-    "#455f98",
-    "#32709a",
-    "#277d8e",
-    "#1f938b",
-    "#28ae80",
-    "#5ec962",
-    "#addc30",
-    "#fde725",
-)
+def _ramp(colours: str) -> tuple[str, ...]:
+    return tuple(f"#{colour}" for colour in colours.split())
+
+
+RAMP = _ramp("4f529b 455f98 32709a 277d8e 1f938b 28ae80 5ec962 addc30 fde725")
 """Lowest reward to highest."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 """Blocks from empty to full, by eighths of a cell's height."""
@@ -134,7 +128,6 @@ _TWINS = {
     **dict.fromkeys("│┃║┊┆", "|"),
     **dict.fromkeys("┌┐└┘├┤┬┴┼╭╮╰╯┏┓┗┛┣┫┳┻╋╞╡╤╧╪", "+"),
     **dict.fromkeys("▶▸►▷", ">"),
-    "╥": "Y",
     **dict.fromkeys("◂◀", "<"),
     **dict.fromkeys("▲△", "^"),
     **dict.fromkeys("▼▽▾", "v"),
@@ -144,46 +137,9 @@ _TWINS = {
     **dict.fromkeys("░▏▎", "."),
     **dict.fromkeys("▒▍▌▋", ":"),
     **dict.fromkeys("▓▊▉", "#"),
-    "★": "*",
     LOCK: "#",
-    "◆": "p",
-    "◐": "c",
-    "✎": "n",
-    "↻": "@",
-    "⏸": "=",
-    "⏎": "$",
-    "␛": "?",
-    "⋮": ":",
-    "…": "~",
-    "·": ".",
-    "×": "x",
-    "÷": "/",
-    "±": "~",
-    "┅": "-",
-    "Δ": "d",
-    "–": "-",
-    "−": "-",
-    "✔": "+",
-    "✘": "x",
-    "∞": "I",
-    "←": "<",
-    "→": ">",
-    "↑": "^",
-    "↓": "v",
-    "‹": "<",
-    "›": ">",
-    "≤": "<",
-    "≥": ">",
-    "Σ": "S",
-    "π": "p",
-    "␣": "_",
-    "⇥": ">",
-    "␡": "?",
-    "⟨": "(",
-    "⟩": ")",
-    "�": "?",
-    "≈": "~",
-    "‖": "|",
+    **dict(zip("╥★◆◐✎↻⏸⏎␛⋮…·×÷±┅Δ–−✔", "Y*pcn@=$?:~.x/~-d--+", strict=True)),
+    **dict(zip("✘∞←→↑↓‹›≤≥Σπ␣⇥␡⟨⟩�≈‖", "xI<>^v<><>Sp_>?()?~|", strict=True)),
 }
 ASCII = {
     **{ord(glyph): twin for glyph, twin in _TWINS.items()},
@@ -322,39 +278,9 @@ TITLES = {
 THEMES = (DARK, LIGHT, CONTRAST, COLOUR_BLIND)
 RAMPS = {
     DARK.name: RAMP,
-    LIGHT.name: (
-        "#87d448",
-        "#52c368",
-        "#2caf7e",
-        "#219989",
-        "#26828d",
-        "#306a8d",
-        "#3b518a",
-        "#44367f",
-        "#461668",
-    ),
-    CONTRAST.name: (
-        "#2e6e8e",
-        "#26828d",
-        "#21968a",
-        "#22a884",
-        "#3dba74",
-        "#64ca5d",
-        "#95d740",
-        "#cae126",
-        "#fde725",
-    ),
-    COLOUR_BLIND.name: (
-        "#4f5560",
-        "#5f6570",
-        "#707680",
-        "#818791",
-        "#949aa3",
-        "#a8adb5",
-        "#bdc1c7",
-        "#d3d6da",
-        "#eceef0",
-    ),
+    LIGHT.name: _ramp("87d448 52c368 2caf7e 219989 26828d 306a8d 3b518a 44367f 461668"),
+    CONTRAST.name: _ramp("2e6e8e 26828d 21968a 22a884 3dba74 64ca5d 95d740 cae126 fde725"),
+    COLOUR_BLIND.name: _ramp("4f5560 5f6570 707680 818791 949aa3 a8adb5 bdc1c7 d3d6da eceef0"),
 }
 """Of each theme the colours of rewards, lowest to highest: each further from the ground than the
 last. Viridis, as in the palette: downwards on a light ground, its brighter part on black."""

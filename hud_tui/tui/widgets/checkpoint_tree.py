@@ -13,11 +13,10 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
 from textual.content import Content
-from textual.events import Click, Resize
-from textual.geometry import Region, Size
+from textual.events import Click
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.strip import Strip
 from textual.widgets import Static
 
@@ -34,7 +33,7 @@ from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
-from hud_tui.tui.widgets.lines import page_of, resize_virtually, revealed
+from hud_tui.tui.widgets.lines import LinesView, resize_virtually, revealed
 from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
@@ -416,8 +415,6 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
         yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
 
 
-HEADER = 1
-"""Lines above the rows that do not scroll."""
 UNMATCHED = "  No checkpoint matches. {^checkpoints.leave} shows all."
 AGE_S = 1.0
 """Seconds between two checks of the displayed ages."""
@@ -426,12 +423,11 @@ AGE_S = 1.0
 T = TypeVar("T")
 
 
-class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
+class CheckpointTree(LinesView, can_focus=True):
     """Every checkpoint of a model, under a header. The cursor stays on its checkpoint when steps
     arrive."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("list")
-    ALLOW_SELECT = False
     COMPONENT_CLASSES: ClassVar[set[str]] = {
         "tree--served",
         "tree--dim",
@@ -470,8 +466,6 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         self._look: Look | None = None
         self._scale: tuple[float, float] | None = None
         """Range of the error bars."""
-        self._drawn: dict[int, str] = {}
-        """The age last drawn, by row."""
 
     def on_mount(self) -> None:
         self.set_interval(AGE_S, self._grow_older)
@@ -490,59 +484,48 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         return self.cursor.rows
 
     @property
+    def count(self) -> int:
+        return len(self.rows) or 1
+
+    @property
     def cursor_y(self) -> int:
-        return HEADER + self.cursor.number - self._scroll
+        return self.headed + self.cursor.number - self.scroll_offset.y
 
     @property
     def position(self) -> int:
+        """The checkpoint under the cursor, or ROOT."""
         return self.cursor.position
 
-    def render_line(self, y: int) -> Strip:
-        look = self._look_now()
-        if y < HEADER:
-            return self._strip(header_line(look), PLAIN)
-        number = y - HEADER + self._scroll
-        if number >= len(self.rows):
-            unmatched = not len(self.rows) and y == HEADER
-            return self._strip([Segment(keyed(UNMATCHED), look.dim)] if unmatched else [], PLAIN)
-        row, now = self.rows.row(number), self.clock()
-        self._drawn[number] = self._age(row, now)
-        over = self._cursor_style if number == self.cursor.number else PLAIN
-        return self._strip(row_line(look, self.run, self.lanes, row, now), over)
+    def heading(self, width: int) -> Strip:
+        return Strip(header_line(self._look_now()))
+
+    def draw(self, width: int, rows: range) -> Sequence[Strip]:
+        look, now = self._look_now(), self.clock()
+        if not len(self.rows):
+            return [Strip([Segment(keyed(UNMATCHED), look.dim)])]
+        return [self._line(number, look, now) for number in rows]
+
+    def _line(self, number: int, look: Look, now: float) -> Strip:
+        strip = Strip(row_line(look, self.run, self.lanes, self.rows.row(number), now))
+        if number != self.cursor.number:
+            return strip
+        name = "tree--cursor" if self.has_focus else "tree--cursor-blurred"
+        over = self.get_component_rich_style(name, partial=True)
+        return strip.adjust_cell_length(look.width).apply_style(over)
 
     def mark(self, marks: Marks) -> None:
         """Draw these notes and marks; runs with one are not folded."""
         self.marks, self._look = marks, None
         self.cursor.keep(marks.ids)
-        self._resize()
         self._reveal()
-        self.refresh()
+        self.redraw()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._look = None
 
-    def on_resize(self, event: Resize) -> None:
-        self._resize()
+    def on_resize(self) -> None:
         self._reveal()
-
-    @property
-    def width(self) -> int:
-        return self.scrollable_content_region.width
-
-    @property
-    def _scroll(self) -> int:
-        """The first visible row."""
-        return self.scroll_offset.y
-
-    @property
-    def _visible(self) -> int:
-        return max(1, self.size.height - HEADER)
-
-    @property
-    def _cursor_style(self) -> Style:
-        name = "tree--cursor" if self.has_focus else "tree--cursor-blurred"
-        return self.get_component_rich_style(name)
 
     def _look_now(self) -> Look:
         """What the lines share, made again if a measure or the theme has changed."""
@@ -559,45 +542,27 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def _measure(self, run: Run) -> None:
         """Update the scale of the error bars; if it changed, all lines are redrawn."""
         base = run.base_evaluation
-        found = [run.tree.evaluated_range, None if base is None else ends([base])]
-        known = [one for one in found if one is not None]
+        ranges = [run.tree.evaluated_range, None if base is None else ends([base])]
+        known = [each for each in ranges if each is not None]
         scale = (min(low for low, _ in known), max(high for _, high in known)) if known else None
         if scale != self._scale:
             self._scale, self._look = scale, None
-            self.refresh()
-
-    def _strip(self, line: list[Segment], over: Style) -> Strip:
-        """A line on the widget's background, or on the cursor's."""
-        strip = Strip(line).adjust_cell_length(self.width)
-        return strip.apply_style(self.rich_style + over)
-
-    def _age(self, row: Row, now: float) -> str:
-        return age(self.checkpoints[row.newest].created_at, now) if row.kind is Kind.NODE else ""
-
-    def _resize(self) -> None:
-        resize_virtually(self, Size(self.width, len(self.rows) + HEADER))
+            self.redraw()
 
     def _reveal(self) -> None:
-        self._scroll_rows(revealed(self.cursor.number, self._scroll, self._visible))
+        resize_virtually(self, Size(self.width, self.count + self.headed))
+        self._show_from(revealed(self.cursor.number, self.scroll_offset.y, self._visible))
 
-    def _scroll_rows(self, row: int) -> None:
+    @property
+    def _visible(self) -> int:
+        return max(1, self.body_rows)
+
+    def _show_from(self, row: int) -> None:
         self.scroll_to(y=max(0, row), animate=False, force=True)
 
-    def _repaint_row(self, row: int) -> None:
-        y = row - self._scroll + HEADER
-        if HEADER <= y < self.size.height:
-            self.refresh(Region(0, y, self.width, 1))
-
     def _grow_older(self) -> None:
-        """Repaint the ages that have changed since they were drawn."""
-        cells = self._look_now().cells_of(AGE)
-        if not self.is_on_screen or not cells:
-            return
-        now, top = self.clock(), self._scroll
-        for number in range(top, min(top + self._visible, len(self.rows))):
-            if self._drawn.get(number) != self._age(self.rows.row(number), now):
-                y = number - top + HEADER
-                self.refresh(Region(cells.start, y, len(cells), 1))
+        if self.is_on_screen:
+            self.redraw()
 
     # The cursor, and what moves it.
 
@@ -612,20 +577,21 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         self._measure(run)
         if run.tree is self.checkpoints and run.model is before.model:
             return
-        place, size = self.cursor.number - self._scroll, len(self.rows)
+        scroll, size = self.scroll_offset.y, len(self.rows)
+        place = self.cursor.number - scroll
         seen = 0 <= place < self._visible
         if other := (run.model and run.model.id) != (before.model and before.model.id):
             self.cursor, self.follow = TreeCursor(), True
             self.cursor.keep(self.marks.ids)
         self.cursor.show(run.tree, self.follow)
-        self._resize()
+        resize_virtually(self, Size(self.width, self.count + self.headed))
         if self.follow and (seen or other):
             self._reveal()
         elif self.follow:  # after scrolling away from the head, the visible rows stay
-            self._scroll_rows(self._scroll + len(self.rows) - size)
-        elif self._scroll or self.cursor.number >= self._visible:
-            self._scroll_rows(self.cursor.number - place)
-        self.refresh()
+            self._show_from(scroll + len(self.rows) - size)
+        elif scroll or self.cursor.number >= self._visible:
+            self._show_from(self.cursor.number - place)
+        self.redraw()
         self.post_message(replace(self.at, by_run=True))
 
     def watch_follow(self, follow: bool) -> None:
@@ -639,7 +605,6 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         """List only what `keep` accepts; None lists everything again."""
         self.follow = self.follow and keep is None
         self._change(lambda: self.cursor.filter(keep))
-        self.refresh()
 
     def go(self, position: int) -> None:
         self.follow = False
@@ -674,7 +639,7 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
         self._step_to(self.cursor.number + rows, 1 if rows > 0 else -1)
 
     def action_page(self, pages: int) -> None:
-        number = self.cursor.number + pages * page_of(self._visible)
+        number = self.cursor.number + pages * self.page
         self._step_to(number, 1 if pages > 0 else -1)
 
     def action_first(self) -> None:
@@ -686,12 +651,12 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
     def on_click(self, event: Click) -> None:
         """Select a row; a second click opens it."""
         offset = event.get_content_offset(self)
-        if offset is None or offset.y < HEADER:
+        if offset is None or offset.y < self.headed:
             return
-        row = offset.y - HEADER + self._scroll
-        if row < len(self.rows):
-            again = row == self.cursor.number
-            self._step_to(row, 1)
+        number = offset.y - self.headed + self.scroll_offset.y
+        if number < len(self.rows):
+            again = number == self.cursor.number
+            self._step_to(number, 1)
             if again and event.chain == 2:
                 self.post_message(self.Opened())
 
@@ -701,16 +666,13 @@ class CheckpointTree(ScrollView, can_focus=True, inherit_bindings=False):
 
     def _change(self, change: Callable[[], T]) -> T:
         """Change folds or the cursor, and repaint what moved."""
-        old, size, scroll = self.cursor.number, len(self.rows), self._scroll
-        drawing = self.lanes.drawing
+        old, before = self.cursor.number, (self.rows, len(self.rows), self.lanes.drawing)
         done = change()
-        self._resize()
         self._reveal()
-        if (len(self.rows), self._scroll, self.lanes.drawing) == (size, scroll, drawing):
-            self._repaint_row(old)
-            self._repaint_row(self.cursor.number)
+        if (self.rows, len(self.rows), self.lanes.drawing) == before:
+            self.redraw_lines((old, self.cursor.number))
         else:
-            self.refresh()
+            self.redraw()
         self.post_message(self.at)
         return done
 

@@ -1,7 +1,7 @@
 """LinesView: a pane that draws only visible lines and repaints only changed ones."""
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import ClassVar
 
@@ -229,33 +229,18 @@ def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
     Stretches less than APART apart are joined: moving a terminal's cursor takes bytes too.
     """
     width = new.cell_length
-    if old.cell_length != width or len(new.text) != width or len(old.text) != width:
+    was, now = ([(char, style) for text, style, _ in line for char in text] for line in (old, new))
+    if old.cell_length != width or not len(was) == len(now) == width:
         return [(0, max(old.cell_length, width))]  # some character takes two cells
-    found: list[tuple[int, int]] = []
-    for start, stop in _differing(list(old), list(new)):
-        if found and start - found[-1][1] < APART:
-            found[-1] = found[-1][0], stop
+    stretches: list[tuple[int, int]] = []
+    for cell in range(width):
+        if was[cell] == now[cell]:
+            continue
+        if stretches and cell - stretches[-1][1] < APART:
+            stretches[-1] = stretches[-1][0], cell + 1
         else:
-            found.append((start, stop))
-    return found
-
-
-def _differing(old: list[Segment], new: list[Segment]) -> Iterator[tuple[int, int]]:
-    """The cells that differ, in stretches that may touch; both lines have the same length."""
-    place = one = other = 0
-    while old and new:
-        length = min(len(old[0].text) - one, len(new[0].text) - other)
-        was, now = old[0].text[one : one + length], new[0].text[other : other + length]
-        if old[0].style != new[0].style:
-            yield place, place + length
-        elif was != now:
-            differing = (at for at in range(length) if was[at] != now[at])
-            yield from ((place + at, place + at + 1) for at in differing)
-        place, one, other = place + length, one + length, other + length
-        if one == len(old[0].text):
-            old, one = old[1:], 0
-        if other == len(new[0].text):
-            new, other = new[1:], 0
+            stretches.append((cell, cell + 1))
+    return stretches
 
 
 def fit_text(text: str, width: int) -> str:
