@@ -46,14 +46,7 @@ from hud_tui.settings import Start
 from hud_tui.storage import JsonStore, write_atomic
 from hud_tui.terminal import copy_advice, this_terminal
 from hud_tui.tui.driver import TerminalDriver
-from hud_tui.tui.keys import (
-    OPENS,
-    Doable,
-    TypeAhead,
-    bindings,
-    is_typed,
-    use_keymap,
-)
+from hud_tui.tui.keys import OPENS, Doable, TypeAhead, bindings, is_typed, use_keymap
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import (
     HelpScreen,

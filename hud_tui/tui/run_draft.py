@@ -138,10 +138,7 @@ def _has_line(key: str, value: Value) -> bool:
 
 
 def drafted_sweep(
-    model: Model,
-    values: Mapping[str, Value],
-    swept: Mapping[str, Sequence[Value]],
-    at_once: int,
+    model: Model, values: Mapping[str, Value], swept: Mapping[str, Sequence[Value]], at_once: int
 ) -> Sweep:
     """A sweep without a name, for display. Raises HudUsage, as `members_of`."""
     fixed = parameters({key: value for key, value in values.items() if key not in swept})

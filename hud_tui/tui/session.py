@@ -22,13 +22,7 @@ from hud_tui.client.replay import Playback, Recorder, ReplayClient
 from hud_tui.client.runs import RunList
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.events import (
-    EvaluationsRead,
-    Event,
-    HeadMoved,
-    TreeRead,
-    WorkChanged,
-)
+from hud_tui.events import EvaluationsRead, Event, HeadMoved, TreeRead, WorkChanged
 from hud_tui.keys import keyed
 from hud_tui.notebook import (
     LastKnown,

@@ -85,11 +85,7 @@ class ComparePanel(Panel[None]):
     FOOT = "↑ ↓ scroll   {panel.close} back"
 
     def __init__(
-        self,
-        both: Comparison,
-        paired: Paired | None,
-        evaluations: Evaluations,
-        client: HudClient,
+        self, both: Comparison, paired: Paired | None, evaluations: Evaluations, client: HudClient
     ) -> None:
         """
         Args:

@@ -17,10 +17,7 @@ from hud_tui.wire import Checkpoint, Model
 
 
 async def ask_fork(
-    app: App[None],
-    session: RunSession,
-    source: Model,
-    start: Checkpoint | None = None,
+    app: App[None], session: RunSession, source: Model, start: Checkpoint | None = None
 ) -> Model | None:
     """Ask for a name that no model of the service has, and fork at `start`, or at the head of the
     source; the dialog shows the errors of the service. Returns None if the user cancelled."""

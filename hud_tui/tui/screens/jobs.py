@@ -29,13 +29,7 @@ from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active, job_result
-from hud_tui.tui.job_actions import (
-    Ask,
-    act,
-    ask_cancel,
-    ask_resume,
-    why_no_resume,
-)
+from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.rollout_reader import (
     FORMS,

@@ -44,11 +44,7 @@ ALL = "All steps are shown."
 NO_PAN = "All steps are shown: zoom in ({live.zoom.1}) to pan."
 
 
-KINDS: dict[str, type[LinesView]] = {
-    "metrics": MetricGrid,
-    "groups": GroupGrid,
-    "events": EventLog,
-}
+KINDS: dict[str, type[LinesView]] = {"metrics": MetricGrid, "groups": GroupGrid, "events": EventLog}
 PANES = tuple(KINDS)
 """Names of the panes, in the order of Tab."""
 

@@ -625,9 +625,7 @@ class MachinesScreen(Leavable[None]):
         costs = "".join(f" · {part}" for part in _costs(self._machines.state, rentals, now) if part)
         self.query_one("#machines-title", Static).update(
             Content.assemble(
-                (" Machines", "bold"),
-                (title, "$text-muted"),
-                (costs, "bold $warning"),
+                (" Machines", "bold"), (title, "$text-muted"), (costs, "bold $warning")
             )
         )
         self._show_text()

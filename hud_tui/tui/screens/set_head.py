@@ -37,14 +37,7 @@ from hud_tui.rl.head import (
     outcome,
     refusal,
 )
-from hud_tui.rl.metrics import (
-    interval_text,
-    metric,
-    ranked,
-    reading,
-    short,
-    signed,
-)
+from hud_tui.rl.metrics import interval_text, metric, ranked, reading, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line

@@ -16,16 +16,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm, Level
-from hud_tui.rl.chart import (
-    ENVELOPE,
-    HELD,
-    LIMIT,
-    LINE,
-    OTHER,
-    Chart,
-    ChartData,
-    small_plot,
-)
+from hud_tui.rl.chart import ENVELOPE, HELD, LIMIT, LINE, OTHER, Chart, ChartData, small_plot
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Sign
 from hud_tui.rl.metrics import metric, outside, reading, short, signed, title

@@ -10,11 +10,7 @@ from textual.content import Content
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.compare import group_pairs, significant_changes
-from hud_tui.rl.evaluation import (
-    Paired,
-    figures,
-    sample_size,
-)
+from hud_tui.rl.evaluation import Paired, figures, sample_size
 from hud_tui.rl.metrics import (
     change,
     interval_text,

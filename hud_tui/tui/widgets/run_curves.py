@@ -22,13 +22,7 @@ from textual.widgets import Static
 
 from hud_tui.rl.axes import Axis, Scale, duration_text, marks, roomiest
 from hud_tui.rl.chart import TICK_CELLS
-from hud_tui.rl.compare import (
-    RunSeries,
-    best_first,
-    overlay_runs,
-    score_at,
-    value_at,
-)
+from hud_tui.rl.compare import RunSeries, best_first, overlay_runs, score_at, value_at
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, interval_text, metric, most_of, short, title
 from hud_tui.rl.names import setting_label, short_label
