@@ -50,6 +50,10 @@ class Notebook:
         self._moves: list[Move] = []
         self._added: set[tuple[str, float]] = set()
         """Target and time of the moves that this program stored, or found stored."""
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what other programs have stored meanwhile."""
         with suppress(OSError):
             self._read()
 

@@ -216,7 +216,7 @@ def _answered(host: Host, checks_key: bool, local: bool) -> Finding:
         return Finding("failure", answer, "set HUD_API_URL to where the service is", 1)
     if seconds > SLOW_S:
         return Finding("warning", took, "every call takes that long: look for a proxy")
-    return Finding("ok", f"{took}, and the key is good" if checks_key else took)
+    return Finding("ok", took if local or not checks_key else f"{took}, and the key is good")
 
 
 def _detail(host: Host) -> str:

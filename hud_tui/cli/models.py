@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
+from time import time
 from typing import Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
@@ -30,8 +31,10 @@ from hud_tui.errors import (
     HudUsage,
     refuse_beyond,
 )
+from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
+from hud_tui.rl.head import Move
 from hud_tui.rl.names import (
     find_checkpoint,
     find_model,
@@ -87,6 +90,10 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     if not args.yes:
         await _same_head(client, model, tree)
     replaced, after = await _serve(client, model, tree, target)
+    if replaced != target.id:
+        with suppress(OSError):  # the head was set, whether or not its history is kept
+            book = Notebook(notebook_file(paths_of(args).state, model.id))
+            book.add(Move(replaced, target.id, at=time()))
     show(args, "head", *_outcome(client, model, tree, target, after, replaced))
     return 0
 

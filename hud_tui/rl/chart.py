@@ -27,12 +27,13 @@ from hud_tui.rl.curves import (
     Curve,
     Curves,
     HeldOut,
+    Readout,
     Sign,
     Spreads,
     column_edges,
 )
 from hud_tui.rl.metrics import REWARDS, are_equal, canonical, most_of, resolution, short
-from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import Flag, Layer, Plot, Shape, Tick, level
 from hud_tui.rl.run import Run
 
@@ -169,6 +170,15 @@ class Chart:
     def curve(self, key: str) -> Curve:
         """The metric's curve, up to date with the run."""
         return self.data.curves.of(self.run.series, key, self.view.of(key).weight)
+
+    def readout(self, key: str, cursor: int | None) -> Readout:
+        """The metric's numbers at a step, or the newest for None. A held-out reward is that of the
+        checkpoint there, which a later step reports."""
+        length = self.run.series.length if cursor is None else cursor + 1
+        if cursor is not None and canonical(key) == HELDOUT:
+            self.data.held_out.follow(self.run)
+            length = self.data.held_out.report(cursor) + 1
+        return self.curve(key).readout(length, exact=cursor is not None)
 
     def other_curve(self, other: Overlay, key: str) -> Curve:
         return self.data.others.of(other.run.series, key, self.view.of(key).weight)

@@ -495,6 +495,8 @@ class HeldOut:
         """Rows of the head's lineage that have a score, ascending."""
         self.scores: dict[int, Score] = {}
         self._passes: dict[int, Score] = {}
+        self._reports: dict[int, int] = {}
+        """The row of the step that reported a checkpoint's pass, by the checkpoint's row."""
         self._series = Series()
         self._seen: object = None
 
@@ -505,11 +507,13 @@ class HeldOut:
             return
         self._seen, series = seen, run.series
         if not series.same_rows(self._series) or series.length < self._series.length:
-            self._series, self._passes = Series(), {}
+            self._series, self._passes, self._reports = Series(), {}, {}
         column = series.column(HELDOUT)
         for row in range(self._series.length, series.length):
             if isfinite(column[row]):
-                self._passes[self._sampler(run, row)] = self._passed(run, row, column[row])
+                sampler = self._sampler(run, row)
+                self._passes[sampler] = self._passed(run, row, column[row])
+                self._reports[sampler] = row
         self._series = series
         self.scores = self._passes | dict(self._evaluated(run, alone=bool(self._passes)))
         self.rows = sorted(row for row in self.scores if row >= 0)
@@ -518,6 +522,12 @@ class HeldOut:
         """The newest score up to a row, with the row it belongs to; None before the first."""
         place = bisect_right(self.rows, row)
         return (self.rows[place - 1], self.scores[self.rows[place - 1]]) if place else None
+
+    def report(self, row: int) -> int:
+        """The row of the step that reported the newest pass of a checkpoint up to a row; that row
+        itself before the first."""
+        steps = (step for sampler, step in self._reports.items() if sampler <= row)
+        return max(steps, default=row)
 
     @staticmethod
     def _sampler(run: Run, row: int) -> int:

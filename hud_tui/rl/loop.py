@@ -16,6 +16,7 @@ from typing import Any
 
 from hud_tui.rl.evaluation import SOLVED_AT
 from hud_tui.rl.groups import RESIDUE
+from hud_tui.rl.metrics import short
 from hud_tui.rl.work import End
 from hud_tui.wire import JobError
 
@@ -53,18 +54,18 @@ class Streak:
     @property
     def verdict(self) -> str:
         """What the batches say about the tasks, and what to do."""
-        low, high = round(self.low, 4), round(self.high, 4)
-        scored = f"scored {low}" if low == high else f"scored from {low} to {high}"
+        low, high = (short(round(reward, 4)) for reward in (self.low, self.high))
+        rewards = f"reward {low}" if low == high else f"rewards from {low} to {high}"
+        batches = f"the last {self.count} batches had {rewards}"
         if self.is_solved:
-            every = f"every rollout of the last {self.count} batches {scored}"
-            return f"solved: {every}; no gradient left"
-        if low == high:
-            why = "too hard for this model"
-            if self.low > 0:
-                why = "the reward does not distinguish answers"
-            return f"every rollout of the last {self.count} batches {scored}: {why}: {CURE}"
-        every = f"the last {self.count} batches had rewards from {low} to {high}"
-        return f"{every}, the same within each group: each task is solved always or never: {CURE}"
+            return f"solved: every rollout of {batches}; no gradient left"
+        if low != high:
+            why = "the same within each group: each task is solved always or never"
+            return f"{batches}, {why}: {CURE}"
+        why = "too hard for this model"
+        if self.low > 0:
+            why = "the reward does not distinguish answers"
+        return f"every rollout of {batches}: {why}: {CURE}"
 
 
 @dataclass(frozen=True)

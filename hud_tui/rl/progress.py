@@ -42,9 +42,9 @@ class Progress:
 
     @property
     def percent(self) -> str:
-        """E.g. ``99%``; 100 only once every step was taken. Empty if the number of steps is
+        """E.g. ``99 %``; 100 only once every step was taken. Empty if the number of steps is
         unknown."""
-        return f"{min(100, 100 * self.step // self.steps)}%" if self.steps else ""
+        return f"{min(100, 100 * self.step // self.steps)} %" if self.steps else ""
 
     @property
     def eta_s(self) -> float | None:

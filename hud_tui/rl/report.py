@@ -33,7 +33,7 @@ from hud_tui.rl.names import code, escaped, plain_name
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import Flag, Layer, Plot, Shape, svg
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import counted, duration, seconds, spaced
+from hud_tui.rl.text import counted, duration, percent, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
 from hud_tui.rl.work import is_active, reason
 from hud_tui.wire import Evaluation
@@ -280,13 +280,14 @@ def waste_part(run: Run) -> str:
     if not total.rollouts:
         return ""
     about = "" if waste.exact else "about "
+    of_tokens = f"{about}{percent(total.token_share, 1)} of {total.tokens:.0f} tokens"
     intro = (
-        f"{total.share:.1%} of {total.rollouts:.0f} rollouts and {about}{total.token_share:.1%} of "
-        f"{total.tokens:.0f} tokens had no gradient: their groups had zero variance."
+        f"{percent(total.share, 1)} of {total.rollouts:.0f} rollouts and {of_tokens} had no"
+        " gradient: their groups had zero variance."
     )
     rows = [
         (
-            *(code(task.task_slug, 80), f"{task.share:.0%}", f"{task.idle} of {task.rollouts}"),
+            *(code(task.task_slug, 80), percent(task.share), f"{task.idle} of {task.rollouts}"),
             *(f"{task.idle_tokens:.0f}", str(task.all_solved), str(task.all_failed)),
         )
         for task in tasks[:WORST]

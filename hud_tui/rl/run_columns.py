@@ -16,7 +16,7 @@ from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.names import close_names, setting_label
 from hud_tui.rl.runs import ENDS, eta_s, left_s, silent_s, thinned
-from hud_tui.rl.text import age, duration, one_line
+from hud_tui.rl.text import age, duration, one_line, percent
 from hud_tui.rl.work import Work, has_ended
 from hud_tui.wire import Evaluation
 
@@ -100,10 +100,6 @@ class Column:
 
 def _whole(value: float) -> str:
     return f"{value:.0f}"
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.0f} %"
 
 
 def _rate(value: float) -> str:
@@ -281,7 +277,7 @@ COLUMNS: Mapping[str, Column] = {
             "nograd",
             "no gradient",
             lambda row, now: row.no_gradient,
-            write=_percent,
+            write=percent,
             full_title="share with no gradient",
             meaning="share of its rollouts whose group had no variance",
         ),

@@ -68,6 +68,11 @@ def duration(seconds: float) -> str:
 # Formatting of counts.
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """A share as a percentage, e.g. ``12 %``."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def spaced(number: int) -> str:
     """An integer with a space between groups of three digits, e.g. ``12 345``."""
     return f"{number:,}".replace(",", " ")

@@ -388,10 +388,6 @@ def _status(line: JobLine) -> Content:
     return Content.styled(one_line(status or "–", 12), "bold" if line.is_active else style)
 
 
-def _progress(line: JobLine) -> str:
-    return Work.of(line.job).count or line.text("steps")
-
-
 def _mean(line: JobLine) -> str:
     mean = job_mean(line.job)
     return line.text("reward") if mean is None else short(mean.value)
@@ -412,7 +408,7 @@ JOBS: Sequence[Column[JobLine]] = (
     Column("", 1, lambda line: "●" if line.is_active else " ", "$accent"),
     Column("job", 0, _name),
     Column("status", 12, _status, rank=1),
-    Column("step", 13, _progress, right=True, rank=2),
+    Column("step", 13, lambda line: (line.run or Work.of(line.job)).count, right=True, rank=2),
     Column("reward", 11, _mean, rank=5),
     Column("model", 22, _model, DIM, rank=4),
     Column("ETA", 6, lambda line: line.text("eta") * line.is_active, right=True, rank=6),

@@ -40,7 +40,7 @@ from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_group_size, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest
-from hud_tui.rl.text import counted, duration, one_line, spaced
+from hud_tui.rl.text import counted, duration, one_line, percent, spaced
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog
@@ -104,7 +104,11 @@ class RunRequest:
             _line("taskset", f"{one_line(self.source, 60)}: {train} tasks to train on{held}"),
             *_evaluations(model, tasks, values),
             *self._costs(values),
-            *(_parameter(key, value) for key, value in values.items() if _has_line(key, value)),
+            *(
+                _line(setting_label(key), write(value))
+                for key, value in values.items()
+                if _has_line(key, value)
+            ),
             *_others(model, values, managed=self.options is None),
             *_options(self.options or {}),
             *(_line(*one) for one in stored),
@@ -178,10 +182,6 @@ def with_baseline(sweep: Sweep, values: Mapping[str, Value]) -> Sweep:
     fixed = {key: value for key, value in sweep.parameters.items() if key != "baseline"}
     fixed |= {"baseline": True} if values.get("baseline") else {}
     return sweep.model_copy(update={"parameters": fixed})
-
-
-def _parameter(key: str, value: Value) -> Text:
-    return _line(setting_label(key), write(value))
 
 
 def _others(model: Model, values: Mapping[str, Value], managed: bool) -> list[Text]:
@@ -324,15 +324,13 @@ class Trial:
 
     def order(self, tasks: Sequence[Task]) -> list[int]:
         """Indices in the taskset, in the list's order."""
-        places = list(range(len(tasks)))
-        if self.by_std:
-            places.sort(key=lambda place: -self._spread(tasks[place].slug))
-        return places
 
-    def _spread(self, slug: str) -> float:
-        """Tasks that were not sampled come last."""
-        signal = self.signals.get(slug)
-        return -1.0 if signal is None or signal.std is None else signal.std
+        def spread(place: int) -> float:  # tasks that were not sampled come last
+            signal = self.signals.get(tasks[place].slug)
+            return -1.0 if signal is None or signal.std is None else signal.std
+
+        places = range(len(tasks))
+        return sorted(places, key=spread, reverse=True) if self.by_std else list(places)
 
     @property
     def bar(self) -> str:
@@ -382,7 +380,7 @@ def _task_name(line: TaskLine) -> Content:
 
 
 def _figure(
-    of: Callable[[TaskSignal], float | None], write: Callable[[float], str] = "{:.0%}".format
+    of: Callable[[TaskSignal], float | None], write: Callable[[float], str] = percent
 ) -> Callable[[TaskLine], str]:
     """A cell with a number of a sampled task; empty without one."""
 
@@ -394,8 +392,8 @@ def _figure(
 
 
 def _no_signal(line: TaskLine) -> str:
-    share = line.signal and line.signal.zero_gradient(line.trial.group_size)
-    return "" if share is None else f"{share:.0%}"
+    share = None if line.signal is None else line.signal.zero_gradient(line.trial.group_size)
+    return "" if share is None else percent(share)
 
 
 def _verdict(line: TaskLine) -> Content:
@@ -437,18 +435,17 @@ class TasksetLine:
     is_chosen: bool
 
 
-def _task_count(line: TasksetLine) -> str:
-    count = line.taskset.task_count
-    return "" if count is None else str(count)
-
-
 def _taskset_name(line: TasksetLine) -> Content:
     return Content.styled(one_line(line.taskset.name, 60), "bold" if line.is_chosen else "")
 
 
+def _taskset_size(line: TasksetLine) -> str:
+    return "" if line.taskset.task_count is None else str(line.taskset.task_count)
+
+
 TASKSET_COLUMNS: Sequence[Column[TasksetLine]] = (
     Column("taskset", 14, _taskset_name),
-    Column("tasks", 6, _task_count, right=True),
+    Column("tasks", 6, _taskset_size, right=True),
     Column("about", 0, lambda line: one_line(line.taskset.description or "", 200), DIM, rank=1),
 )
 
@@ -457,15 +454,11 @@ def _scenario(line: TaskLine) -> str:
     return f"{one_line(line.task.env, 40)}:{one_line(line.task.scenario, 40)}"
 
 
-def _args_or_prompt(line: TaskLine) -> str:
-    return _args(line) or one_line(line.task.more.get("prompt", ""), 400)
-
-
 TASK_COLUMNS: Sequence[Column[TaskLine]] = (
     Column("slug", 24, lambda line: one_line(line.task.slug, 120)),
     Column("scenario", 18, _scenario, DIM, rank=2),
     Column("split", 7, lambda line: one_line(line.task.columns.get("split", ""), 20), DIM, rank=3),
-    Column("args", 0, _args_or_prompt),
+    Column("args", 0, lambda line: _args(line) or one_line(line.task.more.get("prompt", ""), 400)),
 )
 
 

@@ -237,7 +237,15 @@ class RunSession:
         runs = self._runs = self._runs or RunList(self.client)
         with suppress(HudError):
             await runs.read()
-        return {row.id: row for row in runs.rows}
+        return {run.id: run for run in map(self.at_newest, runs.rows)}
+
+    def at_newest(self, run: Work) -> Work:
+        """A run of a list; the followed one with the step of the events, which are ahead of the
+        list."""
+        job = self.run.job
+        if job is None or job.id != run.id or (job.step or 0) <= (run.done or 0):
+            return run
+        return replace(run, done=job.step)
 
     async def find_loop(self) -> None:
         """Look for the loop that trains the selected model from outside, where no managed run

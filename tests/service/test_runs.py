@@ -328,7 +328,7 @@ async def test_zero_variance_ends_the_run_and_every_attempt_at_its_step_has_its_
     assert (status["status"], status["step"], status["reason"]) == ("failed", 0, None)
     assert status["error"]["code"] == "zero_variance"
     said = status["error"]["message"]
-    assert "the last 20 batches scored 0.0: too hard for this model: choose easier tasks" in said
+    assert "the last 20 batches had reward 0: too hard for this model: choose easier tasks" in said
     assert "every group had zero variance" in said
     assert (await tree(http, model["id"])) == []
     assert status["attempt"] == FLAT_IN_A_ROW + 1
@@ -354,7 +354,7 @@ async def test_a_solved_taskset_ends_the_run_well(
     job_id = await submit(http, model["id"], steps=3, group_size=2, tasks_per_step=2)
     status = await ended(http, job_id)
     assert (status["status"], status["step"], status["error"]) == ("succeeded", 0, None)
-    why = "solved: every rollout of the last 20 batches scored 1.0; no gradient left"
+    why = "solved: every rollout of the last 20 batches had reward 1; no gradient left"
     assert status["reason"] == why
     listed = (await http.get(f"/v2/jobs/{job_id}")).json()
     assert (listed["status"], listed["metadata"]["reason"]) == ("succeeded", why)

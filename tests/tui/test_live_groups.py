@@ -129,7 +129,7 @@ async def test_waste_is_summed_up_worst_task_first() -> None:
             await pilot.pause()
             text = text_of(grid)
             if size[0] >= 80:
-                assert "no gradient from 32% of 5.8k rollouts, 32% of 29k tokens" in text
+                assert "no gradient from 32 % of 5.8k rollouts, 32 % of 29k tokens" in text
                 assert "480 of 480" in text
                 assert f"{ALL_SOLVED} solved  {ALL_FAILED} failed" in text
             assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")

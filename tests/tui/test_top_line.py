@@ -24,7 +24,7 @@ def test_a_wide_line_says_everything() -> None:
     said = line(160)
     for part in ("Models", "HUD local", "me/arith-rl", "▶ step-000060", "job 7f3a52c1 running"):
         assert part in said
-    for part in ("step 60/400", "━", "15%", "left", "↻ stream 3 s"):
+    for part in ("step 60/400", "━", "15 %", "left", "↻ stream 3 s"):
         assert part in said
 
 

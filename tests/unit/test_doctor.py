@@ -142,6 +142,13 @@ def test_a_slow_host_and_a_proxy_are_named_and_without_a_key_a_refusal_is_an_ans
     assert refused.level == "ok"
 
 
+@pytest.mark.parametrize(("has_key", "local"), [(True, False), (True, True), (False, False)])
+def test_a_key_is_good_only_where_the_user_has_one(has_key: bool, local: bool) -> None:
+    """The embedded service makes its own key."""
+    [answer] = check_hosts([Host(("api",), "https://h", True, 200, 0.1)], has_key, {}, local)
+    assert ("the key is good" in answer.message) is (has_key and not local)
+
+
 # terminal
 
 SIZE = os.terminal_size((120, 40))

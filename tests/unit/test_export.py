@@ -119,7 +119,7 @@ def test_the_report_says_what_the_run_did() -> None:
         "| time from first to last step of the lineage | 39 s |",
         "| `steps` | `50` |",
         "| mean reward | 0 | 0.975 | 0.975 | 40 |  |",
-        "50.0% of 160 rollouts",
+        "50.0 % of 160 rollouts",
         "### warning: zero-variance groups",
         "Began at step 10, detected at 12, until the run's end at step 40. share .587",
         "→ Give harder tasks.",

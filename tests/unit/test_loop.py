@@ -18,6 +18,7 @@ from hud_tui.rl.loop import (
     Streak,
     Train,
 )
+from hud_tui.rl.metrics import short
 from hud_tui.rl.work import End
 
 LOOP = Loop(steps=3)
@@ -55,9 +56,8 @@ def over(facts: LoopFacts) -> End:
 def test_batches_of_full_rewards_are_a_success(reward: float) -> None:
     end = over(after(*[[[reward, reward]]] * FLAT_IN_A_ROW))
     assert (end.status, end.error) == ("succeeded", None)
-    said = (
-        f"solved: every rollout of the last 20 batches scored {round(reward, 4)}; no gradient left"
-    )
+    had = short(round(reward, 4))
+    said = f"solved: every rollout of the last 20 batches had reward {had}; no gradient left"
     assert end.reason == said
 
 
@@ -66,14 +66,14 @@ def test_all_batches_of_a_streak_are_told() -> None:
     assert end.status == "failed"
     assert end.error is not None
     assert end.error.code == "zero_variance"
-    assert "the last 20 batches had rewards from 0.0 to 0.7" in end.error.message
+    assert "the last 20 batches had rewards from 0 to .700" in end.error.message
 
 
 @pytest.mark.parametrize(("reward", "why"), [(0.0, "too hard"), (0.4, "does not distinguish")])
 def test_one_reward_everywhere_says_what_it_means(reward: float, why: str) -> None:
     end = over(after(*[[[reward, reward]]] * FLAT_IN_A_ROW))
     assert end.error is not None
-    assert f"scored {reward}" in end.error.message
+    assert f"had reward {short(reward)}: " in end.error.message
     assert why in end.error.message
 
 

@@ -129,18 +129,18 @@ def test_solved_tasks_and_failed_ones_are_told_apart_and_named() -> None:
     solved = [task(*[1.0] * 8) for _ in range(7)]
     finding = check_signal([*solved, task(*[1.0] * 7, 0.0)], SIZE)
     assert finding.level == "failure"
-    assert finding.message.endswith("7 too easy, 0 too hard; pass rate 98% of 64 rollouts")
+    assert finding.message.endswith("7 too easy, 0 too hard; pass rate 98 % of 64 rollouts")
     assert finding.fix.startswith("use harder tasks, or exclude the tasks without signal")
     assert check_signal(solved, SIZE).fix == "use harder tasks"
     failed = [task(*[0.0] * 8) for _ in range(3)]
     assert check_signal(failed, SIZE).fix == "use easier tasks, or reward partial success"
     both = check_signal([*solved, *failed], SIZE)
-    assert "7 too easy, 3 too hard; pass rate 70% of 80 rollouts" in both.message
+    assert "7 too easy, 3 too hard; pass rate 70 % of 80 rollouts" in both.message
     assert both.fix == "use easier or harder tasks, or reward partial success"
 
     finding = check_signal([EVEN, DEAD, SOLVED, EVEN, EVEN], SIZE)
     assert finding.where == "dead, s"
-    assert finding.message.startswith("3 of 5 tasks with signal at group size 8; 60% of groups")
+    assert finding.message.startswith("3 of 5 tasks with signal at group size 8; 60 % of groups")
     assert [one.slug for one in with_signal([EVEN, DEAD], 8)] == ["even"]
 
 

@@ -77,7 +77,7 @@ def test_rows_say_what_was_seen_and_are_ordered_by_std_those_not_tried_last() ->
     assert task_columns(Trial()) == TASK_COLUMNS
     assert task_columns(TRIED) == COLUMNS
     even, dead, easy, new, held = cells(TRIED.toggled(frozenset({"dead"})))
-    assert even[:8] == ["even", "█      █", ".50", ".50", "1%", "0%", "5", "signal"]
+    assert even[:8] == ["even", "█      █", ".50", ".50", "1 %", "0 %", "5", "signal"]
     assert (dead[0], dead[7]) == ("✘ dead", "left out")
     assert easy[7] == "too easy"
     assert new[1:8] == [""] * 7

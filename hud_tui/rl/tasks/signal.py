@@ -20,7 +20,7 @@ from statistics import fmean, pstdev
 from typing import Any, Literal
 
 from hud_tui.rl.tasks.checks import Finding, Level, count, names
-from hud_tui.rl.text import command_line, one_line
+from hud_tui.rl.text import command_line, one_line, percent
 
 SIZES = (4, 8, 16)
 """The group sizes that are compared."""
@@ -215,7 +215,7 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size, program: str = "") -> 
     low, good = ("", " with signal") if share >= GOOD else ("low signal: ", "")
     message = (
         f"{low}{len(able)} of {count(len(seen), 'task')}{good} at group size {group};"
-        f" {share:.0%} of groups expected to have a gradient"
+        f" {percent(share)} of groups expected to have a gradient"
     )
     dead = names([task.slug for task in seen if task not in able])
     level: Level = "ok" if share >= GOOD else "warning" if share >= POOR and able else "failure"
@@ -231,7 +231,7 @@ def _solved(tasks: Sequence[TaskSignal], group: int) -> str:
     rewards = [reward for task in tasks for reward in task.rewards]
     rate = sum(reward >= PASS for reward in rewards) / len(rewards)
     apart = f"{labels['too easy']} too easy, {labels['too hard']} too hard"
-    return f"{apart}; pass rate {rate:.0%} of {count(len(rewards), 'rollout')}"
+    return f"{apart}; pass rate {percent(rate)} of {count(len(rewards), 'rollout')}"
 
 
 def _advice(tasks: Sequence[TaskSignal], able: Sequence[TaskSignal], group: int) -> str:

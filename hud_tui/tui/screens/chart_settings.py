@@ -229,10 +229,16 @@ class OverlayList(ListBox[None]):
         rows = [_overlay(OverlayLine(NONE, "nothing"))]
         if self.branches:
             rows.append(Row("", (Content("branches of this model"),), heading=True))
-        rows += [_branch(one) for one in self.branches]
+        for branch in self.branches:
+            name, common = one_line(branch.name, 60), one_line(branch.common, 40)
+            key, steps = f"{BRANCH}{branch.tip}", str(branch.steps)
+            rows.append(_overlay(OverlayLine(key, name, steps, branch.reward, common)))
         if self.models:
             rows.append(Row("", (Content("other models"),), heading=True))
-        rows += [_model(one) for one in self.models]
+        for model in self.models:
+            count, name = model.checkpoint_count, one_line(model.model_name, 60)
+            steps = "" if count is None else short(count)
+            rows.append(_overlay(OverlayLine(f"{MODEL}{model.id}", name, steps)))
         self.rows.show(rows)
 
     @on(RowList.Opened)
@@ -263,16 +269,6 @@ class OverlayList(ListBox[None]):
 
 def _overlay(line: OverlayLine) -> Row:
     return item_row(OVERLAYS, line.key, line)
-
-
-def _branch(one: Branch) -> Row:
-    name, common = one_line(one.name, 60), one_line(one.common, 40)
-    return _overlay(OverlayLine(f"{BRANCH}{one.tip}", name, str(one.steps), one.reward, common))
-
-
-def _model(one: Model) -> Row:
-    steps = short(one.checkpoint_count) if one.checkpoint_count is not None else ""
-    return _overlay(OverlayLine(f"{MODEL}{one.id}", one_line(one.model_name, 60), steps))
 
 
 class ArrangedView(Protocol):

@@ -599,7 +599,9 @@ class CheckpointsScreen(HudScreen):
     @work(exclusive=True, group="history")
     async def action_history(self) -> None:
         """Show the head's history; choosing a move previews setting the head there again."""
-        panel = HistoryPanel(self.run, self.session.notebook.moves, self.context.clock())
+        book = self.session.notebook
+        book.refresh()  # `hud-tui head` may have stored a move
+        panel = HistoryPanel(self.run, book.moves, self.context.clock())
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
             self.move_head(lambda: to_known(self.run, chosen))

@@ -21,7 +21,7 @@ from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.compare import Comparison, GroupPair, MetricPair, RunSeries
+from hud_tui.rl.compare import Comparison, MetricPair, RunSeries
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.evaluation import Difference, Paired, TaskChange
 from hud_tui.rl.head import name
@@ -54,9 +54,14 @@ MUTED = "$text-muted"
 UNSAMPLED = "not sampled yet"
 
 
+def _change_style(delta: float) -> str:
+    if not delta:
+        return MUTED
+    return "bold $accent" if delta > 0 else "bold $warning"
+
+
 def _delta(change: TaskChange) -> Content:
-    style = "bold $accent" if change.delta > 0 else "bold $warning" if change.delta < 0 else MUTED
-    return Content.styled(signed(change.delta), style)
+    return Content.styled(signed(change.delta), _change_style(change.delta))
 
 
 def _solved(change: TaskChange) -> str:
@@ -174,7 +179,7 @@ def comparison_table(both: Comparison, width: int) -> list[Content]:
     """Training settings, metrics, and the tasks that changed most, `width` cells wide."""
     least, most = VALUES
     value = min(most, max(least, (width - TITLE - DELTA) // 2))
-    return [_row(line, value) for line in _lines(both)]
+    return [_line(line, value) for line in _lines(both)]
 
 
 @dataclass(frozen=True)
@@ -259,9 +264,8 @@ def _sizes(checkpoint: Checkpoint) -> str:
 
 
 def _metric(pair: MetricPair) -> Line:
-    style = {1: "bold $accent", -1: "bold $warning"}.get(pair.better, MUTED)
     values = short(pair.left), short(pair.right), signed(pair.delta)
-    return Line(metric(pair.key).title, *values, style)
+    return Line(metric(pair.key).title, *values, _change_style(pair.better))
 
 
 def _groups(both: Comparison) -> Iterator[Line]:
@@ -275,18 +279,15 @@ def _groups(both: Comparison) -> Iterator[Line]:
         yield Line("trained on: prefer held-out")
     for word, pairs in (("better", both.better), ("worse", both.worse)):
         yield Line(f"{counted(len(pairs), 'task')} {word} in B")
-        yield from map(_group, pairs[:GROUPS_MOST])
+        for pair in pairs[:GROUPS_MOST]:
+            values = short(pair.left), short(pair.right), signed(pair.delta)
+            yield Line(pair.task_slug, *values, _change_style(pair.delta))
         if len(pairs) > GROUPS_MOST:
             yield Line(f"… {len(pairs) - GROUPS_MOST} more")
     yield Line(f"{counted(both.alike, 'task')} without a difference beyond noise")
 
 
-def _group(pair: GroupPair) -> Line:
-    style = "bold $accent" if pair.delta > 0 else "bold $warning"
-    return Line(pair.task_slug, short(pair.left), short(pair.right), signed(pair.delta), style)
-
-
-def _row(line: Line, value: int) -> Content:
+def _line(line: Line, value: int) -> Content:
     title = Content(one_line(line.title, 200)).stylize(MUTED)
     if not line.left:
         return title
@@ -532,7 +533,7 @@ class RunComparison(Over[Destination | None]):
         self.set_interval(again, self._again)
 
     def _again(self) -> None:
-        if any(row.is_active for row in self.rows_now()):
+        if any(run.is_active for run in self.rows_now()):
             self.read()
 
     @work(exclusive=True, group="read")

@@ -597,7 +597,8 @@ class JobsScreen(HudScreen):
     def show(self) -> None:
         job = self.job
         if self.level is Level.JOBS:
-            self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, self.runs)
+            runs = {id_: self.session.at_newest(run) for id_, run in self.runs.items()}
+            self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, runs)
         elif self.level is Level.TRACES and job is not None:
             self.browser.show_part(self.part, job, self.following)
         else:

@@ -46,7 +46,7 @@ from hud_tui.remote.pods import (
 from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, read_address
-from hud_tui.rl.text import age, counted, one_line, size
+from hud_tui.rl.text import age, counted, one_line, percent, size
 from hud_tui.service_file import (
     SILENT_S,
     Rental,
@@ -89,6 +89,9 @@ PANES = ("details", "set-up", "server")
 LOG_LINES, MOST_LINES = 4, 200
 """Lines of a log: beside the details, and in its own pane."""
 _RENT = re.compile(r"\d{1,4}[x×][A-Za-z0-9_ -]+")
+_NUMBER = r" *\d{1,9}(\.\d{1,3})? *"
+_GPU = re.compile(",".join([_NUMBER] * 3))
+"""Use in %, used memory and all memory of a GPU, MiB."""
 ON_MACHINE = frozenset({"choose", "copy", "end", "next_view", "protect"})
 """Actions that need a machine under the cursor."""
 EMPTY = "No machines but this one. Add one that you can ssh to, or rent one."
@@ -113,6 +116,11 @@ class Entry:
     """Seconds by which this machine's clock is ahead of Prime's."""
 
     @property
+    def pulse(self) -> Mapping[str, Any]:
+        """What the tunnel's process read there last."""
+        return self.line.get("pulse") or {}
+
+    @property
     def state(self) -> tuple[str, str]:
         """Its state, and the style of that."""
         if self.rental is not None and not self.rental.id:
@@ -133,9 +141,7 @@ def read_entries(machines: Machines) -> list[Entry]:
     known = {one.name: one for one in machines.all()}
     rentals = {one.name: one for one in read_rentals(machines.state) if one.runs}
     used, ahead = machines.used(), ahead_s(machines.state)
-    guards = {
-        name: guards_text(machines.state, one, time() - ahead) for name, one in rentals.items()
-    }
+    now = time() - ahead
     return [
         Entry(
             name,
@@ -144,7 +150,7 @@ def read_entries(machines: Machines) -> list[Entry]:
             machines.line(name),
             name == used,
             tuple(tail(machines.folder_of(name) / LOG, LOG_BYTES).splitlines()[-MOST_LINES:]),
-            guards=guards.get(name, ""),
+            guards=guards_text(machines.state, rentals[name], now) if name in rentals else "",
             ahead_s=ahead,
         )
         for name in sorted({*known, *rentals})
@@ -165,18 +171,12 @@ def _gpus(line: MachineLine) -> str:
     return one_line(rented if machine is None else machine.facts.gpu_label, 20)
 
 
-def _gpu_use(line: MachineLine) -> str:
-    return gpu_use(line.entry.line.get("pulse") or {})
-
-
-def _trained(line: MachineLine) -> str:
-    machine = line.entry.machine
-    return "" if machine is None else one_line(machine.model, 40)
+def _model(line: MachineLine) -> str:
+    return "" if line.entry.machine is None else one_line(line.entry.machine.model, 40)
 
 
 def _price(line: MachineLine) -> str:
-    rental = line.entry.rental
-    return "" if rental is None else f"{rental.price_hr:.2f}"
+    return "" if line.entry.rental is None else f"{line.entry.rental.price_hr:.2f}"
 
 
 def _spent(line: MachineLine) -> str:
@@ -189,8 +189,8 @@ COLUMNS: Sequence[Column[MachineLine]] = (
     Column("machine", 0, lambda line: one_line(line.entry.name, 60), "bold"),
     Column("GPUs", 0, _gpus, rank=1, most=20),
     Column("state", 0, lambda line: Content.styled(*line.entry.state), most=WIDEST),
-    Column("GPU use", 0, _gpu_use, rank=3, most=WIDEST),
-    Column("model", 0, _trained, DIM, rank=4, most=40),
+    Column("GPU use", 0, lambda line: gpu_use(line.entry.pulse), rank=3, most=WIDEST),
+    Column("model", 0, _model, DIM, rank=4, most=40),
     Column("$/h", 0, _price, right=True, rank=2, most=WIDEST),
     Column("spent", 0, _spent, "bold $warning", right=True, most=WIDEST),
 )
@@ -198,62 +198,57 @@ COLUMNS: Sequence[Column[MachineLine]] = (
 
 def gpu_use(pulse: Mapping[str, Any]) -> str:
     """E.g. ``87 %, 41 of 80 GB``: all GPUs together; empty without one."""
-    found = [one.split(",") for one in pulse.get("gpus") or () if isinstance(one, str)]
-    rows = [[float(word) for word in row] for row in found if len(row) == 3 and _numbers(row)]
-    if not rows:
+    lines = (text for text in pulse.get("gpus") or () if isinstance(text, str))
+    gpus = [[float(word) for word in text.split(",")] for text in lines if _GPU.fullmatch(text)]
+    if not gpus:
         return ""
-    use = sum(row[0] for row in rows) / len(rows)
-    used, total = (sum(row[place] for row in rows) / 1024 for place in (1, 2))
-    return f"{use:.0f} %, {used:.0f} of {total:.0f} GB"
+    uses, used, total = map(sum, zip(*gpus, strict=True))
+    memory = f"{used / 1024:.0f} of {total / 1024:.0f} GB"
+    return f"{percent(uses / len(gpus) / 100)}, {memory}"
 
 
-def _numbers(words: Sequence[str]) -> bool:
-    return all(re.fullmatch(r" *\d{1,9}(\.\d{1,3})? *", word) for word in words)
-
-
-def entry_text(one: Entry, steps: Sequence[str], now: float) -> Iterator[Content]:
+def entry_text(entry: Entry, steps: Sequence[str], now: float) -> Iterator[Content]:
     """Everything known about a machine, then its set-up's messages.
 
     Args:
-        one: The machine.
+        entry: The machine.
         steps: Messages of the running set-up; if empty, the end of its log is shown.
         now: Unix seconds.
     """
-    if one.machine is not None:
-        yield from _machine_text(one, one.machine)
-    if one.used:
-        yield from _line_text(one.line, now)
-    if one.rental is not None:
-        yield from _rental_text(one, one.rental, now - one.ahead_s)
-    for text in steps or one.log[-LOG_LINES:]:
+    if entry.machine is not None:
+        yield from _machine_text(entry, entry.machine)
+    if entry.used:
+        yield from _line_text(entry, now)
+    if entry.rental is not None:
+        yield from _rental_text(entry, entry.rental, now - entry.ahead_s)
+    for text in steps or entry.log[-LOG_LINES:]:
         yield Content.styled(one_line(text, 300), "$text-muted")
 
 
-def _machine_text(one: Entry, machine: Machine) -> Iterator[Content]:
+def _machine_text(entry: Entry, machine: Machine) -> Iterator[Content]:
     facts = machine.facts
     yield _field("address", str(machine.address))
     yield _field("hardware", "; ".join(facts.lines()[:2]))
     yield _field("trains", " ".join(filter(None, (machine.engine, machine.model))))
-    if one.models:
-        yield _field("models", ", ".join(one.models))
+    if entry.models:
+        yield _field("models", ", ".join(entry.models))
     yield _field("folder", machine.root)
     if not machine.ready:
         done = ", ".join(machine.done) or "nothing"
         yield _field("set-up", f"not complete: {done} done · {key('machines.choose')} goes on")
 
 
-def _line_text(line: Mapping[str, Any], now: float) -> Iterator[Content]:
+def _line_text(entry: Entry, now: float) -> Iterator[Content]:
+    line, free = entry.line, entry.pulse.get("free_kb")
     breaks = counted(int(line.get("breaks") or 0), "break")
     seen = age(line.get("at"), now)
     yield _field("tunnel", f"{line_text(line, now)}, {breaks}, seen {seen} ago")
-    pulse = line.get("pulse") or {}
-    free = pulse.get("free_kb")
     disk = f"{size(free * 1024)} of disk free" if isinstance(free, int) else ""
-    if there := " · ".join(filter(None, (gpu_use(pulse), disk))):
+    if there := " · ".join(filter(None, (gpu_use(entry.pulse), disk))):
         yield _field("now", there)
 
 
-def _rental_text(one: Entry, rental: Rental, now: float) -> Iterator[Content]:
+def _rental_text(entry: Entry, rental: Rental, now: float) -> Iterator[Content]:
     spot = f"{rental.gpus} at {rental.provider}" if rental.provider else rental.gpus
     known = f"Prime's {rental.id}" if rental.id else "unknown whether it was rented"
     yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {known}")
@@ -262,8 +257,8 @@ def _rental_text(one: Entry, rental: Rental, now: float) -> Iterator[Content]:
     yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
     if rental.status == "STOPPED":
         yield _field("", f"shut down, and {stopped_text(rental)}")
-    yield _field("ends", _ends(rental, now, one.ahead_s))
-    yield _field("guarded", one.guards.removeprefix("guards: ").removeprefix("guarded "))
+    yield _field("ends", _ends(rental, now, entry.ahead_s))
+    yield _field("guarded", entry.guards.removeprefix("guards: ").removeprefix("guarded "))
     if rental.heard:
         yield _field("watcher", rental.heard)
     if rental.unfinished:
@@ -407,7 +402,7 @@ class SetUps:
                 finally:
                     self.busy.discard(name)
         if asks:
-            self._log("remote", "add", str(address), f"--name={name}", "-y")
+            self.log("remote", "add", str(address), f"--name={name}", "-y")
         show_notice(self._app, f"{name} is set up")
 
     def _report(self, name: str, report: StepReport) -> None:
@@ -441,7 +436,7 @@ class SetUps:
             if not await self._app.push_screen_wait(ConfirmDialog(title, lines, "Rent")):
                 return
             rental = await self._pods(prime, "").rent(request)
-        self._log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
+        self.log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
         show_notice(self._app, request.dearer(rental) or f"rented {rental.name}")
         await self._carry_on(rental)
 
@@ -463,29 +458,23 @@ class SetUps:
         paths = read_paths(str(self._machines.state))
         if machine is None:
             await unuse(self._machines, paths)
-            self._log("remote", "use", "--off")
+            self.log("remote", "use", "--off")
         else:
             show_notice(self._app, f"{machine.name}: connecting")
             await use(self._machines, machine, paths, partial(self.add_line, machine.name))
-            self._log("remote", "use", machine.name)
+            self.log("remote", "use", machine.name)
         self._reopen()
 
-    def log_protected(self, rental: Rental) -> None:
-        """Add to the command log that a pod was protected; removing the protection has no
-        command."""
-        if not rental.protected:
-            self._log("pods", "protect", rental.name)
-
-    def go_on(self, one: Entry) -> None:
+    def go_on(self, entry: Entry) -> None:
         """Resume an incomplete set-up, or an interrupted rental."""
-        self._app.run_worker(self._go_on(one), group=SET_UPS)
+        self._app.run_worker(self._go_on(entry), group=SET_UPS)
 
-    async def _go_on(self, one: Entry) -> None:
-        if one.rental is not None:
-            await self._carry_on(one.rental)
-            self._log("pods", "setup", one.name, "-y")
-        elif one.machine is not None:
-            await self._add(one.machine.address, Wish(one.name))
+    async def _go_on(self, entry: Entry) -> None:
+        if entry.rental is not None:
+            await self._carry_on(entry.rental)
+            self.log("pods", "setup", entry.name, "-y")
+        elif entry.machine is not None:
+            await self._add(entry.machine.address, Wish(entry.name))
 
     async def _carry_on(self, rental: Rental) -> None:
         """All steps from a requested pod to one that trains."""
@@ -519,7 +508,7 @@ class SetUps:
         if await self._app.push_screen_wait(dialog):
             await self.terminate(rental)
 
-    def _log(self, *words: str) -> None:
+    def log(self, *words: str) -> None:
         """Add an action to the command log, as the command that repeats it."""
         CommandLog(self._machines.state, "app").add(command_entry(time(), words))
 
@@ -531,7 +520,7 @@ class SetUps:
             ended = rental
             if rental.id:
                 ended = await pods.terminate(rental, "terminated", rental.name)
-        self._log("pods", "terminate", rental.name, f"--confirm={rental.name}", "-y")
+        self.log("pods", "terminate", rental.name, f"--confirm={rental.name}", "-y")
         self._forget(
             rental.name,
             f"was terminated; it cost ${ended.spent(prime_now(self._machines.state)):.2f}",
@@ -551,7 +540,7 @@ class SetUps:
             setup = Setup(self._machines, machine, partial(self._report, machine.name))
             async with aclosing(setup):
                 await setup.undo()
-        self._log("remote", "remove", machine.name, "-y")
+        self.log("remote", "remove", machine.name, "-y")
         self._forget(machine.name, "was removed")
 
 
@@ -621,13 +610,10 @@ class MachinesScreen(Leavable[None]):
         self.list.lay(columns)
         self.list.show(rows)
         rentals = [one.rental for one in entries if one.rental is not None]
-        title = f"  {counted(len(entries), 'machine')}"
+        count = (f"  {counted(len(entries), 'machine')}", "$text-muted")
         costs = "".join(f" · {part}" for part in _costs(self._machines.state, rentals, now) if part)
-        self.query_one("#machines-title", Static).update(
-            Content.assemble(
-                (" Machines", "bold"), (title, "$text-muted"), (costs, "bold $warning")
-            )
-        )
+        title = Content.assemble((" Machines", "bold"), count, (costs, "bold $warning"))
+        self.query_one("#machines-title", Static).update(title)
         self._show_text()
 
     @on(RowList.Moved)
@@ -729,7 +715,8 @@ class MachinesScreen(Leavable[None]):
         if rental.protected and not await self._writes.type_name(one.name, "unprotect it"):
             return
         write_rental(self._machines.state, rental, protected=not rental.protected)
-        self._set_ups.log_protected(rental)
+        if not rental.protected:  # removing the protection has no command
+            self._set_ups.log("pods", "protect", rental.name)
         self.read()
 
     @work(exclusive=True, group="ask")

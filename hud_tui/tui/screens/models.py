@@ -379,7 +379,10 @@ class ModelsScreen(HudScreen):
     def watch_run(self, before: Run, run: Run) -> None:
         if run.model is not None and run.loaded and run.tree is not before.tree:
             self.facts[run.model.id] = Facts.of(run.tree)
-        if run.tree is not before.tree or run.model is not before.model:
+        was = before.tree, before.model, before.job
+        if any(
+            new is not old for new, old in zip((run.tree, run.model, run.job), was, strict=True)
+        ):
             self.show_rows()
 
     # The view: what it holds, and what its keys do.
@@ -437,7 +440,8 @@ class ModelsScreen(HudScreen):
             return
         followed = self.run.model.id if self.run.model is not None else None
         text, now = self.filter_field.value, self.context.clock()
-        shut, going = self._protected(), self._going
+        shut = self._protected()
+        going = {id_: self.session.at_newest(run) for id_, run in self._going.items()}
         rows = model_rows(self.models, self.facts, followed, text, now, shut, going)
         self.rows.show(rows)
         self._note()

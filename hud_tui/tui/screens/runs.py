@@ -379,6 +379,8 @@ class RunsScreen(HudScreen):
             if self.rows is not None and (row is None or row.model_id != followed):
                 self._find()  # it was selected in another view
             self.table.redraw()
+        if run.job is not before.job and self.rows is not None:
+            self.show()
 
     def watch_freshness(self, before: Liveness, now: Liveness) -> None:
         if self.rows is None and before.offline != now.offline:
@@ -423,7 +425,8 @@ class RunsScreen(HudScreen):
             keep = parse_filter(text, now) if text else None
         except HudUsage as error:  # while the filter is incomplete, the rows stay
             self._wrong, keep = f"{error.message}; {error.hint}", self._good
-        rows = self.rows or () if keep is None else [row for row in self.rows or () if keep(row)]
+        rows = [self.session.at_newest(run) for run in self.rows or ()]
+        rows = [run for run in rows if keep is None or keep(run)]
         if rows or keep is None:
             self._good = keep
         self.table.show(self.table.arrangement.lines(rows, now), self._titles)

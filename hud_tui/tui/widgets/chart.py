@@ -104,9 +104,7 @@ class SmallChart:
         """
         chart, tones, cursor = look.chart, look.tones, look.cursor
         column = chart.column(cursor, 2 * look.cells)
-        readout = chart.curve(self.key).readout(
-            chart.run.series.length if cursor is None else cursor + 1, exact=cursor is not None
-        )
+        readout = chart.readout(self.key, cursor)
         alarm = look.alarms.get(self.key)
         ill = outside(metric(self.key), readout.raw)
         tone = alarm_tone(alarm) or ("warm" if ill else "plain")

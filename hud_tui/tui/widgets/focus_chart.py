@@ -127,7 +127,7 @@ def focus_heading(
 def _numbers(chart: Chart, key: str, cursor: int | None, alarm: Alarm | None) -> list[Number]:
     """The numbers of a heading; empty texts are left out."""
     length, weight = chart.run.series.length if cursor is None else cursor + 1, chart.view.weight
-    readout = chart.curve(key).readout(length, exact=cursor is not None)
+    readout = chart.readout(key, cursor)
     tone = alarm_tone(alarm) or ("warm" if outside(metric(key), readout.raw) else "plain")
     numbers = [(RAW, reading(key, readout.raw), tone), (DELTA, signed(readout.delta), "plain")]
     if alarm is not None:

@@ -36,7 +36,7 @@ from hud_tui.rl.groups import (
 )
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.text import counted, one_line, percent
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
 from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line, revealed
@@ -292,7 +292,7 @@ class WasteFace:
             (name, self.tone("cursor" if picked else "plain")),
             ("━" * full, self.tone("warm")),
             ("─" * (BAR - full), self.tone("faint")),
-            (f" {task.share:>4.0%} ", self.tone("plain")),
+            (f" {percent(task.share):>5}", self.tone("plain")),
         ]
         if width >= NARROW_WASTE:
             rollouts = f"{short(task.idle)} of {short(task.rollouts)}"
@@ -306,8 +306,9 @@ def waste_text(total: Total, exact: bool) -> str:
     """The sums in one line, e.g. ``12 % of 18k rollouts and 14 % of tokens had no gradient``."""
     if not total.rollouts:
         return ""
-    of_tokens = f"{'' if exact else '≈ '}{total.token_share:.0%} of {short(total.tokens)} tokens"
-    rollouts = f"{total.share:.0%} of {short(total.rollouts)} rollouts"
+    about = "" if exact else "≈ "
+    of_tokens = f"{about}{percent(total.token_share)} of {short(total.tokens)} tokens"
+    rollouts = f"{percent(total.share)} of {short(total.rollouts)} rollouts"
     return f"no gradient from {rollouts}" + (f", {of_tokens}" if total.tokens else "")
 
 
@@ -446,7 +447,7 @@ class GroupGrid(LinesView):
         row = self.pointed
         total = self.waste.total(None if row is None else row + 1)
         wasted = waste_text(total, self.waste.exact)
-        idle = [f"{total.share:.0%} no gradient (cumulative)"] if total.rollouts else []
+        idle = [f"{percent(total.share)} no gradient (cumulative)"] if total.rollouts else []
         if self.face is Face.WASTE:
             short_of = self.run.series.length - self.waste.length
             left = f"{counted(short_of, 'step')} to count"

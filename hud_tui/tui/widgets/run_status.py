@@ -20,7 +20,7 @@ from hud_tui.rl.run import Entry, Run, left_behind, starting_point
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.settings import settings
 from hud_tui.rl.text import LIMIT, counted, duration, one_line
-from hud_tui.rl.work import Work, trouble
+from hud_tui.rl.work import Work, has_ended, trouble
 from hud_tui.tui.screens.base import bar, loop_left
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
@@ -113,16 +113,16 @@ def _added(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ..
 
 
 class Reason(Widget):
-    """What is wrong, else which steps the curves leave out; hidden where there is neither. What
-    does not fit is in the events pane."""
+    """What is wrong, else why the run ended and which steps the curves leave out; hidden where
+    there is none of that. What does not fit is in the events pane."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
     freshness: reactive[Liveness] = reactive(CONNECTING, repaint=False)
     text: reactive[str] = reactive("", layout=True)
 
     def _write(self) -> None:
-        wrong = reason(self.run, self.freshness)
-        self.text = wrong or leaves_out(self.run)
+        wrong = wrong_with(self.run, self.freshness)
+        self.text = wrong or "\n".join(filter(None, (ended_well(self.run), leaves_out(self.run))))
         self.set_class(not wrong, "-caption")
         self.display = bool(self.text)
 
@@ -135,13 +135,21 @@ class Reason(Widget):
         return Content("\n").join(lines)
 
 
-def reason(run: Run, freshness: Liveness) -> str:
+def wrong_with(run: Run, freshness: Liveness) -> str:
     """What went wrong with the connection, else with the run; empty where nothing did."""
     if freshness.state is State.RECONNECTING and freshness.trouble:
         return f"no events from the run: {one_line(freshness.trouble, LIMIT)}"
     if run.job is None or not (why := trouble(run.job)):
         return ""
     return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
+
+
+def ended_well(run: Run) -> str:
+    """Why the run ended before its last step although nothing went wrong; empty otherwise."""
+    job = run.job
+    if job is None or not has_ended(job.status) or not job.reason:
+        return ""
+    return f"{one_line(job.status, 20)}: {one_line(job.reason, LIMIT)}"
 
 
 LEAVES_OUT = (
