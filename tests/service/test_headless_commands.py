@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.cli import jobs as headless_traces
+from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.run import job_document
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.service.store.jobs import enter
@@ -48,7 +49,9 @@ async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
     assert by_job.data["model"]["id"] == model["id"]
 
 
-async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command) -> None:
+async def test_the_head_goes_back_and_is_set_and_the_tree_branches(
+    hud: Command, tmp_path: Path
+) -> None:
     await hud(*RUN, "3")
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     first, second, third = (checkpoint["id"] for checkpoint in tree)
@@ -56,6 +59,9 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command)
     back = await hud("head", "arith-rl", "--back", "2", "-y")
     assert (back.code, back.data["previous"], back.data["head"]["id"]) == (0, third, first)
     assert back.data["verified"] is True
+    model = (await hud("models")).data["models"][-1]["id"]
+    moves = Notebook(notebook_file(tmp_path / "state", model)).moves
+    assert [(move.before, move.after, move.ours) for move in moves] == [(third, first, True)]
     await hud(*RUN, "1")
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     assert tree[-1]["prev_model_checkpoint_id"] == first

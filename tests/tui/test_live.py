@@ -364,6 +364,17 @@ async def test_a_failed_run_says_why_in_full() -> None:
             await until(lambda: reason.size.height == len(reason_of(stage).splitlines()))
 
 
+async def test_why_a_run_ended_early_and_well_is_told_in_full() -> None:
+    why = "solved: every rollout of the last 20 batches had reward 1; no gradient left to train on"
+    job = runs.job(30, 400, "succeeded").model_copy(update={"reason": why})
+    run = runs.run_of(30).fold(WorkChanged(work=job, at=runs.START))
+    async with staged(run, size=(80, 24)) as (stage, _):
+        reason = stage.live.query_one(Reason)
+        assert " ".join(reason_of(stage).split()) == f"succeeded: {why}"
+        assert reason.display
+        assert reason.has_class("-caption"), "nothing is wrong"
+
+
 async def test_why_a_run_stopped_or_is_not_heard_of_is_shown_in_full() -> None:
     lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
     async with staged(runs.run_of(30), lost, size=(80, 24)) as (stage, pilot):

@@ -8,8 +8,10 @@ import pytest
 from textual.strip import Strip
 
 from hud_tui.events import CheckpointAdded, HeadMoved
-from hud_tui.rl.compare import branch_overlay
+from hud_tui.rl.chart import Chart, ChartData
+from hud_tui.rl.compare import ChartView, branch_overlay
 from hud_tui.rl.head import Move
+from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.tui.screens.chart_settings import ChartList
 from hud_tui.tui.widgets import lines
 from hud_tui.tui.widgets.chart import MetricGrid, SmallChart
@@ -159,6 +161,18 @@ async def test_zoom_and_pan_are_said_and_keep_the_crosshair_in_sight() -> None:
         assert stop - start == 20
         await pilot.press("0")
         assert stage.live.chart_view.span is None
+
+
+def test_a_held_out_reward_is_read_at_the_checkpoint_that_was_sampled() -> None:
+    """As the large chart's legend reads it: the next step reports it."""
+    run = runs.run_of(30)
+    chart = Chart(ChartData(), run, ChartView(smoothing=0))
+    held_out = chart.data.held_out
+    held_out.follow(run)
+    for row in held_out.rows[:-1]:
+        assert chart.readout(HELDOUT, row).raw == held_out.scores[row].value
+    newest = run.series.last(HELDOUT)
+    assert chart.readout(HELDOUT, None).raw == newest
 
 
 AT_THE_END = [

@@ -341,6 +341,16 @@ async def test_a_refused_key_leaves_the_request_under_way_alone(
         await flown.until(lambda: "The run is cancelled at last." in flown.notices)
 
 
+async def test_a_row_is_at_the_step_of_the_top_line(served: Served) -> None:
+    """Whichever of list and events is read first."""
+    await training(served, 1)
+    async with runs(served) as (flown, view):
+        await flown.until(lambda: flown.run.job is not None and flown.run.job.step)
+        view.rows = [replace(view.table.row, done=0)]
+        view.show()
+        assert view.table.row.done == flown.run.job.step > 0
+
+
 async def test_a_loop_from_outside_is_a_run_that_only_its_client_cancels(
     served: Served, http: httpx.AsyncClient
 ) -> None:

@@ -379,10 +379,8 @@ class ModelsScreen(HudScreen):
     def watch_run(self, before: Run, run: Run) -> None:
         if run.model is not None and run.loaded and run.tree is not before.tree:
             self.facts[run.model.id] = Facts.of(run.tree)
-        was = before.tree, before.model, before.job
-        if any(
-            new is not old for new, old in zip((run.tree, run.model, run.job), was, strict=True)
-        ):
+        grown = run.tree is not before.tree or run.job is not before.job
+        if grown or run.model is not before.model:
             self.show_rows()
 
     # The view: what it holds, and what its keys do.
