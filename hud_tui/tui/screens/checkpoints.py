@@ -49,7 +49,7 @@ from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.wire import Checkpoint, EvaluationJob, Group
+from hud_tui.wire import Checkpoint, EvaluationJob, Group, Model
 
 EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
@@ -80,14 +80,6 @@ STEPS_MOST = 4
 NEED_TWO = (
     "Mark two checkpoints ({checkpoints.mark}), or put the cursor on one that is not the head."
 )
-
-
-def _ask(node: Checkpoint) -> ConfirmDialog:
-    if node.pinned:
-        lines = [f"{name(node)} may be thinned like any other once the disk limit is reached."]
-        return ConfirmDialog("Unpin a checkpoint", lines, "Unpin")
-    lines = [f"{name(node)} keeps its full state whatever the disk limit, until it is unpinned."]
-    return ConfirmDialog("Pin a checkpoint", lines, "Pin")
 
 
 class CheckpointsScreen(HudScreen):
@@ -166,9 +158,9 @@ class CheckpointsScreen(HudScreen):
 
     def show_marks(self) -> None:
         onsets = self.run.alarms.onsets
-        own = (one for one in self.run.evaluations.values() if one.job_id == one.id)
-        found = frozenset(one.checkpoint_id or "" for one in own if one.result is not None)
-        self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets, found))
+        own = (job for job in self.run.evaluations.values() if job.job_id == job.id)
+        evaluated = frozenset(job.checkpoint_id or "" for job in own if job.result is not None)
+        self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets, evaluated))
         self.show_details(self.at)
 
     def resume(self) -> None:
@@ -209,6 +201,10 @@ class CheckpointsScreen(HudScreen):
 
     def warn(self, text: str) -> None:
         self.show_note(Content.styled(f"⚠ {text}", "$warning"))
+
+    def _tell(self, text: str) -> None:
+        """What has been done."""
+        self.show_note(Content.styled(f"✔ {text}", "$accent"))
 
     def _held(self) -> list[str]:
         tree = self.tree_list
@@ -266,7 +262,8 @@ class CheckpointsScreen(HudScreen):
         lanes = self.tree_list.lanes
         if at.folded:
             return fold_details(self.run, lanes, at.position, at.oldest, width)
-        note = "" if at.position == ROOT else self._note_of(self.run.tree[at.position])
+        notes = self.session.notebook.notes
+        note = "" if at.position == ROOT else notes.get(self.run.tree[at.position].id, "")
         now, beside = self.context.clock(), self._beside.get(at.position, ())
         shut, program = self.context.writes.read_only is not None, self.client.settings.program
         return details(self.run, lanes, at.position, now, width, note, beside, shut, program)
@@ -274,22 +271,17 @@ class CheckpointsScreen(HudScreen):
     @work(exclusive=True, group="paired")
     async def _compare_evaluations(self, position: int) -> None:
         """Read the differences of a checkpoint's evaluations from the head's and the base's."""
-        own, found = self.run.evaluations_of(position), list[tuple[str, Paired]]()
-        head = self.run.tree.head
-        others = [("▶", head), ("base", ROOT)]
-        for called_, other in others if own else ():
+        own, beside = self.run.evaluations_of(position), list[tuple[str, Paired]]()
+        for mark, other in (("▶", self.run.tree.head), ("base", ROOT)) if own else ():
             if other is None or other == position:
                 continue
             with suppress(HudError):  # nothing is shown for evaluations that no longer exist
                 evaluations = self.run.evaluations_of(other)
                 paired = await self.session.evaluations.paired(evaluations, own)
-                found += [] if paired is None else [(called_, paired)]
-        if found and self.is_built:
-            self._beside = {position: found}
+                beside += [] if paired is None else [(mark, paired)]
+        if beside and self.is_built:
+            self._beside = {position: beside}
             self.show_details(self.at)
-
-    def _note_of(self, node: Checkpoint) -> str:
-        return self.session.notebook.notes.get(node.id, "")
 
     # Filtering the tree.
 
@@ -384,28 +376,23 @@ class CheckpointsScreen(HudScreen):
     # Forking a model from any checkpoint.
 
     def action_fork(self) -> None:
-        node = self.selected
-        if node is None:
+        node, source = self.selected, self.run.model
+        if node is None or source is None:
             self.warn("A fork starts at a checkpoint: select one.")
         elif why := refusal(node):
             self.warn(why)
         elif not (self.client.settings.local or self.at.position == self.run.tree.head):
             self.warn(keyed(AT_HEAD))
         else:
-            self._fork(node)
+            self._fork(source, node)
 
     @work(exclusive=True, group="fork")
-    async def _fork(self, node: Checkpoint) -> None:
-        source = self.run.model
-        if source is None:
-            return
+    async def _fork(self, source: Model, node: Checkpoint) -> None:
         start = node if self.client.settings.local else None
         forked = await ask_fork(self.app, self.session, source, start)
         if forked is not None:
-            notice = f"✔ {one_line(forked.model_name, 40)} starts at {name(node)}"
-            self.show_note(
-                Content.styled(f"{notice} · {key('app.view.models')} selects it", "$accent")
-            )
+            notice = f"{one_line(forked.model_name, 40)} starts at {name(node)}"
+            self._tell(f"{notice} · {key('app.view.models')} selects it")
 
     # Evaluating checkpoints: marked ones, the one under the cursor, the head or the base.
 
@@ -417,7 +404,7 @@ class CheckpointsScreen(HudScreen):
         begun = await ask_evaluation(self.app, self.session, choices)
         if begun:
             of = " and ".join(one_line(weights_name(one), 40) for one in begun)
-            self.show_note(Content.styled(f"✔ evaluating {of}", "$accent"))
+            self._tell(f"evaluating {of}")
 
     def show_evaluations(self) -> None:
         self._under_way.show(self.run)
@@ -427,14 +414,13 @@ class CheckpointsScreen(HudScreen):
         """Show the result of an evaluation that has just ended; returns whether there is one."""
         known = before.evaluations
         news = [
-            one
-            for id_, one in run.evaluations.items()
-            if one.result is not None and (id_ not in known or known[id_].result is None)
+            evaluation
+            for id_, evaluation in run.evaluations.items()
+            if evaluation.result is not None and (id_ not in known or known[id_].result is None)
         ]
         for one in news:
             if one.id in known and one.result is not None:
-                result = f"✔ {one_line(weights_name(one), 40)}: {mean_text(one.result)}"
-                self.show_note(Content.styled(result, "$accent"))
+                self._tell(f"{one_line(weights_name(one), 40)}: {mean_text(one.result)}")
         return bool(news)
 
     def action_cancel_evaluation(self) -> None:
@@ -469,8 +455,8 @@ class CheckpointsScreen(HudScreen):
     def pair(self) -> tuple[int, int] | None:
         """The checkpoints to compare: the marked two; else the marked one, or the head, and the one
         under the cursor. None if they are not two."""
-        found = (self.run.tree.find(id_) for id_ in self.marked)
-        marked = [position for position in found if position is not None]
+        positions = map(self.run.tree.find, self.marked)
+        marked = [position for position in positions if position is not None]
         if len(marked) == 2:
             return marked[0], marked[1]
         here = None if self.selected is None else self.at.position
@@ -566,12 +552,14 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="keep")
     async def _pin(self, node: Checkpoint) -> None:
-        model = self.run.model
-        if model is None or not await self.app.push_screen_wait(_ask(node)):
+        model, writes = self.run.model, self.context.writes
+        pin, what = "Pin", "keeps its full state whatever the disk limit, until it is unpinned."
+        if node.pinned:
+            pin, what = "Unpin", "may be thinned like any other once the disk limit is reached."
+        dialog = ConfirmDialog(f"{pin} a checkpoint", [f"{name(node)} {what}"], pin)
+        if model is None or not await self.app.push_screen_wait(dialog):
             return
-        if node.pinned and not await self.context.writes.confirm_name(
-            model.id, "unpin its checkpoint"
-        ):
+        if node.pinned and not await writes.confirm_name(model.id, "unpin its checkpoint"):
             return
         row = await self.attempt(self.client.pin(model.id, node.id, not node.pinned))
         if row is None:
@@ -579,8 +567,7 @@ class CheckpointsScreen(HudScreen):
         now = self.session.run.model
         if now is not None and now.id == model.id:
             self.session.fold(CheckpointAdded(checkpoint=row))
-        state = "pinned" if row.pinned else "unpinned"
-        self.show_note(Content.styled(f"✔ {name(row)} {state}", "$accent"))
+        self._tell(f"{name(row)} {'pinned' if row.pinned else 'unpinned'}")
 
     # The head: each key opens the preview first.
 
@@ -727,9 +714,8 @@ class CheckpointsScreen(HudScreen):
         places = [ROOT if tree.head is None else tree.head, tree.best]
         places.append(max((p for p in onsets if p is not None), default=None))
         stops = list(dict.fromkeys(place for place in places if place is not None))
-        here = (
-            -1 if self.at.folded or self.at.position not in stops else stops.index(self.at.position)
-        )
+        is_at_stop = self.at.position in stops and not self.at.folded
+        here = stops.index(self.at.position) if is_at_stop else -1
         self._go(stops[(here + 1) % len(stops)])
 
     def go_to(self, name: str) -> None:

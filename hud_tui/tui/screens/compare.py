@@ -147,30 +147,36 @@ class ComparePanel(Panel[None]):
         self.pane.show(lineage(self.both, width) + comparison_table(self.both, width))
 
 
+def said_of(paired: Paired, before: str, after: str) -> list[str]:
+    """What their evaluations tell about two checkpoints, in sentences."""
+    sentences = paired.difference.sentences(before, after)
+    return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences]
+
+
 def _sentences(paired: Paired) -> Content:
-    found, of = paired.difference, paired.after
-    sentences = [f"{one[:1].upper()}{one[1:]}." for one in found.sentences("A", "B")]
+    difference, of = paired.difference, paired.after
     named = f" of {one_line(of.name, 40)}" if of.name else ""
-    where = f"evaluated on {found.size}{named}, {one_line(of.split, 20)}"
-    if any(found.missing):
-        where += f"; {sum(found.missing)} tasks of one only are left out"
-    return Content("\n".join(sentences)) + Content.styled(f"\n{where}", MUTED)
+    where = f"evaluated on {difference.size}{named}, {one_line(of.split, 20)}"
+    if any(difference.missing):
+        where += f"; {sum(difference.missing)} tasks of one only are left out"
+    return Content("\n".join(said_of(paired, "A", "B"))) + Content.styled(f"\n{where}", MUTED)
 
 
-def _task_rows(found: Difference) -> list[Row]:
+def _task_rows(difference: Difference) -> list[Row]:
     """Every common task: regressed ones, improved ones, the others."""
-    moved = {change.slug for change in (*found.worse, *found.better)}
-    alike = [change for change in found.changes if change.slug not in moved]
+    moved = {change.slug for change in (*difference.worse, *difference.better)}
+    alike = [change for change in difference.changes if change.slug not in moved]
     parts = (
-        (("regresses", "regress"), found.worse),
-        (("improves", "improve"), found.better),
+        (("regresses", "regress"), difference.worse),
+        (("improves", "improve"), difference.better),
         (("does not differ", "do not differ"), alike),
     )
     rows: list[Row] = []
-    for (one, several), changes in parts:
+    for (singular, plural), changes in parts:
         if changes:
-            title = f"{counted(len(changes), 'task')} {one if len(changes) == 1 else several}"
-            rows.append(Row(f"heading {one}", (Content(title),), heading=True))
+            verb = singular if len(changes) == 1 else plural
+            title = Content(f"{counted(len(changes), 'task')} {verb}")
+            rows.append(Row(f"heading {singular}", (title,), heading=True))
         rows += [item_row(TASKS, change.slug, change) for change in changes]
     return rows
 

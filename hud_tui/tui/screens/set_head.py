@@ -43,6 +43,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.screens.compare import said_of
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
@@ -142,16 +143,15 @@ def _evaluated(change: HeadChange) -> Iterator[Compared]:
     yield "95 % interval", _interval(now), _interval(then), ""
 
 
-def _mean(found: Evaluation | None) -> str:
-    if found is None:
+def _mean(evaluation: Evaluation | None) -> str:
+    if evaluation is None:
         return "none yet"
-    return (
-        f"{short(found.mean_reward)}, {sample_size(found).replace(' tasks', '').replace(' ', '')}"
-    )
+    size = sample_size(evaluation).replace(" tasks", "").replace(" ", "")
+    return f"{short(evaluation.mean_reward)}, {size}"
 
 
-def _interval(found: Evaluation | None) -> str:
-    mean = None if found is None else found.mean
+def _interval(evaluation: Evaluation | None) -> str:
+    mean = None if evaluation is None else evaluation.mean
     return "–" if mean is None else interval_text(mean.low, mean.high) or "–"
 
 
@@ -176,22 +176,18 @@ def _rewards(change: HeadChange) -> Iterator[Compared]:
         are_evaluated = change.evaluated_now is not None and change.evaluated_then is not None
         if measure == HELDOUT and (are_evaluated or (before is None and after is None)):
             continue
-        briefly = [one.over_briefly for one in (now, then)]
-        of = briefly if measure == HELDOUT else [str(one.sampled or "") for one in (now, then)]
+        of = [str(own.sampled or "") for own in (now, then)]
+        if measure == HELDOUT:
+            of = [now.over_briefly, then.over_briefly]
         yield title, _own(before, of[0], unknown), _own(after, of[1]), signed(delta(measure))
     if change.now is not None and None in (now.reward, then.reward):
-        steps = _trained_on(change.now), _trained_on(change.then)
-        yield "trained on", *steps, ""
+        yield "trained on", short(change.now.mean_reward), short(change.then.mean_reward), ""
 
 
 def _own(mean: float | None, over: str, unknown: str = UNSAMPLED) -> str:
     if mean is None:
         return unknown
     return f"{short(mean)}, {over}" if over else short(mean)
-
-
-def _trained_on(checkpoint: Checkpoint | None) -> str:
-    return short(None if checkpoint is None else checkpoint.mean_reward)
 
 
 def _metrics(change: HeadChange, compared: int) -> list[Compared]:
@@ -293,10 +289,9 @@ class HeadDialog(ConfirmDialog):
             return
         before = run.evaluations_of(ROOT if head is None else head)
         async with timeout(COMPARE_S):
-            found = await self.view.session.evaluations.paired(before, run.evaluations_of(target))
-        if found is not None:
-            sentences = found.difference.sentences(name(run.head), name(run.tree[target]))
-            self._differs = [f"{one[:1].upper()}{one[1:]}." for one in sentences]
+            paired = await self.view.session.evaluations.paired(before, run.evaluations_of(target))
+        if paired is not None:
+            self._differs = said_of(paired, name(run.head), name(run.tree[target]))
 
     def action_evaluate(self) -> None:
         """Leave the head as it is, and ask how to evaluate the target."""
@@ -304,11 +299,8 @@ class HeadDialog(ConfirmDialog):
         if change is None:
             return
         both = [change.then, change.now]
-        missing = [
-            node
-            for node, found in zip(both, (change.evaluated_then, change.evaluated_now), strict=True)
-            if found is None
-        ]
+        known = change.evaluated_then, change.evaluated_now
+        missing = [node for node, known_ in zip(both, known, strict=True) if known_ is None]
         offered = {" and ".join(map(name, of)): of for of in (missing or both, [change.then], both)}
         choices = [Evaluated(label, tuple(of)) for label, of in offered.items()]
         self.dismiss(False)
@@ -388,7 +380,7 @@ class HistoryPanel(Panel[str]):
         self.rows = RowList(COLUMNS, id="history")
         self.moves = moves[::-1]
         lines = [MoveLine(move, run, now) for move in self.moves]
-        self._shown = [item_row(COLUMNS, str(place), line) for place, line in enumerate(lines)]
+        self._shown = [item_row(COLUMNS, str(number), line) for number, line in enumerate(lines)]
 
     def body(self) -> Iterable[Widget]:
         if self._shown:
@@ -478,16 +470,12 @@ async def read_tree(view: HudScreen) -> Run:
     now = view.session.catch_up()
     if now.model is None or now.model.id != model.id:
         raise HudUsage("Another model was selected meanwhile.", "check its tree, then try again")
-    if known <= len(checkpoints) < len(now.tree) and _is_part(checkpoints, now):
+    last = len(checkpoints) - 1
+    is_part = last < 0 or now.tree.find(checkpoints[last].id) == last
+    if known <= len(checkpoints) < len(now.tree) and is_part:
         # events arrived while the request was in progress: the answer must not undo them
         return now
     return view.session.fold(TreeRead(checkpoints=tuple(checkpoints)))
-
-
-def _is_part(checkpoints: Sequence[Checkpoint], run: Run) -> bool:
-    """Whether the run's tree begins with these checkpoints."""
-    last = len(checkpoints) - 1
-    return last < 0 or run.tree.find(checkpoints[last].id) == last
 
 
 async def _preview(view: HudScreen, move: HeadMove, seen: Run) -> str | Outcome:
