@@ -206,12 +206,10 @@ class HudApp(App[None]):
     key: str | None = None
     """The key typed by the user, for this session; None if it is configured."""
     crash: Exception | None = None
-    """The unexpected exception that ended the app."""
     _mounted = False
     _set_ups: SetUps | None = None
     """Set-ups of machines, which continue when another service is opened."""
     _palette: Palette | None = None
-    """The palette that was opened last."""
 
     def __init__(
         self,
@@ -609,7 +607,6 @@ class Session:
     state: Callable[[], Path]
     """Returns the state directory, for the user's choices and the traceback of a crash."""
     config: Config | None = None
-    """The config file."""
     record: str | None = None
     """File for the session's events."""
     clock: Callable[[], float] = time

@@ -158,7 +158,6 @@ class KeyLine(Widget):
     ALLOW_SELECT = False
 
     actions: reactive[tuple[Action, ...]] = reactive(())
-    """The view's possible actions."""
     typing: reactive[bool] = reactive(False)
     """Whether an input field has the focus, where letters are text."""
 
@@ -166,7 +165,6 @@ class KeyLine(Widget):
         super().__init__()
         self.view = view
         self._bound: Sequence[Action] = ()
-        """The view's actions whose keys are bound now, in the order of the table."""
 
     def on_mount(self) -> None:
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
@@ -288,9 +286,7 @@ class TypeAhead:
         """`monotonic` time since which the first event waits."""
         self._looks_again = False
         self._looks = 0
-        """Checks made for the first event."""
         self._screen: Screen[object] | None = None
-        """Screen that received the last event."""
 
     async def take(self, event: Event) -> None:
         """Queue an event that has just arrived, and pass on what is due."""

@@ -96,7 +96,6 @@ View = Annotated[str, AfterValidator(_known)]
 @dataclass(frozen=True)
 class Layout:
     model: Line = ""
-    """Id of the last selected model; empty if there was none."""
     model_name: Line = ""
     view: View = "live"
     models_filter: Line = ""
@@ -118,7 +117,6 @@ class Layout:
     chart: Line = "reward_mean"
     """Metric of the large chart, if the run has it."""
     face: Face = Face.REWARDS
-    """Content of the groups pane."""
     order: Order = Order.SIGNAL
 
 

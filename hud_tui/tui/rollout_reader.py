@@ -121,7 +121,6 @@ class Part:
     number: int
     """The step, or the page counted from 1."""
     newest: int
-    """The newest step or page."""
     by_step: bool
     total: int | None
     """Number of rollouts of the whole job, if all were read."""

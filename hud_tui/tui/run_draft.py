@@ -266,7 +266,6 @@ class SubmitDialog(ConfirmDialog):
 
 
 BAR = 20
-"""Width of the progress bar, cells."""
 
 
 @dataclass(frozen=True)

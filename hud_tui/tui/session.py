@@ -125,7 +125,6 @@ class RunSession:
         self.works = works_of(self.client, self.store.directory)
         self.evaluation_runner = EvaluationRunner(self)
         self.catalog: tuple[Model, ...] = ()
-        """The models as last read."""
         self.first_fork: str | None = None
         """Id of the model that the first start forked; its first run starts without a dialog."""
         self.sweeps: dict[str, Sweep] = {}
@@ -156,7 +155,6 @@ class RunSession:
         self._saved: tuple[Run, tuple[Model, ...]] | None = None
         """The last known state as last saved."""
         self._saving: Task[None] | None = None
-        """The save that was begun last."""
 
     @property
     def run(self) -> Run:

@@ -17,11 +17,9 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, show_error, show_notice
 from hud_tui.tui.session import RunSession
 
 AskSweep = Callable[[App[None], RunSession, Sweep, SweepFiles], Coroutine[Any, Any, str | None]]
-"""`ask_cancel_sweep` or `ask_resume_sweep`."""
 
 
 SWEEPS = "sweeps"
-"""Group of their workers."""
 
 
 def start_sweep(

@@ -113,11 +113,9 @@ def _ramp(colours: str) -> tuple[str, ...]:
 
 
 RAMP = _ramp("4f529b 455f98 32709a 277d8e 1f938b 28ae80 5ec962 addc30 fde725")
-"""Lowest reward to highest."""
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 """Blocks from empty to full, by eighths of a cell's height."""
 LOCK = "⚿"
-"""Mark of a protected model."""
 ALL_SOLVED, ALL_FAILED = "═", "┄"
 """Glyphs of zero-variance groups, distinct without colour too."""
 _TWINS = {
@@ -354,7 +352,6 @@ class ThinUpdate(ChopsUpdate):
 
 
 THEME_FILE = "look"
-"""Name of the stored choice."""
 
 
 class RampFilter(LineFilter):

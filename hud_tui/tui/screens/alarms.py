@@ -27,7 +27,6 @@ from hud_tui.tui.screens.set_head import steer
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})
-"""Actions that need an alarm under the cursor."""
 
 
 class AlarmsScreen(HudScreen):

@@ -211,11 +211,9 @@ def offline_text(at: float | None, now: float) -> str:
 ROOMY = 100
 """Cells from which the top line says a warning in full."""
 BAR = 16
-"""Cells of the progress bar."""
 OWN_STATUS = frozenset({"live"})
 """Views with a status line of their own for job and freshness."""
 ALARMING = {Level.CRITICAL: "bold $error", Level.WARN: "bold $warning"}
-"""Style of each alarm level shown here."""
 MOST = 10
 """Rank of the part that is dropped first."""
 
@@ -235,7 +233,6 @@ class TopLine(Widget):
     loop: reactive[Work | None] = reactive[Work | None](None, repaint=False)
     """The loop that trains the model from outside."""
     line: reactive[Content] = reactive(Content())
-    """The displayed text."""
 
     def __init__(self, view: str, service: str, read_only: bool = False) -> None:
         """
@@ -478,7 +475,6 @@ class Aside:
 
 WIDTHS = [(0, "-slim"), (60, "-narrow"), (110, "-wide")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
-"""Style classes of a view by its number of lines."""
 
 
 @dataclass(frozen=True)
@@ -493,7 +489,6 @@ class ViewContext:
     clock: Callable[[], float]
     """Unix seconds, for ages on the screen."""
     export_dir: Path
-    """Where new files go."""
     aside: Callable[[], Aside] = Aside
     """The last known state of the machine in use."""
 

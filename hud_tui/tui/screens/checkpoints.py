@@ -95,7 +95,6 @@ class CheckpointsScreen(HudScreen):
         words = "name, or reward>.6 loss:ppo step:100..200"
         self.filter_field = FilterField(words, "tree-filter", self.tree_list)
         self.at = CheckpointTree.Moved(ROOT, ROOT, False)
-        """The row under the cursor."""
         self._note_line = Static("", id="tree-note", markup=False)
         self._under_way = EvaluationProgress()
         self._empty = Static(READING, id="tree-empty", markup=False)

@@ -49,7 +49,6 @@ VALUES = (10, 22)
 GROUPS_MOST = 12
 """Most improved tasks, and most regressed ones, that are listed."""
 MADE = ("loss", "learning rate", "job", "group size", "groups", "state")
-"""Rows on how each checkpoint was trained."""
 MUTED = "$text-muted"
 UNSAMPLED = "not sampled yet"
 
@@ -79,7 +78,6 @@ TASKS: Sequence[Column[TaskChange]] = (
 UNEVALUATED = (
     "Not evaluated on the same tasks: {checkpoints.evaluate} in Checkpoints evaluates both."
 )
-"""Shown above a comparison of training rollouts."""
 
 
 class ComparePanel(Panel[None]):
@@ -197,7 +195,6 @@ class Line:
     right: str = ""
     delta: str = ""
     style: str = MUTED
-    """Style of `delta`."""
 
 
 def _lines(both: Comparison) -> Iterator[Line]:

@@ -47,7 +47,6 @@ class Leavable(Screen[T]):
     """
 
     _asked = False
-    """Whether it has been dismissed."""
     _covered: list[T | None] | None = None
     """The result, until this screen is on top again."""
 
@@ -98,7 +97,6 @@ class Dialog(Over[T]):
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     hints = HINTS
-    """Key hints on the box's lower edge."""
 
     def __init__(
         self,
@@ -343,7 +341,6 @@ HELP: Sequence[Column[HelpLine]] = (
     Column("", 0, lambda line: line.part, DIM),
 )
 BESIDE = KEYS + LABEL + 2 * GAP
-"""Cells before what an action does."""
 PLACES = {
     "compared": "the comparison",
     "group": "the group",
@@ -429,7 +426,6 @@ class Panel(Over[T | None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("panel")
     LEAVE: ClassVar[str] = "close"
     FOOT = "{panel.close} back"
-    """Text of the key line."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -452,7 +448,6 @@ class Panel(Over[T | None]):
 
 
 ALARM = "⚑"
-"""First character of an alarm's notice."""
 LOW, LOW_S, LOW_ERROR_S = 30, 5.0, 7.0
 """On a screen of fewer than LOW lines, a notice stays LOW_S seconds, an error LOW_ERROR_S."""
 

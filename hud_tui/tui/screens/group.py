@@ -32,7 +32,6 @@ from hud_tui.wire import Group
 AT_ONCE = 4
 """Rollouts that are read at the same time."""
 REPLAYED = "A replay has the rewards of a group, but neither its task nor its texts."
-"""Shown in place of the task: a replay has no service to ask."""
 FOOT = (
     "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
     "{group.group.-1}{group.group.1} group  {group.copy} copy  "

@@ -94,7 +94,6 @@ class JobsBrowser(Vertical):
             Level.ROLLOUT: RowList(SIBLINGS, id="siblings"),
         }
         self.field = FilterField(FILTER, "jobs-filter", self._lists[Level.JOBS])
-        """The filter's input."""
 
     def compose(self) -> Iterator[Widget]:
         yield self._title_line
@@ -216,7 +215,6 @@ AT_LEVEL = {
     "match": {Level.ROLLOUT},
     "copy_as": {Level.ROLLOUT},
 }
-"""Actions of some levels only."""
 
 
 TURN_S = 1.0
@@ -248,9 +246,7 @@ class JobsScreen(HudScreen):
         self.browser = JobsBrowser(id="browser")
         self.filter_field = self.browser.field
         self.reader: JobReader | None = None
-        """Reader of the open job."""
         self.trace: Trace | None = None
-        """The displayed rollout."""
         self.whole: Trace | None = None
         """The same with its grading; None until it was read."""
         self.following = False

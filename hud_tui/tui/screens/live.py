@@ -46,12 +46,10 @@ NO_PAN = "All steps are shown: zoom in ({live.zoom.1}) to pan."
 
 KINDS: dict[str, type[LinesView]] = {"metrics": MetricGrid, "groups": GroupGrid, "events": EventLog}
 PANES = tuple(KINDS)
-"""Names of the panes, in the order of Tab."""
 
 
 WIDTHS = [(0, "-narrow"), (160, "-wide")]
 HEIGHTS = [(0, "-tiny"), (18, "-short"), (28, "-middle"), (32, "-tall"), (50, "-taller")]
-"""Style classes by the screen's number of lines."""
 REPLAY = (
     *("play", "replay_step(1)", "replay_step(-1)"),
     *("replay_speed(1)", "replay_speed(-1)", "replay_to"),
@@ -81,26 +79,20 @@ HINTS: dict[str, tuple[str, ...]] = {
     ),
     "events": ("open", "pane(1)", "follow", "cancel_run", "resume_run", "leave"),
 }
-"""The most used keys of each pane."""
 
 
 class LiveScreen(HudScreen):
     """The charts, groups and events of `shown`: the run, or what it was when frozen."""
 
     shown: reactive[Run] = reactive(Run, repaint=False)
-    """What the panes show."""
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     choices: reactive[Choices] = reactive(Choices, repaint=False)
     charts: reactive[ChartOrder] = reactive(ChartOrder, repaint=False)
-    """The metrics that are shown."""
     charted: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     constant: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
     still: reactive[int] = reactive(0, repaint=False)
-    """How many metrics are constant."""
     hidden: reactive[int] = reactive(0, repaint=False)
-    """How many metrics are hidden."""
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
-    """The metric of the focus chart."""
     opened: reactive[str] = reactive("", repaint=False)
     """Id of the alarm whose metric it is, if one was opened; for as long as this model is
     selected."""

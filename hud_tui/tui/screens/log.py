@@ -120,7 +120,6 @@ EMPTY = (
 )
 NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
-"""Actions that need an entry under the cursor."""
 NO_PYTHON = "Not available as Python: the request body is not kept."
 AGAIN_S = 1.0
 """Seconds between two looks at whether anything was added."""
@@ -143,7 +142,6 @@ class LogScreen(Leavable[None]):
         self._clock, self._client, self._bad = clock, client, 0
         self._flags = client.settings.flags
         self._stamp: object = None
-        """Of the log when it was read last."""
         self._all: list[AuditEntry] | None = None
         self._shown: list[tuple[AuditEntry, int]] = []
         self.list = RowList(COLUMNS, id="log", least=16)

@@ -77,7 +77,6 @@ FRESH_S = 20.0
 SET_UPS = "machines"
 """Worker group of set-ups: they outlive screens, and the connection to the service."""
 KEPT = 12
-"""Lines of a set-up that are shown."""
 LOG_BYTES = 20_000
 """Bytes at the end of a set-up's log that are read."""
 WIDEST = 40
@@ -93,7 +92,6 @@ _NUMBER = r" *\d{1,9}(\.\d{1,3})? *"
 _GPU = re.compile(",".join([_NUMBER] * 3))
 """Use in %, used memory and all memory of a GPU, MiB."""
 ON_MACHINE = frozenset({"choose", "copy", "end", "next_view", "protect"})
-"""Actions that need a machine under the cursor."""
 EMPTY = "No machines but this one. Add one that you can ssh to, or rent one."
 
 

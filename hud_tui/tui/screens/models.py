@@ -145,7 +145,6 @@ class Facts:
     head: str
     steps: int
     own: Own
-    """Rewards of the head's own weights."""
 
     @classmethod
     def of(cls, tree: Tree) -> Facts:
@@ -216,7 +215,6 @@ class ModelLine:
     is_followed: bool
     is_protected: bool
     run: Work | None
-    """The run that trains it."""
     now: float
     """Unix seconds."""
 

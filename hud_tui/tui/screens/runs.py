@@ -92,7 +92,6 @@ class EditDialog(Dialog[tuple[str, str] | None]):
 
 
 FAILURES = 20
-"""Most kinds of failures that are shown."""
 LOG_BYTES, LOG_LINES = 100_000, 500
 """Most bytes and lines of a log that are shown."""
 
@@ -254,7 +253,6 @@ class Asks:
     """What a key asks of a run, or of its sweep."""
 
     question: str
-    """Which of the two is meant."""
     of_run: Ask
     of_sweep: AskSweep
 
@@ -282,7 +280,6 @@ class RunsScreen(HudScreen):
         """Number of runs with each name."""
         self._source: Source | None = None
         self._wrong = ""
-        """The filter's error."""
         self._good: Callable[[Work], bool] | None = None
         """The last filter that left a row; None shows all."""
         self._shown_error = ""

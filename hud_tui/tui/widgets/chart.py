@@ -60,9 +60,7 @@ class Look:
     cursor: int | None
     """The row under the crosshair; None reads the newest."""
     width: int
-    """Cells of a chart."""
     height: int
-    """Rows of its curve."""
 
     @property
     def cells(self) -> int:
@@ -214,7 +212,6 @@ class MetricGrid(RunChart):
     """The charts of all metrics. The chosen metric stays chosen when others arrive."""
 
     keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
-    """The metrics to show, in this order."""
     hidden: reactive[int] = reactive(0, repaint=False)
     """How many metrics the user has hidden."""
     constant: reactive[int] = reactive(0, repaint=False)

@@ -32,9 +32,7 @@ from hud_tui.tui.widgets.lines import TextPane, fit_text
 from hud_tui.wire import Checkpoint, Evaluation
 
 TITLE = 9
-"""Width of a line's title, cells."""
 METRIC = 18
-"""Width of a metric's title, cells."""
 FIGURE = 14
 """Width of an evaluation's figure's name, cells: its interval fits in one of two columns."""
 COLUMN = 36
@@ -48,7 +46,6 @@ STATES = {
 GROUPS_MOST = 6
 """Most regressed tasks, and most improved ones, that are listed."""
 GROUP_NAME = 18
-"""Cells of a group's name."""
 IN_LINES = frozenset(
     {
         *(REWARD, HELDOUT, HELDOUT_TRACES, "learning_rate"),

@@ -40,7 +40,6 @@ from hud_tui.wire import Estimate, Evaluation, EvaluationJob
 
 
 GAP = 2
-"""Cells between two columns."""
 MARKS = 4
 """Width of the gutter, cells: marked, head, best, pinned; if there are notes, one more: noted."""
 LANES_MOST = 24
@@ -246,11 +245,9 @@ class Marks:
 
     notes: Mapping[str, str] = field(default_factory=dict)
     marked: Sequence[str] = ()
-    """Marked for comparison: A, then B."""
     onsets: frozenset[str] = frozenset()
     """Checkpoints at which alarms began."""
     evaluated: frozenset[str] = frozenset()
-    """Checkpoints with a requested evaluation."""
 
     @property
     def ids(self) -> set[str]:
@@ -437,7 +434,6 @@ class CheckpointTree(LinesView, can_focus=True):
     }
 
     run: reactive[Run] = reactive(Run, repaint=False)
-    """The run to draw; bound to the screen's."""
     follow: reactive[bool] = reactive(True)
     """Whether the cursor follows the head."""
 
@@ -465,7 +461,6 @@ class CheckpointTree(LinesView, can_focus=True):
         self.marks = Marks()
         self._look: Look | None = None
         self._scale: tuple[float, float] | None = None
-        """Range of the error bars."""
 
     def on_mount(self) -> None:
         self.set_interval(AGE_S, self._grow_older)
@@ -683,7 +678,6 @@ class CheckpointTree(LinesView, can_focus=True):
 MOST_UNDER_WAY = 3
 """Most running evaluations with a line each; the others are counted."""
 PROGRESS = 8
-"""Width of a progress bar, cells."""
 
 
 class EvaluationProgress(Static):

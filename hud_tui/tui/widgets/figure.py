@@ -24,7 +24,6 @@ from hud_tui.tui.widgets.lines import line
 LABEL = 5
 """Least width of the y axis' labels, cells, so that the plot stays in place."""
 AXIS_ROWS = 2
-"""Rows of a figure below its curves."""
 AXES, POINTER = "axes", "pointer"
 """Names of the styles of the axes and of the crosshair's foot."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")

@@ -57,7 +57,6 @@ CHECKS = {
     "signal": "signal",
     "rollout": "one rollout",
 }
-"""Every check, in the order they are shown."""
 SHOWN = frozenset(list(CHECKS)[:7])
 """Checks with a line when they pass; the others only if they find something."""
 TOLD = ("signal", "rollout")
@@ -233,7 +232,6 @@ class Field(Horizontal):
 SEVERAL = ","
 """Separates several values of a field, which make the form a sweep's."""
 LONGEST = 200
-"""Most characters of a field."""
 
 
 class RunForm(Grid):

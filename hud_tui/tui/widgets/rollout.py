@@ -300,11 +300,9 @@ class RolloutPane(TextPane):
         self._rollout: tuple[Trace, TraceEvents | None, Reading] | None = None
         self._plain: list[Content] = []
         self.search_text = ""
-        """The search text."""
         self.hits: list[tuple[int, int]] = []
         """The matches: line, and index of the first character in it."""
         self.hit = 0
-        """Index of the current match."""
 
     def show_rollout(self, trace: Trace, turns: TraceEvents | None, reading: Reading) -> None:
         other = self._rollout is None or self._rollout[0].id != trace.id

@@ -59,7 +59,6 @@ class Compared:
 
     runs: tuple[tuple[Work, RunSeries], ...] = ()
     key: str = REWARD
-    """The metric."""
     axis: Axis = Axis.STEP
     smoothing: int = 2
     """Index into WEIGHTS."""

@@ -37,7 +37,6 @@ class EventLog(LinesView):
 
     run: reactive[Run] = reactive(Run, repaint=False)
     pane: reactive[str] = reactive("", repaint=False)
-    """The pane with the focus."""
 
     watch_pane = LinesView.redraw
 
@@ -217,7 +216,6 @@ class RunStatus(Widget):
     loop: reactive[Work | None] = reactive[Work | None](None, repaint=False)
     """The loop that trains the model from outside; None where none is known."""
     line: reactive[Content] = reactive(Content())
-    """What is on the screen."""
 
     def _write(self) -> None:
         width = self.size.width
@@ -339,7 +337,6 @@ def _job(run: Run, cells: int = 0) -> Content:
 
 
 FACT = 18
-"""Cells of a name."""
 NO_PARAMETERS = "The service does not report what the run was started with."
 DRIVEN = "A client loop takes these steps: it passes learning rate and loss with each."
 

@@ -86,7 +86,6 @@ class RunTable(Table):
         self.marked: dict[str, None] = {}
         """Ids of the runs marked for comparison, in the order they were marked."""
         self.followed = ""
-        """Id of the selected model."""
         self.arrangement = Arrangement(tuple(columns("")))
         self.left = 0
         """Columns after the name that are scrolled out at the left."""

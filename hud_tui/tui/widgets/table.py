@@ -183,7 +183,6 @@ class Table(LinesView, can_focus=True):
 
 
 DIM = "$text-muted"
-"""Style of what is secondary."""
 T = TypeVar("T")
 
 
@@ -197,7 +196,6 @@ class Column(Generic[T]):
     cell: Callable[[T], Content | str]
     """Its text in the row of an item."""
     style: str = ""
-    """Style of plain texts."""
     right: bool = False
     """Whether its text is aligned to the right, as numbers are."""
     rank: int = 0
