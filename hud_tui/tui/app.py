@@ -96,8 +96,8 @@ VIEWS = {
 
 
 def view_class(name: str) -> type[HudScreen]:
-    found: type[HudScreen] = getattr(import_module(f"hud_tui.tui.screens.{name}"), VIEWS[name])
-    return found
+    view: type[HudScreen] = getattr(import_module(f"hud_tui.tui.screens.{name}"), VIEWS[name])
+    return view
 
 
 def load_views() -> None:
@@ -183,8 +183,8 @@ class Clipboard:
 
 def copying_keys() -> set[str]:
     used = (action for view in (*VIEW_NAMES, "app", "group") for action in of_view(view))
-    copying = (one.keys.split(",") for one in used if one.name.startswith(("copy", "interrupt")))
-    return {key for keys in copying for key in keys}
+    copying = (action for action in used if action.name.startswith(("copy", "interrupt")))
+    return {key for action in copying for key in action.keys.split(",")}
 
 
 def _advice() -> str:
@@ -238,16 +238,12 @@ class HudApp(App[None]):
         self._connect = connect
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
-        self._fit_terminal()
+        if self.no_color:  # Textual's own filter for NO_COLOR still sends greys
+            others = [each for each in self._filters if not isinstance(each, Monochrome)]
+            self._filters = [*others, PlainFilter()]
+        self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         self.theme_choice = ThemeChoice(self, self.store)
         self.type_ahead = TypeAhead(self, self._hand_on)
-
-    def _fit_terminal(self) -> None:
-        """Filter what the terminal cannot show: colours, and characters beyond its encoding."""
-        if self.no_color:  # Textual's own filter for NO_COLOR still sends greys
-            self._filters = [one for one in self._filters if not isinstance(one, Monochrome)]
-            self._filters.append(PlainFilter())
-        self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
 
     def get_default_screen(self) -> ConnectScreen:
         return self.connect_screen
@@ -457,26 +453,23 @@ class HudApp(App[None]):
         if action == "reconnect":
             return shown or self.connect_screen.state == "failed"
         if action in ("log", "machines"):
-            open_ = any(getattr(one, "VIEW", "") == action for one in self.screen_stack)
+            open_ = any(getattr(screen, "VIEW", "") == action for screen in self.screen_stack)
             return shown and not open_
         return action not in ("view", "views", "alarms", "raw", "reset_layout") or shown
 
     def switch_mode(self, mode: str) -> AwaitMount:
-        """Show a view, without pages over it. The palette is closed, because there is only one of
-        it; so are notices of alarms over the view that lists them."""
+        """Show a view, without pages over it; dialogs and panels over them stay. The palette is
+        closed, because there is only one of it; so are notices of alarms over the view that lists
+        them."""
         if mode != self.current_mode and self._palette in self.screen_stack:
             self._palette.dismiss()
-        self._leave_pages()
+        for page in reversed(self.screen_stack[1:]):
+            if isinstance(page, Leavable) and not isinstance(page, Over):
+                page.dismiss()
         if mode == "alarms":  # which lists them
             for notice in filter(is_alarm, list(self._notifications)):
                 self._unnotify(notice)
         return super().switch_mode(mode)
-
-    def _leave_pages(self) -> None:
-        """Close the pages that are open over the view; dialogs and panels over them stay."""
-        for page in reversed(self.screen_stack[1:]):
-            if isinstance(page, Leavable) and not isinstance(page, Over):
-                page.dismiss()
 
     def action_command_palette(self) -> None:
         """Open the palette, which goes to anything by its name."""
@@ -559,8 +552,8 @@ class HudApp(App[None]):
         """Remove widgets from the screen, and cancel their workers first: Textual cancels a worker
         only after its widget and that widget's children are gone, when it may still use them."""
         for node in nodes:
-            for one in node.walk_children(with_self=True):
-                self.workers.cancel_node(one)
+            for child in node.walk_children(with_self=True):
+                self.workers.cancel_node(child)
         return super()._prune(*nodes, parent=parent)
 
     def _handle_exception(self, error: Exception) -> None:
@@ -627,10 +620,17 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     """
     need_terminal()
     gc.disable()
-    recorder = _recorder(session.record, lambda text: app.show_notice(text))
-    app = HudApp(connect, mode, start, session.clock, session.state, _options(session, recorder))
-    if session.config is not None:
-        use_keymap(app, session.config.keys)
+    recorder, config = None, session.config
+    if session.record is not None:
+        from hud_tui.client.replay import Recorder
+
+        recorder = Recorder(Path(session.record), lambda text: app.show_notice(text))
+    options = Options(recorder=recorder, settle=settle)
+    if config is not None:
+        options = Options(config.alarms, config.notify, recorder, config.export_dir, settle=settle)
+    app = HudApp(connect, mode, start, session.clock, session.state, options)
+    if config is not None:
+        use_keymap(app, config.keys)
     crash: Exception | None = None
     try:
         app.run()
@@ -644,21 +644,6 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     if crash is None:
         return app.return_code or 0
     return report(crash, session.state(), secrets(app))
-
-
-def _recorder(file: str | None, tell: Callable[[str], None]) -> Recorder | None:
-    if file is None:
-        return None
-    from hud_tui.client.replay import Recorder
-
-    return Recorder(Path(file), tell)
-
-
-def _options(session: Session, recorder: Recorder | None) -> Options:
-    config = session.config
-    if config is None:
-        return Options(recorder=recorder, settle=settle)
-    return Options(config.alarms, config.notify, recorder, config.export_dir, settle=settle)
 
 
 def settle() -> None:

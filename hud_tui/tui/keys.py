@@ -111,17 +111,13 @@ class Doable:
 def doable(screen: Screen[object]) -> list[Doable]:
     """The possible actions of a screen, and of the app unless the screen is modal."""
     app = screen.app
-    found = [Doable(action, screen) for action in of_view(getattr(screen, "VIEW", ""))]
-    if screen.focused is not None and _has_list_keys(screen.focused):
-        found += [Doable(action, screen.focused) for action in of_view("list")]
+    actions = [Doable(action, screen) for action in of_view(getattr(screen, "VIEW", ""))]
+    if (focused := screen.focused) is not None:
+        ids = {binding.id for _, binding in focused._bindings}
+        actions += [Doable(action, focused) for action in of_view("list") if action.id in ids]
     if not screen.is_modal:  # the app's keys do not work in a modal screen
-        found += [Doable(action, app) for action in of_view("app")]
-    return [one for one in found if one.where.check_action(*parse(one.action.name)[1:])]
-
-
-def _has_list_keys(widget: Widget) -> bool:
-    ids = {binding.id for _, binding in widget._bindings}
-    return "list.move.1" in ids
+        actions += [Doable(action, app) for action in of_view("app")]
+    return [each for each in actions if each.where.check_action(*parse(each.action.name)[1:])]
 
 
 # Clickable text, and the last line of panels and views.

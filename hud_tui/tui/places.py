@@ -102,7 +102,7 @@ class Places:
         here = set() if below.is_modal else {one.action.id for one in doable(below)}
         for shown in filter(shows_view, of_view("app")) if here else ():
             view = shown.name.removeprefix("view('").removesuffix("')")
-            listed = [one for one in of_view(view) if one.id not in here and not _moves(one)]
+            listed = [each for each in of_view(view) if each.id not in here and not _moves(each)]
             places = [
                 Place(
                     f"{one.label.capitalize()} · {shown.shown} {shown.label} · {one.shown}",
@@ -144,12 +144,14 @@ class Places:
             if (heldout := await self._heldout()) is not None:
                 yield heldout
         tree, model = self._session.run.tree, self._session.run.model
-        checkpoints = Section(
-            "checkpoint",
-            lambda at: self._checkpoint(tree, len(tree) - 1 - at),
-            within=model.model_name if model is not None else "",
-            required=False,
-        )
+
+        def checkpoint(at: int) -> Place:
+            position = len(tree) - 1 - at
+            go = partial(self._show, "checkpoints", tree[position].id)
+            return Place(label(tree[position]), go, scored(tree.own(position)))
+
+        within = model.model_name if model is not None else ""
+        checkpoints = Section("checkpoint", checkpoint, within, required=False)
         async for section in _filled(checkpoints, tree):
             yield section
         for section in self._known_jobs():
@@ -162,31 +164,30 @@ class Places:
                 yield section
 
     async def _tasksets(self) -> AsyncIterator[Section]:
-        found = await self._session.client.tasks.tasksets()
-        names = [one.name for one in found]
+        tasksets = await self._session.client.tasks.tasksets()
+        names = [taskset.name for taskset in tasksets]
         section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
-        yield section.add(names, [one.id for one in found])
-        self._tasks_of = {one: tasks for one, tasks in self._tasks_of.items() if one in found}
+        yield section.add(names, [taskset.id for taskset in tasksets])
+        known = self._tasks_of
+        self._tasks_of = {taskset: known[taskset] for taskset in tasksets if taskset in known}
         listed = 0
-        for one in found:
-            if one not in self._tasks_of:
-                rows = (await self._session.client.tasks.taskset(one.name)).tasks
+        for taskset in tasksets:
+            if taskset not in self._tasks_of:
+                rows = (await self._session.client.tasks.taskset(taskset.name)).tasks
                 tasks = await to_thread(read_rows, rows)
-                self._tasks_of[one] = [(task.slug, task.heldout) for task in tasks]
-            listed += len(self._tasks_of[one])
+                self._tasks_of[taskset] = [(task.slug, task.heldout) for task in tasks]
+            listed += len(self._tasks_of[taskset])
             if listed > MOST_TASKS:
                 return
             for heldout in (False, True):
-                slugs = [slug for slug, held in self._tasks_of[one] if held is heldout]
-                yield self._tasks_within(one.name, "held-out task" if heldout else "task", slugs)
+                slugs = [slug for slug, held in self._tasks_of[taskset] if held is heldout]
+                place = partial(self._task_of, taskset.name, slugs)
+                kind = "held-out task" if heldout else "task"
+                yield Section(kind, place, within=taskset.name, required=False).add(slugs)
 
-    def _tasks_within(self, taskset: str, title: str, slugs: Sequence[str]) -> Section:
-        """Tasks of a taskset, which Launch lists with their texts."""
-
-        def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._launch, taskset, slugs[at]), f"of {taskset}")
-
-        return Section(title, place, within=taskset, required=False).add(slugs)
+    def _task_of(self, taskset: str, slugs: Sequence[str], at: int) -> Place:
+        """A task of a taskset, which Launch lists with its text."""
+        return Place(slugs[at], partial(self._launch, taskset, slugs[at]), f"of {taskset}")
 
     async def _launch(self, taskset: str, slug: str | None = None) -> None:
         """Check a taskset in Launch, as Enter there does, with the cursor on a task."""
@@ -271,11 +272,6 @@ class Places:
             return Place(slugs[at], partial(self._show, "live", slugs[at]), IN_RUN)
 
         return Section("task", place).add(slugs)
-
-    def _checkpoint(self, tree: Tree, position: int) -> Place:
-        node = tree[position]
-        go = partial(self._show, "checkpoints", node.id)
-        return Place(label(node), go, scored(tree.own(position)))
 
     def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
         node = nodes[-1 - at]

@@ -276,8 +276,9 @@ def top_line(
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
     far = "@" in where
     if far:
-        shown = _name(where) if width < ROOMY and aside.warning else where
-        place = 2, clicked(Content.styled(shown, "$text"), "app.machines")
+        if width < ROOMY and aside.warning:  # the machine's name alone
+            where = f"@ {one_line(where.partition('@ ')[2].partition(' · ')[0], 24)}"
+        place = 2, clicked(Content.styled(where, "$text"), "app.machines")
     else:
         place = 8, Content.styled(where, "$text-muted")
     left = [(1, name), *guarded, place, *_model(run)]
@@ -285,7 +286,8 @@ def top_line(
     if run.model is not None and view not in OWN_STATUS:
         right += _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
         calm = freshness.state is State.LIVE and not freshness.behind_s
-        right.append((3 if far and calm else 2, _fresh(freshness)))
+        style = "$text-muted" if calm or freshness.state is State.CONNECTING else "bold $warning"
+        right.append((3 if far and calm else 2, Content.styled(fresh(freshness), style)))
     return _fitted(left, right, width)
 
 
@@ -305,11 +307,6 @@ def _fitted(left: list[Part], right: list[Part], width: int) -> Content:
             parts.pop(max(at for at, (rank, _) in enumerate(parts) if rank == 2))
     gap = " " * max(1, width - _length(left) - _length(right) - 1)
     return Content.assemble(_join(left), gap, _join(right), " ")
-
-
-def _name(machine: str) -> str:
-    """A machine's name alone: ``@ gpubox`` of ``tinker @ gpubox · 2×H100``."""
-    return f"@ {one_line(machine.partition('@ ')[2].partition(' · ')[0], 24)}"
 
 
 def _aside(aside: Aside, width: int) -> list[Part]:
@@ -362,17 +359,15 @@ def scored(own: Own) -> str:
 def _alarms(run: Run) -> list[Part]:
     """The number of unacknowledged alarms with the highest level, and the key that shows them."""
     loud = run.alarms.loud
-    counts = [(level, sum(one.level is level for one in loud)) for level in ALARMING]
-    texts = [_counted(level, count) for level, count in counts if count]
+    counts = {level: sum(alarm.level is level for alarm in loud) for level in ALARMING}
+    critical, warnings = counts[Level.CRITICAL], counts[Level.WARN]
+    texts = [f"{critical} critical"] * bool(critical)
+    texts += [counted(warnings, "warning")] * bool(warnings)
     if not texts:
         return []
-    style = ALARMING[Level.CRITICAL if counts[0][1] else Level.WARN]
+    style = ALARMING[Level.CRITICAL if critical else Level.WARN]
     flag = Content.styled(f"⚑ {', '.join(texts)} ({key('app.alarms')})", style)
     return [(2, clicked(flag, "app.alarms"))]
-
-
-def _counted(level: Level, count: int) -> str:
-    return counted(count, "warning") if level is Level.WARN else f"{count} {level}"
 
 
 def _loop(row: Work) -> list[Part]:
@@ -423,12 +418,6 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
 def bar(fraction: float, width: int = BAR) -> Content:
     done, left = bar_cells(fraction, width)
     return Content.assemble((done, "$accent"), (left, "$border"))
-
-
-def _fresh(liveness: Liveness) -> Content:
-    text = fresh(liveness)
-    calm = liveness.state in (State.LIVE, State.CONNECTING) and not liveness.behind_s
-    return Content.styled(text, "$text-muted" if calm else "bold $warning")
 
 
 def fresh(liveness: Liveness) -> str:

@@ -344,17 +344,14 @@ class CheckpointsScreen(HudScreen):
             return
         if self._arranged_for != model.id or lanes is not self._folds[0]:
             self._arranged_for = model.id
-            self._lay_out_tree(model.id)
+            layout = self.context.layout.now
+            self.filter_field.fill(layout.tree_filter)
+            self._filter()
+            self.tree_list.unfold_only(layout.unfolded.get(model.id, ()))
             self._folds = (lanes, lanes.edition)
         elif self._folds[1] != lanes.edition:
             self._folds = (lanes, lanes.edition)
             self._store_folds(model.id)
-
-    def _lay_out_tree(self, model_id: str) -> None:
-        layout = self.context.layout.now
-        self.filter_field.fill(layout.tree_filter)
-        self._filter()
-        self.tree_list.unfold_only(layout.unfolded.get(model_id, ()))
 
     def _store_folds(self, model_id: str) -> None:
         others: Mapping[str, object] = self.context.layout.now.unfolded

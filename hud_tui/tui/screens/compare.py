@@ -228,11 +228,13 @@ def relation(both: Comparison) -> str:
 
 
 def _how(checkpoint: Checkpoint) -> Sequence[str]:
+    sizes = sorted({len(group.rewards) for group in checkpoint.groups})
+    ends = dict.fromkeys((*sizes[:1], *sizes[-1:]))
     return (
         one_line(checkpoint.loss_fn or "–", 40),
         short(checkpoint.learning_rate),
         one_line((checkpoint.job_id or "–")[:8], 8),
-        _sizes(checkpoint),
+        "–".join(f"{size}" for size in ends) or "–",
         str(len(checkpoint.groups) or "–"),
         one_line(checkpoint.state or "–", 20),
     )
@@ -259,11 +261,6 @@ def _sampled(own: Own) -> str:
     if own.reward is None:
         return UNSAMPLED
     return counted(own.sampled, "rollout") if own.sampled else "–"
-
-
-def _sizes(checkpoint: Checkpoint) -> str:
-    sizes = sorted({len(group.rewards) for group in checkpoint.groups})
-    return "–" if not sizes else f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]}–{sizes[-1]}"
 
 
 def _metric(pair: MetricPair) -> Line:
@@ -345,7 +342,10 @@ class TryPanel(Panel[None]):
         with Horizontal(id="try-sides"):
             for side, pane in zip(self.sides, self.panes, strict=True):
                 with Vertical(classes="try-side"):
-                    yield Static(_title(side), markup=False, classes="try-title")
+                    served = ("  ▶ served", "$accent") if side.served else ""
+                    title = (f"{side.mark} {name(side.checkpoint)}", "bold")
+                    heading = Content.assemble(title, served)
+                    yield Static(heading, markup=False, classes="try-title")
                     yield pane
 
     def on_mount(self) -> None:
@@ -427,11 +427,6 @@ def answers(reply: ChatReply) -> list[str]:
     ranked = sorted(counts.items(), key=lambda one: -one[1])
     total = len(reply.choices)
     return [f"{count} of {total}\n{text}" if total > 1 else text for text, count in ranked]
-
-
-def _title(side: Tried) -> Content:
-    served = ("  ▶ served", "$accent") if side.served else ""
-    return Content.assemble((f"{side.mark} {name(side.checkpoint)}", "bold"), served)
 
 
 # Runs laid over each other in one chart, and beside it what they differ in.

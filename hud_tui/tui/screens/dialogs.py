@@ -362,7 +362,7 @@ class HelpScreen(SearchList[Doable | None]):
         """`below` is the screen whose keys are listed."""
         field = Input(placeholder="search", id="help-search", compact=True)
         super().__init__(field, RowList(HELP, id="help-list", least=LEAST, headed=False))
-        self.all = {one.action.id: one for one in doable(below)}
+        self.all = {each.action.id: each for each in doable(below)}
         view = getattr(below, "VIEW", "the app")
         self.heading = f"keys of {PLACES.get(view, view)}"
 
@@ -382,8 +382,12 @@ class HelpScreen(SearchList[Doable | None]):
 
     def _show(self) -> None:
         words, room = self.field.value.casefold().split(), self.list.width - 2 - BESIDE
-        matches = [one.action for one in self.all.values() if _matches(one.action, words)]
-        self.list.show([row for action in matches for row in _rows(action, max(LEAST, room))])
+        rows: list[Row] = []
+        for action in (each.action for each in self.all.values()):
+            text = f"{action.all_shown} {action.label} {action.help}".casefold()
+            if all(word in text for word in words):
+                rows += _rows(action, max(LEAST, room))
+        self.list.show(rows)
 
     def action_first(self) -> None:
         self.list.action_first()
@@ -403,13 +407,8 @@ class ViewList(HelpScreen):
 
     def __init__(self, below: Screen[object]) -> None:
         super().__init__(below)
-        self.all = {id_: one for id_, one in self.all.items() if shows_view(one.action)}
+        self.all = {id_: each for id_, each in self.all.items() if shows_view(each.action)}
         self.heading = "views"
-
-
-def _matches(action: Action, words: list[str]) -> bool:
-    text = f"{action.all_shown} {action.label} {action.help}".casefold()
-    return all(word in text for word in words)
 
 
 def _rows(action: Action, room: int) -> Iterator[Row]:

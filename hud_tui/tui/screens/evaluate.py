@@ -116,10 +116,6 @@ class _Tasks:
         return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
 
 
-def _from(origin: str) -> str:
-    return "/".join(Path(origin).parts[-2:])
-
-
 class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     """Asks how to evaluate checkpoints, and submits the evaluations; returns those that were
     submitted."""
@@ -164,9 +160,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     async def _read_usual(self) -> None:
         """Read the default tasks, used if no source is typed."""
         field = self.query_one("#evaluate-source", Input)
-        name = NO_TASKS
+        name, job = NO_TASKS, self.session.run.job
         try:
-            if (order := self._order_of_run()) is not None:
+            order = order_of_run(self.session.store.directory, None if job is None else job.id)
+            if order is not None:
                 self._usual, name = await self._on_environment(order), order.source
             elif (usual := await self.session.evaluations.usual_tasks(self.model)) is not None:
                 self._usual, name = _Tasks(usual), usual.name or "the last"
@@ -178,11 +175,6 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         if self._usual is None:
             field.focus()
         self._offer_splits()
-
-    def _order_of_run(self) -> Order | None:
-        """How the latest run's rollouts were made, if it was on an environment."""
-        job = self.session.run.job
-        return order_of_run(self.session.store.directory, None if job is None else job.id)
 
     def _order_on(self, environment: Path) -> Order:
         """How to roll out an environment's own tasks: as in the model's latest run on it."""
@@ -201,7 +193,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         loaded = await tasks_of(self.session.client, order, state)
         held = sum(task.heldout for task in loaded.tasks)
         sizes = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
-        rows, origin = [task.row() for task in loaded.tasks], _from(loaded.origin)
+        rows = [task.row() for task in loaded.tasks]
+        origin = "/".join(Path(loaded.origin).parts[-2:])  # a file's folder and name
         return _Tasks(sizes, rows, order.source, order, origin, TaskSource(order.source))
 
     @property

@@ -57,11 +57,7 @@ async def ask_fork(
             value=free_name(source.model_name, models),
             check=lambda text: name_problem(text, models),
             accept=accept,
-            foresee=_slug if session.mode == "local" else lambda text: "",
+            foresee=lambda text: f"slug: {slug_of(text)}" if session.mode == "local" else "",
         )
     )
     return forked[0] if forked else None
-
-
-def _slug(name: str) -> str:
-    return f"slug: {slug_of(name)}"

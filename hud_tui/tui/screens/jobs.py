@@ -319,7 +319,12 @@ class JobsScreen(HudScreen):
         elif self.level is Level.TRACES and self.reader is not None:
             await self._read_part(self.reader)
         elif self.level is Level.ROLLOUT and self.trace is not None:
-            await self._read_turns(self.trace)
+            trace = self.trace
+            read = gather(self.client.rollouts.trace_events(trace.id), self._graded(trace))
+            told = await self.attempt(read)
+            if told is not None and trace is self.trace:
+                turns, self.whole = told
+                self.turns = turns
         await self._read_reason()
 
     def sheet(self) -> Sheet:
@@ -358,13 +363,6 @@ class JobsScreen(HudScreen):
         self.number, self.part = part.number, part
         if other:
             self.browser.list_of(Level.TRACES).action_first()
-
-    async def _read_turns(self, trace: Trace) -> None:
-        read = gather(self.client.rollouts.trace_events(trace.id), self._graded(trace))
-        found = await self.attempt(read)
-        if found is not None and trace is self.trace:
-            turns, self.whole = found
-            self.turns = turns
 
     async def _graded(self, trace: Trace) -> Trace | None:
         """The rollout with its grading; None if that cannot be read."""

@@ -535,13 +535,9 @@ class LaunchScreen(HudScreen):
         if waited and not self.blocked:
             self.ask_and_send()
         elif start.sample and self.draft.source == start.source and not self.draft.failed:
-            self._try_as_asked()
-
-    def _try_as_asked(self) -> None:
-        """Sample the tasks as requested on the command line."""
-        model, values = self.run.model, self.form.read()
-        if model is not None and values is not None:
-            self.try_tasks(model, parameters(values), self.context.start.sample or 0)
+            model, values = self.run.model, self.form.read()
+            if model is not None and values is not None:
+                self.try_tasks(model, parameters(values), start.sample)
 
     @property
     def blocked(self) -> str:

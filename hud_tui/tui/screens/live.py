@@ -287,8 +287,9 @@ class LiveScreen(HudScreen):
 
     def on_mount(self) -> None:
         groups = self.groups
+        layout = self.context.layout
         self.watch(groups, "face", self._store_face, init=False)
-        self.watch(groups, "order", self._store_order, init=False)
+        self.watch(groups, "order", lambda order: layout.arrange(order=order), init=False)
 
     def update_loop(self, loop: Work | None) -> None:
         super().update_loop(loop)
@@ -322,9 +323,6 @@ class LiveScreen(HudScreen):
     def _store_face(self, face: Face) -> None:
         self.renew_hints()
         self.context.layout.arrange(face=face)
-
-    def _store_order(self, order: Order) -> None:
-        self.context.layout.arrange(order=order)
 
     def watch_pane(self, pane: str) -> None:
         for name in PANES:

@@ -641,14 +641,14 @@ class MachinesScreen(Leavable[None]):
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
         """The keys of the last line; that of `choose` by what it does with this row."""
-        does = {"choose": self._chooses()}
-        return [replace(one, label=does.get(one.name, one.label)) for one in actions]
-
-    def _chooses(self) -> str:
-        one = self.entry
-        if one is None or (one.machine is not None and one.machine.ready):
-            return "train here" if one is not None and one.used else "use"
-        return "finish set-up"
+        entry, does = self.entry, "use"
+        if entry is not None and (entry.machine is None or not entry.machine.ready):
+            does = "finish set-up"
+        elif entry is not None and entry.used:
+            does = "train here"
+        return [
+            replace(action, label=does) if action.name == "choose" else action for action in actions
+        ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         one = self.entry

@@ -36,7 +36,7 @@ from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
-from hud_tui.wire import EngineState, Model
+from hud_tui.wire import Model
 
 # About a model: what a base can do; where it is, its queue, and how long checkpoints are kept.
 
@@ -54,23 +54,13 @@ def engine_line(model: Model | None) -> Content:
     state = model.engine if model is not None else None
     if state is None or state.server is None:
         return Content()
-    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)}"
-    return Content.assemble(
-        (server, "$text-muted"),
-        (" · ", "$text-muted"),
-        _queue(state),
-        (
-            f" · {counted(state.slots, 'adapter slot')} in use"
-            f" · checkpoints kept {retention_text(state.ttl_s)}",
-            "$text-muted",
-        ),
-    )
-
-
-def _queue(state: EngineState) -> Content:
-    if state.queue == "active":
-        return Content.styled("queue active", "$text-muted")
-    return Content.styled(f"⚠ {one_line(state.queue, 100)}", "bold $warning")
+    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)} · "
+    queue = ("queue active", "$text-muted")
+    if state.queue != "active":
+        queue = (f"⚠ {one_line(state.queue, 100)}", "bold $warning")
+    slots = f" · {counted(state.slots, 'adapter slot')} in use"
+    kept = f"{slots} · checkpoints kept {retention_text(state.ttl_s)}"
+    return Content.assemble((server, "$text-muted"), queue, (kept, "$text-muted"))
 
 
 # Suggestions: where the cursor begins, and what Enter does to a model.
@@ -179,14 +169,14 @@ def model_rows(
         reverse=True,
     )
     rows: list[Row] = []
-    for one, heading in HEADINGS.items():
-        members = [model for model in shown if kind(model) is one]
-        if one is Kind.BASE:
+    for group, heading in HEADINGS.items():
+        members = [model for model in shown if kind(model) is group]
+        if group is Kind.BASE:
             members.reverse()
         if members and rows:
-            rows.append(Row(f"gap {one}", (), heading=True))
+            rows.append(Row(f"gap {group}", (), heading=True))
         if members:
-            rows.append(Row(f"heading {one}", (Content(heading),), heading=True))
+            rows.append(Row(f"heading {group}", (Content(heading),), heading=True))
         for model in members:
             line = ModelLine(
                 model,
@@ -362,7 +352,9 @@ class ModelsScreen(HudScreen):
         await gather(*(self._read_tree(model, turn) for model in own_models(models)))
 
     async def _read_tree(self, model: Model, turn: Semaphore) -> None:
-        if model.checkpoint_count == 0 or self._is_followed(model):
+        followed = self.run.model
+        is_followed = self.run.loaded and followed is not None and followed.id == model.id
+        if model.checkpoint_count == 0 or is_followed:
             return
         async with turn:
             try:
@@ -370,9 +362,6 @@ class ModelsScreen(HudScreen):
             except HudError:
                 return  # its row stays empty; errors were shown for the catalog
         self.show_rows()
-
-    def _is_followed(self, model: Model) -> bool:
-        return self.run.loaded and self.run.model is not None and self.run.model.id == model.id
 
     def watch_run(self, before: Run, run: Run) -> None:
         if run.model is not None and run.loaded and run.tree is not before.tree:

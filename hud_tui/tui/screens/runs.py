@@ -154,12 +154,7 @@ class RunDetails(TextPanel):
             lines += _failures(self.driven)
             lines += _log("environment's log", self.driven.environment_log)
             lines += _log("driver's log", self.driven.driver_log)
-        return _wrapped(lines, room)
-
-
-def _wrapped(lines: Sequence[Content], width: int) -> list[Content]:
-    """Lines that are as wide as the pane at most."""
-    return [part for line in lines for part in (line.wrap(max(20, width)) or [line])]
+        return [part for line in lines for part in (line.wrap(max(20, room)) or [line])]
 
 
 def _why_ended(row: Work, status: WorkState | None) -> Iterator[Content]:
@@ -517,16 +512,12 @@ class RunsScreen(HudScreen):
         if model is None:
             return
         if at is None and not row.is_active and row.step:
-            at = await self._last_step(row)
+            series = await self.attempt(self.source.list.series(row.id, ("reward_mean",)))
+            at = series.ids[-1] if series is not None and series.ids else None
         if self.run.model is None or self.run.model.id != model.id:
             self.session.choose(model)
         self.session.at = at
         await self.app.switch_mode(view)
-
-    async def _last_step(self, row: Work) -> str | None:
-        """The id of the last checkpoint of a run; None if unknown."""
-        series = await self.attempt(self.source.list.series(row.id, ("reward_mean",)))
-        return series.ids[-1] if series is not None and series.ids else None
 
     def action_mark(self) -> None:
         if (row := self.table.row) is not None:

@@ -266,7 +266,9 @@ class MetricGrid(RunChart):
     watch_hidden = watch_constant = LinesView.redraw
 
     def watch_chosen(self) -> None:
-        self._show_chosen()
+        row = self.index // self.per_row * self.tall
+        low, high = row + self.tall - self.body_rows, row
+        self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)
         self.redraw()
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
@@ -340,11 +342,6 @@ class MetricGrid(RunChart):
         if step:
             self.move(step, 0)
 
-    def _show_chosen(self) -> None:
-        row = self.index // self.per_row * self.tall
-        low, high = row + self.tall - self.body_rows, row
-        self.scroll_to(y=min(high, max(low, self.scroll_offset.y)), animate=False)
-
     def on_click(self, event: Click) -> None:
         """Choose a metric; a click on the curve of the chosen one moves the crosshair, a second one
         opens it."""
@@ -357,9 +354,7 @@ class MetricGrid(RunChart):
             self.post_message(self.Opened())
         elif self.keys[place] != self.chosen or not line_ % self.tall:
             self.post_message(self.Chosen(self.keys[place]))
-        elif (row := self._row_at(event.x - column * cell, cell - GAP - NUMBERS)) is not None:
-            self.post_message(self.Pointed(row))
-
-    def _row_at(self, place: int, cells: int) -> int | None:
-        """The step closest to a cell of a curve; None outside it."""
-        return self.chart.row(2 * place, 2 * cells) if 0 <= place < cells else None
+        elif 0 <= (place := event.x - column * cell) < (cells := cell - GAP - NUMBERS):
+            row = self.chart.row(2 * place, 2 * cells)
+            if row is not None:
+                self.post_message(self.Pointed(row))

@@ -287,10 +287,6 @@ class FocusChart(RunChart, can_focus=False):
             return lines
         return [*lines, self._legend(width, flags, held_sign(drawn.plot))]
 
-    def _styles(self) -> dict[str, Style]:
-        tones = TONES | {LINE: alarm_tone(self.alarm) or "accent"}
-        return {name: self.tone(tone) for name, tone in tones.items()}
-
     @property
     def _figure_rows(self) -> int:
         """Rows of the figure: all, or all but the legend's."""
@@ -338,7 +334,8 @@ class FocusChart(RunChart, can_focus=False):
 
     def _banded(self, drawn: PlotFigure) -> list[Strip]:
         """The figure's lines, with the dragged span highlighted between two lines."""
-        styles = self._styles()
+        tones = TONES | {LINE: alarm_tone(self.alarm) or "accent"}
+        styles = {name: self.tone(tone) for name, tone in tones.items()}
         if self.band is None:
             return [styled(row, styles) for row in drawn.rows]
         first, last = self.band

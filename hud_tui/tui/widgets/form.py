@@ -328,10 +328,12 @@ class RunForm(Grid):
         options: dict[str, Any] = {}
         for field in self._offered():
             if (key := field.key) in _OPTIONS:
-                read = self._read_option(field)
-                field.complain(read is None)
-                good = good and read is not None
-                options |= read or {}
+                try:
+                    options |= read_option(_OPTIONS[key], field.typed)
+                    field.complain(False)
+                except ValueError:
+                    field.complain(True)
+                    good = False
                 continue
             found = self._read_field(field)
             field.complain(found is None)
@@ -342,7 +344,8 @@ class RunForm(Grid):
                 values[key] = found[0]
                 swept |= {key: found} if len(found) > 1 else {}
         self.swept, self.options = swept, options
-        self._offer_at_once()
+        at_once = next(each for each in self.query(Field) if each.key == RUNS_AT_ONCE.name)
+        at_once.offered = at_once.display = bool(swept)
         return values if good else None
 
     def _read_field(self, field: Field) -> tuple[Value, ...] | None:
@@ -363,13 +366,6 @@ class RunForm(Grid):
         except ValueError:
             return None
         return found
-
-    def _read_option(self, field: Field) -> dict[str, Any] | None:
-        """Fields of `Options`; None if the input is invalid."""
-        try:
-            return read_option(_OPTIONS[field.key], field.typed)
-        except ValueError:
-            return None
 
     def _is_set(self, field: Field) -> bool:
         if option := _OPTIONS.get(field.key):
@@ -405,11 +401,6 @@ class RunForm(Grid):
 
     def _offered(self) -> Iterable[Field]:
         return (field for field in self.query(Field) if field.offered)
-
-    def _offer_at_once(self) -> None:
-        for field in self.query(Field):
-            if field.key == RUNS_AT_ONCE.name and field.offered is not bool(self.swept):
-                field.offered = field.display = bool(self.swept)
 
     def _fold(self) -> None:
         """Show the available fields; of the folded ones only their number."""

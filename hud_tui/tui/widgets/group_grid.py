@@ -73,10 +73,11 @@ class RewardFace:
     def row(self, row: GroupRow, width: int, picked: bool) -> Strip:
         slug = _slug_width(width)
         name = f" {fit_text(one_line(row.task_slug, 60), slug)} "
+        empty = Segment("·", self.tone("faint"))
         parts = [
             Segment(name, self.tone("cursor" if picked else "plain")),
             *self._numbers(row.stats),
-            *self._bars(row),
+            *bars(row.rewards, self.groups.low, self.groups.high, empty),
             Segment("  "),
             Segment(fit_text(verdict(row), VERDICT), self.tone("dim")),
         ]
@@ -94,10 +95,6 @@ class RewardFace:
             Segment(f"{short(stats.mean):>6}", self.tone("plain")),
             Segment(f" ± {short(stats.std):<6}  ", self.tone("dim")),
         ]
-
-    def _bars(self, row: GroupRow) -> list[Segment]:
-        low, high = self.groups.low, self.groups.high
-        return bars(row.rewards, low, high, Segment("·", self.tone("faint")))
 
 
 def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> list[Segment]:
@@ -228,7 +225,7 @@ class StripFace:
         for column, step in enumerate(steps):
             cell = mark_cell(step[place], *scale) if place < len(step) else Segment(" ")
             if column == here:
-                cell = Segment(cell.text, _on(cell.style, under))
+                cell = Segment(cell.text, (cell.style or Style()) + Style(bgcolor=under.bgcolor))
             cells.append(cell)
         return Strip(joined(cells))
 
@@ -256,10 +253,6 @@ class StripFace:
             if position is None
             else one_line(label(self.run.tree[position]), 24)
         )
-
-
-def _on(style: Style | None, under: Style) -> Style:
-    return (style or Style()) + Style(bgcolor=under.bgcolor)
 
 
 # Rollouts and tokens without gradient, by task, worst first.
@@ -489,7 +482,10 @@ class GroupGrid(LinesView):
         if self.face is Face.STRIP:
             return self._strip.lines(width, len(rows))
         if not self.slugs:
-            return [line((f" {self._nothing()}", self.tone("dim")))]
+            nothing = "This step has no groups."
+            if self.run.training and self.cursor is None:
+                nothing = "Rewards appear here, task by task, as rollouts are graded."
+            return [line((f" {nothing}", self.tone("dim")))]
         index = self.index if self.has_focus else -1
         return [self._line(row - self.named, width, row - self.named == index) for row in rows]
 
@@ -505,11 +501,6 @@ class GroupGrid(LinesView):
             return waste.names(width) if at < 0 else waste.row(self._wasted[at], width, picked)
         rewards = RewardFace(self.tone, self.groups, self.history)
         return rewards.names(width) if at < 0 else rewards.row(self.groups.rows[at], width, picked)
-
-    def _nothing(self) -> str:
-        if self.run.training and self.cursor is None:
-            return "Rewards appear here, task by task, as rollouts are graded."
-        return "This step has no groups."
 
     # The cursor
 

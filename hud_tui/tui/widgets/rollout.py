@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from math import ceil
 
 from rich.segment import Segment
-from rich.style import Style
 from textual.content import Content
 from textual.events import Click
 from textual.reactive import reactive
@@ -479,21 +478,18 @@ class RolloutColumns(LinesView, can_focus=True):
         facts = "  ".join(part for part in (tokens, one_line(one.ended, 20), removed) if part)
         dim = self.tone("dim")
         strong = self.tone("cursor" if picked else "strong")
+        style = self.tone("dim" if one.text is None else "plain")
         return [
             line((head, strong), (" █", reward_style(one.reward, *self._scale))),
             line((fit_text(f"  {worth}", cell), self.tone("plain"))),
             line((fit_text(f"  {facts}", cell), self.tone("warm") if removed else dim)),
-            *(self._text_line(text, one) for text in self._text(one)),
+            *(line((fit_text(f"  {text}", cell), style)) for text in self._text(one)),
         ]
 
     @property
     def _scale(self) -> tuple[float, float]:
         known = [one.reward for one in self.answers]
         return min(0.0, *known, 0.0), max(1.0, *known, 1.0)
-
-    def _text_line(self, text: str, one: Answer) -> Strip:
-        style: Style = self.tone("dim" if one.text is None else "plain")
-        return line((fit_text(f"  {text}", self.cell), style))
 
     def _text(self, one: Answer) -> list[str]:
         if one.text is None:

@@ -184,7 +184,8 @@ class RunCurves(LinesView, can_focus=False):
         if one.at is not None and low <= one.at <= high:
             column = round((one.at - low) / (high - low) * (self._figure.cells - 1))
         styles = {name: self.tone(TONES[name]) for name in (AXES, POINTER, BLANK, CROSSHAIR)}
-        styles |= {id_: self._ink(place) for place, id_ in enumerate(self.order)}
+        for place, id_ in enumerate(self.order):
+            styles[id_] = self.hue(place) + Style(bold=id_ == self.chosen)
         drawn = self._figure.pointed(column).rows
         letters = self._letters(len(rows) - AXIS_ROWS)
         named = {row: Span(f" {letter(self.place(id_))}", id_) for row, id_ in letters.items()}
@@ -229,9 +230,6 @@ class RunCurves(LinesView, can_focus=False):
             if row is not None:
                 found[row] = id_
         return found
-
-    def _ink(self, place: int) -> Style:
-        return self.hue(place) + Style(bold=self.order[place] == self.chosen)
 
 
 def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:

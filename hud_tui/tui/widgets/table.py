@@ -216,12 +216,9 @@ class Row:
 
 
 def item_row(columns: Iterable[Column[T]], key: str, item: T) -> Row:
-    return Row(key, tuple(_cell(column, item) for column in columns))
-
-
-def _cell(column: Column[T], item: T) -> Content:
-    text = column.cell(item)
-    return text if isinstance(text, Content) else Content.styled(text, column.style)
+    texts = ((column.cell(item), column.style) for column in columns)
+    cells = (t if isinstance(t, Content) else Content.styled(t, style) for t, style in texts)
+    return Row(key, tuple(cells))
 
 
 class RowList(Table):
