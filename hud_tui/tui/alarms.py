@@ -59,15 +59,8 @@ class AlarmBook:
         return alarm.id in self._seen
 
     def snooze(self, alarm: Alarm, steps: int) -> int:
-        """Snooze an alarm's detector, or end that.
-
-        Args:
-            alarm: An alarm of the detector.
-            steps: The run's steps so far.
-
-        Returns:
-            The step at which it raises alarms again; 0 if it is not snoozed any more.
-        """
+        """Snooze an alarm's detector at the run's present number of steps, or end that; return the
+        step at which it raises alarms again, 0 for at once."""
         if self.snoozed_until(alarm.name) > steps:
             del self._until[alarm.name]
         else:
@@ -103,13 +96,9 @@ class AlarmWatch:
         return self._monitor.behind > 0
 
     def detect(self, run: Run, silent_s: float | None) -> Report:
-        """Let the detectors read the next steps; return the report, which is the same object if
-        nothing changed.
-
-        Args:
-            run: The present run.
-            silent_s: Whole seconds since its last event; None if it is not training.
-        """
+        """Let the detectors read the next steps; return the report, the same object if nothing
+        changed. `silent_s`: whole seconds since the run's last event; None if it is not
+        training."""
         self._loaded = run.loaded
         fresh = self._monitor.follow(run.tree, run.job, SLICE)
         if fresh or silent_s != self._silent_s:

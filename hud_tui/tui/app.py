@@ -140,12 +140,8 @@ class Clipboard:
     """
 
     def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
-        """
-        Args:
-            store: Text that is too large is written to a file in its directory.
-            advice: Returns how to make this terminal accept copies, empty if it may do so already;
-                None inspects the environment and tmux.
-        """
+        """`advice` returns how to make this terminal accept copies, empty if it may do so already;
+        None inspects the environment and tmux."""
         self._store, self._advice = store, advice or _advice
         self._advised: str | None = None
 
@@ -220,15 +216,9 @@ class HudApp(App[None]):
         state: Callable[[], Path] | None = None,
         options: Options | None = None,
     ) -> None:
-        """
-        Args:
-            connect: Returns the client; called again to reconnect.
-            mode: ``local``, ``hud``, ``replay``, or None to ask.
-            start: The command line's request.
-            clock: Unix seconds, for displayed ages.
-            state: Returns the directory for the user's choices; None discards them at the end.
-            options: From the config file and flags; None for defaults.
-        """
+        """`connect` is called again to reconnect; `mode` is ``local``, ``hud``, ``replay``, or None
+        to ask; `state` returns the directory for the user's choices, which None discards at the
+        end."""
         super().__init__(TerminalDriver)
         self.mode, self.start, self.clock = mode, start, clock
         self.store = JsonStore(state, self._flush_later, self._notice_files)
@@ -607,17 +597,8 @@ class Session:
 
 
 def run(connect: Connect, mode: str | None, start: Start, session: Session) -> int:
-    """Run the app until the user leaves; return the exit code.
-
-    Args:
-        connect: Returns the client.
-        mode: ``local``, ``hud``, ``replay``, or None to ask.
-        start: What the app opens with.
-        session: Its files.
-
-    Raises:
-        HudUsage: This is not a terminal, or the recording cannot be started.
-    """
+    """Run the app until the user leaves; return the exit code. Raises HudUsage: this is not a
+    terminal, or the recording cannot be started."""
     need_terminal()
     gc.disable()
     recorder, config = None, session.config
@@ -654,11 +635,8 @@ def settle() -> None:
 
 
 def need_terminal() -> None:
-    """Reject a start in which no keys could arrive.
-
-    Raises:
-        HudUsage: stdin, stdout or stderr is not a terminal.
-    """
+    """Reject a start in which no keys could arrive: raises HudUsage if stdin, stdout or stderr is
+    not a terminal."""
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or not stream.isatty():
@@ -686,13 +664,8 @@ _CREDENTIAL = re.compile(
 
 
 def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
-    """Print a short message to stderr, and store the traceback; return the exit code.
-
-    Args:
-        error: The exception that ended the app.
-        state: The state directory, created if missing.
-        secrets: Keys that messages may contain.
-    """
+    """Print a short message to stderr, and store the traceback in the directory `state`; return the
+    exit code. `secrets`: keys that messages may contain."""
     known = [secret for secret in secrets if secret]
     what = one_line(masked(f"{type(error).__name__}: {error}", known), 300)
     try:
@@ -717,11 +690,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 
 def _keep(error: BaseException, state: Path, secrets: Iterable[str]) -> Path:
-    """Write the traceback to a new file.
-
-    Raises:
-        OSError: It cannot be written.
-    """
+    """Write the traceback to a new file. Raises OSError."""
     text = f"hud-tui {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}"
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = state / f"crash-{strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"

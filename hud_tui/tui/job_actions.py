@@ -64,11 +64,8 @@ async def act(view: HudScreen, ask: Ask, run: Work) -> None:
 async def ask_cancel(
     app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
-    """Cancel a run between two rollouts, or an evaluation. Call it from a worker.
-
-    Raises:
-        HudError: The service refused, or did not answer.
-    """
+    """Cancel a run between two rollouts, or an evaluation. Call it from a worker. Raises
+    HudError."""
     lines = [f"{run.state}."]
     if run.is_evaluation:
         resume = key("checkpoints.resume_evaluation")
@@ -106,11 +103,7 @@ async def ask_resume(
     app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
     """Resume a run from the model's head with its parameters. Every view and dialog resumes through
-    this function. Call it from a worker.
-
-    Raises:
-        HudError: The service refused, or did not answer; or the run ended at once.
-    """
+    this function. Call it from a worker. Raises HudError, also if the run ended at once."""
     if run.is_evaluation:  # it samples missing rollouts, and changes no checkpoint
         await session.evaluation_runner.resume(run.id)
         return "resumed"
@@ -149,11 +142,8 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
 async def may_leave(
     app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
 ) -> bool:
-    """Ask whether the active run continues or is cancelled when the app quits.
-
-    Returns:
-        Whether to quit now.
-    """
+    """Ask whether the active run continues or is cancelled when the app quits; return whether to
+    quit now."""
     run = of_session(session, job)
     lines = [
         f"{run.state}.",

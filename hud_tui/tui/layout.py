@@ -155,11 +155,7 @@ class LayoutStore:
     """The layout of one account's app, stored whenever it changes."""
 
     def __init__(self, store: JsonStore, scope: str | None) -> None:
-        """
-        Args:
-            store: Where to store it.
-            scope: Name of the service's account; None to store nothing.
-        """
+        """`scope`: name of the service's account; None to store nothing."""
         self._store = store
         self._file = None if scope is None else f"layout-{scope}"
         self.now = Layout() if self._file is None else read_valid(store, self._file, Layout)

@@ -60,13 +60,9 @@ class Section:
     def __init__(
         self, kind: str, place: Callable[[int], Place], within: str = "", required: bool = True
     ) -> None:
-        """
-        Args:
-            kind: Shown dim at the right.
-            place: Makes the place at an index when it is shown.
-            within: Owner of the places, e.g. a model; a search may name it as well.
-            required: Whether only a search that names the owner finds them.
-        """
+        """`place` makes the place at an index when it is shown. `within` is the owner of the
+        places, e.g. a model, which a search may name as well; `required`: whether only such a
+        search finds them."""
         self.kind, self.place = kind, place
         self.within, self._required = within.casefold(), required
         self.blocks: list[Block] = []

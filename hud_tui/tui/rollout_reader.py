@@ -73,11 +73,7 @@ class GroupReader:
         return await _advantages(self._client, node.job_id)
 
     async def known(self, group: Group) -> Group:
-        """The group with its trace ids, if the service reports them.
-
-        Raises:
-            HudError: The service refused or did not answer.
-        """
+        """The group with its trace ids, if the service reports them. Raises HudError."""
         if self.names(group) or self._client is None:
             return group
         model_id, node = self._step.model_id, self._step.node
@@ -159,11 +155,8 @@ class JobReader:
         self._rule: Advantages | None = None
 
     async def read(self, client: HudClient, requested: int | None = None) -> Part:
-        """A step or page; None for the newest, with the job in its present state.
-
-        Raises:
-            HudError: The service refused or did not answer.
-        """
+        """A step or page; None for the newest, with the job in its present state. Raises
+        HudError."""
         if requested is None or is_active(self.job.status):
             self.job = await client.job(self.job.id)
         if Work.of(self.job).step is None:
@@ -283,14 +276,8 @@ def _texts_of(event: TraceEvent) -> Iterator[tuple[str, str]]:
 def job_rows(
     jobs: Iterable[Job], text: str, now: float, runs: Mapping[str, Work] | None = None
 ) -> list[Row]:
-    """Active jobs first, then the others; only those that contain `text`.
-
-    Args:
-        jobs: As read, newest first.
-        text: Words of the filter.
-        now: Unix seconds.
-        runs: Rows of the jobs that are runs, by id.
-    """
+    """Active jobs first, then the others; only those that contain `text`. `now` is in Unix seconds;
+    `runs` are rows of the jobs that are runs, by id."""
     words = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in words)]
     shown.sort(key=lambda job: not is_active(job.status))
@@ -530,16 +517,8 @@ def rollout_title(
     removed: int = 0,
     found: tuple[int, int] | None = None,
 ) -> Content:
-    """A rollout: its task, its place in the group, its reward.
-
-    Args:
-        group: The rollout's group.
-        trace: The rollout.
-        width: Available cells.
-        removed: Number of control characters in its text.
-        found: Number of the present match of a search, and number of matches; None without a
-            search.
-    """
+    """A rollout's task, place in the group and reward, in at most `width` cells. `removed`: control
+    characters in its text; `found`: number of the present match of a search, and of all."""
     place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
     parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
     if trace.step is not None:

@@ -244,13 +244,8 @@ class SubmitDialog(ConfirmDialog):
         what: str = "run",
         action: str = "Submit",
     ) -> None:
-        """
-        Args:
-            values: The parameters.
-            lines_of: Returns the lines about what is sent.
-            what: Run or sweep.
-            action: The button's label.
-        """
+        """`lines_of` returns the lines about what is sent with these values; `what` is a run or a
+        sweep."""
         self.values, self._lines_of = dict(values), lines_of
         self._offers = "baseline" in values
         super().__init__(f"Submit this {what}", lines_of(self.values), action)
@@ -468,13 +463,8 @@ def taskset_rows(tasksets: Iterable[Taskset], chosen: str | None) -> list[Row]:
 
 
 def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
-    """Rows of a taskset's tasks in the trial's order, at most MOST_ROWS and the number of the rest.
-
-    Args:
-        tasks: The taskset's.
-        trial: Sampled rewards, and which tasks are left out.
-        text: Only tasks with each of these words in slug, scenario, split or args.
-    """
+    """Rows of a taskset's tasks in the trial's order, at most MOST_ROWS and the number of the rest;
+    only of tasks with each word of `text` in slug, scenario, split or args."""
     columns = task_columns(trial)
     words = text.casefold().split()
     places = [place for place in trial.order(tasks) if _has(tasks[place], words)]
@@ -593,12 +583,8 @@ class Draft:
         return [finding for finding in self.found_in_all if finding.level == "warning"]
 
     def blocked(self, run: Run, faults: Sequence[str]) -> str:
-        """Why it cannot be submitted, in one clean line; empty if it can.
-
-        Args:
-            run: The model's.
-            faults: The invalid fields.
-        """
+        """Why it cannot be submitted, in one clean line; empty if it can. `faults`: the invalid
+        fields."""
         if run.model is None:
             return keyed("no model selected: {app.view.models} lists them")
         if self.source is None:
@@ -613,13 +599,8 @@ class Draft:
         return f"invalid: {'; '.join(faults)}" if faults else ""
 
     def lead(self, first: bool, listed: bool, blocked: str = "") -> str:
-        """What Enter does.
-
-        Args:
-            first: Whether this is the first start's run.
-            listed: Whether there are tasksets to choose, as far as is known.
-            blocked: Why the run cannot be submitted; empty if it can.
-        """
+        """What Enter does. `first`: whether this is the first start's run; `listed`: whether there
+        are tasksets to choose; `blocked`: why the run cannot be submitted."""
         if self.trial.running:
             return self.trial.bar
         ready = self.source is not None and not self.failed

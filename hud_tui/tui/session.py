@@ -264,13 +264,8 @@ class RunSession:
             self._follower.loop = mine
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
-        """Select a model.
-
-        Args:
-            model: The model.
-            known: Its last known run from disk, if the service does not answer.
-            known_at: Unix seconds of `known`.
-        """
+        """Select a model. `known` is its last known run from disk, if the service does not answer,
+        of `known_at` in Unix seconds."""
         journal = self._journals.setdefault(model.id, Journal(on_move=self._note_move))
         if self.run.model is None or self.run.model.id != model.id:
             self.at = self.loop = None
@@ -296,12 +291,8 @@ class RunSession:
         return self.works.evaluations
 
     async def follow(self) -> None:
-        """Fold the model's events until cancelled.
-
-        Raises:
-            HudUnauthorized: The key is no longer accepted.
-            HudNotFound: The model was deleted.
-        """
+        """Fold the model's events until cancelled. Raises HudUnauthorized: the key is no longer
+        accepted; HudNotFound: the model was deleted."""
         await self.followed.follow(self._on_event)
 
     def frame(self) -> None:
@@ -474,13 +465,8 @@ class EvaluationRunner:
         return self._session.catch_up().evaluations.get(evaluation_id)
 
     def begin(self, submitted: EvaluationJob, before: EvaluationJob | None = None) -> None:
-        """Display a submitted evaluation, unless events about it came before the answer; have it
-        sampled or watched if the service does not sample it.
-
-        Args:
-            submitted: The service's answer.
-            before: What was known of it when it was submitted.
-        """
+        """Display a submitted evaluation, unless events about it came before the answer: then it is
+        not as `before`. Have it sampled or watched if the service does not sample it."""
         if self._known(submitted.id) is before:
             self._show(submitted)
         evaluations = self._evaluations
@@ -489,11 +475,7 @@ class EvaluationRunner:
 
     async def run(self, evaluation_id: str) -> None:
         """Sample an evaluation after those before it, and display its progress. If cancelled, it
-        can be resumed.
-
-        Raises:
-            HudError: It failed.
-        """
+        can be resumed. Raises HudError."""
         if self._evaluations.is_apart(evaluation_id):
             await self._watch(evaluation_id)
             return
@@ -575,18 +557,9 @@ class Follower:
         clock: Callable[[], float] = time,
         playback: Playback | None = None,
     ) -> None:
-        """
-        Args:
-            client: The service.
-            run: The displayed run; it stays until the first events if it is the same model's.
-            model: The model to follow.
-            journal: Its head moves in this session.
-            alarms: Its detectors.
-            known_at: Unix seconds of `run`, if it was read from disk because the service does not
-                answer; else None.
-            clock: Unix seconds.
-            playback: The replay's clock: a paused replay is not silent.
-        """
+        """`run` stays displayed until the first events if it is the same model's; `known_at`: its
+        Unix seconds, if it was read from disk because the service does not answer; `playback`: a
+        paused replay is not silent."""
         is_same = run.model is not None and run.model.id == model.id
         self.run = replace(run, model=model) if is_same else Run(model=model)
         self.freshness = CONNECTING
@@ -606,12 +579,8 @@ class Follower:
         """Whether a thread is folding a large tree."""
 
     async def follow(self, on_event: Callable[[Event], None]) -> None:
-        """Fold events until cancelled; each is passed to `on_event` afterwards.
-
-        Raises:
-            HudUnauthorized: The key is no longer accepted.
-            HudNotFound: The model was deleted.
-        """
+        """Fold events until cancelled; each is passed to `on_event` afterwards. Raises as
+        `RunSession.follow`."""
         turn = monotonic()
         async for event in self._feed:
             if isinstance(event, TreeRead) and len(event.checkpoints) > MANY:

@@ -182,14 +182,8 @@ def bar_cells(fraction: float, width: int) -> tuple[str, str]:
 
 
 def mark_glyph(std: float, has_signal: bool, all_solved: bool, widest: float) -> str:
-    """A group in one cell, as high as its std; zero-variance groups have glyphs of their own.
-
-    Args:
-        std: Standard deviation of its rewards.
-        has_signal: Whether its rewards differ.
-        all_solved: Whether a zero-variance group is solved.
-        widest: The std of a full cell.
-    """
+    """A group in one cell, as high as the std of its rewards; `widest` fills the cell.
+    Zero-variance groups have glyphs of their own."""
     if has_signal:
         return eighth(max(0.01, std / widest))
     return ALL_SOLVED if all_solved else ALL_FAILED
@@ -309,12 +303,7 @@ class PlainFilter(LineFilter):
 
 @lru_cache(4096)
 def plain(style: Style, background: Color) -> Style:
-    """A style without its colours.
-
-    Args:
-        style: As on the screen.
-        background: The screen's background.
-    """
+    """A style without its colours, on a screen of this background."""
     base = background.brightness
     ground = base if style.bgcolor is None else Color.from_rich_color(style.bgcolor).brightness
     bare = style.without_color

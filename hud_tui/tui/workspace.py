@@ -76,16 +76,9 @@ class Workspace:
         reopen: Callable[[], object] = lambda: None,
         set_ups: SetUps | None = None,
     ) -> None:
-        """
-        Args:
-            app: Shows the views.
-            session_of: Makes the session, which reports to its argument.
-            start: The command line's request.
-            notify: How to announce alarms and the end of a run; None for nothing.
-            export_dir: Directory for new files.
-            reopen: Opens the service again, after another machine was chosen.
-            set_ups: Set-ups of machines that are already running.
-        """
+        """`session_of` makes the session, which reports to its argument; `notify` says how to
+        announce alarms and the end of a run; `reopen` opens the service again, after another
+        machine was chosen; `set_ups` of machines may be running already."""
         self.session = session = session_of(self)
         self.layout = LayoutStore(session.store, session.scope)
         self.writes = WritePolicy(app, lambda: session.client.wire.guard)
@@ -436,11 +429,7 @@ class Opening:
 
 async def opening(client: HudClient, start: Start, left: Layout) -> Opening:
     """Choose the first view and model: those of the command line, else those of the last session,
-    else the model of the newest job, else the newest fork.
-
-    Raises:
-        HudError: The service does not answer.
-    """
+    else the model of the newest job, else the newest fork. Raises HudError."""
     models = await client.models()
     try:
         model = await _requested(client, start, models) or _last(start, left, models)
@@ -458,11 +447,8 @@ def _view(start: Start, left: Layout) -> str:
 
 
 def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
-    """The model that was selected last; None for commands about the newest run.
-
-    Raises:
-        HudUsage: It was deleted, and the app was started with ``again``.
-    """
+    """The model that was selected last; None for commands about the newest run. Raises HudUsage: it
+    was deleted, and the app was started with ``again``."""
     if not left.model or (start.command == "status" and not start.again):
         return None
     selected = next((model for model in models if model.id == left.model), None)
@@ -473,11 +459,8 @@ def _last(start: Start, left: Layout, models: list[Model]) -> Model | None:
 
 
 def opening_offline(state: LastKnown, start: Start, left: Layout) -> Opening:
-    """As `opening`, from the last known state, if the service does not answer.
-
-    Raises:
-        HudUsage: The last known state does not have the model that the command line names.
-    """
+    """As `opening`, from the last known state. Raises HudUsage: that does not have the model that
+    the command line names."""
     models = list(state.models) or [state.model]
     model = state.model
     if start.model or (start.ref and start.command == "status"):
@@ -487,10 +470,7 @@ def opening_offline(state: LastKnown, start: Start, left: Layout) -> Opening:
 
 async def _requested(client: HudClient, start: Start, models: list[Model]) -> Model | None:
     """The model, or the model of the job, that the command line names; None if it names none.
-
-    Raises:
-        HudUsage: There is no such model or job.
-    """
+    Raises HudUsage: there is no such model or job."""
     if start.model:
         return find_model(start.model, models)
     if not start.ref:

@@ -62,11 +62,7 @@ class WritePolicy:
     """Whether writes are allowed now."""
 
     def __init__(self, app: App[None], guard: Callable[[], Guard]) -> None:
-        """
-        Args:
-            app: Shows notices and dialogs.
-            guard: The present client's.
-        """
+        """`app` shows notices and dialogs; `guard` gives the present client's guard."""
         self._app, self._guard = app, guard
 
     @property
@@ -89,18 +85,9 @@ class WritePolicy:
         return bool(writes and node.check_action(name, parameters)) and not self.may_change()
 
     async def confirm_name(self, model_id: str | None, what: str) -> bool:
-        """Ask for the name of a protected model before it is changed. From a worker.
-
-        Args:
-            model_id: The model's; None if unknown.
-            what: The change, e.g. ``set its head``.
-
-        Returns:
-            True if the name was typed, or the model is not protected.
-
-        Raises:
-            HudUsage: The file of protected models cannot be read.
-        """
+        """Ask for the name of a protected model before it is changed, e.g. to ``set its head``;
+        return whether it was typed, or the model is not protected. From a worker. Raises HudUsage:
+        the file of protected models cannot be read."""
         guard = self._guard()
         if model_id is None or model_id not in guard.protected:
             return True
@@ -235,12 +222,8 @@ class TopLine(Widget):
     line: reactive[Content] = reactive(Content())
 
     def __init__(self, view: str, service: str, read_only: bool = False) -> None:
-        """
-        Args:
-            view: The name of the view.
-            service: The connected service, e.g. ``HUD local``.
-            read_only: Whether writes are blocked.
-        """
+        """`service`: the connected one, e.g. ``HUD local``; `read_only`: whether writes are
+        blocked."""
         super().__init__()
         self.view, self.service, self.read_only = view, service, read_only
         self.auto_links = False
@@ -383,11 +366,7 @@ def _loop(row: Work) -> list[Part]:
 
 def loop_left(row: Work, now: float) -> str:
     """When a loop that is driven from outside will be done, or how long a step is overdue; empty if
-    unknown.
-
-    Args:
-        now: Unix seconds.
-    """
+    unknown. `now` is in Unix seconds."""
     silent = silent_s(row, now)
     if silent is not None:
         return f"no step for {duration(silent)}"

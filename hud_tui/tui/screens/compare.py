@@ -90,13 +90,8 @@ class ComparePanel(Panel[None]):
     def __init__(
         self, both: Comparison, paired: Paired | None, evaluations: Evaluations, client: HudClient
     ) -> None:
-        """
-        Args:
-            both: The comparison by training rollouts.
-            paired: Their evaluations on the same tasks; None if there are none.
-            evaluations: Reads the evaluations' rollouts.
-            client: Reads the rollouts' texts.
-        """
+        """`both` compares training rollouts; `paired` their evaluations on the same tasks, None if
+        there are none."""
         super().__init__(f"A {name(both.left)}   B {name(both.right)}")
         self.both, self.paired, self.evaluations, self.client = both, paired, evaluations, client
         if paired is not None:
@@ -499,14 +494,8 @@ class RunComparison(Over[Destination | None]):
         first: Compared,
         names: Mapping[str, str],
     ) -> None:
-        """
-        Args:
-            rows: The runs.
-            source: Reads their steps.
-            session: Has the crosshair of all views.
-            first: The initial display.
-            names: Names of the runs, by id.
-        """
+        """`source` reads the steps of the runs, `session` has the crosshair of all views, `first`
+        is the initial display, and `names` are those of the runs, by id."""
         super().__init__()
         self.rows_now, self.source, self.session = rows, source, session
         self.compared, self.names = first, names

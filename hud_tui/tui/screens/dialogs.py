@@ -106,14 +106,9 @@ class Dialog(Over[T]):
         danger: bool = False,
         keep: str = "Cancel",
     ) -> None:
-        """
-        Args:
-            title: What is about to happen, e.g. ``Set the head of arith-rl``.
-            lines: What it will do, one line each; text from a server must be cleaned.
-            choices: (id, label) of each button after Cancel; an id is a CSS identifier.
-            danger: Whether it cannot be undone.
-            keep: Label of the first button, which changes nothing.
-        """
+        """`lines` say what it will do; text from a server must be cleaned. `choices`: (id, label)
+        of each button after the first, which is labelled `keep` and changes nothing. `danger`:
+        whether it cannot be undone."""
         super().__init__()
         self.heading, self.lines, self.choices, self.danger = title, lines, choices, danger
         self.keep = keep
@@ -195,11 +190,8 @@ class ChoiceDialog(Dialog[str | None]):
         keep: str = "Cancel",
         safe: bool = False,
     ) -> None:
-        """
-        Args:
-            yes: Id of the choice that the key y selects.
-            safe: Whether no choice changes anything: then Enter selects `yes` too.
-        """
+        """`yes`: id of the choice that the key y selects; `safe`: whether no choice changes
+        anything: then Enter selects it too."""
         marked = [(id_, f"{label}  (y)" if id_ == yes else label) for id_, label in choices]
         super().__init__(title, lines, marked, keep=keep)
         self.yes, self.safe = yes, safe
@@ -230,14 +222,8 @@ class InputDialog(Dialog[str | None]):
         placeholder: str = "",
         foresee: Callable[[str], str] = lambda text: "",
     ) -> None:
-        """
-        Args:
-            value: Initial text.
-            check: Returns what is wrong with a text, in one line; empty if it is valid.
-            accept: Acts on the text while the dialog waits; returns the same as `check`.
-            password: Whether to show dots for the text.
-            foresee: Returns the effect of a valid text, in one line.
-        """
+        """`check` returns what is wrong with a text, in one line, and `accept` the same after
+        acting on the text, while the dialog waits; `foresee` returns the effect of a valid text."""
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
         self.value, self.check, self.accept = value, check, accept
         self._problem_line = Static("", id="dialog-problem", markup=False)

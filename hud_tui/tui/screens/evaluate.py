@@ -62,14 +62,8 @@ class Evaluated:
 def weights_to_evaluate(
     run: Run, marked: Mapping[str, str], here: Checkpoint | None, on_base: bool
 ) -> list[Evaluated]:
-    """What can be evaluated, the most likely choice first.
-
-    Args:
-        run: The model's.
-        marked: Letters of the marked checkpoints, by id.
-        here: The checkpoint under the cursor.
-        on_base: Whether the cursor is on the weights that the model started from.
-    """
+    """What can be evaluated, the most likely choice first. `marked`: letters of the marked
+    checkpoints, by id; `here` is under the cursor, which may be on the base weights."""
     tree, head = run.tree, run.head
     nodes = [tree[at] for at in map(tree.find, marked) if at is not None]
     of_marked = " and ".join(f"{marked[node.id]} {name(node)}" for node in nodes)
@@ -123,12 +117,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     hints = "enter start · tab next · {dialog.cancel} cancel"
 
     def __init__(self, session: RunSession, model: Model, choices: Sequence[Evaluated]) -> None:
-        """
-        Args:
-            session: Has the model's earlier evaluations, and submits new ones.
-            model: The model.
-            choices: What can be evaluated, most likely choice first.
-        """
+        """`choices`: what can be evaluated, most likely choice first."""
         buttons = [("confirm", "Start  (enter)")]
         super().__init__(f"Evaluate {model.model_name}", [keyed(BESIDE)], buttons)
         self.session, self.model, self.offered = session, model, choices

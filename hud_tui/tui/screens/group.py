@@ -49,14 +49,8 @@ class GroupScreen(Over[None]):
     def __init__(
         self, client: HudClient | None, step: StepGroups, grid: GroupGrid | None = None
     ) -> None:
-        """
-        Args:
-            client: Reads the rollouts; None in a replay, which has none.
-            step: The groups that { and } go through.
-            grid: The pane that it was opened from, which has new rollouts while the step is
-                sampled;
-                None if no more will come.
-        """
+        """`client` is None in a replay, which has no rollouts; `grid` is the pane that has new
+        rollouts while the step is sampled, None if no more will come."""
         super().__init__()
         self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)

@@ -449,15 +449,9 @@ class JobsScreen(HudScreen):
             self.redraw()
 
     async def _forward_in_turn(self, model_id: str, trace: Trace) -> ForwardResult | None:
-        """The forward pass. While a run trains the model the service refuses it, so it then waits
-        for the end of that run.
-
-        Returns:
-            None if the user has left the ratios of this rollout meanwhile.
-
-        Raises:
-            HudError: It is refused for another reason.
-        """
+        """The forward pass; None if the user has left the ratios of this rollout meanwhile. While a
+        run trains the model the service refuses it, so it then waits for the end of that run.
+        Raises HudError: it is refused for another reason."""
         while True:
             try:
                 return await self.client.training.forward(model_id, Forward(inputs=[trace.id]))

@@ -31,16 +31,8 @@ from hud_tui.wire import Model
 async def read_document(
     client: HudClient, model: Model, ref: str | None
 ) -> tuple[str, dict[str, Any]]:
-    """The title, and the document.
-
-    Args:
-        client: The service.
-        model: The selected one.
-        ref: Named on the command line: this model, or a job of it; None for the model.
-
-    Raises:
-        HudError: The service does not answer.
-    """
+    """The title, and the document. `ref` is named on the command line: this model, or a job of it;
+    None for the model. Raises HudError."""
     job = await _job(client, model, ref)
     title = f"{one_line(model.model_name, 60)}{f' · job {one_line(job, 40)}' if job else ''}"
     return title, await raw_status(client, model.id, job)
@@ -261,16 +253,8 @@ class JsonScreen(Leavable[None]):
 
 
 async def raw_status(client: HudClient, model: str, job: str | None = None) -> dict[str, Any]:
-    """The job's raw status, the model's row of the catalog, and its whole tree.
-
-    Args:
-        client: The service.
-        model: Any name of the model.
-        job: A job's id; None for the model's current or last.
-
-    Raises:
-        HudError: The service does not answer, or has no such model.
-    """
+    """The job's raw status, the model's row of the catalog, and its whole tree; without a job's id,
+    of the model's current or last. Raises HudError."""
     row = await client.model(model)
     status, tree = await asyncio.gather(client.known_job(job or row.id), client.checkpoints(row.id))
     return {

@@ -131,12 +131,7 @@ class LogScreen(Leavable[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
 
     def __init__(self, state: Path | None, clock: Callable[[], float], client: HudClient) -> None:
-        """
-        Args:
-            state: The directory that has the log; None for none.
-            clock: Says the Unix seconds, for ages.
-            client: Reads again what a submission's tasks came from.
-        """
+        """`state` has the log; `client` reads again what a submission's tasks came from."""
         super().__init__()
         self._log = None if state is None else CommandLog(state)
         self._clock, self._client, self._bad = clock, client, 0

@@ -206,13 +206,8 @@ def gpu_use(pulse: Mapping[str, Any]) -> str:
 
 
 def entry_text(entry: Entry, steps: Sequence[str], now: float) -> Iterator[Content]:
-    """Everything known about a machine, then its set-up's messages.
-
-    Args:
-        entry: The machine.
-        steps: Messages of the running set-up; if empty, the end of its log is shown.
-        now: Unix seconds.
-    """
+    """Everything known about a machine at a time in Unix seconds, then its set-up's messages: of
+    the running one, else the end of its log."""
     if entry.machine is not None:
         yield from _machine_text(entry, entry.machine)
     if entry.used:
@@ -554,14 +549,8 @@ class MachinesScreen(Leavable[None]):
         clock: Callable[[], float],
         models: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """
-        Args:
-            state: The state directory.
-            set_ups: The app's set-ups.
-            writes: Whether writes are allowed.
-            clock: Unix seconds, for costs and ages.
-            models: Names of the models made on the machine in use.
-        """
+        """`clock` gives Unix seconds, for costs and ages; `models` the names of those made on the
+        machine in use."""
         super().__init__()
         self._machines, self._set_ups = machines_in(state), set_ups
         self._writes, self._clock, self._models = writes, clock, models

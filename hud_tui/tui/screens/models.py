@@ -91,13 +91,8 @@ def first_choice(models: Sequence[Model]) -> Model | None:
 
 
 def enter_does(model: Model | None, models: Sequence[Model], first_start: bool) -> Content:
-    """What Enter does to the model under the cursor, in one line.
-
-    Args:
-        model: None if no model matches the filter.
-        models: The catalog.
-        first_start: Whether Enter forks without asking.
-    """
+    """What Enter does to the model under the cursor, in one line; None if no model matches the
+    filter. `first_start`: whether Enter forks without asking."""
     if model is None:
         return Content(keyed(NO_MATCH) if models else "no models")
     name, enter = one_line(model.model_name, 50), key("models.choose")
@@ -151,17 +146,9 @@ def model_rows(
     protected: Collection[str],
     going: Mapping[str, Work],
 ) -> list[Row]:
-    """Rows, with a heading for each kind.
-
-    Args:
-        models: The catalog.
-        facts: Numbers of trees, by model id.
-        followed: Id of the selected model.
-        text: Only models with each of these words in a name, base or provider.
-        now: Unix seconds, for ages.
-        protected: Ids of protected models.
-        going: The runs that train, by model id.
-    """
+    """Rows, with a heading for each kind; only of models with each word of `text` in a name, base
+    or provider. `facts` and `going`, the runs that train, are by model id; `now` is in Unix
+    seconds."""
     words = text.casefold().split()
     shown = sorted(
         (model for model in models if _matches(model, words)),

@@ -29,11 +29,8 @@ class Palette(SearchList[Place | None]):
     """A search over places; closes with the chosen one."""
 
     def __init__(self, below: Screen[object], places: Places | None) -> None:
-        """
-        Args:
-            below: The screen whose actions are listed.
-            places: The service's places; None before there is a service.
-        """
+        """`below`: the screen whose actions are listed; `places`: None before there is a
+        service."""
         field = Input(placeholder=HINT, id="palette-search", compact=True)
         super().__init__(field, RowList(COLUMNS, id="palette-list", least=20))
         self._actions = list(action_sections(below))

@@ -107,13 +107,8 @@ class RunDetails(TextPanel):
         state: Path | None = None,
         ask: Callable[[], Awaitable[WorkState | None]] | None = None,
     ) -> None:
-        """
-        Args:
-            row: The run.
-            now: Unix seconds.
-            state: The state directory, for the files of a run that is driven from here.
-            ask: Reads its status, which says why it ended; None for a loop, which has none.
-        """
+        """`state` has the files of a run that is driven from here; `ask` reads its status, which
+        says why it ended; None for a loop, which has none."""
         super().__init__(f"run {row.title}", self._text)
         self.row, self.now, self._ask = row, now, ask
         self._why: list[Content] = []

@@ -77,15 +77,9 @@ def preview(
     compared: int = COMPARED,
     differs: Sequence[str] = (),
 ) -> Content:
-    """Preview of a move, as lines.
-
-    Args:
-        note: Shown first, in a warning's colour; may be empty.
-        now: Unix seconds, for the checkpoints' ages.
-        narrow: Whether there is no room for a table.
-        compared: Most metrics to compare, besides the reward.
-        differs: Conclusions from the evaluations of both, in sentences.
-    """
+    """Preview of a move, as lines. `note` is shown first, as a warning; `narrow`: whether there is
+    no room for a table; `compared`: most metrics besides the reward; `differs`: what the
+    evaluations of both tell, in sentences."""
     rows = [("checkpoint", name(change.now), name(change.then), "")]
     rows.append(("created", _age(change.now, now), _age(change.then, now), ""))
     rows += [*_evaluated(change), *_rewards(change), *_metrics(change, compared)]
@@ -234,13 +228,8 @@ class HeadDialog(ConfirmDialog):
     def __init__(
         self, view: HudScreen, move: HeadMove, read: Callable[[], Awaitable[str | Outcome]]
     ) -> None:
-        """
-        Args:
-            view: The view below, whose run it follows.
-            move: The target.
-            read: Reads the tree; returns a note for the user, or an outcome if there is nothing to
-                ask.
-        """
+        """`view` is the one below, whose run it follows; `read` reads the tree, and returns a note
+        for the user, or an outcome if there is nothing to ask."""
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.read = view, move.target, read
         self.change: HeadChange | None = None
@@ -410,13 +399,8 @@ class HistoryPanel(Panel[str]):
 
 
 async def steer(view: HudScreen, move: HeadMove, show: Callable[[Content], object]) -> None:
-    """Preview, ask, set the head once, read the tree, show the outcome.
-
-    Args:
-        view: Shows the run, the dialog, and an error.
-        move: The target.
-        show: Called with the progress after the user has confirmed, then with the outcome.
-    """
+    """Preview, ask, set the head once, read the tree, and `show` the progress after the user has
+    confirmed, then the outcome."""
     try:
         became = await _until_set(view, move, show)
     except HudError as error:
@@ -457,11 +441,8 @@ async def _until_set(
 
 
 async def read_tree(view: HudScreen) -> Run:
-    """Read the tree now, and show it in every view.
-
-    Raises:
-        HudError: It cannot be read, or another model was selected meanwhile.
-    """
+    """Read the tree now, and show it in every view. Raises HudError: it cannot be read, or another
+    model was selected meanwhile."""
     model = view.run.model
     if model is None:
         raise HudUsage("No model selected.", keyed("press {app.view.models} to choose one"))

@@ -94,12 +94,7 @@ class SmallChart:
         return *drawn, look.width, look.height, look.tones
 
     def draw(self, look: Look, chosen: bool) -> None:
-        """Draw its lines: a title and the curve.
-
-        Args:
-            look: How to draw it.
-            chosen: Whether this metric is in the focus chart.
-        """
+        """Draw its lines: a title and the curve. `chosen`: whether it is in the focus chart."""
         chart, tones, cursor = look.chart, look.tones, look.cursor
         column = chart.column(cursor, 2 * look.cells)
         readout = chart.readout(self.key, cursor)

@@ -102,12 +102,8 @@ def lanes_width(lanes: int) -> int:
 
 
 def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) -> list[Column]:
-    """The columns that fit into a line of `width` cells, in order; always with the name.
-
-    Args:
-        noted: Whether there is any note.
-        evaluated: Whether anything was evaluated.
-    """
+    """The columns that fit into a line of `width` cells, in order; always with the name. Whether
+    there are notes and evaluations decides about theirs."""
     room = width - MARKS - noted - lanes_width(lanes)
     kept: list[Column] = []
     absent = {NOTE: noted, EVALUATION: evaluated}
@@ -127,13 +123,8 @@ def fit(width: int, lanes: int, noted: bool = False, evaluated: bool = False) ->
 def cell(
     column: Column, tree: Tree, position: int, now: float, top: float, dim: Style
 ) -> list[Segment]:
-    """A column's text for a checkpoint, padded to the column's width.
-
-    Args:
-        now: Unix seconds, for its age.
-        top: The reward drawn brightest.
-        dim: Style of secondary text.
-    """
+    """A column's text for a checkpoint at a time in Unix seconds, padded to the column's width.
+    `top`: the reward drawn brightest; `dim`: style of secondary text."""
     node = tree[position]
     if column is REWARD:
         return reward_cell(tree.reward(position), top, dim)
@@ -161,12 +152,8 @@ def cell(
 def evaluation_cell(
     found: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: Own = NONE
 ) -> list[Segment]:
-    """The interval as an error bar, the mean, and the size; EVALUATION.width cells.
-
-    Args:
-        heldout: Shown for a checkpoint without an evaluation: its held-out reward, if that has
-            no column of its own.
-    """
+    """The interval as an error bar, the mean, and the size; EVALUATION.width cells. Without an
+    evaluation `heldout`, a held-out reward that has no column of its own."""
     if found is None:
         return [Segment(EVALUATION.pad(_heldout(heldout)), dim)]
     mean = found.mean or Estimate(value=found.mean_reward)
@@ -192,7 +179,8 @@ def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str
     width = high - low
 
     def cell(value: float) -> int:
-        share = (value - low) / width if width > 0 else 0.5
+        """A column's text for a checkpoint at a time in Unix seconds, padded to the column's width.
+        `top`: the reward drawn brightest; `dim`: style of secondary text."""
         return round(min(1.0, max(0.0, share)) * (ERROR_BAR - 1))
 
     at = cell(mean.value)

@@ -60,14 +60,8 @@ class PlotFigure:
 
 
 def figure(plot_of: Callable[[int, int], Plot], width: int, height: int) -> PlotFigure:
-    """A plot with its axes, in `width` × `height` cells.
-
-    Args:
-        plot_of: Makes the plot for so many cells and rows. It may be called twice: the scale's
-            labels take room.
-        width: Cells.
-        height: Rows, more than AXIS_ROWS.
-    """
+    """A plot with its axes, in `width` cells and `height` > AXIS_ROWS rows. `plot_of` makes the
+    plot for so many cells and rows; it may be called twice: the scale's labels take room."""
     rows = height - AXIS_ROWS
     plot = plot_of(_area(width, []), rows)
     room = _area(width, plot.scale.labels)

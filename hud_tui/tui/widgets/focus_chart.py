@@ -107,15 +107,8 @@ def _spared(number: Number) -> int:
 def focus_heading(
     chart: Chart, key: str, cursor: int | None, off: int, alarm: Alarm | None = None
 ) -> Heading:
-    """The heading for a metric of the run.
-
-    Args:
-        chart: The run, as the metric is shown.
-        key: The metric.
-        cursor: The row under the crosshair; None for the newest.
-        off: Columns with a value that is off the scale.
-        alarm: The alarm that is drawn with it.
-    """
+    """The heading for a metric at the row under the crosshair, None for the newest. `off`: columns
+    with a value that is off the scale; `alarm` is drawn with it."""
     return Heading(
         metric_title(key, chart.run),
         [one for one in _numbers(chart, key, cursor, alarm) if one[1]],

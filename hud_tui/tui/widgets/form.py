@@ -193,14 +193,8 @@ class Field(Horizontal):
         folded: bool = False,
         wide: bool = False,
     ) -> None:
-        """
-        Args:
-            label: Names what is typed or picked.
-            field: Takes it.
-            limits: What is allowed.
-            folded: Whether it is shown only when the others are unfolded.
-            wide: Whether it has the room of two.
-        """
+        """`limits`: what is allowed; `folded`: whether it is shown only when the others are
+        unfolded; `wide`: whether it has the room of two."""
         super().__init__(classes="field wide" if wide else "field")
         self.label, self.field, self.limits, self.folded = label, field, limits, folded
         self.offered = True
@@ -277,13 +271,8 @@ class RunForm(Grid):
         swept: Mapping[str, Sequence[Value]] | None = None,
         at_once: int = RUNS_AT_ONCE.usual,
     ) -> None:
-        """Fill in values; a field without one cannot be set, and is hidden.
-
-        Args:
-            values: By their wire names.
-            swept: Parameters with several values, which replace those in `values`.
-            at_once: Runs of a sweep that train at the same time.
-        """
+        """Fill in values by their wire names; a field without one cannot be set, and is hidden.
+        `swept`: parameters with several values, which replace those in `values`."""
         several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
         for field in self.query(Field):
             key = field.key

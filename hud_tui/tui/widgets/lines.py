@@ -190,13 +190,8 @@ def page_of(rows: int) -> int:
 
 
 def revealed(line: int, top: int, rows: int) -> int:
-    """The first visible line after scrolling just far enough to show one.
-
-    Args:
-        line: The line to show; what is above the first row scrolls into view with that.
-        top: The first visible line before.
-        rows: Number of visible lines.
-    """
+    """The first visible line after scrolling from `top` just far enough to show a line where `rows`
+    are visible; what is above the first row scrolls into view with that."""
     if rows and line >= top + rows:
         return line - rows + 1
     return 0 if line == 1 and rows > 1 else min(line, top)

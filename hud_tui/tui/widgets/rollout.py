@@ -124,14 +124,7 @@ class Reading:
 def rollout_lines(
     trace: Trace, events: TraceEvents | None, reading: Reading, width: int
 ) -> list[Content]:
-    """The conversation, `width` cells wide.
-
-    Args:
-        trace: Its row; shown in short if there are no events.
-        events: Its turns; None while they are being read.
-        reading: How it is shown.
-        width: Width of a line, cells.
-    """
+    """The conversation, `width` cells wide; its turns are None while they are being read."""
     if events is None:
         return [Content.styled("reading the conversation …", MUTED)]
     lines = [*_badge(events, width), *_graded(trace, reading, width)]

@@ -111,12 +111,8 @@ class RunTable(Table):
         return row.id if isinstance(row, Work) else None
 
     def show(self, lines: Sequence[Work | RunGroup], titles: Counter[str]) -> None:
-        """Replace the lines.
-
-        Args:
-            lines: From the top.
-            titles: How many runs have each name: equal names are shown with their ids.
-        """
+        """Replace the lines. `titles`: how many runs have each name: equal names are shown with
+        their ids."""
         if titles != self._titles:  # a name may have become that of several runs
             self._texts.clear()
         with self.changing():

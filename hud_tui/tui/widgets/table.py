@@ -234,14 +234,8 @@ class RowList(Table):
         most: int = 1000,
         headed: bool = True,
     ) -> None:
-        """
-        Args:
-            columns: From left to right.
-            id: The widget's.
-            least: Least width of the flexible column, cells; others are left out for it.
-            most: Its largest width, cells.
-            headed: Whether the titles are shown.
-        """
+        """`least` and `most`: width of the flexible column, cells; others are left out for the
+        least."""
         super().__init__(id=id)
         self.headed = headed
         self.columns, self.least, self.most = columns, least, most
@@ -344,14 +338,9 @@ def _is_same(row: Row, other: Row) -> bool:
 def fold(
     columns: Sequence[Column[Any]], width: int, least: int, most: int = 1000
 ) -> list[tuple[Column[Any], int, int]]:
-    """The columns that fit, with their widths and their indices in `columns`.
-
-    Args:
-        columns: All of them.
-        width: Available cells, including a margin of one on both sides.
-        least: Least width of the flexible column.
-        most: Its largest width.
-    """
+    """The columns that fit into `width` cells, which include a margin of one on both sides: with
+    their widths and their indices in `columns`. `least` and `most`: width of the flexible
+    column."""
     kept = list(enumerate(columns))
     while _width_of(kept, least) > width - 2:
         worst = max(kept, key=lambda one: one[1].rank)
