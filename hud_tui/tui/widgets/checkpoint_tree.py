@@ -179,8 +179,7 @@ def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str
     width = high - low
 
     def cell(value: float) -> int:
-        """A column's text for a checkpoint at a time in Unix seconds, padded to the column's width.
-        `top`: the reward drawn brightest; `dim`: style of secondary text."""
+        share = (value - low) / width if width > 0 else 0.5
         return round(min(1.0, max(0.0, share)) * (ERROR_BAR - 1))
 
     at = cell(mean.value)
