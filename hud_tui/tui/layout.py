@@ -28,7 +28,7 @@ MOST = 2000
 SEEN = ("smoothing", "log", "axis", "clip", "envelope")
 """The choices that are a chart view's."""
 Names = Annotated[tuple[str, ...], AfterValidator(lambda names: tuple(dict.fromkeys(names))[:MOST])]
-Flag = Annotated[bool, Field(strict=True)]
+Switch = Annotated[bool, Field(strict=True)]
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Choices:
     order: Names = ()
     hidden: Names = ()
     smoothing: Annotated[int, Field(strict=True, ge=0, lt=len(WEIGHTS))] = 2
-    log: Flag = False
+    log: Switch = False
     axis: Axis = Axis.STEP
-    clip: Flag = False
-    envelope: Flag = True
+    clip: Switch = False
+    envelope: Switch = True
 
     @property
     def chart_view(self) -> ChartView:
