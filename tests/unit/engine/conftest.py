@@ -1,9 +1,5 @@
-"""A policy small enough for finite differences, and datums to train it on.
+"""A policy small enough for finite differences, and datums to train it on."""
 
-One BLAS thread, as in the worker: two on a busy machine are several times slower.
-"""
-
-import os
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +9,6 @@ from hud_tui.service.engines.base import Datum
 from hud_tui.service.engines.tiny.model import Config, Weights, initial
 from hud_tui.service.engines.tiny.training import save_base
 from hud_tui.service.engines.tiny.worker import Learner
-
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1", MKL_NUM_THREADS="1")
-
 
 SMALL = Config(width=16, layers=2, heads=2, context=32)
 LONG = Config(300, 16, 2, 2, context=600, rotary=True, shifted=True, tied=True)
