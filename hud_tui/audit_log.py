@@ -176,27 +176,22 @@ def _read(line: str) -> AuditEntry | None:
         return None
     try:
         row = json.loads(line)
-        return _typed(row)
+        at = float(row["at"])
+        if not isfinite(at) or not isinstance(row["verb"], str):
+            raise ValueError("not a time, or no verb")
+        texts: dict[str, Any] = {
+            field.name: str(row[field.name])
+            for field in fields(AuditEntry)
+            if field.name not in ("at", "local", *LISTS) and row.get(field.name) is not None
+        }
+        lists = {name: tuple(str(one) for one in row.get(name) or ()) for name in LISTS}
+        entry = AuditEntry(at=at, local=bool(row.get("local")), **texts)
+        return replace(entry, omitted=lists["omitted"], left_out=lists["left_out"])
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
 
 LISTS = ("omitted", "left_out")
-
-
-def _typed(row: Mapping[str, Any]) -> AuditEntry:
-    """Parse a row. Raises ValueError, TypeError or KeyError."""
-    at = float(row["at"])
-    if not isfinite(at) or not isinstance(row["verb"], str):
-        raise ValueError("not a time, or no verb")
-    texts: dict[str, Any] = {
-        field.name: str(row[field.name])
-        for field in fields(AuditEntry)
-        if field.name not in ("at", "local", *LISTS) and row.get(field.name) is not None
-    }
-    lists = {name: tuple(str(one) for one in row.get(name) or ()) for name in LISTS}
-    entry = AuditEntry(at=at, local=bool(row.get("local")), **texts)
-    return replace(entry, omitted=lists["omitted"], left_out=lists["left_out"])
 
 
 def change_text(entry: AuditEntry) -> str:

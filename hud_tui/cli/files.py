@@ -283,7 +283,16 @@ def init(args: argparse.Namespace) -> int:
     env = _on_disk(name) or asyncio.run(_with_client(args, partial(_describe, name=name)))[0]
     config, warnings = new_gym(env)
     file = Path(args.output or Path("configs") / f"{_file_name(env.name)}.yaml")
-    _write_gym(file, gym_text(config, f"Made by hud-tui init for {one_line(env.name)}"), args.force)
+    text = gym_text(config, f"Made by hud-tui init for {one_line(env.name)}")
+    if file.exists() and not args.force:
+        raise HudUsage(f"{one_line(file)} exists", "--force overwrites it, -o names another")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{one_line(file.parent)}: {one_line(error.strerror or error)}"
+        raise HudUsage(message, "-o names another directory") from error
+    replace_file(file, text.encode())
+    changed(f"write {one_line(file)}")
     _report(config, file, warnings, args.headless, f"wrote {one_line(file)}")
     return 0
 
@@ -348,18 +357,6 @@ async def _describe(client: HudClient, name: str) -> Described:
     return Described(
         name, scenarios=[(record.name, record.description or "") for record in records]
     )
-
-
-def _write_gym(file: Path, text: str, force: bool) -> None:
-    if file.exists() and not force:
-        raise HudUsage(f"{one_line(file)} exists", "--force overwrites it, -o names another")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"{one_line(file.parent)}: {one_line(error.strerror or error)}"
-        raise HudUsage(message, "-o names another directory") from error
-    replace_file(file, text.encode())
-    changed(f"write {one_line(file)}")
 
 
 def _file_name(name: str) -> str:

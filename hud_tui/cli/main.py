@@ -57,7 +57,13 @@ def _main(argv: Sequence[str]) -> int:
         _check_text(argv)
         args = build_parser(argv).parse_args(argv)
         if args.version:
-            return _version(headless)
+            if headless:
+                from hud_tui.cli.output import emit
+
+                emit("version", {"version": __version__})
+            else:
+                print(f"hud-tui {__version__}")
+            return 0
         if args.insecure:
             os.environ[INSECURE] = "1"  # also for the processes that this one starts
         command = COMMANDS[args.command]
@@ -77,7 +83,9 @@ def _main(argv: Sequence[str]) -> int:
             raise failure from error
         if not headless:
             raise
-        return _fail_internally(error, args)
+        print(clean("".join(format_exception(error))), file=sys.stderr)
+        what = f"{type(error).__name__}: {error}"
+        return _fail(HudInternal(what, "a bug of hud-tui; see the traceback on stderr"), args, True)
 
 
 def script() -> NoReturn:
@@ -197,27 +205,11 @@ def _fill_in(args: argparse.Namespace) -> None:
                 raise  # the app offers a choice
 
 
-def _version(headless: bool) -> int:
-    if headless:
-        from hud_tui.cli.output import emit
-
-        emit("version", {"version": __version__})
-    else:
-        print(f"hud-tui {__version__}")
-    return 0
-
-
 def _check_text(argv: Sequence[str]) -> None:
     """Refuse arguments that are not UTF-8: Python keeps invalid bytes as lone surrogates."""
     for number, word in enumerate(argv, 1):
         if has_surrogate(word):
             raise HudUsage(f"argument {number} is not UTF-8: {one_line(word)}")
-
-
-def _fail_internally(error: Exception, args: argparse.Namespace) -> int:
-    print(clean("".join(format_exception(error))), file=sys.stderr)
-    what = f"{type(error).__name__}: {error}"
-    return _fail(HudInternal(what, "a bug of hud-tui; see the traceback on stderr"), args, True)
 
 
 def _fail(error: HudError, args: argparse.Namespace, headless: bool) -> int:

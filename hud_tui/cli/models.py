@@ -88,7 +88,10 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     served = f"{label(target)} instead of {label(tree.served)}"
     await confirm(args, f"{model.model_name}: serve {served}?")
     if not args.yes:
-        await _same_head(client, model, tree)
+        now = Tree.of(await client.checkpoints(model.id))
+        if _id(now.served) != _id(tree.served):
+            moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
+            raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
     replaced, after = await _serve(client, model, tree, target)
     if replaced != target.id:
         with suppress(OSError):  # the head was set, whether or not its history is kept
@@ -127,14 +130,6 @@ def named_checkpoint(name: str, tree: Tree) -> Checkpoint | None:
         case "best":
             raise HudUsage("no checkpoint is the best yet", "none has a reward of its own")
     return find_checkpoint(name, list(tree))
-
-
-async def _same_head(client: HudClient, model: Model, tree: Tree) -> None:
-    """Raises HudConflict if the head has moved while the question was open."""
-    now = Tree.of(await client.checkpoints(model.id))
-    if _id(now.served) != _id(tree.served):
-        moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
-        raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
 
 
 async def _serve(

@@ -302,7 +302,17 @@ async def remove(args: argparse.Namespace) -> int:
     if args.forget:
         await confirm(args, f"forget {machine.name}?")
     else:
-        await _undo(args, machines, machine)
+        with machines.alone(machine.name):
+            async with aclosing(Setup(machines, machine, _watcher(args))) as setup:
+                use = await setup.use()
+                if not args.force:
+                    use.check(machine.name)
+                for line in (*(f"used by {client}" for client in use.others), *use.goes):
+                    print(f"  {one_line(line, 200)}", file=sys.stderr, flush=True)
+                await confirm(
+                    args, f"stop its server, and remove {machine.root} from {machine.name}?"
+                )
+                await setup.undo(args.force)
     was_used = forget(args, machines, machine.name)
     log_command(args, machine.name, ("forget", "force"))
     if args.headless:
@@ -311,23 +321,6 @@ async def remove(args: argparse.Namespace) -> int:
     elif args.forget:
         print_notice(f"forgot {machine.name}; {machine.root} may still be there")
     return 0
-
-
-async def _undo(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
-    """Say what goes, ask, and remove it.
-
-    Raises:
-        MachineInUse: Another client uses the machine, and there is no --force.
-    """
-    with machines.alone(machine.name):
-        async with aclosing(Setup(machines, machine, _watcher(args))) as setup:
-            use = await setup.use()
-            if not args.force:
-                use.check(machine.name)
-            for line in (*(f"used by {client}" for client in use.others), *use.goes):
-                print(f"  {one_line(line, 200)}", file=sys.stderr, flush=True)
-            await confirm(args, f"stop its server, and remove {machine.root} from {machine.name}?")
-            await setup.undo(args.force)
 
 
 def forget(args: argparse.Namespace, machines: Machines, name: str) -> bool:

@@ -55,7 +55,6 @@ from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
 from hud_tui.rl.sweep import (
     Member,
     Sweep,
-    SweepSize,
     combinations,
     paced_like,
     run_costs,
@@ -463,7 +462,11 @@ async def begin(
     sweep = await plan_sweep(client, files, model, of, shared, several, at_once, ())
     like = await _paced_like(client, model, name)
     size = sweep_size(sweep, model, tasks, like)
-    _print_sweep(sweep, size, model, tasks, _plan_stream(args))
+    out = _plan_stream(args)
+    print_notice(f"sweep {sweep.name}: {size.summary}", out)
+    lines = sweep_facts(sweep, size, model, tasks)
+    lines += [(one.level, one.message) for one in check_room(model, size.steps)]
+    _print_facts((line for line in lines if line[0] != "ok"), out)
     document = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
         show(args, SWEEP, document, "nothing was submitted: --dry-run")
@@ -480,16 +483,6 @@ def _at_once(args: argparse.Namespace) -> int | None:
     refuse_beyond(RUNS_AT_ONCE.flag, args.at_once, RUNS_AT_ONCE.bounds)
     at_once: int | None = args.at_once
     return at_once
-
-
-def _print_sweep(
-    sweep: Sweep, size: SweepSize, model: Model, tasks: Sequence[Task], out: TextIO
-) -> None:
-    """Print a sweep's runs and cost."""
-    print_notice(f"sweep {sweep.name}: {size.summary}", out)
-    lines = sweep_facts(sweep, size, model, tasks)
-    lines += [(one.level, one.message) for one in check_room(model, size.steps)]
-    _print_facts((line for line in lines if line[0] != "ok"), out)
 
 
 def _print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
@@ -569,25 +562,19 @@ async def _steer(
         what = "cancel" if args.cancel else "resume"
         await confirm(args, f"{what} {found.name}, {len(found.members)} runs?")
     if args.resume:
-        return await _resume(client, args, found, files)
+        resumed, tasks = await sweep_to_resume(client, found, files, _at_once(args))
+        changed(f"resume {resumed.name}")
+        if all(member.ended for member in resumed.members):
+            print_notice(f"nothing to resume: every run of {resumed.name} has ended")
+            _show_sweep(args, resumed)
+            return 0
+        return await _drive(client, resumed, tasks, files, args.follow, args.headless)
     found = await refreshed(client, found)
     if args.cancel:
         found = await cancel_sweep(client, found, files)
         changed(f"cancel {found.name}")
     _show_sweep(args, found)
     return 0
-
-
-async def _resume(
-    client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
-) -> int:
-    resumed, tasks = await sweep_to_resume(client, found, files, _at_once(args))
-    changed(f"resume {resumed.name}")
-    if all(member.ended for member in resumed.members):
-        print_notice(f"nothing to resume: every run of {resumed.name} has ended")
-        _show_sweep(args, resumed)
-        return 0
-    return await _drive(client, resumed, tasks, files, args.follow, args.headless)
 
 
 def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence[Sweep]:

@@ -4,7 +4,7 @@ from."""
 import argparse
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -27,12 +27,11 @@ from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.disk import check_room
-from hud_tui.rl.tasks.checks import Finding, in_order, verdict
+from hud_tui.rl.tasks.checks import in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import (
-    Loaded,
     Trial,
     check,
     check_source,
@@ -104,7 +103,21 @@ class _Command:
         what = f"train {model.model_name} from {start.name} on {one_line(self._source.name)}?"
         await confirm(args, what)
         if args.follow:
-            return await self._begin_and_follow(order, model)
+            if not (self._args.headless and await self._has_driven_runs()):
+                await self._begin(order)
+                return await self._follow(run_folder(self._paths.state, order.job_id), order)
+            printer = AlarmPrinter(thresholds(), alarm_level(self._args))
+            follower = Follower(self._client, model, printer, lambda: self._about(order))
+            reporting = asyncio.create_task(self._report_kill(order))
+            try:
+                code = await follower.run(lambda: self._begin(order))
+            finally:
+                reporting.cancel()
+                await asyncio.gather(reporting, return_exceptions=True)
+            folder = run_folder(self._paths.state, order.job_id)
+            if has_ended(folder.state().status):  # else an alarm ended this command
+                await control.exited(folder)  # so that the model's next run can begin
+            return code
         status = await control.begin(self._client, order, self._paths.state)
         self._show("job", self._begun(order, status))
         return 1 if status.status == "failed" else 0
@@ -154,7 +167,22 @@ class _Command:
             findings += found
             if trial is not None and trial.run.get("failure"):
                 self._print_traceback(trial.run["failure"])
-        return _document(worker, order, loaded, findings, trial)
+        interpreter = worker.setting.interpreter
+        return {
+            "source": order.source,
+            "model": order.model,
+            "interpreter": {"python": interpreter.python, "found": interpreter.why, **worker.about},
+            "runtime": order.runtime,
+            "environments": loaded.environments,
+            "tasks": len(loaded.tasks),
+            "heldout": sum(task.heldout for task in loaded.tasks),
+            "tasks_from": loaded.origin,
+            "parameters": order.parameters,
+            "findings": in_order(findings),
+            "log": str(worker.setting.log),
+            "verdict": verdict(findings),
+            "rollout": None if trial is None else asdict(trial),
+        }
 
     def _print_traceback(self, failure: Mapping[str, Any]) -> None:
         for line in str(failure.get("traceback") or "").splitlines():
@@ -168,25 +196,6 @@ class _Command:
         """What the files of a run tell beyond its status."""
         watch = self._client.settings.command("--headless", "status", order.job_id)
         return {"watch": watch, **control.report_of(run_folder(self._paths.state, order.job_id))}
-
-    # Following.
-
-    async def _begin_and_follow(self, order: Order, model: Model) -> int:
-        if not (self._args.headless and await self._has_driven_runs()):
-            await self._begin(order)
-            return await self._follow(run_folder(self._paths.state, order.job_id), order)
-        printer = AlarmPrinter(thresholds(), alarm_level(self._args))
-        follower = Follower(self._client, model, printer, lambda: self._about(order))
-        reporting = asyncio.create_task(self._report_kill(order))
-        try:
-            code = await follower.run(lambda: self._begin(order))
-        finally:
-            reporting.cancel()
-            await asyncio.gather(reporting, return_exceptions=True)
-        folder = run_folder(self._paths.state, order.job_id)
-        if has_ended(folder.state().status):  # else an alarm ended this command
-            await control.exited(folder)  # so that the model's next run can begin
-        return code
 
     async def _has_driven_runs(self) -> bool:
         """Whether the service has driven runs: the embedded one does."""
@@ -243,31 +252,6 @@ class _Command:
             print(_check_text(document))
         else:
             print(_job_text(document))
-
-
-def _document(
-    worker: WorkerProcess,
-    order: Order,
-    loaded: Loaded,
-    findings: Sequence[Finding],
-    trial: Trial | None,
-) -> dict[str, Any]:
-    interpreter = worker.setting.interpreter
-    return {
-        "source": order.source,
-        "model": order.model,
-        "interpreter": {"python": interpreter.python, "found": interpreter.why, **worker.about},
-        "runtime": order.runtime,
-        "environments": loaded.environments,
-        "tasks": len(loaded.tasks),
-        "heldout": sum(task.heldout for task in loaded.tasks),
-        "tasks_from": loaded.origin,
-        "parameters": order.parameters,
-        "findings": in_order(findings),
-        "log": str(worker.setting.log),
-        "verdict": verdict(findings),
-        "rollout": None if trial is None else asdict(trial),
-    }
 
 
 def _check_text(document: Mapping[str, Any]) -> str:
