@@ -243,7 +243,6 @@ class Described:
     scenarios: Sequence[tuple[str, str]] = ()
     """Names and descriptions."""
     image: str = ""
-    dataset: str = ""
 
 
 def described(lock: Lock) -> Described:
@@ -253,7 +252,6 @@ def described(lock: Lock) -> Described:
         tools=lock.tools,
         scenarios=[(name, "") for name in lock.scenarios],
         image=lock.image,
-        dataset=lock.dataset.name if lock.dataset else "",
     )
 
 
@@ -262,7 +260,7 @@ def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
     tools = [tool for tool in env.tools if tool.name not in HIDDEN]
     actions = {tool.name: _action(tool) for tool in tools}
     actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
-    metadata = {"environment": env.name, "image": env.image, "dataset": env.dataset}
+    metadata = {"environment": env.name, "image": env.image}
     config = GymConfig(
         job=Job(
             name=f"RL Training - {one_line(env.name)}",

@@ -113,7 +113,6 @@ SLOTS = {
             "init {file} -o made.yaml",
             "--headless init --show {file}",
             "--headless convert good.json --name org/tasks --no-push -o out",
-            "--headless preflight -m {model}",
         ),
     ),
     "gym": Slot(

@@ -22,7 +22,6 @@ from hud_tui.audit_log import (
     as_curl,
     as_hud,
     as_hud_tui,
-    as_python,
     change_text,
     document,
     matching,
@@ -120,7 +119,6 @@ EMPTY = (
 )
 NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
-NO_PYTHON = "Not available as Python: the request body is not kept."
 AGAIN_S = 1.0
 """Seconds between two looks at whether anything was added."""
 NO_COMMAND = "hud-tui has no command for it: {log.copy_as} copies the request."
@@ -228,12 +226,8 @@ class LogScreen(Leavable[None]):
         settings = self._client.settings
         if one.local and settings.local:
             one = sent_to(one, settings.api_url)
-        forms = {
-            "curl": ("curl", as_curl(one, rest)),
-            "hud": ("hud", as_hud(one)),
-            "python": ("Python", as_python(one)),
-        }
-        choices = [(name, label) for name, (label, text) in forms.items() if text]
+        forms = {"curl": as_curl(one, rest), "hud": as_hud(one)}
+        choices = [(name, name) for name, text in forms.items() if text]
         if not choices and why:
             self.notify(f"Nothing to copy: {why}.", severity="warning", markup=False)
             return
@@ -242,12 +236,11 @@ class LogScreen(Leavable[None]):
             return
         lines = ["A command that sends the same request; it reads the key from $HUD_API_KEY."]
         lines += [f"Not available as curl: {why}."] * bool(why)
-        lines += [NO_PYTHON] * (not forms["python"][1])
         chosen = await self.app.push_screen_wait(
             ChoiceDialog("Copy the request as", lines, choices, choices[0][0], safe=True)
         )
         if chosen is not None:
-            self.app.copy_to_clipboard(forms[chosen][1])
+            self.app.copy_to_clipboard(forms[chosen])
 
     def action_filter(self) -> None:
         self.filter_field.focus()

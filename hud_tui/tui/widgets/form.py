@@ -53,7 +53,6 @@ CHECKS = {
     "graded": "graded",
     "variables": "variables",
     "remote": "MCP servers",
-    "lock": "lock file",
     "signal": "signal",
     "rollout": "one rollout",
 }
