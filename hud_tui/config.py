@@ -283,7 +283,14 @@ def read_keymap(table: object) -> Keymap:
         if id_ not in known:
             raise BadTuning(one_line(id_, 80), _unknown(id_, known))
         keymap[id_] = _keys(known[id_], value)
-    _refuse_clashes(keymap)
+    usual = {action.id: action for action in ACTIONS}
+    for one, other in _meeting([with_keys(action, keymap) for action in ACTIONS]):
+        if one.id not in keymap and other.id not in keymap:
+            continue
+        for key in _shared(one, other) - _shared(usual[one.id], usual[other.id]):
+            mine, yours = (one, other) if one.id in keymap else (other, one)
+            why = f"{spell(key)} is also the key of {yours.id}; change one of them"
+            raise BadTuning(mine.id, why)
     return keymap
 
 
@@ -315,17 +322,6 @@ def _keys(action: Action, value: object) -> str:
             why = f"{spell(key)} types text in input fields, where this action works too"
             raise BadTuning(action.id, why)
     return ",".join(dict.fromkeys(keys))
-
-
-def _refuse_clashes(keymap: Keymap) -> None:
-    usual = {action.id: action for action in ACTIONS}
-    for one, other in _meeting([with_keys(action, keymap) for action in ACTIONS]):
-        if one.id not in keymap and other.id not in keymap:
-            continue
-        for key in _shared(one, other) - _shared(usual[one.id], usual[other.id]):
-            mine, yours = (one, other) if one.id in keymap else (other, one)
-            why = f"{spell(key)} is also the key of {yours.id}; change one of them"
-            raise BadTuning(mine.id, why)
 
 
 def _shared(one: Action, other: Action) -> set[str]:

@@ -137,13 +137,8 @@ def _replace(file: Path, content: Content) -> None:
     finally:
         with suppress(OSError):
             draft.unlink(missing_ok=True)
-    _sync(file.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Flush a directory's entries to disk, if the system supports that."""
     with suppress(OSError):
-        opened = os.open(directory, os.O_RDONLY)
+        opened = os.open(file.parent, os.O_RDONLY)
         try:
             os.fsync(opened)
         finally:
@@ -209,7 +204,10 @@ def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
                     folder.mkdir()  # this reserves the name; an empty folder can be replaced
                     return draft.replace(folder)
         finally:
-            _remove(draft)
+            if draft.is_dir():
+                for file in draft.iterdir():
+                    file.unlink()
+                draft.rmdir()
     raise AssertionError("numbers do not end")
 
 
@@ -247,13 +245,6 @@ def _claim(draft: Path, file: Path) -> None:
     except OSError:  # a file system without hard links
         file.touch(exist_ok=False)
         draft.replace(file)
-
-
-def _remove(folder: Path) -> None:
-    if folder.is_dir():
-        for file in folder.iterdir():
-            file.unlink()
-        folder.rmdir()
 
 
 @contextmanager

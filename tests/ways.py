@@ -1,11 +1,15 @@
 """The ways through the code that docs/architecture.md writes down, and a trace that follows one."""
 
+import asyncio
 import re
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+
+from hud_tui.service.service import Service
 
 PAGE = Path(__file__).parents[1] / "docs/architecture.md"
 Function = tuple[str, str]
@@ -81,3 +85,16 @@ def _function(frame: FrameType) -> Function | None:
     """The function of a frame, if it is one of the package."""
     _, package, file = frame.f_code.co_filename.partition("/hud_tui/")
     return (file, frame.f_code.co_name) if package else None
+
+
+async def follow_threads(service: Service, way: Way) -> None:
+    """Follow what the store's thread and those of `asyncio.to_thread` call, too."""
+    await service.parts.store.read(lambda _: sys.setprofile(way.note))
+    threads = ThreadPoolExecutor(initializer=sys.setprofile, initargs=(way.note,))
+    asyncio.get_running_loop().set_default_executor(threads)
+
+
+def assert_is_whole(way: Way, most: int) -> None:
+    assert way.not_called == []
+    assert way.not_named == set()
+    assert way.length <= most

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,18 +39,15 @@ from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, Work, trouble, weights_name
-from hud_tui.rollouts.control import order_of, works_of
+from hud_tui.rollouts.control import evaluation_order, works_of
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
     SAMPLED,
     environment_of,
     filled,
-    latest_order,
-    order_of_run,
     tasks_of,
-    with_own_tasks,
 )
-from hud_tui.rollouts.run_files import Options, Order
+from hud_tui.rollouts.run_files import Order, environment_name
 from hud_tui.wire import Checkpoint, Estimate, EvaluationJob, Model
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
@@ -167,8 +163,8 @@ class _Command:
         return [task.row() for task in tasks], str(origin["name"]), source
 
     async def _order(self, model: Model) -> Order | None:
-        """How rollouts are made on an environment of one's own; None where the service makes them.
-        What is not given is as in the model's latest run on the environment.
+        """How rollouts are made on an environment of one's own: as in the model's latest run on
+        it, but for what is given; None where the service makes them.
 
         Raises:
             HudUsage: A flag of these, without an environment; or it says what cannot be.
@@ -176,32 +172,16 @@ class _Command:
         args = self._args
         source = None if args.source is None else environment_at(args.source)
         flags = given(args, ROLLOUT_OPTIONS)
-        last = await self._last_order(model, source)
-        if source is None and last is None:
-            if flags:
-                name = next(iter(flags)).replace("_", "-")
-                raise HudUsage(f"--{name} is for an environment: SOURCE is no .py file")
-            return None
-        if source is not None and last is not None:
-            last = with_own_tasks(last)
-        options: dict[str, Any] = (
-            {} if last is None else last.model_dump(include=set(Options.model_fields))
+        job = await self._client.known_job(model.id) if args.source is None else None
+        sampling = {key: getattr(args, key) for key in SAMPLED}
+        job_id = None if job is None else job.id
+        order = evaluation_order(
+            self._client, model, self._state, source, job_id, sampling, **flags
         )
-        sampling = {} if last is None else {key: last.parameters.get(key) for key in SAMPLED}
-        asked = {key: getattr(args, key) for key in SAMPLED}
-        sampling |= {key: one for key, one in asked.items() if one is not None}
-        where = source or Path(last.source if last else "")
-        return order_of(self._client, model, where, sampling, **options | flags)
-
-    async def _last_order(self, model: Model, source: Path | None) -> Order | None:
-        """How the model's latest run, on this environment if one is given, makes its rollouts; None
-        if it was on none, or not begun here."""
-        if source is not None:
-            return latest_order(self._state, model.id, source)
-        if self._args.source is not None:
-            return None
-        job = await self._client.known_job(model.id)
-        return order_of_run(self._state, job.id if job else None)
+        if order is None and flags:
+            name = next(iter(flags)).replace("_", "-")
+            raise HudUsage(f"--{name} is for an environment: SOURCE is no .py file")
+        return order
 
     async def _tasks_of(
         self, order: Order
@@ -210,7 +190,8 @@ class _Command:
         loaded = await tasks_of(self._client, order, self._state)
         print_notice(f"{counted(len(loaded.tasks), 'task')} from {loaded.origin}")
         source = TaskSource(order.source)
-        return [task.row() for task in loaded.tasks], loaded.name, source
+        name = environment_name(order.source)
+        return [task.row() for task in loaded.tasks], name, source
 
     def _digest(self, rows: list[dict[str, Any]] | None) -> str | None:
         """Of the tasks that will be evaluated; None where the service chooses them."""

@@ -208,24 +208,18 @@ class Positions:
         self._series = series
         column = self._columns.setdefault(axis, array("d"))
         if axis is Axis.TOKENS:
-            self._add_tokens(column, series)
+            counts, total = series.column(TOKENS), column[-1] if column else 0.0
+            for row in range(len(column), series.length):
+                total += counts[row] if isfinite(counts[row]) else 0.0
+                column.append(total)
         else:
-            self._add_times(column, run)
+            elapsed = column[-1] if column else 0.0
+            for stamp in _stamps(run, run.series.length - len(column)):
+                if stamp is not None:
+                    self._origin = stamp if self._origin is None else self._origin
+                    elapsed = max(elapsed, stamp - self._origin)
+                column.append(elapsed)
         return column
-
-    def _add_tokens(self, column: "array[float]", series: Series) -> None:
-        counts, total = series.column(TOKENS), column[-1] if column else 0.0
-        for row in range(len(column), series.length):
-            total += counts[row] if isfinite(counts[row]) else 0.0
-            column.append(total)
-
-    def _add_times(self, column: "array[float]", run: Run) -> None:
-        elapsed = column[-1] if column else 0.0
-        for stamp in _stamps(run, run.series.length - len(column)):
-            if stamp is not None:
-                self._origin = stamp if self._origin is None else self._origin
-                elapsed = max(elapsed, stamp - self._origin)
-            column.append(elapsed)
 
 
 def axis_length(length: int, most: int | None) -> int:

@@ -273,7 +273,9 @@ def y_range(
     if are_equal(key, low, high):  # rounding is no curve
         low = high = 0.0 if abs(high) < resolution(key) else high
     if view.clip and len(values) > 3:
-        low, high = _without_outliers(values)
+        first, _, third = quantiles(values, n=4)
+        room = FENCE * (third - first)
+        low, high = max(min(values), first - room), min(max(values), third + room)
     elif limit is not None and isfinite(limit) and (limit > 0 or not view.log):
         low, high = min(low, limit), max(high, limit)
     if canonical(key) in REWARDS and not view.log:
@@ -288,13 +290,6 @@ def _drawn(buckets: Sequence[Bucket], view: ChartView) -> list[float]:
     if view.log and min(values, default=1.0) <= 0:
         return [value for value in values if value > 0] or values  # zeros stand on the floor
     return values
-
-
-def _without_outliers(values: Sequence[float]) -> tuple[float, float]:
-    """The range of the values within Tukey's fences."""
-    first, _, third = quantiles(values, n=4)
-    room = FENCE * (third - first)
-    return max(min(values), first - room), min(max(values), third + room)
 
 
 def y_scale(

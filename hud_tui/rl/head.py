@@ -249,7 +249,11 @@ class Journal:
         until, new = self._ours.pop(target, (0.0, False))
         if until > self._clock():
             if new and event.at > 0:  # sent by the service, not derived from two reads
-                self._correct(target, event.previous)
+                # a step may have been taken between the last read and the move
+                if self.done and self.done[-1].ours and self.done[-1].after == target:
+                    self.done[-1] = Move(event.previous, target, at=self.done[-1].at)
+                else:
+                    self._left[target] = event.previous
             return None
         move = Move(event.previous, target, ours=False, at=event.at)
         self._push(move)
@@ -259,14 +263,6 @@ class Journal:
         """Record a move by this program. The previous head as the service reports it wins over
         `before`, the one read last."""
         self._push(Move(self._left.pop(after, before), after, at=at))
-
-    def _correct(self, target: str, left: str | None) -> None:
-        """Correct the previous head: a step may have been taken between the last read and the
-        move."""
-        if self.done and self.done[-1].ours and self.done[-1].after == target:
-            self.done[-1] = Move(left, target, at=self.done[-1].at)
-        else:
-            self._left[target] = left
 
     def mark_undone(self, at: float = 0.0, left: str | None = None) -> None:
         """Record that the last move was undone; `left`: id of the head that this replaced, if it is

@@ -361,7 +361,7 @@ class ReportedHeldout:
 
     def add(self, position: int, tasks: int, step: Checkpoint, sign: int) -> None:
         """Add what a step reports of a checkpoint, or with `sign` −1 subtract it."""
-        reward = heldout_of(step)
+        reward = _finite_metric(step.metrics, HELDOUT)
         if reward is None or not isfinite(reward):
             return
         sums = self._sums.setdefault(position, [])
@@ -565,11 +565,6 @@ def reward_of(checkpoint: Checkpoint) -> float | None:
     if checkpoint.mean_reward is not None:
         return checkpoint.mean_reward
     return _finite_metric(checkpoint.metrics, REWARD)
-
-
-def heldout_of(checkpoint: Checkpoint) -> float | None:
-    """Held-out reward that a step reports, under any known key."""
-    return _finite_metric(checkpoint.metrics, HELDOUT)
 
 
 def heldout_rollouts_of(checkpoint: Checkpoint) -> int:

@@ -223,7 +223,12 @@ class Run:
     def _with_work(self, work: WorkState, at: float) -> "Run":
         if isinstance(work, JobStatus):
             return self._with_job(work, at)
-        return self._with_evaluation(work, at)
+        before = self.evaluations.get(work.id)
+        run = self._with_evaluations([work])
+        if before is not None and before.status == work.status:
+            return run
+        of = work.checkpoint or "base"
+        return run._log(at, f"evaluation of {of} {work.status}")
 
     def _with_job(self, job: JobStatus, at: float) -> "Run":
         before = self.job
@@ -233,14 +238,6 @@ class Run:
             return run._log_trouble(before, job, at)
         why = reason(job)
         return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
-
-    def _with_evaluation(self, evaluation: EvaluationJob, at: float) -> "Run":
-        before = self.evaluations.get(evaluation.id)
-        run = self._with_evaluations([evaluation])
-        if before is not None and before.status == evaluation.status:
-            return run
-        of = evaluation.checkpoint or "base"
-        return run._log(at, f"evaluation of {of} {evaluation.status}")
 
     def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
         if not new:

@@ -96,7 +96,10 @@ def run_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> Work:
 
 def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a run that its parameters say."""
-    flat = _flat(parameters)
+    flat = {k: value for k, value in parameters.items() if value is not None and k != "sweep"}
+    config = flat.pop("loss_fn_config", None)
+    if isinstance(config, Mapping):  # the loss's own parameters become entries of their own
+        flat |= {f"loss_fn_config.{key}": value for key, value in config.items()}
     return {
         "sweep": _text(parameters.get("sweep"), 100),
         "parameters": flat,
@@ -233,16 +236,6 @@ def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
     """At most `most` means, each over the same number of neighbouring values, in order."""
     stride = max(1, -(-len(values) // most))
     return [fmean(values[at : at + stride]) for at in range(0, len(values), stride)]
-
-
-def _flat(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters without the sweep and those that are None; the loss's own ones become entries of
-    their own."""
-    found = {k: value for k, value in parameters.items() if value is not None and k != "sweep"}
-    config = found.pop("loss_fn_config", None)
-    if isinstance(config, Mapping):
-        found |= {f"loss_fn_config.{key}": value for key, value in config.items()}
-    return found
 
 
 def _rate(value: object) -> float | None:

@@ -194,18 +194,15 @@ class Segments:
         nodes = self.nodes[segment]
         lower, upper = nodes[: index + 1], nodes[index + 1 :]
         if len(upper) <= len(lower):
-            self._cut_upper(segment, lower, upper)
+            part = self._number(upper, segment)
+            for above in self.above[segment]:
+                self.below[above] = part
+            self.above[part] = self.above[segment]
+            self.above[segment] = {part}
+            self.nodes[segment] = lower
+            self._move(upper, part)
             return segment
         return self._cut_lower(segment, lower, upper)
-
-    def _cut_upper(self, segment: int, lower: list[int], upper: list[int]) -> None:
-        part = self._number(upper, segment)
-        for above in self.above[segment]:
-            self.below[above] = part
-        self.above[part] = self.above[segment]
-        self.above[segment] = {part}
-        self.nodes[segment] = lower
-        self._move(upper, part)
 
     def _cut_lower(self, segment: int, lower: list[int], upper: list[int]) -> int:
         below = self.below[segment]
@@ -246,12 +243,6 @@ class Strand:
     """Whether it is a branch that joins the lane to its left below its oldest node."""
     served: bool
     """Whether the head's lineage goes through it."""
-
-    def joint_row(self, oldest: int) -> Row:
-        """The row where it joins, e.g. ``│ ├─╯``; `oldest` is the position of its oldest node."""
-        beside = self.rails[-1] or self.served
-        served = (*self.rails[:-1], beside, self.served)
-        return Row(Kind.JOINT, "│ " * (self.lane - 1) + "├─╯", served, oldest, oldest)
 
 
 def strands(segments: Segments, head: int | None) -> list[Strand]:
@@ -442,7 +433,10 @@ class Lanes:
         index = bisect_right(self._starts, height) - 1
         strand, up = self._strands[index], height - self._starts[index]
         if strand.joint and up == 0:
-            return strand.joint_row(self.segments.nodes[strand.segment][0])
+            oldest = self.segments.nodes[strand.segment][0]
+            beside = strand.rails[-1] or strand.served
+            served = (*strand.rails[:-1], beside, strand.served)
+            return Row(Kind.JOINT, "│ " * (strand.lane - 1) + "├─╯", served, oldest, oldest)
         return self._node_row(strand, self._pieces[index], up - strand.joint)
 
     def row_of(self, position: int) -> int:
@@ -615,7 +609,12 @@ class Matches:
         heads = (position for position in (self.tree.head, tree.head) if position is not None)
         again = {*heads, *map(tree.source, fresh)} - {ROOT, *fresh}
         for position in (*sorted(again), *fresh):
-            self._test(tree, position)
+            index = bisect_left(self._found, position)
+            there, matches = self.has(position), self.keep(tree, position)
+            if matches and not there:
+                self._found.insert(index, position)
+            elif there and not matches:
+                del self._found[index]
         if tree.head is not None and tree.parent(tree.head) == self.tree.head:
             self._served.add(tree.head)
         elif tree.head != self.tree.head:
@@ -626,15 +625,6 @@ class Matches:
         """Whether a checkpoint matches."""
         index = bisect_left(self._found, position)
         return self._found[index : index + 1] == [position]
-
-    def _test(self, tree: Tree, position: int) -> None:
-        """Add a checkpoint to the rows if it matches, else remove it."""
-        index = bisect_left(self._found, position)
-        there, matches = self.has(position), self.keep(tree, position)
-        if matches and not there:
-            self._found.insert(index, position)
-        elif there and not matches:
-            del self._found[index]
 
     def __len__(self) -> int:
         return len(self._found)

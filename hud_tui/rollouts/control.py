@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 from uuid import uuid4
 
@@ -20,12 +21,20 @@ from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
-from hud_tui.rollouts.evaluate import environment_of, evaluation_files, order_of_evaluation
+from hud_tui.rollouts.evaluate import (
+    SAMPLED,
+    environment_of,
+    evaluation_files,
+    latest_order,
+    order_of_evaluation,
+)
 from hud_tui.rollouts.process import python_at
 from hud_tui.rollouts.run_files import (
     DriverFolder,
+    Options,
     Order,
     RunFolder,
+    environment_name,
     evaluation_folder,
     known_runs,
     run_folder,
@@ -82,7 +91,7 @@ def order_of(
     try:
         return Order(
             job_id=str(uuid4()),
-            name=fields.pop("name", f"{source.stem} on {model.model_name}"),
+            name=fields.pop("name", f"{environment_name(source.absolute())} on {model.model_name}"),
             model_id=model.id,
             model=model.model_name,
             mode=mode_of(client),
@@ -93,6 +102,45 @@ def order_of(
         )
     except ValidationError as error:
         raise wrong_value(error) from error
+
+
+def evaluation_order(
+    client: HudClient,
+    model: Model,
+    state: Path | None,
+    source: Path | None,
+    job_id: str | None = None,
+    sampling: Mapping[str, Any] = MappingProxyType({}),
+    **options: Any,
+) -> Order | None:
+    """How an evaluation on an environment of the user's own makes its rollouts; None where the
+    service makes them. What is not given is as in a run on it that was begun here.
+
+    Args:
+        source: The environment, of which the model's latest run counts, and whose own tasks are
+            evaluated unless `options` name others; None for that of a run.
+        job_id: The run, where there is no `source`.
+        sampling: Values of `SAMPLED`.
+        options: Fields of `Options`.
+
+    Raises:
+        HudUsage: As of `order_of`.
+    """
+    if source is not None:
+        last = None if state is None else latest_order(state, model.id, source)
+    else:
+        folder = driven_here(state, job_id or "")
+        if folder is None:
+            return None
+        last = folder.order()
+        source = Path(last.source)
+        options = {"tasks": last.tasks, "left_out": last.left_out} | options
+    known, chosen = dict[str, Any](), dict[str, Any]()
+    if last is not None:
+        known = last.model_dump(include=Options.model_fields.keys() - {"tasks", "left_out"})
+        chosen = {key: last.parameters.get(key) for key in SAMPLED}
+    chosen |= {key: value for key, value in sampling.items() if value is not None}
+    return order_of(client, model, source, chosen, **known | options)
 
 
 async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:

@@ -47,7 +47,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import End
 from hud_tui.rollouts.environment import Loaded, check_tasks, rollout_of
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import RESAMPLE, Batch, RunFolder, run_folder
+from hud_tui.rollouts.run_files import RESAMPLE, Batch, RunFolder, environment_name, run_folder
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.rollouts.worker_rollouts import (
@@ -153,7 +153,7 @@ class Driver:
             model_id=order.model_id,
             start=order.start,
             name=order.name,
-            taskset=Path(order.source).name,
+            taskset=environment_name(order.source),
             driver=this_process(),
             parameters={**order.parameters, **order.flags},
         )

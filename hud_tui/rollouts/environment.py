@@ -61,11 +61,6 @@ class Loaded:
     unknown: Sequence[str] = ()
     """Slugs to leave out that no task has."""
 
-    @property
-    def name(self) -> str:
-        """Of its environments, shortened."""
-        return one_line(", ".join(str(env["name"]) for env in self.environments), 60)
-
 
 def check_source(text: str) -> Path:
     """The environment's file or directory. Raises HudUsage: there is none."""

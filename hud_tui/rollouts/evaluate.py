@@ -37,12 +37,6 @@ def environment_of(order: Order) -> Json:
     return {"order": order.model_dump(mode="json"), "flags": order.flags}
 
 
-def order_of_run(state: Path | None, job_id: str | None) -> Order | None:
-    """What a run that was begun here trains on; None: it was not."""
-    folder = None if state is None or job_id is None else known_runs(state).get(job_id)
-    return None if folder is None else folder.order()
-
-
 def latest_order(state: Path, model_id: str, source: Path) -> Order | None:
     """How the latest run of a model that was begun here on an environment makes its rollouts; None:
     there was no such run."""
@@ -53,11 +47,6 @@ def latest_order(state: Path, model_id: str, source: Path) -> Order | None:
             if (order.model_id, order.source) == (model_id, str(source)):
                 orders.append((written, order))
     return max(orders, key=lambda dated: dated[0], default=(0.0, None))[1]
-
-
-def with_own_tasks(order: Order) -> Order:
-    """The order with all tasks of its environment's file, instead of the run's taskset."""
-    return order.model_copy(update={"tasks": None, "left_out": []})
 
 
 def filled(asked: EvaluationParameters, order: Order) -> EvaluationParameters:

@@ -116,6 +116,13 @@ def read_option(row: Parameter, text: str) -> dict[str, Any]:
     return Options.model_validate({row.name: value}).model_dump(include={row.name})
 
 
+def environment_name(source: str | Path) -> str:
+    """What runs, tasks and evaluations on an environment are called by: ``sums`` for sums.py, for
+    sums/env.py and for the directory sums."""
+    path = Path(source)
+    return path.parent.name if path.name == "env.py" else path.name.removesuffix(".py")
+
+
 class Order(Options):
     """A run that was requested: model, environment and parameters."""
 

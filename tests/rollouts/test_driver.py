@@ -47,6 +47,7 @@ from tests.rollouts.driving import (
     write_sums,
 )
 from tests.service.headless import point_at
+from tests.ways import Way, assert_is_whole, follow_threads
 
 BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
 
@@ -63,7 +64,7 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     assert job.parameters is not None
     assert job.parameters["learning_rate"] == 0.3
     [row] = [one for one in (await client.runs.run_page()).items if one.id == job_id]
-    assert (row.kind, row.step, row.taskset) == ("training", 3, "sums.py")
+    assert (row.kind, row.step, row.taskset) == ("training", 3, "sums")
     assert 0 < (row.busy_s or 0) < took_s
     traces = await client.rollouts.job_traces(job_id, 2)
     assert len(traces) >= 12
@@ -73,6 +74,15 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     tree = await client.checkpoints(driven.model.id)
     assert state.tokens == sum(node.num_tokens or 0 for node in tree) > 0
     assert folder.groups() == []
+
+
+async def test_a_step_takes_the_way_that_is_written_down(driven: Driven) -> None:
+    way = Way("From `train env.py` to a step")
+    await follow_threads(driven.served.service, way)
+    folder = driven.begin(parameters={"steps": 1})
+    with way.traced():
+        assert await driven.drive(folder) == "succeeded"
+    assert_is_whole(way, 30)
 
 
 async def test_the_last_checkpoint_is_evaluated_on_the_held_out_tasks(driven: Driven) -> None:

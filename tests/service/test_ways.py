@@ -1,31 +1,13 @@
 """From a submission to a step, and from `eval` to an interval: docs/architecture.md names the
 functions that run, and all of them."""
 
-import asyncio
-import sys
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from hud_tui.cli import evaluate
 from hud_tui.cli.commands import build_parser
-from hud_tui.service.service import Service
 from tests.conftest import Served
 from tests.service.clients import fork_of, over_socket, train, trained
-from tests.ways import Way
-
-
-async def follow_threads(service: Service, way: Way) -> None:
-    """Follow what the store's thread and those of `asyncio.to_thread` call, too."""
-    await service.parts.store.read(lambda _: sys.setprofile(way.note))
-    threads = ThreadPoolExecutor(initializer=sys.setprofile, initargs=(way.note,))
-    asyncio.get_running_loop().set_default_executor(threads)
-
-
-def assert_is_whole(way: Way, most: int) -> None:
-    assert way.not_called == []
-    assert way.not_named == set()
-    assert way.length <= most
+from tests.ways import Way, assert_is_whole, follow_threads
 
 
 async def test_a_submission_takes_the_way_that_is_written_down(served: Served) -> None:

@@ -325,7 +325,12 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
     at, metrics = began + step * STEP_S, pathology.metrics(step)
     if "heldout_reward" in metrics:
         metrics = {**metrics, "num_heldout_traces": float(HELDOUT_TASKS)}
-    groups = _groups(step, metrics)
+    good = round(TASKS * metrics["frac_groups_all_solved"])
+    bad = round(TASKS * metrics["frac_groups_all_failed"])
+    groups = [
+        Group(task_slug=f"task-{task:02d}", rewards=_rewards(step, task, good, bad, metrics))
+        for task in range(TASKS)
+    ]
     node = Checkpoint(
         id=f"c{step}",
         name=f"step-{step:06d}",
@@ -367,16 +372,6 @@ def _job(pathology: Pathology, step: int, began: float) -> WorkChanged:
         },
     )
     return WorkChanged(at=began + step * STEP_S, work=job)
-
-
-def _groups(step: int, metrics: dict[str, float]) -> list[Group]:
-    """Groups with about the shares of zero variance that the metrics report."""
-    good = round(TASKS * metrics["frac_groups_all_solved"])
-    bad = round(TASKS * metrics["frac_groups_all_failed"])
-    return [
-        Group(task_slug=f"task-{task:02d}", rewards=_rewards(step, task, good, bad, metrics))
-        for task in range(TASKS)
-    ]
 
 
 def _rewards(step: int, task: int, good: int, bad: int, metrics: dict[str, float]) -> list[float]:

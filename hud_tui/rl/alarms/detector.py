@@ -96,7 +96,10 @@ class Context:
         reward, heldout = REWARD.read(row), HELDOUT.read(row)
         if reward is not None:
             self.reward.push(reward)
-            self._raise_ceiling(row, reward)
+            greatest, std = REWARD_MAX.read(row), REWARD_STD.read(row)
+            if greatest is None:  # estimate: two standard deviations above the mean
+                greatest = max(1.0 if 0 <= reward <= 1 else reward, reward + 2 * (std or 0.0))
+            self.ceiling = greatest if not self.ceiling > greatest else self.ceiling
         if heldout is not None:
             self.heldout.push(heldout)
 
@@ -109,12 +112,6 @@ class Context:
     def remaining(self, otherwise: int) -> int:
         """Number of steps left in the run; `otherwise` if the total is unknown."""
         return otherwise if self.steps is None else max(0, self.steps - self.place - 1)
-
-    def _raise_ceiling(self, row: Row, reward: float) -> None:
-        greatest, std = REWARD_MAX.read(row), REWARD_STD.read(row)
-        if greatest is None:  # estimate: two standard deviations above the mean
-            greatest = max(1.0 if 0 <= reward <= 1 else reward, reward + 2 * (std or 0.0))
-        self.ceiling = greatest if not self.ceiling > greatest else self.ceiling
 
 
 # The gate: when a stream of severities raises an alarm, and when the alarm ends.
@@ -176,7 +173,11 @@ class Gate:
             return False
         if not severity >= self.levels[0].rank - SLACK:  # also NaN
             self._streaks.clear()
-            self._relax(row)
+            active = self.active
+            if active is not None:
+                self.calm += 1
+                if self.calm >= self.tuning.release:
+                    active.ended, self.calm = row, 0
             return False
         self.calm = 0
         reached = [level for level in self.levels if self._holds(level, row, severity)]
@@ -211,13 +212,6 @@ class Gate:
         onset = min(streak.began for streak in self._streaks.values())
         self.episodes = [*self.episodes[1 - MOST :], Episode(level, onset, row)]
         return True
-
-    def _relax(self, row: int) -> None:
-        active = self.active
-        if active is not None:
-            self.calm += 1
-            if self.calm >= self.tuning.release:
-                active.ended, self.calm = row, 0
 
     def _cooling(self, level: Level, row: int) -> bool:
         last = self.episodes[-1] if self.episodes else None

@@ -99,7 +99,11 @@ class DetectorSet:
         self._steps.append(row.step)
         self._ids.append(row.checkpoint_id)
         if self._tasks.changes(row):
-            self._begin_tasks(row)
+            self._begun.append(row.place)
+            self.context.begin_tasks()
+            self._detectors = [
+                one.on_other_tasks(row) if one.BY_TASKS else one for one in self._detectors
+            ]
         self.context.read(row)
         self._time(row)
         for detector in self._detectors:
@@ -126,13 +130,6 @@ class DetectorSet:
             alarms += detector.alarms(self.context, self._row_at)
         skipped = (detector.skipped() for detector in self._detectors)
         return Report(ordered(alarms), tuple(s for s in skipped if s), len(self))
-
-    def _begin_tasks(self, row: Row) -> None:
-        self._begun.append(row.place)
-        self.context.begin_tasks()
-        self._detectors = [
-            one.on_other_tasks(row) if one.BY_TASKS else one for one in self._detectors
-        ]
 
     def _time(self, row: Row) -> None:
         at = bounded(row.at)

@@ -86,7 +86,12 @@ class GradientNorm(Detector[GradNorm]):
             self._norm, self._lost = nan, self._lost + 1
             return 3.0
         severity, self._norm = self._stands_out(norm), norm
-        self._adapt(norm, severity, 1 - (without_variance(row) or 0.0))
+        signal = 1 - (without_variance(row) or 0.0)
+        self._outliers = self._outliers + 1 if severity >= 2 else 0
+        if self._outliers >= ADAPT:
+            self._window, self._outliers = Window(SIZE), 0
+        if severity < 2 and signal > 0:  # as it would be if all groups had a gradient
+            self._window.push(norm / sqrt(signal))
         return severity
 
     def _stands_out(self, norm: float) -> float:
@@ -99,15 +104,6 @@ class GradientNorm(Detector[GradNorm]):
         if norm > tuning.explosion * middle:
             return 3.0
         return min(2 * norm / self._limit, BELOW_CRITICAL)
-
-    def _adapt(self, norm: float, severity: float, signal: float) -> None:
-        """Add norms below the warn limit to the window, as they would be if all groups had a
-        gradient; start over after ADAPT outliers. `signal`: share of the groups that have one."""
-        self._outliers = self._outliers + 1 if severity >= 2 else 0
-        if self._outliers >= ADAPT:
-            self._window, self._outliers = Window(SIZE), 0
-        if severity < 2 and signal > 0:
-            self._window.push(norm / sqrt(signal))
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
         return (

@@ -149,19 +149,15 @@ class RewardCollapse(Detector[Collapse]):
             self._near = row.place
         if self._peak - value <= self._need / 2:
             self._last_good = row.place
-        return self._fall(smooth)
-
-    def _error(self, row: Row) -> float:
-        """Standard error of one value, as far as its number of rollouts tells; 0 if unknown."""
-        return 0.0
-
-    def _fall(self, smooth: float) -> float:
-        """Severity: 2 at the warn limit, 3 if the reward is back at its initial level."""
         fall, gained = self._peak - smooth, self._peak - self._start.value
         if fall < self._need:
             return 2 * fall / self._need
         whole = 0.9 * gained if gained > self._need else 2 * self._need
         return 2 + min(1.0, fall / whole)
+
+    def _error(self, row: Row) -> float:
+        """Standard error of one value, as far as its number of rollouts tells; 0 if unknown."""
+        return 0.0
 
     def onset(self, episode: Episode) -> int:
         """The row after the reward was last near its peak. The moving average lags behind the
@@ -230,9 +226,6 @@ class RewardPlateau(Detector[Plateau]):
         if seen < self._next:
             return None
         self._next = seen + max(LOOK, int(LOOK_SHARE * seen))
-        return self._severity(context)
-
-    def _severity(self, context: Context) -> float:
         first = len(self._rewards) - int(self.tuning.share * len(self._rewards))
         means = block_means(self._rewards[first:], BLOCKS)
         slope = theil_sen(means)

@@ -24,17 +24,14 @@ from hud_tui.rl.evaluation import last_requested, rollout_seconds, size
 from hud_tui.rl.head import name
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, duration, one_line, spaced
-from hud_tui.rollouts import control
+from hud_tui.rollouts.control import evaluation_order
 from hud_tui.rollouts.environment import environment_at
 from hud_tui.rollouts.evaluate import (
     environment_of,
     filled,
-    latest_order,
-    order_of_run,
     tasks_of,
-    with_own_tasks,
 )
-from hud_tui.rollouts.run_files import Order
+from hud_tui.rollouts.run_files import Order, environment_name
 from hud_tui.tui.screens.dialogs import Dialog, objection
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Field, Picker
@@ -151,8 +148,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         field = self.query_one("#evaluate-source", Input)
         name, job = NO_TASKS, self.session.run.job
         try:
-            order = order_of_run(self.session.store.directory, None if job is None else job.id)
-            if order is not None:
+            if (order := self._order(None, None if job is None else job.id)) is not None:
                 self._usual, name = await self._on_environment(order), order.source
             elif (usual := await self.session.evaluations.usual_tasks(self.model)) is not None:
                 self._usual, name = _Tasks(usual), usual.name or "the last"
@@ -165,13 +161,10 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
             field.focus()
         self._offer_splits()
 
-    def _order_on(self, environment: Path) -> Order:
-        """How to roll out an environment's own tasks: as in the model's latest run on it."""
+    def _order(self, environment: Path | None, job_id: str | None = None) -> Order | None:
+        """How rollouts are made on this environment, or on that of a run; None: by the service."""
         state = self.session.store.directory
-        last = None if state is None else latest_order(state, self.model.id, environment)
-        if last is None:
-            return control.order_of(self.session.client, self.model, environment, {})
-        return with_own_tasks(last)
+        return evaluation_order(self.session.client, self.model, state, environment, job_id)
 
     async def _on_environment(self, order: Order) -> _Tasks:
         """The tasks of an environment, which its own interpreter imports. Raises HudError."""
@@ -181,7 +174,8 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self.complain("importing the environment …")
         loaded = await tasks_of(self.session.client, order, state)
         held = sum(task.heldout for task in loaded.tasks)
-        sizes = UsualTasks(name=loaded.name, heldout=held, train=len(loaded.tasks) - held)
+        name, train = environment_name(order.source), len(loaded.tasks) - held
+        sizes = UsualTasks(name=name, heldout=held, train=train)
         rows = [task.row() for task in loaded.tasks]
         origin = "/".join(Path(loaded.origin).parts[-2:])  # a file's folder and name
         return _Tasks(sizes, rows, order.source, order, origin, TaskSource(order.source))
@@ -307,8 +301,9 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         typed = self.query_one("#evaluate-source", Input).value.strip()
         if not typed:
             raise HudUsage(NO_TASKS)
-        if (environment := environment_at(typed)) is not None:
-            loaded = await self._on_environment(self._order_on(environment))
+        environment = environment_at(typed)
+        if environment is not None and (order := self._order(environment)) is not None:
+            loaded = await self._on_environment(order)
             self._typed = replace(loaded, source=typed)
         else:
             self.complain("reading the tasks …")
