@@ -30,7 +30,7 @@ from tests.readme import (
     runs_page,
     with_part,
 )
-from tests.unit.test_vocabulary import everything
+from tests.unit.test_vocabulary import SOURCES, texts
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
 PROSE = re.compile(r"(?ms)^```.*?^```\n?|^\|.*?\n|^<!--.*?\n|^    .*?\n")
@@ -186,13 +186,22 @@ def test_the_readme_leads_to_every_page() -> None:
     assert linked == {page.name for page in PAGES[1:]}
 
 
+def explained() -> Iterator[str]:
+    """What the pages' tables say that the program says."""
+    messages = (ROOT / "docs/rent-a-gpu.md").read_text().split("## Messages\n", 1)[1]
+    yield from (row.split(" | ")[0].removeprefix("| ") for row in messages.splitlines()[4:])
+    for page in ("stuck.md", "slow.md"):
+        rows = re.findall(r"(?m)^\| (.*) \|$", (ROOT / "docs" / page).read_text())[1:]
+        said = [row.split(" | ")[0] if page == "stuck.md" else row for row in rows]
+        spans = re.findall(r"`(.*?)`", "\n".join(said))
+        yield from (span for span in spans if not span.startswith("-"))
+
+
 def test_the_messages_that_are_explained_are_those_of_the_program() -> None:
-    """Each row of the table by its longest run of plain words."""
-    text = (ROOT / "docs/rent-a-gpu.md").read_text().split("## Messages\n", 1)[1]
-    messages = [row.split(" | ")[0].removeprefix("| ") for row in text.splitlines()[4:]]
-    said = " ".join(text for _, text in everything())
-    for message in messages:
-        parts = re.split(r"[`():;,…@]|\b[A-Z]{2,}\b|\b[A-Z]\b|\$\w|\d\S*", message)
+    """Each by its longest run of plain words."""
+    said = "\n".join(text for file in SOURCES for _, text in texts(file))
+    for message in explained():
+        parts = re.split(r"[`():;,…@⚠↻]|\b[A-Z]{2,}\b|\b[A-Z]\b|\$\w|\d\S*", message)
         assert max((part.strip() for part in parts), key=len) in said, message
 
 
