@@ -42,7 +42,6 @@ def is_other(version: str, build: str, package: str, began: float) -> bool:
     Args:
         version: Its version; empty if it does not say, as before this module.
         build: Its `digest` when it started.
-        package: Where its files lie.
         began: When it started, Unix seconds.
     """
     if version != __version__:

@@ -167,7 +167,6 @@ async def connect_local(
         progress: Called with a line about what is being waited for.
         guard: Checks requests that change something; None allows all.
         observe: Called with them; None adds them to the command log of `paths`.
-        flags: For `Settings.flags`.
 
     Raises:
         HudUnreachable: It does not start (the message ends with its log), or a running one does

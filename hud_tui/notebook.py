@@ -306,7 +306,6 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
     Args:
         state: The state directory, where the secret is created when it is first needed.
         service: URL of the service, or another text that identifies it.
-        api_key: The account's key.
 
     Returns:
         The name; None if there is no secret and none can be created. Then nothing is stored.

@@ -26,8 +26,6 @@ async def retried(
     """Repeat a repeatable call until it succeeds.
 
     Args:
-        call: What is repeated.
-        kind: The exceptions after which it is.
         pause: Given the exception and the number of failures so far, at least 1, the seconds until
             the next attempt; None to give up.
 
@@ -86,7 +84,6 @@ async def in_time(
     """Await an answer for a limited time; it is cancelled at the end.
 
     Args:
-        answer: The awaitable.
         seconds: Limit, counted only while this process runs: after the machine slept, or this
             process was stopped, the answer gets the remaining time.
         waited: Called after each second with the seconds waited.

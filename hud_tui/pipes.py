@@ -81,7 +81,6 @@ class Pipe:
         """Start a process.
 
         Args:
-            words: Its command line.
             said: Called with each document that is no answer.
             codec: Of both sides.
             has_group: Whether it begins a session and a process group, which is killed with it.
@@ -249,7 +248,6 @@ async def answer_requests(
     """Answer requests, many at the same time, until stdin is closed.
 
     Args:
-        stdin: A pipe.
         answer: Called with each request; writes its answer.
         tasks: By request; those that go on are in it at the end.
         codec: Of both sides.

@@ -59,10 +59,6 @@ async def sample_missing(
 ) -> None:
     """Make and store what is missing of an evaluation; rollouts that fail are tried once.
 
-    Args:
-        tasks: All its tasks.
-        samples: Rollouts of each.
-
     Raises:
         Exception: Of the maker, or of the ledger, if it does not pass.
     """

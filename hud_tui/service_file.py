@@ -504,7 +504,6 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
     """Store a rental; return it as stored.
 
     Args:
-        state: The state directory.
         rental: Stored as it is if it is new, or if there are no `changes`.
         changes: Fields to change; the other fields keep the values of the file, which another
             program may have changed.
@@ -537,7 +536,6 @@ def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
     command of a long name.
 
     Args:
-        state: The state directory.
         now: Unix seconds by Prime's clock.
         ahead_s: Seconds by which this machine's clock is ahead of that.
     """

@@ -56,7 +56,6 @@ def terminal(
     """
     Args:
         size: Size of the terminal; None if there is none.
-        encoding: Of stdout.
     """
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     features = ask("display", "-p", "#{client_termfeatures}") if multiplexer == "tmux" else ""

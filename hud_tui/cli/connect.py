@@ -39,12 +39,6 @@ class Connector:
         observe: Callable[[AuditEntry], None],
         flags: str = "",
     ) -> None:
-        """
-        Args:
-            guard: Makes the guard of each client.
-            observe: Called with every write.
-            flags: The command line's flags for directories, for `Settings.flags`.
-        """
         self._paths, self._guard, self._observe = paths, guard, observe
         self._flags = flags
 

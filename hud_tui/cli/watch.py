@@ -135,7 +135,6 @@ class AlarmPrinter:
         Args:
             fail_on: Lowest level that fails; None: no alarm fails.
             job: The model's run, if known before the first event.
-            show: Prints alarms and events.
         """
         self.show = show
         self.report = Report()

@@ -51,13 +51,7 @@ tags:
 
 
 def dataset_card(name: str, tasks: Sequence[Task], columns: Sequence[str]) -> str:
-    """The README of a data set.
-
-    Args:
-        name: Name of the data set.
-        tasks: Its tasks.
-        columns: Its columns, in order.
-    """
+    """The README of a data set."""
     envs = sorted({task.env for task in tasks})
     shown = ", ".join(f"`{_code(env)}`" for env in envs[:10]) + (" …" if len(envs) > 10 else "")
     loading = f'from datasets import load_dataset\n\nload_dataset("{name}", split="train")'
@@ -365,8 +359,6 @@ def push(folder: Path, name: str, private: bool, token: str | None) -> str:
     """Create the data set if it does not exist, and commit the folder to it.
 
     Args:
-        folder: The data set's folder.
-        name: Owner and name on the Hub.
         private: Create it private; an existing public one is then refused.
         token: The Hub's; None for the one stored by its own tools.
 

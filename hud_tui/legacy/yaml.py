@@ -165,7 +165,6 @@ def read_yaml(name: str, body: bytes) -> Document:
     """Read one document.
 
     Args:
-        name: Name of the file, for messages.
         body: At most one byte more than `MAX_BYTES`.
 
     Raises:

@@ -63,7 +63,6 @@ def fit(
 
     Args:
         low: Smallest value; NaN if there are no values.
-        high: Largest value.
         log: Use a log scale; linear if `low` is not positive.
         intervals: Length of the axis in tick distances, at least 1. It starts at a round value
             and need not end at one, so that labels are evenly spaced on terminal rows.
@@ -226,7 +225,6 @@ def axis_length(length: int, most: int | None) -> int:
     """Length of the step axis.
 
     Args:
-        length: Steps taken.
         most: Total steps of the run; None if no run is active, then the curve fills the chart.
     """
     if most is None or most <= length:

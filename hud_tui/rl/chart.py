@@ -333,8 +333,6 @@ def small_plot(chart: Chart, key: str, columns: int, limit: float | None = None)
     """A metric without axes: the average over the range of the raw values.
 
     Args:
-        chart: The run.
-        key: The metric.
         columns: Columns, two per cell.
         limit: An alarm's, drawn dashed; None for no line.
     """
@@ -376,10 +374,6 @@ def large_plot(chart: Chart, key: str, cells: int, rows: int, limit: float | Non
     """A metric with its axes, a bucket per cell: a noisy curve would else be a solid block.
 
     Args:
-        chart: The run.
-        key: The metric.
-        cells: Width of the curves.
-        rows: Height of the curves.
         limit: An alarm's, drawn dashed; None for no line.
     """
     chart = chart.of(key)

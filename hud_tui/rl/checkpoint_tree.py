@@ -60,7 +60,6 @@ def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
     """The model of the newest run, else the newest trainable one.
 
     Args:
-        models: The catalog.
         jobs: Newest first.
     """
     by_id = {model.id: model for model in models}
@@ -83,12 +82,7 @@ def origin(model: Model) -> str:
 
 
 def free_name(source: str, models: Iterable[Model]) -> str:
-    """An unused name for a fork: ``mixed-rl`` for ``tiny/mixed-0.2M``, or ``mixed-rl-2`` if taken.
-
-    Args:
-        source: Slug of the model to fork.
-        models: The catalog.
-    """
+    """An unused name for a fork, e.g. ``mixed-rl`` or ``mixed-rl-2`` for ``tiny/mixed-0.2M``."""
     tail = source.rpartition("/")[2].casefold()
     stem = re.sub(r"-rl(-\d+)?$", "", _SIZE.sub("", tail))[: NAME_LIMIT - 10] or "model"
     taken = _names(models)
@@ -551,7 +545,6 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
     """Update a known tree with a new read of it.
 
     Args:
-        tree: The known tree.
         checkpoints: The nodes just read, oldest first, shape (N,).
 
     Returns:

@@ -148,9 +148,6 @@ def compare(
     """Compare two checkpoints of a tree.
 
     Args:
-        tree: Contains both.
-        left: Position of one.
-        right: Position of the other.
         groups: Rewards by task of rollouts sampled from each; None takes those that the steps
             carry.
     """
@@ -285,13 +282,7 @@ def branch_overlay(run: Run, tip: int) -> Overlay:
 
 
 def model_overlay(run: Run, model: Model, tree: Tree) -> Overlay:
-    """Another model's head lineage, aligned where one model was forked from the other.
-
-    Args:
-        run: The displayed run.
-        model: The other model.
-        tree: The other model's tree.
-    """
+    """Another model's head lineage, aligned where one model was forked from the other."""
     own = run.model
     shift = 0
     if own is not None:
@@ -365,10 +356,7 @@ class RunSeries:
         """Append a step.
 
         Args:
-            id_: Id of its checkpoint.
             at: When it was taken, Unix seconds.
-            tokens: Number of tokens generated for it.
-            metrics: Its metrics.
         """
         rows = len(self.ids)
         self._places[id_] = rows
@@ -477,11 +465,8 @@ def overlay_runs(
     """Draw several runs in one chart, each from its own beginning. O(runs · width · log steps).
 
     Args:
-        runs: The marked runs, in any order.
         key: Canonical key of the metric.
-        axis: Unit of the x axis.
         width: Columns of the chart; in braille two per cell.
-        weight: Of the moving average.
     """
     xs = [series.x(axis) for _, series in runs if len(series)]
     low = min((x[0] for x in xs), default=0.0)
@@ -624,8 +609,6 @@ class ChartView:
         """Zoomed in by 2 ** `times`, or out if `times` is negative.
 
         Args:
-            times: Number of doublings.
-            length: Steps of the run.
             around: Row that stays visible; None for the newest.
         """
         start, end = self.rows(length)
@@ -642,8 +625,6 @@ class ChartView:
 
         Args:
             factor: Greater than 0; below 1 zooms in.
-            length: Steps of the run.
-            row: A visible row.
             share: Its place along the chart, in [0, 1].
         """
         start, end = self.rows(length)

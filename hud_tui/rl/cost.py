@@ -33,8 +33,6 @@ def cost(
     """The cost of a run; None if the service decides its size.
 
     Args:
-        values: The form's.
-        tasks: The taskset.
         step_s: Seconds per step of a comparable run; None if there was none.
         rollout_s: Measured seconds per rollout of these tasks; used without `step_s`.
     """
@@ -85,7 +83,6 @@ def run_size(model: Model, requested: Mapping[str, Value], tasks: Sequence[Task]
     Args:
         model: The trained model, whose own defaults count.
         requested: Parameters by wire name, as sent.
-        tasks: The taskset.
     """
     values = {**(defaults(model) if model.training_defaults is not None else {}), **requested}
     size, steps = cost(values, tasks), values.get("steps")

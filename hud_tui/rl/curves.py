@@ -157,7 +157,6 @@ class Ema:
         """Read the column's rows up to `length`.
 
         Args:
-            column: The metric's values.
             length: Number of rows to have read afterwards.
             whole: Whether all rows up to `length` are finite; then many rows are read fast.
         """
@@ -475,7 +474,6 @@ def reported_score(value: float, rollouts: float | None) -> Score:
     """The score of a held-out reward that a step reports.
 
     Args:
-        value: The reward.
         rollouts: Number of its rollouts as reported; None if it is not.
     """
     known = rollouts is not None and 1 <= rollouts < inf
@@ -573,7 +571,6 @@ def signs(run: Run, moved_to: Iterable[str]) -> dict[int, Sign]:
     head's lineage.
 
     Args:
-        run: The run.
         moved_to: Ids of the checkpoints that the head was set to.
     """
     forks = (run.row_of(run.tree[position].id) for position in run.tree.forks)

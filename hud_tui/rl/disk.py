@@ -39,8 +39,6 @@ def where_stored(
     """What a run sends to a server and stores there, or stores on this disk: labels and texts.
 
     Args:
-        model: The trained model.
-        steps: As for `disk_use`.
         rollouts: Training rollouts; None if unknown.
         max_tokens: Maximum tokens of one answer; None if unknown.
     """
@@ -65,7 +63,6 @@ def disk_use(model: Model, steps: int | None) -> str:
     thinned out``; empty if the service does not report disk space.
 
     Args:
-        model: The trained model.
         steps: Steps of the run; None for the model's default.
     """
     disk, steps = model.disk, _steps(model, steps)
@@ -78,12 +75,7 @@ def disk_use(model: Model, steps: int | None) -> str:
 
 def checkpoints_that_fit(model: Model, steps: int | None) -> tuple[int, int] | None:
     """How many of a run's checkpoints fit on the disk, and how many it makes; None if all fit or
-    the service does not report disk space. Old checkpoints that are thinned out free their space.
-
-    Args:
-        model: The trained model.
-        steps: As for `disk_use`.
-    """
+    the service does not report disk space. Thinned out old checkpoints free their space."""
     disk, steps = model.disk, _steps(model, steps)
     if disk is None or disk.free_bytes is None or steps is None:
         return None

@@ -613,7 +613,6 @@ def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> Evaluati
     """An evaluation by id or a prefix of it.
 
     Args:
-        name: As typed.
         evaluations: Newest first.
 
     Raises:

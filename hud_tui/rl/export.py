@@ -150,7 +150,6 @@ def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
     step's checkpoint.
 
     Args:
-        run: The run.
         order: Keys of metrics whose columns come first.
     """
     keys = [key for key in order if key in run.series.keys]

@@ -232,9 +232,7 @@ def parse(
     """Parse a filter of checkpoints.
 
     Args:
-        expression: As typed.
         metrics: Known metric keys, to reject misspelt ones; None accepts any.
-        notes: The user's notes by checkpoint id.
         onsets: Ids of the checkpoints at which alarms began.
 
     Raises:

@@ -120,8 +120,6 @@ def outcome(before: Run, run: Run, checkpoint_id: str, answered: bool) -> Outcom
     Args:
         before: The run with the tree as read before the request.
         run: The run with the tree as read after it.
-        checkpoint_id: The target.
-        answered: Whether the service answered the request.
     """
     tree, target = run.tree, run.tree.find(checkpoint_id)
     head = name(run.head)
@@ -144,7 +142,6 @@ def only_trained(before: Run, run: Run) -> bool:
 
     Args:
         before: The run as the user saw it.
-        run: The run as it is now.
     """
     seen = None if before.head is None else before.head.id
     if run.head is None or run.head.id == seen:
@@ -401,8 +398,6 @@ def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
 
     Args:
         seen: The run as the user saw it.
-        run: The run as it is now.
-        journal: The known moves.
         now: Unix seconds.
     """
     head, was = name(run.head), name(seen.head)

@@ -92,7 +92,6 @@ class LoopFacts:
         """A batch was sampled.
 
         Args:
-            groups: Rewards of its complete groups.
             has_gradient: Whether any of them has a gradient under the run's loss.
         """
         if not groups:

@@ -345,7 +345,6 @@ def most_of(key: str, high: float) -> float:
     """Upper limit of a metric's axis: 1 for rewards if all of them are at most 1, else infinite.
 
     Args:
-        key: The metric's.
         high: Its largest value.
     """
     return 1.0 if canonical(key) in REWARDS and high <= 1 else inf

@@ -132,7 +132,6 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
     """A job by id or a prefix of it.
 
     Args:
-        name: As typed.
         jobs: Newest first.
 
     Raises:

@@ -413,9 +413,7 @@ class Sampled:
         """Add the next node; return the position of the sampler of its step.
 
         Args:
-            checkpoint: The node.
             parent: Its parent's position, or NOBODY.
-            above: The parent itself.
         """
         position = len(self.sources)
         again = above is not None and _same_batch(above, checkpoint)
@@ -510,7 +508,6 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
 
     Args:
         nodes: The steps that were trained on its rollouts.
-        own: Its own rewards.
 
     Returns:
         Means over the steps, weighted by their rollouts; empty if nothing was sampled from it.

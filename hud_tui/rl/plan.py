@@ -95,8 +95,6 @@ def missing_of(
     """The rollouts that are missing.
 
     Args:
-        tasks: All tasks.
-        samples: Rollouts of each.
         made: The number of rollouts that are stored, by task.
     """
     counts = [made.get(task.slug, 0) for task in tasks]

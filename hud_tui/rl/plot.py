@@ -83,7 +83,6 @@ def dots(layer: Layer, scale: Scale, columns: int, top: int) -> list[int]:
     Args:
         layer: Not of marks.
         scale: The y axis over all dots.
-        columns: Number of columns.
         top: The highest dot, at least 0.
     """
     if layer.shape is Shape.LINE:
@@ -263,8 +262,6 @@ def svg(plot: Plot, title: str, about: str, names: Sequence[tuple[str, str]] = (
 
     Args:
         plot: Without marks: an isolated point of a line is drawn as a dot.
-        title: Text above the chart.
-        about: Description for screen readers.
         names: Layers in the legend: name and text.
     """
     body = [

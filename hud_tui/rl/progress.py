@@ -139,11 +139,6 @@ def comparable_step_seconds(
     Comparable: same model (so same engine), group size and tasks per step, and the same tasks,
     judging by the last RECENT steps.
 
-    Args:
-        run: The model's last run.
-        parameters: Of the planned run.
-        slugs: Its training tasks.
-
     Returns:
         The median; None if the runs are not comparable or the tasks are unknown.
     """

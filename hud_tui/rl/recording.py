@@ -68,10 +68,6 @@ def first_line(version: str, at: float) -> str:
 def read_recording(lines: Iterable[str], name: str) -> Recording:
     """Read a recording.
 
-    Args:
-        lines: The lines of the file.
-        name: Name of the file, for errors.
-
     Raises:
         HudUsage: Not a recording; the message names the line.
     """

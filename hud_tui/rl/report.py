@@ -385,8 +385,6 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
     """The files of a report by name: `FILE` and its charts.
 
     Args:
-        run: The run with its alarms.
-        local: Facts that only this machine has.
         now: Unix seconds.
     """
     drawn = pictures(run)

@@ -170,12 +170,7 @@ class RolloutGroup:
 
 def rollout_groups(traces: Sequence[Trace], rule: Advantages = PLAIN) -> list[RolloutGroup]:
     """Group traces. Order: last attempt at a step first; within an attempt groups with signal, then
-    zero-variance ones, then held-out tasks. O(N log N).
-
-    Args:
-        traces: Of one job.
-        rule: How that job computes advantages.
-    """
+    zero-variance ones, then held-out tasks. O(N log N)."""
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
         members.setdefault(_key(trace), []).append(trace)
@@ -271,7 +266,6 @@ def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:
     Args:
         advantage: In the reward's unit; None if the rollout is not trained on.
         most: The group's largest absolute advantage, at the ends of the ramp.
-        tokens: Number of tokens.
     """
     place = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2
     ends = f"-{most:.2g}", f"+{most:.2g}"

@@ -479,7 +479,6 @@ def parse_filter(expression: str, now: float) -> Callable[[Work], bool]:
     ``is:alarm``.
 
     Args:
-        expression: As typed.
         now: Unix seconds that ages are relative to; a loop that is stalled then has no ETA.
 
     Raises:

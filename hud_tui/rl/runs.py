@@ -60,12 +60,7 @@ def _shared_text(text: str, limit: int) -> str:
 
 
 def run_of(record: RunRecord, notes: Mapping[str, str] | None = None) -> Work:
-    """A run from the embedded service's record.
-
-    Args:
-        record: As received.
-        notes: The user's notes, by run id.
-    """
+    """A run from the embedded service's record."""
     asked = _asked(record.parameters or {})
     if asked["lr"] is None:
         asked["lr"] = finite(record.learning_rate)
@@ -133,8 +128,6 @@ def run_of_job(
     """A run on a service without a list of runs, such as HUD's.
 
     Args:
-        job: Its row in the list of jobs.
-        model: The model that it trains, if known.
         status: Its raw status, if it was read.
         steps: The checkpoints that it made, oldest first; None if they were not read.
         parent: The checkpoint that the first of them was made from.
@@ -252,7 +245,6 @@ def find_run(name: str, rows: Sequence[Work]) -> Work:
     """A run by id, by name, or by a prefix of its id; a model's name finds its newest run.
 
     Args:
-        name: As typed.
         rows: Newest first.
 
     Raises:

@@ -302,9 +302,6 @@ def size_of(
     """The size of a sweep.
 
     Args:
-        sweep: Its members and their parameters.
-        model: The model that the forks are made from.
-        tasks: The taskset.
         like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
     """
     parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]

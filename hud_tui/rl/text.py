@@ -121,8 +121,6 @@ def wrong_loss_config(
     """What is wrong with a loss's own parameters; empty if nothing is.
 
     Args:
-        loss_fn: Name of the loss.
-        config: Its parameters.
         defaults: Its keys with their defaults.
     """
     clips = defaults.keys() >= CLIP_KEYS

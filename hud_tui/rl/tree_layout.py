@@ -695,7 +695,6 @@ class TreeCursor:
         """Show another version of the tree, or another tree.
 
         Args:
-            tree: The tree.
             follow: Whether the cursor goes to the head; else it stays on its checkpoint,
                 or goes to the base weights if that no longer exists.
         """

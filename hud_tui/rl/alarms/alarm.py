@@ -348,8 +348,6 @@ class Notifier:
         """
         Args:
             notify: The config file's settings; None for the defaults.
-            ring: Rings the terminal's bell.
-            write: Writes to the terminal.
             clock: Monotonic seconds.
         """
         self.notify = notify or Notify()

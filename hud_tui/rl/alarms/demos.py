@@ -297,7 +297,6 @@ def demo(name: str, ended: float | None = None) -> Recording:
     """A pathology, or the healthy run, as a recording.
 
     Args:
-        name: One of `demo_names`.
         ended: Unix seconds of the last step; None for fixed times.
 
     Raises:

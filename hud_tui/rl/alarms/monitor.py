@@ -162,8 +162,6 @@ def last_good_checkpoint(tree: Tree, update: int, most: int = MOST) -> int | Non
     """The last checkpoint before an update whose own rewards were healthy.
 
     Args:
-        tree: Contains the update's checkpoint.
-        update: Position of that checkpoint.
         most: Number of checkpoints before it whose own rewards are on the same tasks.
 
     Returns:
@@ -220,7 +218,6 @@ class AlarmMonitor:
         """Evaluate new steps of the head's lineage; return whether the report changed.
 
         Args:
-            tree: The tree whose head's lineage is evaluated.
             job: The run that trains it; its length bounds the projection of entropy.
             most: Maximum number of rows; call again for the rest.
         """

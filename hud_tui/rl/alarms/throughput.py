@@ -198,7 +198,6 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         last: The newest step; None before the first.
         silent_s: Seconds since the run's last event.
         step_s: Median seconds per step; None before two steps.
-        tuning: The thresholds.
     """
     if not tuning.enabled or silent_s < tuning.floor_s:
         return None

@@ -158,9 +158,7 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
     """Whether an environment has the scenarios that its tasks name.
 
     Args:
-        env: Name of the environment.
         offered: Names of its scenarios as the service lists them; not a list if it cannot.
-        tasks: The tasks of this environment.
     """
     if not isinstance(offered, list):
         message = f"scenarios not checked: {one_line(env)} does not list them"
@@ -191,9 +189,7 @@ def check_args(
     """Whether the args of each task are valid for its scenario, if that publishes a schema.
 
     Args:
-        env: Name of the environment.
         schemas: JSON Schema of the args, by scenario.
-        tasks: The tasks of this environment.
     """
     checked = [task for task in tasks if task.scenario in schemas]
     validators = {name: validator(schemas[name]) for name in {task.scenario for task in checked}}
@@ -259,7 +255,6 @@ def check_loss(
 
     Args:
         loss_fn: None for the default, which is listed first.
-        config: The loss's own parameters.
         known: What the service lists; at least one loss.
     """
     loss_fn = loss_fn or known.losses[0]
@@ -278,8 +273,6 @@ def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -
     """Whether the model can be trained now; empty if the service does not report that.
 
     Args:
-        model: Its row of the catalog.
-        job: A run that trains it, if there is one.
         program: How commands for this service begin.
     """
     name, status = one_line(model.model_name), (model.model_extra or {}).get("status")
@@ -350,8 +343,6 @@ def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) 
 
     Args:
         tasks: Of any form.
-        known: Names of the variables that are set on this machine.
-        embedded: Whether the embedded service is to run them.
     """
     older = [task for task in tasks if task.is_legacy]
     if not older:

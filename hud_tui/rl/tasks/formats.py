@@ -54,10 +54,6 @@ _MARKER_FIELDS = ("mcp_config", "prompt", "env", "scenario", "name", "slug", "id
 def read_row(row: object, where: str = "row") -> Task:
     """Read one row of any form.
 
-    Args:
-        row: The parsed row.
-        where: Its place, for messages.
-
     Raises:
         HudBadTasks: Invalid row; the message names the place and every invalid field.
     """
@@ -382,7 +378,6 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
     """Tasks and problems of a file, in file order.
 
     Args:
-        name: Name of the file, for messages.
         body: Its bytes; freed before rows are read unless the caller keeps them.
         complete: Applied to each row before it is read.
     """

@@ -194,7 +194,6 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
 
     Args:
         tasks: Of any form; only v4 rows have variables.
-        known: Names of variables that are set.
     """
     found: dict[str, list[bool]] = {}
     for task in tasks:

@@ -254,7 +254,6 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
     """Cost of a run of this size, extrapolated from the sampled rollouts.
 
     Args:
-        tasks: Of the taskset.
         size: Of the run; if the number of steps is unknown, one step is estimated.
         pace: Speed of the rollouts made now or, without any, earlier; None if unknown.
     """
