@@ -14,12 +14,8 @@ from pathlib import Path
 from platform import machine, python_implementation, python_version, system
 from typing import Any, Literal, get_args
 
-from hud_tui import (
-    __version__,
-)
-from hud_tui import (
-    settings as configured,
-)
+from hud_tui import __version__
+from hud_tui import settings as configured
 from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.probe import Host, probe, probe_url

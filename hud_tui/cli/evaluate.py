@@ -15,7 +15,7 @@ from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given
 from hud_tui.cli.models import named_checkpoint
-from hud_tui.cli.output import aligned, emit, plain, print_notice
+from hud_tui.cli.output import aligned, bar, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
@@ -216,7 +216,9 @@ class _Command:
         if ref is None:
             return None
         known = await self._evaluations.of_model(model)
-        found = _named(ref, known)
+        prefix = ref.casefold().replace("-", "")
+        matches = [job for job in known if job.id.replace("-", "").startswith(prefix)]
+        found = matches[0] if len(prefix) >= 4 and len(matches) == 1 else None
         if found is None:
             tree = tree or Tree.of(await self._client.checkpoints(model.id))
             checkpoint = named_checkpoint(ref, tree)
@@ -296,18 +298,11 @@ class _Command:
         return HudGate.exit_code if failed else 0
 
     def _compare(self, before: EvaluationJob, after: EvaluationJob) -> None:
-        found = _difference(before, after)
-        if found is None:
+        delta = _difference(before, after)
+        if delta is None:
             print_notice("the two evaluations share no task: nothing to compare")
             return
-        self._show("comparison", _comparison(before, after, found))
-
-
-def _named(ref: str, known: Sequence[EvaluationJob]) -> EvaluationJob | None:
-    """The evaluation with this id, or the only one whose id begins with it."""
-    prefix = ref.casefold().replace("-", "")
-    found = [e for e in known if len(prefix) >= 4 and e.id.replace("-", "").startswith(prefix)]
-    return found[0] if len(found) == 1 else None
+        self._show("comparison", _comparison(before, after, delta))
 
 
 def _scores(evaluation: EvaluationJob) -> Scores:
@@ -387,10 +382,8 @@ class _Progress:
 
     def show(self, now: EvaluationJob) -> None:
         if sys.stderr.isatty():
-            filled = round(24 * now.done / now.total) if now.total else 0
-            bar = "█" * filled + "░" * (24 - filled)
             mean = "" if now.mean_reward is None else f"  mean reward {short(now.mean_reward)}"
-            line = f"{bar} {now.done}/{now.total} rollouts of {weights_name(now)}{mean}"
+            line = f"{bar(now.done, now.total)} rollouts of {weights_name(now)}{mean}"
             print(f"\r\x1b[K{one_line(line, 200)}", end="", file=sys.stderr, flush=True)
             self._open = True
         elif (quarter := 4 * now.done // max(1, now.total)) > self._quarter:
@@ -419,20 +412,15 @@ def _list_lines(model: str, evaluations: Sequence[EvaluationJob]) -> list[str]:
     if not evaluations:
         return [f"{model} has not been evaluated yet"]
     rows = [("id", "checkpoint", "split", "size", "status", "mean reward", "pass@1", "created")]
-    for one in evaluations:
-        found = {figure.label: _estimate(figure.estimate) for figure in _figures(one)}
-        whole = one.result is not None
-        mean = found.get("mean reward", "–")
-        if not whole and one.mean_reward is not None:
-            mean = f"{short(one.mean_reward)} so far"
-        rows.append(
-            (
-                *(one.id[:8], weights_name(one), one.split, size(one.num_tasks, one.samples)),
-                one.status if whole else f"{one.status}, {one.done} of {one.total}",
-                *(mean, found.get("pass@1", "–")),
-                (one.created_at or "–")[:16],
-            )
-        )
+    for job in evaluations:
+        texts = {figure.label: " ".join(_ends(figure.estimate)).strip() for figure in _figures(job)}
+        mean, status = texts.get("mean reward", "–"), job.status
+        if job.result is None:
+            status = f"{job.status}, {job.done} of {job.total}"
+            mean = "–" if job.mean_reward is None else f"{short(job.mean_reward)} so far"
+        first = (job.id[:8], weights_name(job), job.split, size(job.num_tasks, job.samples))
+        created = (job.created_at or "–")[:16]
+        rows.append((*first, status, mean, texts.get("pass@1", "–"), created))
     return _table(rows)
 
 
@@ -475,13 +463,8 @@ def _comparison_lines(found: dict[str, Any]) -> list[str]:
     return [*lines, *found["summary"], ""]
 
 
-def _estimate(found: Estimate) -> str:
-    value, ends = _ends(found)
-    return f"{value} {ends}".rstrip()
-
-
-def _ends(found: Estimate) -> tuple[str, str]:
-    return short(found.value), interval_text(found.low, found.high)
+def _ends(estimate: Estimate) -> tuple[str, str]:
+    return short(estimate.value), interval_text(estimate.low, estimate.high)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> list[str]:

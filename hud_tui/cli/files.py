@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
@@ -13,7 +13,7 @@ from pathlib import Path
 from time import time
 from typing import Any, TypeVar
 
-from hud_tui.audit_log import AuditEntry, CommandLog, change_text, document, matching
+from hud_tui.audit_log import CommandLog, change_text, document, matching
 from hud_tui.cli.alarms import alarm_report, silent_s, thresholds
 from hud_tui.cli.connect import client_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest
@@ -32,7 +32,7 @@ from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudPreflightFailed, HudUsage, refuse_beyond
 from hud_tui.events import TreeRead
-from hud_tui.keys import ACTIONS, Action, with_keys
+from hud_tui.keys import ACTIONS, with_keys
 from hud_tui.legacy.dataset import (
     check_dataset,
     check_name,
@@ -60,7 +60,7 @@ from hud_tui.rl.export import (
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.tasks.checks import Finding, count, verdict
+from hud_tui.rl.tasks.checks import count, verdict
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import every_variable
@@ -89,7 +89,9 @@ def convert(args: argparse.Namespace) -> int:
     tasks, origin = load_path(args.tasks, path)
     columns, rows = to_rows(tasks)
     findings = check_dataset(tasks, rows, variables)
-    _print_findings(findings)
+    for finding in findings:
+        if finding.level != "ok":
+            print_notice(finding.line)
     document = {**origin, "name": args.name, "tasks": len(tasks), "columns": columns}
     document |= {"findings": findings, "verdict": verdict(findings)}
     if verdict(findings) == "failure":
@@ -105,13 +107,6 @@ def convert(args: argparse.Namespace) -> int:
     if pushes:
         document["pushed"] = push(folder, args.name, args.private, variables.get("HF_TOKEN"))
     return _end(args, document, 0)
-
-
-def _print_findings(findings: list[Finding]) -> None:
-    for finding in findings:
-        if finding.level != "ok":
-            where = f" [{finding.where}]" if finding.place else ""
-            print_notice(f"{finding.level}: {finding.message}{where} ({finding.fix})")
 
 
 def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
@@ -189,22 +184,21 @@ async def _with_client(
 
 def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
     """Stem of the file name, and the table."""
-    if args.what in ("models", "jobs"):
-        return "hud", asyncio.run(_with_client(args, LISTS[args.what]))[0]
+    if args.what == "models":
+        models, _ = asyncio.run(_with_client(args, HudClient.models))
+        return "hud", models_sheet(models, {})
+    if args.what == "jobs":
+        return "hud", jobs_sheet(asyncio.run(_with_client(args, HudClient.jobs))[0])
     run, _ = asyncio.run(_with_client(args, partial(_read_run, args)))
-    return _stem(run), _sheet(args.what, run, _notebook(args, run).notes)
-
-
-async def _models(client: HudClient) -> Sheet:
-    return models_sheet(await client.models(), {})
-
-
-async def _jobs(client: HudClient) -> Sheet:
-    return jobs_sheet(await client.jobs())
-
-
-LISTS: dict[str, Callable[[HudClient], Awaitable[Sheet]]] = {"models": _models, "jobs": _jobs}
-"""Exports that do not belong to a model."""
+    sheets = {
+        "evaluations": evaluations_sheet,
+        "groups": groups_sheet,
+        "alarms": alarms_sheet,
+        "metrics": metrics_sheet,
+    }
+    if args.what == "checkpoints":
+        return _stem(run), tree_sheet(run, _notebook(args, run).notes)
+    return _stem(run), sheets[args.what](run)
 
 
 def _stem(run: Run) -> str:
@@ -239,20 +233,6 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
     return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
 
 
-def _sheet(what: str, run: Run, notes: Mapping[str, str]) -> Sheet:
-    match what:
-        case "checkpoints":
-            return tree_sheet(run, notes)
-        case "evaluations":
-            return evaluations_sheet(run)
-        case "groups":
-            return groups_sheet(run)
-        case "alarms":
-            return alarms_sheet(run)
-        case _:
-            return metrics_sheet(run)
-
-
 def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
     """Write to the named file; else to a free name in the named or default directory."""
     named = Path(expanduser(args.output)) if args.output else None
@@ -273,7 +253,10 @@ def init(args: argparse.Namespace) -> int:
     if (args.environment is None) == (args.show is None):
         raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
     if args.show is not None:
-        return _show(Path(args.show), args.headless)
+        file = Path(args.show)
+        config, warnings = read_gym(str(file), read_bounded(file))
+        _report(config, file, warnings, args.headless, one_line(file))
+        return 0
     name = args.environment
     env = _on_disk(name) or asyncio.run(_with_client(args, partial(_describe, name=name)))[0]
     config, warnings = new_gym(env)
@@ -292,17 +275,13 @@ def init(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show(file: Path, document: bool) -> int:
-    config, warnings = read_gym(str(file), read_bounded(file))
-    _report(config, file, warnings, document, one_line(file))
-    return 0
-
-
 def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, title: str) -> None:
     for warning in warnings if document else ():
         print_notice(warning)
     if document:
-        emit("gym_config", _gym_document(config, file, warnings))
+        facts = {"file": str(file), "actions": list(config.action_mappings), "warnings": warnings}
+        transforms = list(config.transforms())
+        emit("gym_config", facts | {"transforms": transforms, "config": config.plain()})
         return
     print(f"{title}: {count(len(config.action_mappings), 'action')}")
     for name, action in config.action_mappings.items():
@@ -313,16 +292,6 @@ def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, 
         print(f"  transform of {where}, Python that is not run here: {clean(transform.text, 500)}")
     for warning in warnings:
         print(f"  ! {warning}")
-
-
-def _gym_document(config: GymConfig, file: Path, warnings: list[str]) -> dict[str, Any]:
-    return {
-        "file": str(file),
-        "actions": list(config.action_mappings),
-        "transforms": list(config.transforms()),
-        "warnings": warnings,
-        "config": config.plain(),
-    }
 
 
 def _on_disk(env: str) -> Described | None:
@@ -373,26 +342,26 @@ def keys(args: argparse.Namespace) -> int:
     views = dict.fromkeys(action.view for action in ACTIONS)
     if args.view is not None and args.view not in views:
         raise HudUsage(f"no view named {args.view}", f"known: {', '.join(views)}")
-    actions = [with_keys(one, keymap) for one in ACTIONS if args.view in (None, one.view)]
+    usual = (action for action in ACTIONS if args.view in (None, action.view))
+    actions = [with_keys(action, keymap) for action in usual]
     if args.headless:
-        rows = [_key_document(one, one.id in keymap) for one in actions]
+        rows = [
+            {
+                "id": action.id,
+                "view": action.view,
+                "keys": action.keys.split(","),
+                "shown": action.all_shown,
+                "label": action.label,
+                "does": action.help,
+                "changed": action.id in keymap,
+            }
+            for action in actions
+        ]
         emit("keys", {"file": str(directory / CONFIG_NAME), "keys": rows})
     else:
-        lines = aligned([(one.id, one.all_shown, one.help) for one in actions])
+        lines = aligned([(action.id, action.all_shown, action.help) for action in actions])
         print("\n".join(lines))
     return 0
-
-
-def _key_document(action: Action, changed: bool) -> dict[str, Any]:
-    return {
-        "id": action.id,
-        "view": action.view,
-        "keys": action.keys.split(","),
-        "shown": action.all_shown,
-        "label": action.label,
-        "does": action.help,
-        "changed": changed,
-    }
 
 
 # ``log``: the command log of this machine.
@@ -414,16 +383,12 @@ def log(args: argparse.Namespace) -> int:
         emit("log", {"entries": documents, **facts})
         return 0
     for entry in shown:
-        print(_line(entry))
+        when = datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
+        model = entry.name or entry.model[:8]
+        what = f"{when}  {entry.outcome:<8}{entry.verb:<11}{model}  {change_text(entry)}"
+        print(one_line(f"{what}  {entry.message}".rstrip(), 400))
     if not shown:
         print("no changes from this machine yet" if not entries else "no entry matches")
     if bad:
         print(f"{bad} unreadable lines in the log")
     return 0
-
-
-def _line(entry: AuditEntry) -> str:
-    when = datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
-    model = entry.name or entry.model[:8]
-    what = f"{when}  {entry.outcome:<8}{entry.verb:<11}{model}  {change_text(entry)}"
-    return one_line(f"{what}  {entry.message}".rstrip(), 400)

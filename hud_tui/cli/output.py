@@ -177,6 +177,12 @@ async def ask(question: str) -> str:
     return (await _line()).strip()
 
 
+def bar(done: int, total: int, width: int = 24) -> str:
+    """A bar of progress with its numbers, e.g. ``██░░ 12/24``."""
+    filled = round(width * done / total) if total else width
+    return f"{'█' * filled}{'░' * (width - filled)} {done}/{total}"
+
+
 async def _line() -> str:
     """A line of stdin; can be interrupted, unlike a blocking read."""
     loop = asyncio.get_running_loop()

@@ -21,6 +21,7 @@ from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connecte
 from hud_tui.cli.flags import parameters, swept
 from hud_tui.cli.output import (
     ask,
+    bar,
     confirm,
     emit,
     print_notice,
@@ -33,7 +34,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.runs import RunList
-from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
+from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.submit import (
     Submission,
@@ -291,11 +292,12 @@ async def _submit(
     if submission.found:
         print_notice("the submission got no answer, but the service runs the job")
     watch = client.settings.command("--headless", "status", submission.job_id)
-    web = {} if client.settings.local else {"url": _page(client, submission.job_id)}
     document = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
+    if not client.settings.local:
+        document["url"] = f"{client.settings.web_url}/jobs/{quote(submission.job_id, safe='')}"
     live = client.settings.command("status", submission.job_id)
     submitted = f"submitted job {submission.job_id} of {model.model_name}; watch it: {live}"
-    show(args, "job", document | web, submitted)
+    show(args, "job", document, submitted)
     return 0
 
 
@@ -364,9 +366,7 @@ async def _findings(
 def print_finding(finding: Finding, always: bool = False) -> Finding:
     """Print a finding of the checks if it is a warning or failure, or `always`; returns it."""
     if finding.level != "ok" or always:
-        where = f" [{finding.where}]" if finding.where else ""
-        fix = f" ({finding.fix})" if finding.fix else ""
-        print_notice(f"{finding.level}: {finding.message}{where}{fix}")
+        print_notice(finding.line)
     return finding
 
 
@@ -378,11 +378,6 @@ def _document(tasks: list[Task], origin: dict[str, Any], findings: list[Finding]
         "findings": in_order(findings),
         "verdict": verdict(findings),
     }
-
-
-def _page(client: HudClient, job_id: str) -> str:
-    """URL of a job on the platform."""
-    return f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
 
 
 # ``preflight --sample``: the signal of the tasks, from sampled rollouts.
@@ -412,18 +407,15 @@ async def signal(
     size = size_of(model, parameters, asked, tasks)
     if last.trouble:
         print_notice(f"a rollout failed: {last.trouble}")
-    found = document(last.signals, size, last.pace, _sample_facts(model.model_name, asked))
-    return check_signal(last.signals, size, client.settings.program), {"signal": found}
-
-
-def _sample_facts(model: str, asked: SampleRequest) -> dict[str, Any]:
-    return {
-        "model": model,
+    facts = {
+        "model": model.model_name,
         "checkpoint": asked.checkpoint,
         "sampling": asked.sampling,
         "groups": asked.groups,
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    signals = document(last.signals, size, last.pace, facts)
+    return check_signal(last.signals, size, client.settings.program), {"signal": signals}
 
 
 def _show_progress(progress: Progress) -> None:
@@ -433,10 +425,8 @@ def _show_progress(progress: Progress) -> None:
         if done == total:
             print_notice(f"{done} of {total} rollouts, {len(progress.signals)} tasks")
         return
-    filled = round(24 * done / total) if total else 24
-    bar = "█" * filled + "░" * (24 - filled)
     end = "\n" if done == total else ""
-    print(f"\r\x1b[K{bar} {done}/{total} rollouts", end=end, file=sys.stderr, flush=True)
+    print(f"\r\x1b[K{bar(done, total)} rollouts", end=end, file=sys.stderr, flush=True)
 
 
 # Sweeps: several runs from one ``run``, and ``sweep``: list, show, cancel, resume.

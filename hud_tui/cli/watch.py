@@ -193,7 +193,8 @@ class AlarmPrinter:
 
     def _print_new(self) -> None:
         """Print new and more severe alarms, then fail on `fail_on`."""
-        news = [alarm for alarm in self.report.alarms if self._is_news(alarm)]
+        ranks = {id_: level.rank for id_, level in self._levels.items()}
+        news = [alarm for alarm in self.report.alarms if alarm.level.rank > ranks.get(alarm.id, 0)]
         for alarm in news:
             self._levels[alarm.id] = alarm.level
             self.show("alarm", alarm)
@@ -218,10 +219,6 @@ class AlarmPrinter:
     def last_step(self, tree: Tree) -> int | None:
         """Position of the last checkpoint that the run that is followed made."""
         return next((n for n in reversed(range(len(tree))) if self._is_ours(tree, n)), None)
-
-    def _is_news(self, alarm: Alarm) -> bool:
-        level = self._levels.get(alarm.id)
-        return level is None or alarm.level.rank > level.rank
 
 
 # ``run --follow``: events of a run, one document per line, then its result.
@@ -269,7 +266,10 @@ class Follower:
         while True:
             event = await self._listener.next(events)
             job = event.run if isinstance(event, WorkChanged) else None
-            is_ours = job is None or _is_submitted(job, submission)
+            # HUD does not name the run
+            is_ours = job is None or (
+                job.id == submission.job_id if job.id else not submission.is_before(job)
+            )
             if is_ours:  # the feed begins with the model's latest run, which may be an older one
                 _show(event, self._printer.show)
             self._printer.process(event)
@@ -327,11 +327,6 @@ def result_text(result: Mapping[str, Any] | None) -> str:
         over = f" ({result['over']})" if result["over"] else ""
         parts.append(f"held-out {mean}{over}")
     return ", ".join(parts)
-
-
-def _is_submitted(job: JobStatus, submission: Submission) -> bool:
-    """Whether a status is of the submitted run; HUD does not name the run."""
-    return job.id == submission.job_id if job.id else not submission.is_before(job)
 
 
 _STEP = re.compile(r"step=(\d{1,12})")

@@ -72,6 +72,12 @@ class Finding:
         """`where`; empty if the message or the fix says it."""
         return "" if self.where in f"{self.message} {self.fix}" else self.where
 
+    @property
+    def line(self) -> str:
+        """Level, message, place and fix, in one line."""
+        place, fix = f" [{self.place}]" * bool(self.place), f" ({self.fix})" * bool(self.fix)
+        return f"{self.level}: {self.message}{place}{fix}"
+
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:
     """Findings sorted by check, then by place."""
