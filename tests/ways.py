@@ -95,6 +95,6 @@ async def follow_threads(service: Service, way: Way) -> None:
 
 
 def assert_is_whole(way: Way, most: int) -> None:
-    assert way.not_called == []
-    assert way.not_named == set()
+    assert way.not_called == [], way.not_called
+    assert way.not_named == set(), sorted(way.not_named)
     assert way.length <= most
