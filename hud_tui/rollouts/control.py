@@ -135,12 +135,13 @@ def evaluation_order(
         last = folder.order()
         source = Path(last.source)
         options = {"tasks": last.tasks, "left_out": last.left_out} | options
-    known, chosen = dict[str, Any](), dict[str, Any]()
-    if last is not None:
-        known = last.model_dump(include=Options.model_fields.keys() - {"tasks", "left_out"})
-        chosen = {key: last.parameters.get(key) for key in SAMPLED}
-    chosen |= {key: value for key, value in sampling.items() if value is not None}
-    return order_of(client, model, source, chosen, **known | options)
+    given = {key: value for key, value in sampling.items() if value is not None}
+    if last is None:
+        return order_of(client, model, source, given, **options)
+    known = last.model_dump(include=Options.model_fields.keys() - {"tasks", "left_out"})
+    chosen = {key: last.parameters.get(key) for key in SAMPLED} | given
+    order = order_of(client, model, source, chosen, **known | options)
+    return order.model_copy(update={"mode": last.mode})
 
 
 async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:

@@ -132,9 +132,10 @@ class Evaluator:
         """
         job = await self._parts.store.read(jobs.training, model.id)
         if job["driver"] is not None:
-            source = await self._parts.store.read(runs.taskset, job["id"]) or "SOURCE"
-            again = f"hud-tui --local eval {quote(source)} -m {quote(model.slug)}"
-            raise bad_field("tasks", f"the latest run was on {source}: {again}")
+            name = await self._parts.store.read(runs.taskset, job["id"]) or "of its own"
+            again = f"hud-tui --local eval FILE -m {quote(model.slug)}"
+            why = f"the latest run was on the environment {name}; give its file: {again}"
+            raise bad_field("tasks", why)
         rows = works.tasks_of(job)
         name = str(job["name"] or "").removesuffix(f" on {model.slug}")
         return rows, name or f"{len(rows)} tasks"

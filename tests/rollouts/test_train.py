@@ -718,7 +718,7 @@ async def test_without_a_source_it_is_on_the_environment_of_the_latest_run(
     monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "another"))
     refused = await hud("eval", *MODEL)
     assert refused.code == 1
-    said = "the latest run was on sums.py: hud-tui --local eval sums.py -m arith-rl"
+    said = "on the environment sums; give its file: hud-tui --local eval FILE -m arith-rl"
     assert said in refused.error["message"]
 
 
