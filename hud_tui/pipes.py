@@ -43,6 +43,14 @@ class ProcessEnded(EOFError):
         super().__init__(f"ended with code {code}")
 
 
+def send_signal(process: Process, number: int) -> None:
+    """Send a signal to a child, if it runs. What asyncio has for it looks whether the child has
+    ended, and takes its exit code: asyncio's own watcher then finds none, and says so on stderr."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+
+
 def kill_group(process: Process) -> None:
     """Kill a process that began a group of its own, and what is left of that group."""
     with suppress(ProcessLookupError, PermissionError):
@@ -164,8 +172,8 @@ class Pipe:
     def kill(self) -> None:
         if self._has_group:
             kill_group(self.process)
-        elif self.process.returncode is None:
-            self.process.kill()
+        else:
+            send_signal(self.process, SIGKILL)
 
     async def close(self, patience_s: float) -> None:
         """Close its stdin, and kill it if it does not exit within this time. What it says until

@@ -317,11 +317,13 @@ GUARD_S = 2.0
 
 async def guard_line(paths: Paths, name: str, for_good: bool = False) -> None:
     """Start the process that keeps a machine's tunnel again whenever it has ended, as long as the
-    machine is in use; with `for_good` in any case, as for the service that trains through it."""
+    machine is in use; with `for_good` as long as it is known, as for the service that trains
+    through it."""
+    folder = keeper_lock(paths.state, name).parent
     while True:
         with suppress(OSError, HudUsage):
             used = used_machine(paths.state)
-            if for_good or (used is not None and used.name == name):
+            if folder.is_dir() and (for_good or (used is not None and used.name == name)):
                 await asyncio.to_thread(keep_line, paths, name)
         await asyncio.sleep(GUARD_S)
 

@@ -206,7 +206,7 @@ async def status(args: argparse.Namespace) -> int:
     machine = machines.get(args.name)
     report = document(machines, machine)
     async with aclosing(Setup(machines, machine, patience_s=0)) as setup:
-        facts = await fetch_facts(machines.ssh(machine), machine.root)
+        facts = await fetch_facts(machines.ssh(machine, shared=False), machine.root)
         report |= {"facts": asdict(facts), "server": await setup.pulse()}
     if args.headless:
         emit("remote", report)

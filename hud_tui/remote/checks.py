@@ -63,10 +63,8 @@ async def _asked(machines: Machines, listed: Sequence[Machine]) -> list[HudError
     """For each machine why it does not answer; None if it does."""
 
     async def ask(machine: Machine) -> HudError | None:
-        ssh = machines.ssh(machine)
         try:
-            await ssh.check("true", PATIENCE_S)
-            await ssh.aclose()
+            await machines.ssh(machine, shared=False).check("true", PATIENCE_S)
         except HudError as error:
             return error
         return None

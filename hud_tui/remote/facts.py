@@ -17,7 +17,6 @@ while [ ! -d "$ROOT" ]; do  # what is to be made there will be on the disk of it
   [ -n "$ROOT" ] || ROOT=/
 done
 say free_kb "$(df -Pk "$ROOT" | awk 'NR==2 {print $4}')"
-say boot "$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)"
 PATH="$HOME/.local/bin:$HOME/.cargo/bin:$PATH"
 for tool in uv tmux curl wget git nvcc; do say "$tool" "$(command -v $tool 2>/dev/null)"; done
 say python "$(python3 -V 2>/dev/null)"
@@ -50,8 +49,6 @@ class Facts:
     arch: str = ""
     home: str = ""
     user: str = ""
-    boot: str = ""
-    """Differs after each boot of the machine."""
     cores: int | None = None
     memory_bytes: int | None = None
     free_bytes: int | None = None
@@ -122,7 +119,7 @@ def read_facts(text: str) -> Facts:
             values[name] = one_line(value.strip(), 400)
     memory, free = read_number(values.get("memory_kb")), read_number(values.get("free_kb"))
     return Facts(
-        **{name: values.get(name, "") for name in ("os", "arch", "home", "user", "boot", "cuda")},
+        **{name: values.get(name, "") for name in ("os", "arch", "home", "user", "cuda")},
         cores=read_number(values.get("cores")),
         memory_bytes=None if memory is None else memory * 1024,
         free_bytes=None if free is None else free * 1024,

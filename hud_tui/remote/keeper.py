@@ -187,10 +187,10 @@ class Keeper:
             try:
                 async with asyncio.timeout(PULSE_S):
                     self.line.pulse = await setup.pulse(using=True)
-            except (LineLost, TimeoutError) as error:
+            except (HudError, TimeoutError) as error:
                 if latency is not None:  # it is the other connection that does not work
                     continue
-                if isinstance(error, LineLost):
+                if isinstance(error, HudError):
                     raise
                 raise LineLost(f"{machine.name}: no answer within {PULSE_S:.0f} s") from None
             self._write()

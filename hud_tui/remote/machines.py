@@ -158,14 +158,15 @@ class Machines:
         """Store the key of a server that runs already."""
         write_atomic(self.folder_of(name) / KEY, key)
 
-    def ssh(self, machine: Machine) -> Ssh:
-        return self.ssh_to(machine.address, self.config_of(machine))
+    def ssh(self, machine: Machine, shared: bool = True) -> Ssh:
+        """`shared`: as of `Ssh`."""
+        return self.ssh_to(machine.address, self.config_of(machine), shared)
 
-    def ssh_to(self, address: Address, config: str = "") -> Ssh:
+    def ssh_to(self, address: Address, config: str = "", shared: bool = True) -> Ssh:
         """`config`: the ssh_config of a machine, where this program was given none."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         file = Path(config) if config else self._ssh_config
-        return Ssh(address, self.folder / KNOWN_HOSTS, file)
+        return Ssh(address, self.folder / KNOWN_HOSTS, file, shared)
 
     def config_of(self, machine: Machine | None) -> str:
         """The ssh_config for a machine: this program's, else the one by which it was added."""

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
 from hud_tui.patience import backoff, retried
+from hud_tui.pipes import send_signal
 from hud_tui.remote.shared import end_hung, greets, watched
 from hud_tui.rl.text import clean, one_line, size
 from hud_tui.storage import change_atomic, read_regular
@@ -151,12 +152,25 @@ class Output:
 
 
 class Ssh:
-    """Runs scripts on one machine, over one shared connection."""
+    """Runs scripts on one machine."""
 
-    def __init__(self, address: Address, known_hosts: Path, config: Path | None = None) -> None:
-        """`known_hosts`: a file of our own, for rented machines only; `config` replaces the user's
-        ssh_config."""
+    def __init__(
+        self,
+        address: Address,
+        known_hosts: Path,
+        config: Path | None = None,
+        shared: bool = True,
+    ) -> None:
+        """
+        Args:
+            address: The machine.
+            known_hosts: A file of our own, for rented machines only.
+            config: Replaces the user's ssh_config.
+            shared: Whether all scripts go over one connection, which lives on for a while; if not,
+                each has its own, for which the host's key is checked anew.
+        """
         self.address, self._known_hosts, self._config = address, known_hosts, config
+        self._shared = shared
         self._control: Path | None = None
 
     def command(self, *options: str, shared: bool = True, greeter: Path | None = None) -> list[str]:
@@ -177,7 +191,7 @@ class Ssh:
             "PermitLocalCommand": "no",
             "ForwardAgent": "no",
             "ForwardX11": "no",
-            **_sharing(shared, greeter),
+            **_sharing(shared and self._shared, greeter),
         }
         if self.address.rented:
             ssh_options |= {"StrictHostKeyChecking": "accept-new", "HashKnownHosts": "no"}
@@ -197,6 +211,8 @@ class Ssh:
 
     async def _socket(self) -> Path:
         """The socket of the shared connection, whose name ssh makes."""
+        if not self._shared:
+            return sockets() / "none"
         if self._control is None:
             _, text = await _output_of(*self.command("-G"))
             named = [line for line in text.splitlines() if line.startswith("controlpath ")]
@@ -340,7 +356,7 @@ class Ssh:
 
         It takes no new sessions from here on: one that came while it exits would be cut.
         """
-        if await end_hung(await self._socket()):
+        if not self._shared or await end_hung(await self._socket()):
             return
         process = await _start(self.command("-O", "stop"))
         with suppress(TimeoutError):
@@ -573,20 +589,12 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     them: so they are closed here.
     """
     if process.returncode is None:
-        _send(process, signal.SIGKILL)
+        send_signal(process, signal.SIGKILL)
         transport: asyncio.SubprocessTransport = vars(process)["_transport"]
         for number in range(3):
             if (pipe := transport.get_pipe_transport(number)) is not None:
                 pipe.close()
     await process.wait()
-
-
-def _send(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
-    """Send a signal. What asyncio has for it, and for the end of a transport, looks whether the
-    process has ended: asyncio's watcher then finds no exit code, and says so on stderr."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, number)
 
 
 # The key that ssh uses.
@@ -721,4 +729,4 @@ class Tunnel:
 
     def close(self) -> None:
         if self._process is not None:
-            _send(self._process, signal.SIGTERM)
+            send_signal(self._process, signal.SIGTERM)

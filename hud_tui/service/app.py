@@ -64,7 +64,6 @@ from hud_tui.service_file import (
     ServiceReady,
     forget,
     guard_line,
-    line_of,
     machine_in,
     read_ready,
     register,
@@ -612,7 +611,7 @@ def _guard_tunnel(data_dir: Path) -> "asyncio.Task[None]":
 
     async def guard() -> None:
         paths, name = replace(read_paths(), data=data_dir), machine_in(data_dir)
-        if name and line_of(paths.state, name):
+        if name:
             await guard_line(paths, name, for_good=True)
 
     return asyncio.create_task(guard(), name="tunnel")

@@ -229,6 +229,8 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
     """
     try:
         known, held = refuse_foreign(data_dir)
+        if (key := data_dir / "service.key").exists():
+            load_key(key)
     except (Unusable, OSError, sqlite3.Error) as error:
         what, _, fix = one_line(error, 1000).partition(". ")
         return [("failure", f"the service would not start: {what}", fix)]

@@ -44,7 +44,7 @@ from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.places import Places
-from hud_tui.tui.screens.base import Aside, HudScreen, ViewContext, WritePolicy
+from hud_tui.tui.screens.base import ASIDE_S, Aside, HudScreen, ViewContext, WritePolicy
 from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, show_error, show_notice
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
@@ -53,8 +53,6 @@ from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.tui.sweep_actions import may_leave_sweeps
 from hud_tui.wire import Job, JobStatus, Model
 
-ASIDE_S = 5.0
-"""Seconds between two updates of the machine in use and of costs."""
 LOOP_S = 2.0
 """Seconds between two reads of a training loop outside the service."""
 FRAME_S = 0.25
@@ -286,7 +284,7 @@ class Workspace:
             show_notice(self._app, text)
             return
         title, document = await read_document(self.session.client, model, ref)
-        await self._app.push_screen(JsonScreen(title, document))
+        await self._app.push_screen(JsonScreen(title, document, self.context.aside))
 
     def show_machines(self) -> None:
         state = self.session.store.directory
@@ -335,7 +333,8 @@ class Workspace:
             await sleep(LOOP_S)
 
     def show_log(self) -> None:
-        log = LogScreen(self.session.store.directory, self._real_clock, self.session.client)
+        session, aside = self.session, self.context.aside
+        log = LogScreen(session.store.directory, self._real_clock, session.client, aside)
         self._app.push_screen(log)
 
     @property

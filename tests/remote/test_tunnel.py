@@ -12,10 +12,11 @@ import pytest
 from hud_tui.processes import Process, alive, boot_s, holder, process, read_process
 from hud_tui.remote.keeper import UNNEEDED, Keeper
 from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.ssh import Tunnel
+from hud_tui.remote.ssh import HostKeyChanged, Tunnel
 from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, with_machine
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, until
+from tests.remote.far import Far
 from tests.remote.test_commands import Command, hud, machines, near
 from tests.remote.test_use import box
 
@@ -91,6 +92,26 @@ async def test_an_id_that_is_another_s_by_now_blocks_nothing(
     now = boot_s()
     await until(lambda: is_up(machines, now))
     assert process(foreign).runs, "nothing was done to it"
+
+
+async def test_the_tunnel_of_a_machine_that_was_removed_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by a service that has trained through it and serves on."""
+    kept: list[str] = []
+    monkeypatch.setattr("hud_tui.service_file.keep_line", lambda paths, name: kept.append(name))
+    monkeypatch.setattr("hud_tui.service_file.GUARD_S", 0.001)
+    folder = tmp_path / "state/remotes/box"
+    folder.mkdir(parents=True)
+    paths = Paths(tmp_path, tmp_path / "state", tmp_path / "data")
+    guarding = asyncio.create_task(guard_line(paths, "box", for_good=True))
+    await until(lambda: len(kept) > 1)
+    folder.rmdir()
+    await asyncio.sleep(0.1)
+    kept.clear()
+    await asyncio.sleep(0.1)
+    guarding.cancel()
+    assert kept == []
 
 
 async def test_up_is_what_answered_lately(machines: Machines, box: Machine) -> None:
@@ -177,3 +198,28 @@ async def test_a_server_that_takes_its_time_is_no_reason_to_open_the_tunnel_anew
     assert machines.line("box")["ssh"] == ssh
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
+
+
+async def test_a_host_key_that_changes_is_said_and_ends_nothing_that_is_open(
+    hud: Command, machines: Machines, box: Machine, far: Far, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is open ends where the key was checked; each new connection is refused."""
+    monkeypatch.setattr("hud_tui.remote.keeper.POLL_S", 0.2)
+    machines.use(box, "hud")
+    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
+    await until(lambda: machines.line("box").get("state") == "up")
+    ssh = machines.line("box")["ssh"]
+    far.new_host_key()
+    refused = await hud("remote", "status", "box")
+    assert refused.error["type"] == "host_key"
+    assert "ssh-keygen" in refused.error["hint"]
+    shared = machines.ssh(box)
+    await shared.aclose()
+    with pytest.raises(HostKeyChanged):
+        await shared.run("true")
+    now = boot_s()
+    await until(lambda: is_up(machines, now + 1))
+    assert (machines.line("box")["ssh"], machines.line("box")["breaks"]) == (ssh, 0)
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    (far.place / "near/known_hosts").unlink()  # the machine is to be left as any other

@@ -31,7 +31,7 @@ from hud_tui.local_service import connect_local, stop
 from hud_tui.processes import alive, holding
 from hud_tui.service.__main__ import main as serve_main
 from hud_tui.service.app import _serve
-from hud_tui.service.data_dir import Unusable, load_key
+from hud_tui.service.data_dir import Unusable, examine, load_key
 from hud_tui.service.service import Service
 from hud_tui.service_file import (
     ServiceReady,
@@ -553,6 +553,8 @@ def test_a_key_file_that_is_no_private_file_is_refused_by_name(tmp_path: Path, k
     with pytest.raises(Unusable, match=f"{re.escape(str(file))}: {kind}") as refused:
         load_key(file)
     assert key not in str(refused.value)
+    [(level, what, _)] = examine(tmp_path)
+    assert (level, f"would not start: {file}: {kind}" in what) == ("failure", True)
 
 
 async def test_an_idle_connection_outlives_a_clients(

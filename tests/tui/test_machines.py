@@ -13,7 +13,7 @@ from time import time
 import pytest
 from textual.widgets import Input
 
-from hud_tui.audit_log import CommandLog, as_hud_tui
+from hud_tui.audit_log import AuditEntry, CommandLog, as_hud_tui
 from hud_tui.keys import VIEWS
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
@@ -120,6 +120,26 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
             await app.until(partial(_says, app, "⚠ broken ", " $1.50/h to "))
         use_box(state)
         await app.until(partial(_says, app, " at $1.50/h to "))
+
+
+async def test_pages_over_a_view_say_what_costs_too(served: Served, state: Path) -> None:
+    """At 80 columns, with a title that does not fit beside it."""
+    machines = use_box(state)
+    machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
+    write_rental(state, replace(data.POD, at=time() - 3600, heard_at=time() - 12))
+    long = AuditEntry(time(), *["x" * 100] * 8, method="POST", url="https://x")
+    CommandLog(state, "app").add(long)
+    async with shown(served, state, width=80, open_on="gpubox") as app:
+        await app.press("C", then="log")
+        for page in ("#log-title", "#json-title"):
+            await app.until(partial(_shows, app, page, "⚠ broken", " $1.50/h to ", "guard pod"))
+            await app.press("enter")
+        assert "xxx…" in app.said("#json-title")
+
+
+def _shows(app: Opened, selector: str, *parts: str) -> bool:
+    line = app.said(selector)
+    return all(part in line for part in parts)
 
 
 def _says(app: Opened, *parts: str) -> bool:

@@ -12,7 +12,7 @@ from hud_tui.rl.compare import branches
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens.base import TextPanel
+from hud_tui.tui.screens.base import Aside, TextPanel
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -541,7 +541,7 @@ async def test_text_of_a_rollout_is_selected_and_copied() -> None:
 async def test_a_document_is_folded_by_its_marks_and_by_two_clicks() -> None:
     async with stage(size=SMALL) as (app, hand):
         document = {"job": {"status": "running", "step": 3}, "tree": list(range(60))}
-        await app.push_screen(JsonScreen("a document", document))
+        await app.push_screen(JsonScreen("a document", document, Aside))
         view = app.screen.query_one(JsonView)
         await hand.until(lambda: view.has_focus)
         await hand.click("tree")

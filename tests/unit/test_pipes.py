@@ -4,6 +4,7 @@ import asyncio
 import io
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -116,6 +117,18 @@ async def test_it_ends_when_its_stdin_is_closed_or_is_killed(more: list[str], co
         await pipe.ask("get")
         await pipe.close(0.5 if more else 60.0)
         assert pipe.process.returncode == code
+
+
+async def test_the_exit_code_of_a_killed_process_is_left_to_asyncio(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Who else looks for it takes it away, of which asyncio complains on stderr."""
+    looks: list[int] = []
+    pipe = await Pipe.start(["sleep", "600"])
+    monkeypatch.setattr(subprocess.Popen, "poll", lambda popen: looks.append(popen.pid))
+    pipe.kill()
+    await pipe.wait()
+    assert (pipe.process.returncode, looks) == (-signal.SIGKILL, [])
 
 
 async def test_a_group_is_killed_with_what_is_left_of_it() -> None:

@@ -240,6 +240,32 @@ class TopLine(Widget):
         return self.line
 
 
+class PageTitle(Widget):
+    """The top of a page that covers a view: its title, and what costs money."""
+
+    title: reactive[Content] = reactive(Content())
+    line: reactive[Content] = reactive(Content())
+    """The displayed text."""
+
+    def __init__(self, aside: Callable[[], Aside], id: str) -> None:
+        super().__init__(id=id)
+        self._aside_now = aside
+
+    def on_mount(self) -> None:
+        self.set_interval(ASIDE_S, self.on_resize)
+
+    def on_resize(self) -> None:
+        width = self.size.width
+        right = [part for part in _aside(self._aside_now(), width) if part[0] <= 2]
+        title = self.title.truncate(max(1, width - _length(right) - 3), ellipsis=True)
+        self.line = _fitted([(1, title)], right, width)
+
+    watch_title = on_resize
+
+    def render(self) -> Content:
+        return self.line
+
+
 def top_line(
     view: str,
     service: str,
@@ -423,6 +449,10 @@ def _join(parts: Sequence[Part]) -> Content:
 
 def _length(parts: Sequence[Part]) -> int:
     return _join(parts).cell_length if parts else 0
+
+
+ASIDE_S = 5.0
+"""Seconds between two updates of the machine in use and of costs."""
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from textual import on
@@ -23,6 +23,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.run import job_document
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import Leavable, make_way
 from hud_tui.tui.widgets.table import Table
 from hud_tui.wire import Model
@@ -150,15 +151,16 @@ class JsonScreen(Leavable[None]):
     VIEW = "json"
     BINDINGS: ClassVar[list[BindingType]] = bindings("json")
 
-    def __init__(self, title: str, document: Any) -> None:
-        """`title`: of the document, in cleaned text."""
+    def __init__(self, title: str, document: Any, aside: Callable[[], Aside]) -> None:
+        """`title`: of the document, in cleaned text; `aside`: what costs money."""
         super().__init__()
+        self._aside = aside
         self._title, self._document = title, document
         self._found: list[Path] = []
         self._at = 0
 
     def compose(self) -> ComposeResult:
-        yield Static(id="json-title", markup=False)
+        yield PageTitle(self._aside, "json-title")
         yield JsonView(self._document, id="json")
         yield Static(id="json-path", markup=False)
         yield Input(placeholder="search keys and values", id="json-search", compact=True)
@@ -191,7 +193,7 @@ class JsonScreen(Leavable[None]):
             more = "+" if len(self._found) == MOST_FOUND else ""
             found = f"  {self._at + 1} of {len(self._found)}{more} matches"
         title = Content.assemble((f" {self._title}", "bold"), (found, "$accent"))
-        self.query_one("#json-title", Static).update(title)
+        self.query_one(PageTitle).title = title
         line = self.shown.line
         path = one_line(path_text(line.path), 400) if line is not None else "empty"
         self.query_one("#json-path", Static).update(Content.styled(f" {path}", "$text-muted"))

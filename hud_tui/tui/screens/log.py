@@ -32,6 +32,7 @@ from hud_tui.client.submit import omitted_tasks
 from hud_tui.keys import keyed
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.widgets.form import FilterField
@@ -128,9 +129,17 @@ class LogScreen(Leavable[None]):
     VIEW = "log"
     BINDINGS: ClassVar[list[BindingType]] = bindings("log")
 
-    def __init__(self, state: Path | None, clock: Callable[[], float], client: HudClient) -> None:
-        """`state` has the log; `client` reads again what a submission's tasks came from."""
+    def __init__(
+        self,
+        state: Path | None,
+        clock: Callable[[], float],
+        client: HudClient,
+        aside: Callable[[], Aside],
+    ) -> None:
+        """`state` has the log; `client` reads again what a submission's tasks came from; `aside` is
+        what costs money."""
         super().__init__()
+        self._aside = aside
         self._log = None if state is None else CommandLog(state)
         self._clock, self._client, self._bad = clock, client, 0
         self._flags = client.settings.flags
@@ -141,7 +150,7 @@ class LogScreen(Leavable[None]):
         self.filter_field = FilterField("a verb, model, id, outcome", "log-filter", self.list)
 
     def compose(self) -> ComposeResult:
-        yield Static(id="log-title", markup=False)
+        yield PageTitle(self._aside, "log-title")
         yield self.filter_field
         yield self.list
         yield Static(id="log-text", markup=False)
@@ -173,14 +182,13 @@ class LogScreen(Leavable[None]):
         self.show()
 
     def show(self) -> None:
-        found = matching(self._all or [], self.filter_field.value)
-        self._shown = folded(found)
+        matches = matching(self._all or [], self.filter_field.value)
+        self._shown = folded(matches)
         self.list.show(log_rows(self._shown, self._clock()))
         bad = f" · {counted(self._bad, 'line')} cannot be read" if self._bad else ""
-        title = (" Command log", "bold")
-        self.query_one("#log-title", Static).update(
-            Content.assemble(title, (f"  {counted(len(found), 'request')}{bad}", "$text-muted"))
-        )
+        count = f"  {counted(len(matches), 'request')}{bad}"
+        title = Content.assemble((" Command log", "bold"), (count, "$text-muted"))
+        self.query_one(PageTitle).title = title
         self._show_text()
 
     @on(RowList.Moved)
@@ -208,7 +216,7 @@ class LogScreen(Leavable[None]):
         one = self.entry
         if one is not None:
             title = f"{one_line(one.verb, 20)}: whole entry"
-            self.app.push_screen(JsonScreen(title, document(one, self._flags)))
+            self.app.push_screen(JsonScreen(title, document(one, self._flags), self._aside))
 
     def action_copy(self) -> None:
         text = as_hud_tui(self.entry, self._flags) if self.entry is not None else ""
