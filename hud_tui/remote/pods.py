@@ -98,17 +98,10 @@ class Filter:
             return False
         if self.regions and not any(is_in(offer.country, region) for region in self.regions):
             return False
-        return self._has_room(offer) and self._is_affordable(offer)
-
-    def _has_room(self, offer: Offer) -> bool:
         most = offer.disk.max_count
-        return self.disk is None or most is None or self.disk <= most
-
-    def _is_affordable(self, offer: Offer) -> bool:
-        if self.max_price is None:
-            return True
-        price = offer.price(self.disk)
-        return price is not None and price <= self.max_price
+        if self.disk is not None and most is not None and self.disk > most:
+            return False
+        return self.max_price is None or _price(offer, self.disk) <= self.max_price
 
 
 def read_gpus(text: str) -> tuple[int | None, str]:
@@ -326,12 +319,7 @@ class Pods:
         """
         await self._check_again(request)
         offer, most = request.offer, ceil(request.price_hr * 100 - 1e-6) / 100
-        planned = replace(
-            _planned(request, self._now()),
-            timed=is_known(self._state),
-            account=account(self._prime.settings),
-        )
-        rental = add_rental(self._state, planned)
+        rental = add_rental(self._state, self._planned(request))
         self._keep()
         try:
             pod = await self._prime.create(offer, rental.asked, request.image, request.disk, most)
@@ -350,6 +338,27 @@ class Pods:
             await self.terminate(rental, why, rental.name)
             raise PodFailed(rental, f"{why}: it was ended", ended=True)
         return rental
+
+    def _planned(self, request: RentalRequest) -> Rental:
+        """The rental to store before the request."""
+        short = re.sub(r"[^a-z0-9]", "", request.offer.gpu_type.lower())[:12]
+        name = request.name or f"hud-{short}-{secrets.token_hex(4)}"
+        return Rental(
+            name,
+            asked=f"{name[:54]}-{secrets.token_hex(4)}" if request.name else name,
+            gpus=request.offer.label,
+            provider=request.offer.provider or "",
+            price_hr=request.price_hr,
+            dollars=request.most,
+            max_price=request.max_price,
+            hours=request.hours,
+            idle_min=request.idle_min,
+            at=self._now(),
+            timed=is_known(self._state),
+            account=account(self._prime.settings),
+            key=request.key,
+            wish=dict(request.wish),
+        )
 
     async def _first(self, rental: Rental, pod: Pod) -> Rental:
         """Store what was rented; another price than the agreed one is asked for again."""
@@ -658,27 +667,6 @@ def _asked(rental: Rental, pods: Iterable[Pod], taken: Collection[str]) -> list[
     if not rental.asked:
         return []
     return [pod for pod in pods if pod.name == rental.asked and pod.id not in taken]
-
-
-def _planned(request: RentalRequest, now: float) -> Rental:
-    """The rental to store before the request."""
-    offer = request.offer
-    short = re.sub(r"[^a-z0-9]", "", offer.gpu_type.lower())[:12]
-    name = request.name or f"hud-{short}-{secrets.token_hex(4)}"
-    return Rental(
-        name,
-        asked=f"{name[:54]}-{secrets.token_hex(4)}" if request.name else name,
-        gpus=offer.label,
-        provider=offer.provider or "",
-        price_hr=request.price_hr,
-        dollars=request.most,
-        max_price=request.max_price,
-        hours=request.hours,
-        idle_min=request.idle_min,
-        at=now,
-        key=request.key,
-        wish=dict(request.wish),
-    )
 
 
 def check_name(name: str) -> None:

@@ -538,22 +538,14 @@ class Prime:
     def _refusal(self, answer: httpx.Response, body: bytes) -> HudError:
         """The error of an unsuccessful answer. A 404, or a refusal of a write, that is not written
         as Prime's are comes from something between: it is no word about a pod."""
-        status, detail = answer.status_code, self._detail(body)
+        status, stated = answer.status_code, _detail(body)
+        said = stated or body[:300].decode("utf-8", "replace")
+        detail = one_line(said.replace(self.settings.key, "…"), 400)
         decides = status == 404 or (answer.request.method != "GET" and 400 <= status < 500)
-        if decides and not _has_detail(body):
+        if decides and stated is None:
             return HudMalformed(f"HTTP {status}, and not in Prime's words: {detail}")
         after = read_retry_after(answer.headers.get("retry-after"))
         return refused(status, detail, HINTS.get(status, ""), after)
-
-    def _detail(self, body: bytes) -> str:
-        """The message of a refusal in one line, without the key."""
-        try:
-            detail = json.loads(body)["detail"]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            detail = body[:300].decode("utf-8", "replace")
-        if isinstance(detail, list):
-            detail = "; ".join(_problem(problem) for problem in detail[:10])
-        return one_line(str(detail).replace(self.settings.key, "…"), 400)
 
 
 def open_prime(state: Path) -> Prime:
@@ -565,11 +557,15 @@ def open_prime(state: Path) -> Prime:
     return Prime(read_prime(every_variable()), partial(hear, state))
 
 
-def _has_detail(body: bytes) -> bool:
+def _detail(body: bytes) -> str | None:
+    """The message of a refusal; None if it is not written as Prime's are."""
     try:
-        return "detail" in json.loads(body)
-    except (ValueError, TypeError, RecursionError):
-        return False
+        detail = json.loads(body)["detail"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if isinstance(detail, list):
+        return "; ".join(_problem(problem) for problem in detail[:10])
+    return str(detail)
 
 
 def _problem(problem: object) -> str:

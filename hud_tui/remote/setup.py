@@ -538,7 +538,8 @@ class Setup:
             ScriptFailed: It failed, or was silent for too long.
             HudMalformed: Its files are not as it wrote them; it is started again the next time.
         """
-        id_ = self.machine.job.get(step.name) or self._new_job(step)
+        id_ = self.machine.job.get(step.name) or new_job(step.name)
+        self._keep(replace(self.machine, job={**self.machine.job, step.name: id_}))
         offset, log, heard_at, gone = 0, "", monotonic(), 0
         await self._direct(start_job(id_, step.do))
         while True:
@@ -570,11 +571,6 @@ class Setup:
             raise script_failed(f"{step.about}, on {self.machine.name}", log, job.code)
         await self._direct(f'rm -rf "$R/jobs/{id_}"')
         return log
-
-    def _new_job(self, step: Step) -> str:
-        id_ = new_job(step.name)
-        self._keep(replace(self.machine, job={**self.machine.job, step.name: id_}))
-        return id_
 
     def _forget_job(self, step: Step) -> None:
         left = {name: id_ for name, id_ in self.machine.job.items() if name != step.name}
@@ -646,13 +642,10 @@ class Setup:
     def _log(self, text: str) -> None:
         file = self._machines.folder_of(self.machine.name) / LOG
         with usable_directories():
-            self._append(file, text)
-
-    def _append(self, file: Path, text: str) -> None:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with open(open_or_make(file, os.O_APPEND), "a", encoding="utf-8") as log:
-            if log.tell() < MOST_LOG:
-                log.write(clean(text, PIECE) + "\n")
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with open(open_or_make(file, os.O_APPEND), "a", encoding="utf-8") as log:
+                if log.tell() < MOST_LOG:
+                    log.write(clean(text, PIECE) + "\n")
 
 
 _EITHER = "tokenizer.json, vocab.json or tokenizer.model"

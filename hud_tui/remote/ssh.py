@@ -319,13 +319,11 @@ class Ssh:
         """The error for an output without its end. `begun`: whether the script had begun, so that
         what is in `err` may be its own."""
         if not begun and code is not None and 0 <= code < 255:
-            lines = [line for line in clean(f"{err}\n{out}"[-4000:]).splitlines() if line.strip()]
-            last = one_line(lines[-1] if lines else f"exit code {code}", 200)
+            last = _last_line(f"{err}\n{out}", f"exit code {code}")
             why = f"{self.address}: it does not run a shell's script: {last}"
             return HudMalformed(why, self._no_shell_hint())
         if begun:
-            lines = [line.strip() for line in err.splitlines() if line.strip()]
-            last = one_line(lines[-1] if lines else f"ssh ended with exit code {code}", 300)
+            last = _last_line(err, f"ssh ended with exit code {code}")
             return LineLost(f"{self.address}: the line broke: {last}", "try again")
         return self.failure(err, code or 0)
 
@@ -366,8 +364,7 @@ class Ssh:
     def failure(self, err: str, code: int) -> HudError:
         """The error for ssh's own message, with what to do."""
         where = str(self.address)
-        lines = [line.strip() for line in err.splitlines() if line.strip()]
-        last = one_line(lines[-1] if lines else f"ssh ended with exit code {code}", 300)
+        last = _last_line(err, f"ssh ended with exit code {code}")
         if "IDENTIFICATION HAS CHANGED" in err:
             return HostKeyChanged(
                 f"{where}: the host's key has changed since it was last seen",
@@ -395,11 +392,6 @@ class Ssh:
         file = f" -f {quote(self._known_hosts)}" if self.address.rented else ""
         return f"ssh-keygen{file} -R {quote(self.address.key_name)}"
 
-    def forget_host_key(self) -> None:
-        """Remove the host key of a rented machine from our own file."""
-        if self.address.rented:
-            forget_host_key(self._known_hosts, self.address.key_name)
-
 
 _HINTS = {
     "Connection refused": "is sshd running there, on that port?",
@@ -412,12 +404,21 @@ _HINTS = {
 
 def script_failed(where: str, output: str, code: int) -> ScriptFailed:
     """The error for a failed script, with the end of its output."""
-    lines = [line for line in clean(output[-4000:]).splitlines() if line.strip()]
-    last = one_line(lines[-1], 300) if lines else f"exit code {code}"
     hint = ""
     if "No space left on device" in output or "Disk quota exceeded" in output:
         hint = "its disk is full: free some, then try again"
-    return ScriptFailed(f"{where}: {last}", hint, "\n".join(lines[-20:]), code)
+    last, end = _last_line(output, f"exit code {code}"), "\n".join(_last_lines(output)[-20:])
+    return ScriptFailed(f"{where}: {last}", hint, end, code)
+
+
+def _last_lines(output: str) -> list[str]:
+    """The lines at the end of an output that are not blank."""
+    return [line for line in clean(output[-4000:]).splitlines() if line.strip()]
+
+
+def _last_line(output: str, without: str) -> str:
+    """The last line of an output; `without`: what stands for it where there is none."""
+    return one_line([without, *_last_lines(output)][-1].strip(), 300)
 
 
 def forget_host_key(known_hosts: Path, name: str) -> None:

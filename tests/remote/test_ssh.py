@@ -158,7 +158,7 @@ async def test_a_pod_at_the_address_of_an_ended_one(machines: Machines, far: Far
         await again.run("true")
     assert str(known) in caught.value.hint
     assert "-R" in caught.value.hint
-    again.forget_host_key()
+    forget_host_key(known, again.address.key_name)
     assert known.read_text().splitlines() == lines[:1]
     assert (await again.run("echo new")).out == "new\n"
     await again.aclose()
