@@ -3,7 +3,6 @@
 import asyncio
 import shlex
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -16,30 +15,10 @@ from hud_tui.remote.engines import Engine, Wish, _same, has_env
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
 from tests.remote.far import Far
-from tests.service.headless import Command, runner
+from tests.service.headless import Command
 
+pytestmark = pytest.mark.usefixtures("near")
 ADD = ("remote", "add", "far", "--engine", "hud-tui", "--env", sys.prefix, "-y")
-
-
-@pytest.fixture(autouse=True)
-def near(far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """This side: directories of the test's own, and an ssh that knows ``far``."""
-    for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    monkeypatch.setenv("HUD_TUI_SSH_CONFIG", str(far.config))
-    monkeypatch.delenv("HUD_API_KEY", raising=False)
-    monkeypatch.chdir(tmp_path)
-    return
-
-
-@pytest.fixture
-def machines(tmp_path: Path, far: Far) -> Machines:
-    return Machines(tmp_path / "hud_tui_state_dir", far.config)
-
-
-@pytest.fixture
-def hud(capsys: pytest.CaptureFixture[str]) -> Command:
-    return runner(capsys)
 
 
 async def test_add_list_status_log_remove(hud: Command, machines: Machines, far: Far) -> None:

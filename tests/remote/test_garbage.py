@@ -18,9 +18,9 @@ from hud_tui.remote.machines import Machines
 from hud_tui.remote.setup import ALIVE, Setup
 from hud_tui.remote.ssh import Address, ScriptFailed
 from tests.remote.far import Far
-from tests.remote.test_commands import Command, hud, machines, near
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near"]
+pytestmark = pytest.mark.usefixtures("near")
 FAR = Address("far")
 ID = "engine.0badcafe"
 

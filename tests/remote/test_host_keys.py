@@ -8,10 +8,10 @@ from hud_tui.remote.machines import Machines
 from hud_tui.service_file import read_rentals
 from tests.prime_server import PrimeServer
 from tests.remote.far import Far
-from tests.remote.test_commands import Command, hud, machines, near
-from tests.remote.test_pods import RENT, pod, prime, state
+from tests.remote.test_pods import RENT
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near", "pod", "prime", "state"]
+pytestmark = pytest.mark.usefixtures("near")
 pytestmark = pytest.mark.usefixtures("light")
 
 

@@ -15,9 +15,10 @@ from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
 from tests.conftest import until
 from tests.remote.far import Far
-from tests.remote.test_commands import ADD, Command, hud, machines, near
+from tests.remote.test_commands import ADD
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near"]
+pytestmark = pytest.mark.usefixtures("near")
 pytestmark = pytest.mark.usefixtures("light")
 A, B = "a" * 16, "b" * 16
 

@@ -40,10 +40,10 @@ from tests import prime_server
 from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer, offer
 from tests.remote.far import Far
-from tests.remote.test_commands import Command, hud, machines, near
-from tests.remote.test_pods import RENT, pod, prime
+from tests.remote.test_pods import RENT
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near", "pod", "prime"]
+pytestmark = pytest.mark.usefixtures("near")
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """Renting machines from Prime: once, within a budget, and never left running unsaid."""
 
 import asyncio
-import getpass
 import itertools
 import json
 import sys
-from collections.abc import Callable, Iterator
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -30,49 +28,13 @@ from hud_tui.remote.pods import (
 from hud_tui.remote.prime import Offer, PodStatus, Prime, read_prime
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests import prime_server
-from tests.prime_server import KEY, PrimeServer, offer, serving
+from tests.prime_server import PrimeServer, offer
+from tests.remote.conftest import OFFERS
 from tests.remote.far import Far, free_port
-from tests.remote.test_commands import Command, hud, machines, near
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near"]
+pytestmark = pytest.mark.usefixtures("near")
 RENT = ("pods", "create", "--gpus", "2xH100", "--bare", "-y")
-OFFERS = [
-    offer("H100_80GB", 2, 5.0, "hyperstack"),
-    offer("H100_80GB", 2, 4.2),
-    offer("H100_80GB", 2, 2.1, "runpod", isSpot=True, stockStatus="Low"),
-    offer("GH200_96GB", 2, 1.0),
-    offer("H100_80GB", 8, 16.0),
-    offer("H100_80GB", 2, 0.5, "gone", stockStatus="Unavailable"),
-    offer("A100_80GB", 1, 1.1),
-]
-
-
-@pytest.fixture
-def prime(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrimeServer]:
-    """Prime's API on the loopback, quick about everything."""
-    monkeypatch.setattr("hud_tui.remote.pods.POLL_S", 0.02)
-    monkeypatch.setattr("hud_tui.remote.pods.LOOK_UP_S", 0.3)
-    monkeypatch.setattr("hud_tui.client.transport.backoff", lambda attempt: 0.01)
-    with serving(PrimeServer(deepcopy(OFFERS))) as server:
-        monkeypatch.setenv("PRIME_API_BASE_URL", server.url)
-        monkeypatch.setenv("PRIME_API_KEY", KEY)
-        yield server
-
-
-@pytest.fixture
-def pod(prime: PrimeServer, far: Far, near: None, monkeypatch: pytest.MonkeyPatch) -> PrimeServer:
-    """Every pod is the far machine."""
-    prime.ssh = f"{getpass.getuser()}@127.0.0.1 -p {far.port}"
-    prime.keys = [(far.place / "near/id.pub").read_text()]
-    monkeypatch.setenv("PRIME_SSH_KEY_PATH", str(far.place / "near/id"))
-    return prime
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
-        monkeypatch.setenv(name, str(tmp_path / name.lower()))
-    return tmp_path / "hud_tui_state_dir"
 
 
 def before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object]) -> None:

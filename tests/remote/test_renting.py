@@ -42,10 +42,10 @@ from hud_tui.settings import Paths
 from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer
 from tests.remote.far import Far
-from tests.remote.test_commands import Command, hud, machines, near
-from tests.remote.test_pods import RENT, pod, prime, state
+from tests.remote.test_pods import RENT
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near", "pod", "prime", "state"]
+pytestmark = pytest.mark.usefixtures("near")
 SET_UP = (*RENT[:4], "--engine", "hud-tui", "--env", sys.prefix, "-y")
 Call = Callable[..., Awaitable[Any]]
 pytestmark = pytest.mark.usefixtures("light")

@@ -11,9 +11,8 @@ import pytest
 
 from hud_tui.remote.machines import Machines
 from tests.remote.far import Far
-from tests.remote.test_commands import Command, hud, machines, near
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near"]
 FOLDER = os.path.abspath(os.environ.get("HUD_TUI_SKYRL", ""))
 
 

@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -34,13 +33,6 @@ from tests.conftest import until
 from tests.remote.far import Far, cut_line, free_port
 
 FAR = Address("far")
-
-
-@pytest.fixture
-async def ssh(machines: Machines) -> AsyncIterator[Ssh]:
-    ssh = machines.ssh_to(FAR)
-    yield ssh
-    await ssh.aclose()
 
 
 async def test_a_script_s_output_and_its_exit_code(ssh: Ssh, far: Far) -> None:

@@ -33,13 +33,6 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def ssh(machines: Machines) -> AsyncIterator[Ssh]:
-    ssh = machines.ssh_to(FAR)
-    yield ssh
-    await ssh.aclose()
-
-
-@pytest.fixture
 def here(tmp_path: Path) -> Path:
     folder = tmp_path / "here"
     folder.mkdir()

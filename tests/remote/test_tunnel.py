@@ -17,10 +17,9 @@ from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, 
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, until
 from tests.remote.far import Far
-from tests.remote.test_commands import Command, hud, machines, near
-from tests.remote.test_use import box
+from tests.service.headless import Command
 
-__all__ = ["box", "hud", "machines", "near"]
+pytestmark = pytest.mark.usefixtures("near")
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ import itertools
 import os
 import signal
 import socket
-import sys
 from argparse import Namespace
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -22,7 +20,6 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transport import Failures
 from hud_tui.errors import BY_ITSELF, START_AGAIN
 from hud_tui.processes import alive
-from hud_tui.remote import keeper
 from hud_tui.remote.engines import Wish, describe
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
@@ -32,23 +29,9 @@ from hud_tui.settings import Paths, local_settings, read_options, read_paths
 from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.conftest import until
 from tests.remote.far import Far, cut_line
-from tests.remote.test_commands import Command, hud, machines, near
+from tests.service.headless import Command
 
-__all__ = ["hud", "machines", "near"]
-
-
-@pytest.fixture
-async def box(machines: Machines, near: None) -> AsyncIterator[Machine]:
-    """A machine whose set-up is complete; its tunnel's process ends with the test."""
-    wish = Wish("box", "hud-tui", env=sys.prefix)
-    setup = Setup(machines, await describe(machines, Address("far"), wish))
-    try:
-        yield await setup.run({})
-    finally:
-        machines.use(None)
-        await keeper.end(machines, "box")
-        await setup.stop()
-        await setup.aclose()
+pytestmark = pytest.mark.usefixtures("near")
 
 
 async def connected() -> HudClient:

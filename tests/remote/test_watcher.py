@@ -3,23 +3,22 @@
 import asyncio
 import shutil
 import signal
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from hud_tui.remote import watcher
 from hud_tui.remote.engines import Engine
-from hud_tui.remote.machines import Machines
-from hud_tui.remote.ssh import Address, Ssh
+from hud_tui.remote.ssh import Ssh
 from hud_tui.remote.watcher import install_watcher, read_heartbeat
 from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer
 from tests.remote.far import Far
-from tests.remote.test_commands import ADD, Command, hud, near
-from tests.remote.test_pods import RENT, pod, prime
+from tests.remote.test_commands import ADD
+from tests.remote.test_pods import RENT
+from tests.service.headless import Command
 
-__all__ = ["hud", "near", "pod", "prime"]
+pytestmark = pytest.mark.usefixtures("near")
 NOWHERE = "http://127.0.0.1:9"
 LONG_S = 10**6
 
@@ -29,13 +28,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, far: Far) -> None:
     """A heartbeat per second, and a machine that only notes that it is to shut down."""
     monkeypatch.setattr(watcher, "EVERY_S", 1)
     far.tool("shutdown", 'echo "$@" >> "$HOME/shut"')
-
-
-@pytest.fixture
-async def ssh(machines: Machines) -> AsyncIterator[Ssh]:
-    ssh = machines.ssh_to(Address("far"))
-    yield ssh
-    await ssh.aclose()
 
 
 def files(far: Far) -> Path:
