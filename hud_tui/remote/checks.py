@@ -1,12 +1,9 @@
 """``doctor``'s checks of machines: ssh, its keys and agent, tunnels, and rented machines."""
 
 import asyncio
-import os
 import shutil
-import stat
 import subprocess
 from collections.abc import Iterator, Sequence
-from os.path import expanduser
 from pathlib import Path
 from time import time
 from typing import Literal
@@ -14,6 +11,8 @@ from typing import Literal
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote.clock import JUMP_S, ahead_s, prime_now
 from hud_tui.remote.machines import Machine, Machines
+from hud_tui.remote.prime import read_prime
+from hud_tui.remote.ssh import usable_key
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.service_file import (
     KEEPER,
@@ -27,6 +26,7 @@ from hud_tui.service_file import (
     read_rentals,
     stopped_text,
 )
+from hud_tui.settings import every_variable
 from hud_tui.storage import read_private
 
 Level = Literal["failure", "warning", "ok"]
@@ -97,17 +97,10 @@ def check_agent() -> Found:
 def check_keys(machines: Machines, machine: Machine) -> Iterator[Found]:
     """Whether key files exist, and are private."""
     if machine.address.key is not None:
-        file = Path(expanduser(machine.address.key))
-        shown = one_line(file, 300)
         try:
-            mode = stat.S_IMODE(file.stat().st_mode)
-        except OSError as error:
-            message = f"{machine.name}: the ssh key {shown}: {error.strerror}"
-            yield "failure", message, "copy it there, or add the machine again with -i"
-        else:
-            if mode & 0o077:
-                message = f"{machine.name}: the ssh key {shown} is open to others: ssh refuses it"
-                yield "failure", message, f"chmod 600 {shown}"
+            usable_key(machine.address.key)
+        except HudUsage as error:
+            yield "failure", f"{machine.name}: {error.message}", error.hint
     key = machines.folder_of(machine.name) / KEY
     try:
         read_private(key, 4096)
@@ -144,8 +137,10 @@ def check_costs(state: Path, now: float) -> Iterator[Found]:
             yield from _check_rental(state, rental, now)
     if not any(rental.runs for rental in read_rentals(state)):
         return
-    if not _has_prime_key():
-        yield "warning", "no key for Prime Intellect here: pods cannot be ended", "prime login"
+    try:
+        read_prime(every_variable())
+    except HudError as error:
+        yield "warning", f"pods cannot be ended from here: {error.message}", error.hint
     ahead = ahead_s(state)
     if abs(ahead) > JUMP_S:
         way = "ahead of" if ahead > 0 else "behind"
@@ -185,8 +180,3 @@ def _check_rental(state: Path, rental: Rental, now: float) -> Iterator[Found]:
         message = f"{rental.name} is not set up"
         message += "" if rental.watched else ", and not watched"
         yield "warning", message, f"hud-tui pods setup {rental.name}"
-
-
-def _has_prime_key() -> bool:
-    file = Path(expanduser("~/.prime/config.json"))
-    return bool(os.environ.get("PRIME_API_KEY")) or file.exists()

@@ -36,7 +36,7 @@ def test_keys_and_their_modes(tmp_path: Path) -> None:
     machines = Machines(tmp_path)
     key = tmp_path / "id"
     keyed = replace(BOX, address=Address("far", key=str(key)))
-    assert "No such file" in said(check_keys(machines, keyed))[0][1]
+    assert f"box: no ssh key {key}" in said(check_keys(machines, keyed))[0][1]
     key.touch(0o644)
     [(level, message, fix)] = check_keys(machines, keyed)
     assert (level, fix) == ("failure", f"chmod 600 {key}")
