@@ -21,7 +21,7 @@ from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.patience import Looks, in_time
 from hud_tui.processes import Process, holder, process
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rl.work import is_active
 from hud_tui.service_file import (
     LOCK,
@@ -136,8 +136,8 @@ def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
     """The error for a service that did not start. `logged`: size of the log before; only later
     lines belong to this service."""
     new = max(0, _size(paths.service_log) - logged)
-    lines = tail(paths.service_log, min(new, 4096)).splitlines()
-    logged_lines = one_line(" · ".join(line for line in lines[-LOG_LINES:] if line.strip()), 600)
+    lines = last_lines(tail(paths.service_log, min(new, 4096)), LOG_LINES)
+    logged_lines = one_line(" · ".join(lines), 600)
     message = f"the embedded service did not start: {why}" + (
         f": {logged_lines}" if logged_lines else ""
     )

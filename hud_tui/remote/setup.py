@@ -32,7 +32,7 @@ from hud_tui.remote.ssh import (
     script_failed,
 )
 from hud_tui.remote.transfer import FarFile, are_equal, copy_file, list_files
-from hud_tui.rl.text import clean, counted, one_line, size
+from hud_tui.rl.text import clean, counted, last_lines, one_line, size
 from hud_tui.service_file import usable_directories
 from hud_tui.settings import model_files
 from hud_tui.storage import open_or_make
@@ -491,8 +491,8 @@ class Setup:
         if step.name == "health":
             self._keep(replace(self.machine, port=await self.port()))
         self._keep(self.machine.with_done(step.name))
-        lines = [line for line in output.strip().splitlines() if line.strip()]
-        self._report_step("done", one_line(lines[-1] if lines else step.about, 300))
+        [said] = last_lines(output) or [step.about]
+        self._report_step("done", one_line(said.strip(), 300))
 
     async def _write_files(self, values: Mapping[str, str]) -> str:
         """Write all files that jobs and the server read there."""

@@ -27,7 +27,7 @@ from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
 from hud_tui.patience import backoff, retried
 from hud_tui.pipes import send_signal
 from hud_tui.remote.shared import end_hung, greets, watched
-from hud_tui.rl.text import clean, one_line, size
+from hud_tui.rl.text import clean, last_lines, one_line, size
 from hud_tui.storage import change_atomic, read_regular
 
 CONNECT_S = 10
@@ -407,18 +407,13 @@ def script_failed(where: str, output: str, code: int) -> ScriptFailed:
     hint = ""
     if "No space left on device" in output or "Disk quota exceeded" in output:
         hint = "its disk is full: free some, then try again"
-    last, end = _last_line(output, f"exit code {code}"), "\n".join(_last_lines(output)[-20:])
-    return ScriptFailed(f"{where}: {last}", hint, end, code)
-
-
-def _last_lines(output: str) -> list[str]:
-    """The lines at the end of an output that are not blank."""
-    return [line for line in clean(output[-4000:]).splitlines() if line.strip()]
+    end = "\n".join(last_lines(clean(output[-4000:]), 20))
+    return ScriptFailed(f"{where}: {_last_line(end, f'exit code {code}')}", hint, end, code)
 
 
 def _last_line(output: str, without: str) -> str:
     """The last line of an output; `without`: what stands for it where there is none."""
-    return one_line([without, *_last_lines(output)][-1].strip(), 300)
+    return one_line([without, *last_lines(clean(output[-4000:]))][-1].strip(), 300)
 
 
 def forget_host_key(known_hosts: Path, name: str) -> None:

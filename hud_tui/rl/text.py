@@ -180,6 +180,11 @@ def clean(text: object, limit: int = LIMIT) -> str:
     return _UNSAFE.sub(_picture, text[:limit]) + cut
 
 
+def last_lines(text: str, most: int = 1) -> list[str]:
+    """The last lines of a text that are not blank."""
+    return [line for line in text.splitlines() if line.strip()][-most:]
+
+
 def one_line(text: object, limit: int = 200) -> str:
     """`clean` for a table cell or a status line: newlines and tabs become visible too, and text
     that is cut ends in ``…``."""

@@ -18,7 +18,7 @@ from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.parameters import USUAL
 from hud_tui.patience import Looks
 from hud_tui.rl.settings import wrong_value
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.evaluate import (
@@ -193,8 +193,7 @@ def start_driver(client: HudClient, folder: DriverFolder, module: str, state: Pa
 
 def not_begun(what: str, folder: DriverFolder, logged: int) -> HudError:
     """The error for a process that did not begin; it ends with what that has logged."""
-    lines = [line for line in tail(folder.driver_log)[logged:].splitlines() if line.strip()]
-    why = one_line(" · ".join(lines[-LOG_LINES:]), 600)
+    why = one_line(" · ".join(last_lines(tail(folder.driver_log)[logged:], LOG_LINES)), 600)
     return HudError(f"{what} did not begin: {why}", f"see {folder.driver_log}")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.pipes import Pipe, ProcessEnded, kill_group
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rollouts.host import command
 from hud_tui.rollouts.watched import SECRETS, failure_text
 from hud_tui.rollouts.worker import PROTOCOL
@@ -70,6 +70,9 @@ class Interpreter:
     why: str
     before: tuple[str, ...] = ()
     """Command words before it: ``uv run``."""
+
+    def __str__(self) -> str:
+        return f"{self.python} ({self.why})"
 
 
 SDK = ("hud==0.6.21", "typer<0.29")
@@ -244,14 +247,12 @@ class WorkerProcess:
         except WorkerGone as error:
             await self.kill()
             await self._refuse_version()
-            lines = [line for line in tail(self.setting.log, 2000).splitlines() if line.strip()]
-            last = f": {one_line(lines[-1], 300)}" if lines else ""
-            raise WorkerGone(
-                f"{interpreter.python} ({interpreter.why}): {error.message}{last}"
-            ) from error
+            lines = last_lines(tail(self.setting.log, 2000))
+            last = f": {one_line(lines[0], 300)}" if lines else ""
+            raise WorkerGone(f"{interpreter}: {error.message}{last}") from error
         except (EnvironmentFailed, TimeoutError) as error:
             await self.kill()
-            what = f"{interpreter.python} ({interpreter.why}) has no usable hud: {error}"
+            what = f"{interpreter} has no usable hud: {error}"
             failure = error.failure if isinstance(error, EnvironmentFailed) else {}
             hint = how_to_get_the_sdk(interpreter.python, failure.get("python"))
             raise EnvironmentFailed({"type": "NoSDK", "message": what}, hint) from error
@@ -264,7 +265,7 @@ class WorkerProcess:
         if version is not None and tuple(map(int, version.split("."))) >= OLDEST:
             return
         why = "it is no Python" if version is None else f"it is Python {version}"
-        what = f"{interpreter.python} ({interpreter.why}) has no usable hud: {why}"
+        what = f"{interpreter} has no usable hud: {why}"
         hint = how_to_get_the_sdk(interpreter.python, version)
         raise EnvironmentFailed({"type": "NoSDK", "message": what, "python": version}, hint)
 
