@@ -15,10 +15,13 @@ import pytest
 from textual._context import active_app
 from textual.app import App
 from textual.css.model import RuleSet
+from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
+from textual.dom import DOMNode
 from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from hud_tui.cli.commands import COMMANDS
@@ -124,20 +127,57 @@ def _threads_are_delayed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _sheets_parsed_once() -> Iterator[None]:
-    """Half of an app's start is parsing the same style sheets as the app before it."""
-    parse = Stylesheet._parse_rules
-    known: dict[tuple[object, ...], list[RuleSet]] = {}
+def _sheets_parsed_and_matched_once() -> Iterator[None]:
+    """Half of an app's start is parsing the same style sheets as the app before it, and a quarter
+    of its life is matching them to nodes that others before them were like."""
+    parse, apply = Stylesheet._parse_rules, Stylesheet.apply
+    parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+    matched: dict[tuple[object, ...], dict[object, RulesMap]] = {}
 
-    def parsed(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
+    def parse_once(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
         key = (tuple(sheet._variables.items()), given, tuple(named.items()))
-        if key not in known:
-            known[key] = parse(sheet, *given, **named)
-        return known[key]
+        if key not in parsed:
+            parsed[key] = parse(sheet, *given, **named)
+        return parsed[key]
+
+    def apply_once(
+        sheet: Any, node: DOMNode, *, animate: bool = False, cache: object = None
+    ) -> None:
+        rules = sheet.rules
+        if getattr(sheet, "matched_of", None) is not rules:
+            sheet.matched_of, sheet.matched = rules, matched.setdefault(tuple(map(id, rules)), {})
+        apply(sheet, node, animate=animate, cache=cast(Any, Matched(sheet.matched, node)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stylesheet, "_parse_rules", parsed)
+        patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        patch.setattr(Stylesheet, "apply", apply_once)
+        patch.setattr(RuleSet, "__hash__", object.__hash__)
         yield
+
+
+@dataclass(slots=True)
+class Matched:
+    """Rules by all that they are matched with: the nodes from the app down to one."""
+
+    rules: dict[object, RulesMap]
+    node: DOMNode
+    key: object = None
+
+    def get(self, _: object) -> RulesMap | None:
+        self.key = tuple(_matched_with(node) for node in self.node.css_path_nodes)
+        return self.rules.get(self.key)
+
+    def __setitem__(self, _: object, rules: RulesMap) -> None:
+        self.rules[self.key] = rules
+
+
+def _matched_with(node: DOMNode) -> tuple[object, ...]:
+    more: tuple[object, ...] = ()
+    if isinstance(node, Widget):
+        more = (node.mouse_hover, node.has_focus, node.disabled, node.allow_focus())
+    if isinstance(node, App):
+        more = (node.theme, node.app_focus, node.native_ansi_color, node.no_color, node.is_inline)
+    return type(node), node.id, node.classes, more
 
 
 @contextmanager
