@@ -83,16 +83,17 @@ ODD_OFFERS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("odd", "said"), ODD_OFFERS)
 async def test_an_odd_offer_hides_no_other_and_is_told(
-    hud: Command, pod: PrimeServer, state: Path, odd: dict[str, Any], said: str
+    hud: Command, pod: PrimeServer, state: Path
 ) -> None:
-    pod.offers[0] |= odd
-    found = await hud("pods", "--gpus", "2xH100")
-    assert [one["provider"] for one in found.data["offers"]] == ["runpod", "datacrunch"]
-    [why] = found.data["unread"]
-    assert why.startswith(said)
-    assert f"1 offer could not be read: {said}" in found.err
+    usual = pod.offers[0]
+    for odd, said in ODD_OFFERS:
+        pod.offers[0] = {**usual, **odd}
+        found = await hud("pods", "--gpus", "2xH100")
+        assert [one["provider"] for one in found.data["offers"]] == ["runpod", "datacrunch"], odd
+        [why] = found.data["unread"]
+        assert why.startswith(said)
+        assert f"1 offer could not be read: {said}" in found.err
     assert f"1 offer could not be read: {said}" in (await hud(*RENT, "--dry-run")).err
     assert (await hud(*RENT)).code == 0
 
