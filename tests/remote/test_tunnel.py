@@ -54,7 +54,40 @@ def is_up(machines: Machines, since: float) -> bool:
     return line.get("state") == "up" and line["heard"] > since
 
 
-async def test_a_keeper_goes_on_after_any_pause(machines: Machines, paths: Paths) -> None:
+async def test_what_keeps_a_tunnel_goes_on_whatever_happens_to_it(
+    machines: Machines, paths: Paths, foreign: int
+) -> None:
+    """One machine and its tunnel, through one trouble after another."""
+    await a_keeper_that_is_killed_is_started_again_and_leaves_no_ssh(machines)
+    await an_id_that_is_another_s_by_now_blocks_nothing(machines, foreign)
+    await a_keeper_goes_on_after_any_pause(machines)
+    await an_ssh_that_hangs_is_replaced_or_goes_on(machines)
+
+
+async def a_keeper_that_is_killed_is_started_again_and_leaves_no_ssh(machines: Machines) -> None:
+    killed, ssh = keeper(machines), read_process(machines.line("box")["ssh"])
+    assert ssh is not None
+    killed.send(signal.SIGKILL)
+    await until(lambda: not ssh.runs)
+    now = boot_s()
+    await until(lambda: is_up(machines, now))
+    assert keeper(machines) != killed
+    assert machines.line("box")["breaks"] == 0, "the port was free"
+
+
+async def an_id_that_is_another_s_by_now_blocks_nothing(machines: Machines, foreign: int) -> None:
+    killed = keeper(machines)
+    line = machines.line("box")
+    os.kill(killed.pid, signal.SIGSTOP)  # so that the files are as they are left
+    machines.set_line("box", {**line, "pid": foreign, "ssh": f"{foreign} 1"})
+    keeper_lock(machines.state, "box").write_text(f"{foreign} 1\n")
+    os.kill(killed.pid, signal.SIGKILL)
+    now = boot_s()
+    await until(lambda: is_up(machines, now))
+    assert process(foreign).runs, "nothing was done to it"
+
+
+async def a_keeper_goes_on_after_any_pause(machines: Machines) -> None:
     paused = keeper(machines)
     paused.send(signal.SIGSTOP)
     try:
@@ -66,31 +99,16 @@ async def test_a_keeper_goes_on_after_any_pause(machines: Machines, paths: Paths
     assert keeper(machines) == paused
 
 
-async def test_a_keeper_that_is_killed_is_started_again_and_leaves_no_ssh(
-    machines: Machines, paths: Paths
-) -> None:
-    killed, ssh = keeper(machines), read_process(machines.line("box")["ssh"])
+async def an_ssh_that_hangs_is_replaced_or_goes_on(machines: Machines) -> None:
+    ssh = read_process(machines.line("box")["ssh"])
     assert ssh is not None
-    killed.send(signal.SIGKILL)
-    await until(lambda: not ssh.runs)
+    ssh.send(signal.SIGSTOP)
+    try:
+        await until(lambda: machines.line("box")["state"] == "silent")
+    finally:
+        ssh.send(signal.SIGCONT)
     now = boot_s()
     await until(lambda: is_up(machines, now))
-    assert keeper(machines) != killed
-    assert machines.line("box")["breaks"] == 0, "the port was free"
-
-
-async def test_an_id_that_is_another_s_by_now_blocks_nothing(
-    machines: Machines, paths: Paths, foreign: int
-) -> None:
-    killed = keeper(machines)
-    line = machines.line("box")
-    os.kill(killed.pid, signal.SIGSTOP)  # so that the files are as they are left
-    machines.set_line("box", {**line, "pid": foreign, "ssh": f"{foreign} 1"})
-    keeper_lock(machines.state, "box").write_text(f"{foreign} 1\n")
-    os.kill(killed.pid, signal.SIGKILL)
-    now = boot_s()
-    await until(lambda: is_up(machines, now))
-    assert process(foreign).runs, "nothing was done to it"
 
 
 async def test_the_tunnel_of_a_machine_that_was_removed_is_left_alone(
@@ -132,18 +150,6 @@ async def test_an_ssh_that_a_killed_keeper_left_is_ended_first(
     assert (await hud("remote", "use", "box")).code == 0
     assert await asyncio.wait_for(left.wait(), 60) == -signal.SIGKILL
     keep_line(with_machine(read_paths()), "box")  # one is enough
-
-
-async def test_an_ssh_that_hangs_is_replaced_or_goes_on(machines: Machines, paths: Paths) -> None:
-    ssh = read_process(machines.line("box")["ssh"])
-    assert ssh is not None
-    ssh.send(signal.SIGSTOP)
-    try:
-        await until(lambda: machines.line("box")["state"] == "silent")
-    finally:
-        ssh.send(signal.SIGCONT)
-    now = boot_s()
-    await until(lambda: is_up(machines, now))
 
 
 async def test_an_ssh_that_hangs_before_the_first_answer_is_replaced(
