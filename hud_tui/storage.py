@@ -153,12 +153,15 @@ def write_numbered(directory: Path, stem: str, suffix: str, pieces: Iterable[str
     """
     with _usable(directory), _draft(directory, suffix) as draft:
         _write(draft, pieces)
-        for number in count(1):
-            file = directory / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+        for name in _numbered(stem):
             with suppress(FileExistsError):
-                _claim(draft, file)
-                return file
+                return _claim(draft, directory / f"{name}{suffix}")
     raise AssertionError("numbers do not end")
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    yield stem
+    yield from (f"{stem}-{number}" for number in count(2))
 
 
 def write_named(file: Path, pieces: Iterable[str]) -> Path:
@@ -198,8 +201,8 @@ def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
             draft.mkdir(parents=True)
             for name, text in files.items():
                 _write(draft / name, [text])
-            for number in count(1):
-                folder = directory / f"{stem}{'' if number == 1 else f'-{number}'}"
+            for name in _numbered(stem):
+                folder = directory / name
                 with suppress(FileExistsError):
                     folder.mkdir()  # this reserves the name; an empty folder can be replaced
                     return draft.replace(folder)
@@ -236,8 +239,8 @@ def _write(file: Path, content: Content, mode: int = 0o666) -> None:
         os.fsync(out.fileno())
 
 
-def _claim(draft: Path, file: Path) -> None:
-    """Rename a draft to its final name. Raises FileExistsError if that is taken."""
+def _claim(draft: Path, file: Path) -> Path:
+    """Rename a draft to its final name, which is returned. Raises FileExistsError: it is taken."""
     try:
         os.link(draft, file)
     except FileExistsError:
@@ -245,6 +248,7 @@ def _claim(draft: Path, file: Path) -> None:
     except OSError:  # a file system without hard links
         file.touch(exist_ok=False)
         draft.replace(file)
+    return file
 
 
 @contextmanager

@@ -3,7 +3,7 @@ related. Overlays of branches and other models, and of several runs; the view of
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
 from math import inf, isfinite, nan, sqrt
@@ -613,12 +613,16 @@ class ChartView:
         """
         start, end = self.rows(length)
         size = (end - start) // 2**times if times > 0 else (end - start) * 2**-times
+        if around is None and size < length:
+            return replace(self, span=max(min(LEAST_STEPS, length), size))
+        return self._sized(size, length, lambda span: (around or 0) + span // 2 + 1)
+
+    def _sized(self, size: int, length: int, end: Callable[[int], int]) -> "ChartView":
+        """Showing `size` steps, at least LEAST_STEPS; `end`: span → one past the last of them."""
         if size >= length:
             return replace(self, span=None, end=None)
         span = max(min(LEAST_STEPS, length), size)
-        if around is None:
-            return replace(self, span=span, end=self.end)
-        return replace(self, span=span, end=_clamped_end(around + span // 2 + 1, span, length))
+        return replace(self, span=span, end=_clamped_end(end(span), span, length))
 
     def scaled(self, factor: float, length: int, row: int, share: float) -> "ChartView":
         """With `factor` times as many visible steps, and `row` at the same place.
@@ -630,20 +634,12 @@ class ChartView:
         start, end = self.rows(length)
         near = min(end - start - 1, int((end - start) * factor))
         size = near if factor < 1 else max(end - start + 1, int((end - start) * factor))
-        if size >= length:
-            return replace(self, span=None, end=None)
-        span = max(min(LEAST_STEPS, length), size)
-        first = round(row - share * (span - 1))
-        return replace(self, span=span, end=_clamped_end(first + span, span, length))
+        return self._sized(size, length, lambda span: round(row - share * (span - 1)) + span)
 
     def spanning(self, first: int, last: int, length: int) -> "ChartView":
         """Showing rows `first` to `last`, or LEAST_STEPS around their middle if they are fewer."""
-        span = max(min(LEAST_STEPS, length), last - first + 1)
-        if span >= length:
-            return replace(self, span=None, end=None)
-        return replace(
-            self, span=span, end=_clamped_end((first + last + 1 + span) // 2, span, length)
-        )
+        size = max(min(LEAST_STEPS, length), last - first + 1)
+        return self._sized(size, length, lambda span: (first + last + 1 + span) // 2)
 
     def panned(self, halves: int, length: int) -> "ChartView":
         """Moved by `halves` times half the visible steps, within the run."""

@@ -155,9 +155,13 @@ def metrics_sheet(run: Run, order: Sequence[str] = ()) -> Sheet:
     keys = [key for key in order if key in run.series.keys]
     keys += ranked([key for key in run.series.keys if key not in keys])
     tree = run.tree
+    nodes = ((position, tree[position]) for position in tree.path(tree.head))
     rows = (
-        (*_step(tree, position), *_metrics(tree[position], keys))
-        for position in tree.path(tree.head)
+        (
+            *(node.step, node.name, node.id, node.created_at),
+            *(*_own(tree.own(position)), *_metrics(node, keys)),
+        )
+        for position, node in nodes
     )
     columns = (*STEP, *_columns(keys, STEP))
     return Sheet("metrics", columns, rows, _facts(run), steps_aside=_aside(tree))
@@ -240,16 +244,7 @@ def _metrics(node: Checkpoint, keys: Iterable[str]) -> Iterator[Cell]:
     return (metrics.get(key) for key in keys)
 
 
-def _step(tree: Tree, position: int) -> tuple[Cell, ...]:
-    node = tree[position]
-    return node.step, node.name, node.id, node.created_at, *_own(tree, position)
-
-
-def _own(tree: Tree, position: int) -> tuple[Cell, ...]:
-    return _numbers(tree.own(position))
-
-
-def _numbers(own: Own) -> tuple[Cell, ...]:
+def _own(own: Own) -> tuple[Cell, ...]:
     return own.reward, own.sampled, own.heldout, own.heldout_tasks, own.heldout_rollouts
 
 
@@ -257,7 +252,7 @@ def _node(tree: Tree, position: int, notes: Mapping[str, str]) -> tuple[Cell, ..
     node = tree[position]
     return (
         *(node.id, node.name, node.step, node.prev_model_checkpoint_id, tree.depth(position)),
-        *(position == tree.head, position == tree.best, *_own(tree, position), node.created_at),
+        *(position == tree.head, position == tree.best, *_own(tree.own(position)), node.created_at),
         *(node.loss_fn, node.job_id, node.state, node.pinned, notes.get(node.id)),
         *_shown(tree.evaluation(position) or next(reversed(node.evaluations), None)),
     )
@@ -330,7 +325,7 @@ def _model(model: Model, head: tuple[str, int, Own] | None) -> tuple[Cell, ...]:
     return (
         *(model.id, model.model_name, model.name, model.is_trainable, provider),
         *(model.base_model, model.forked_from, model.created_at, steps, name),
-        *_numbers(own),
+        *_own(own),
     )
 
 

@@ -22,7 +22,7 @@ import operator
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, ParamSpec
+from typing import Generic, ParamSpec, TypeVar
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
@@ -32,6 +32,7 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Checkpoint
 
+V = TypeVar("V")
 P = ParamSpec("P")
 """Arguments of a predicate: a run; or a tree and a position in it."""
 
@@ -97,74 +98,52 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
         missing = "no name before the operator" if not key else "no value after the operator"
         raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
     if key == IS:
-        return _trait(word, value.casefold(), invert != (compare == "!="), fields)
+        trait = fields.traits.get(value.casefold())
+        if trait is None:
+            known = f"there are {', '.join(sorted(fields.traits))}"
+            raise HudUsage(f"{one_line(word, 40)}: unknown", known)
+        return _holds(trait, bool, invert != (compare == "!="))
     if key in fields.texts:
         if compare not in (":", "=", "==", "!="):
             raise HudUsage(f"{one_line(word, 40)}: {key} is text", "compare it with :, = or !=")
         if compare == ":":
             return _contains(fields.texts[key], value.casefold(), invert)
-        return _equals(fields.texts[key], value.casefold(), invert != (compare == "!="))
+        whole = value.casefold()
+        is_other = invert != (compare == "!=")
+        return _holds(fields.texts[key], lambda actual: actual.casefold() == whole, is_other)
     number = fields.number(key)
     if number is None:
-        raise _unknown(word, key, fields)
+        message = f"{one_line(word, 40)}: no {fields.thing} has {one_line(key, 20)}"
+        raise HudUsage(message, close_names(key, [*fields.numbers, *fields.texts]))
     if compare in (":", "=") and ".." in value:
-        return _range(word, number, value, invert)
-    return _number(word, number, compare, value, invert)
+        return _holds(number, _range_test(word, value), invert)
+    bound, compares = _float(word, value), COMPARE[compare]
+    return _holds(number, lambda actual: compares(actual, bound), invert)
+
+
+def _holds(
+    value: Callable[P, V | None], test: Callable[[V], bool], invert: bool
+) -> Callable[P, bool]:
+    """Whether the value of an item passes a test; an item without the value never does."""
+
+    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
+        actual = value(*args, **kwargs)
+        return actual is not None and test(actual) != invert
+
+    return holds
 
 
 def _contains(text: Callable[P, str], needle: str, invert: bool) -> Callable[P, bool]:
-    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        return (needle in text(*args, **kwargs).casefold()) != invert
-
-    return holds
+    return _holds(text, lambda actual: needle in actual.casefold(), invert)
 
 
-def _equals(text: Callable[P, str], needle: str, invert: bool) -> Callable[P, bool]:
-    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        return (needle == text(*args, **kwargs).casefold()) != invert
-
-    return holds
-
-
-def _trait(word: str, value: str, invert: bool, fields: Fields[P]) -> Callable[P, bool]:
-    trait = fields.traits.get(value)
-    if trait is None:
-        raise HudUsage(
-            f"{one_line(word, 40)}: unknown", f"there are {', '.join(sorted(fields.traits))}"
-        )
-
-    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        return trait(*args, **kwargs) != invert
-
-    return holds
-
-
-def _number(
-    word: str, number: Callable[P, float | None], compare: str, value: str, invert: bool
-) -> Callable[P, bool]:
-    bound, test = _float(word, value), COMPARE[compare]
-
-    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        value = number(*args, **kwargs)
-        return value is not None and test(value, bound) != invert
-
-    return holds
-
-
-def _range(
-    word: str, number: Callable[P, float | None], value: str, invert: bool
-) -> Callable[P, bool]:
+def _range_test(word: str, value: str) -> Callable[[float], bool]:
     first, _, last = value.partition("..")
     if not first and not last:
         raise HudUsage(f"{one_line(word, 40)}: a range needs an end", f"as in {_RANGE}")
     low = _float(word, first) if first else float("-inf")
     high = _float(word, last) if last else float("inf")
-
-    def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
-        value = number(*args, **kwargs)
-        return value is not None and (low <= value <= high) != invert
-
-    return holds
+    return lambda actual: low <= actual <= high
 
 
 def _float(word: str, value: str) -> float:
@@ -175,13 +154,6 @@ def _float(word: str, value: str) -> float:
         raise HudUsage(
             f"{one_line(word, 40)}: {one_line(value, 20)} is not a number", _EXAMPLE
         ) from error
-
-
-def _unknown(word: str, key: str, fields: Fields[P]) -> HudUsage:
-    there = [*fields.numbers, *fields.texts]
-    return HudUsage(
-        f"{one_line(word, 40)}: no {fields.thing} has {one_line(key, 20)}", close_names(key, there)
-    )
 
 
 # Checkpoints of a tree.

@@ -107,13 +107,10 @@ def find_checkpoint(name: str, tree: Sequence[Checkpoint]) -> Checkpoint:
         HudUsage: None matches; the hint lists similar names.
     """
     folded = name.strip().casefold()
-    ranks: tuple[Callable[[Checkpoint], bool], ...] = (
-        lambda c: folded == c.id.casefold(),
-        lambda c: folded in (_fold(c.name), _fold(c.checkpoint_name)),
-    )
-    for rank in ranks:
-        if matches := [c for c in tree if rank(c)]:
-            return _only(matches, "checkpoint", name, lambda c: c.id)
+    by_id = [c for c in tree if folded == c.id.casefold()]
+    named = [c for c in tree if folded in (_fold(c.name), _fold(c.checkpoint_name))]
+    if matches := by_id or named:
+        return _only(matches, "checkpoint", name, lambda c: c.id)
     if matches := _with_prefix(folded, tree):
         return _only(matches, "checkpoint", name, lambda c: f"{c.id} ({c.name})", "have ids like")
     newest = [c.name or c.id for c in reversed(tree)]
@@ -138,7 +135,11 @@ def find_job(name: str, jobs: Sequence[Job]) -> Job:
         HudAmbiguous: Several match; the hint lists them.
         HudUsage: None matches; the hint lists ids.
     """
-    return find_by_id(name, jobs, "job", _job_label)
+
+    def label(job: Job) -> str:
+        return one_line(f"{job.id} ({job.name})" if job.name else job.id, 80)
+
+    return find_by_id(name, jobs, "job", label)
 
 
 def find_by_id(
@@ -205,10 +206,6 @@ def _only(
         return matches[0]
     several = ", ".join(one_line(label(match)) for match in matches[:5])
     raise HudAmbiguous(f"{len(matches)} {kind}s {how} {one_line(name)}", f"say which: {several}")
-
-
-def _job_label(job: Job) -> str:
-    return one_line(f"{job.id} ({job.name})" if job.name else job.id, 80)
 
 
 def canonical_id(name: str) -> str:
