@@ -4,7 +4,6 @@ Unknown tables and fields are errors, so that typing errors are noticed.
 """
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hud_tui.errors import TABLE, BadTuning, HudUsage
 from hud_tui.keys import ACTIONS, VIEWS, Action, read_key, spell, types_text, with_keys
 from hud_tui.rl.text import one_line
-from hud_tui.settings import OFF
+from hud_tui.settings import OFF, directory
 from hud_tui.storage import read_regular
 
 if TYPE_CHECKING:
@@ -205,15 +204,7 @@ def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
 
 def config_dir(environ: Mapping[str, str]) -> Path:
     """Config directory: HUD_TUI_CONFIG_DIR, else the platform's default."""
-    directory = environ.get("HUD_TUI_CONFIG_DIR")
-    if directory:
-        return Path(expanduser(directory)).absolute()
-    if sys.platform == "linux":  # as platformdirs does, which takes 10 ms to load
-        base = environ.get("XDG_CONFIG_HOME", "").strip() or "~/.config"
-        return Path(expanduser(base)) / "hud-tui"
-    from platformdirs import PlatformDirs
-
-    return PlatformDirs("hud-tui", appauthor=False).user_config_path
+    return directory("config", environ.get("HUD_TUI_CONFIG_DIR"), environ)
 
 
 def read_config(directory: Path) -> Config:
@@ -230,16 +221,13 @@ def read_config(directory: Path) -> Config:
         return Config()
     except (OSError, UnicodeDecodeError) as error:
         raise _bad(file, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    return Config(**{name: _read(file, name, table) for name, table in _parse(file, text)})
-
-
-def _parse(file: Path, text: str) -> list[tuple[str, Any]]:
     import tomllib  # 4 ms, only needed if there is a file
 
     try:
-        return list(tomllib.loads(text).items())
+        tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # ValueError: a number of 5000 digits too
         raise _bad(file, f"is not TOML: {error}") from error
+    return Config(**{name: _read(file, name, table) for name, table in tables.items()})
 
 
 def _read(file: Path, name: str, table: object) -> Any:
@@ -281,14 +269,15 @@ def read_keymap(table: object) -> Keymap:
     keymap: dict[str, str] = {}
     for id_, value in _flat(table):
         if id_ not in known:
-            raise BadTuning(one_line(id_, 80), _unknown(id_, known))
+            close = get_close_matches(id_, known, n=1)
+            meant = f"; did you mean {close[0]}?" if close else ""
+            raise BadTuning(one_line(id_, 80), f"unknown action{meant} (hud-tui keys lists them)")
         keymap[id_] = _keys(known[id_], value)
-    usual = {action.id: action for action in ACTIONS}
-    for one, other in _meeting([with_keys(action, keymap) for action in ACTIONS]):
-        if one.id not in keymap and other.id not in keymap:
+    for action, other in _meeting([with_keys(action, keymap) for action in ACTIONS]):
+        if action.id not in keymap and other.id not in keymap:
             continue
-        for key in _shared(one, other) - _shared(usual[one.id], usual[other.id]):
-            mine, yours = (one, other) if one.id in keymap else (other, one)
+        for key in _shared(action, other) - _shared(known[action.id], known[other.id]):
+            mine, yours = (action, other) if action.id in keymap else (other, action)
             why = f"{spell(key)} is also the key of {yours.id}; change one of them"
             raise BadTuning(mine.id, why)
     return keymap
@@ -302,19 +291,13 @@ def _flat(table: Mapping[str, object], above: str = "") -> Iterator[tuple[str, o
             yield above + name, value
 
 
-def _unknown(id_: str, known: Mapping[str, Action]) -> str:
-    close = get_close_matches(id_, known, n=1)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    return f"unknown action{meant} (hud-tui keys lists them)"
-
-
 def _keys(action: Action, value: object) -> str:
     listed: list[object] = value if isinstance(value, list) else [value]
-    written = [one for one in listed if isinstance(one, str)]
+    written = [key for key in listed if isinstance(key, str)]
     if not 0 < len(listed) <= MOST_KEYS or len(written) < len(listed):
         raise BadTuning(action.id, f"expected a key, or a list of 1 to {MOST_KEYS} keys")
     try:
-        keys = [read_key(one) for one in written]
+        keys = [read_key(key) for key in written]
     except ValueError as error:
         raise BadTuning(action.id, f"{one_line(' '.join(written), 60)}: {error}") from error
     for key in keys:
@@ -324,8 +307,8 @@ def _keys(action: Action, value: object) -> str:
     return ",".join(dict.fromkeys(keys))
 
 
-def _shared(one: Action, other: Action) -> set[str]:
-    return set(one.keys.split(",")) & set(other.keys.split(","))
+def _shared(action: Action, other: Action) -> set[str]:
+    return set(action.keys.split(",")) & set(other.keys.split(","))
 
 
 def _meeting(actions: list[Action]) -> Iterator[tuple[Action, Action]]:

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import hypot, isfinite, sqrt
+from operator import attrgetter, eq
 from statistics import NormalDist
 
 from hud_tui.rl.metrics import finite, metrics_of, of_weights, spelling
@@ -152,16 +153,17 @@ def best_known(
     Evaluations under the common conditions are pooled; if there are none, those under the
     conditions of the largest. None without held-out evaluations.
     """
-    held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
-    if not held:
+    largest = heldout_evaluation(evaluations)
+    if largest is None:
         return None
-    like = [evaluation for evaluation in held if conditions(evaluation) == common]
-    if like:
+    held = [(conditions(evaluation), evaluation) for evaluation in _heldout(evaluations)]
+    if like := [evaluation for under, evaluation in held if under == common]:
         return pooled(like), True
-    largest = max(reversed(held), key=lambda evaluation: evaluation.num_traces)
-    return pooled(
-        [evaluation for evaluation in held if conditions(evaluation) == conditions(largest)]
-    ), False
+    return pooled([evaluation for under, evaluation in held if under == conditions(largest)]), False
+
+
+def _heldout(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
+    return [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
 
 
 def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
@@ -255,7 +257,7 @@ class Evaluated:
 
     def put(self, position: int, evaluations: Sequence[Evaluation]) -> None:
         """Replace the evaluations of a checkpoint; only held-out ones count."""
-        held = [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
+        held = _heldout(evaluations)
         before = self._by_position.pop(position, [])
         if not held and not before:
             return
@@ -593,8 +595,8 @@ def on_same_tasks(step: Checkpoint, other: Checkpoint) -> bool:
 
 def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     """The held-out evaluation with the most rollouts, of equals the newest; None without any."""
-    held = [e for e in reversed(evaluations) if e.split == "heldout" and isfinite(e.mean_reward)]
-    return max(held, key=lambda evaluation: evaluation.num_traces, default=None)
+    newest_first = reversed(_heldout(evaluations))
+    return max(newest_first, key=lambda evaluation: evaluation.num_traces, default=None)
 
 
 def with_results(
@@ -624,10 +626,5 @@ def _same_batch(above: Checkpoint, checkpoint: Checkpoint) -> bool:
     ratio = checkpoint.metrics.get("ratio_max")
     if ratio is None or abs(ratio - 1) <= OFF_POLICY:
         return False
-    return all(map(_same_rollouts, above.groups, checkpoint.groups))
-
-
-def _same_rollouts(group: Group, other: Group) -> bool:
-    return (group.task_slug, group.rewards, group.num_tokens) == (
-        *(other.task_slug, other.rewards, other.num_tokens),
-    )
+    rollouts = attrgetter("task_slug", "rewards", "num_tokens")
+    return all(map(eq, map(rollouts, above.groups), map(rollouts, checkpoint.groups)))

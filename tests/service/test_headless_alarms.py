@@ -1,7 +1,6 @@
 """Alarms headless: in the status, while a run is followed, and what is waited for."""
 
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ import pytest
 from hud_tui.cli import watch as sentries
 from hud_tui.cli.watch import AlarmPrinter
 from hud_tui.client.replay import ReplayClient, ReplayTransport
-from hud_tui.config import config_dir
 from hud_tui.errors import HudAlarm
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead, WorkChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES
@@ -17,7 +15,6 @@ from hud_tui.rl.alarms.detector import DETECTORS
 from hud_tui.rl.alarms.monitor import usual_thresholds
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.run import Run
-from hud_tui.settings import read_paths
 from hud_tui.wire import Checkpoint, JobStatus
 from tests.service.clients import documents
 from tests.service.headless import Command, Configure
@@ -133,18 +130,6 @@ async def test_what_cannot_be_waited_for_is_said(hud: Command) -> None:
         result = await hud(*argv)
         assert result.code == 2
         assert said in result.error["message"]
-
-
-def test_the_config_s_place_is_the_one_of_the_other_directories(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for environ in ({}, {"XDG_CONFIG_HOME": str(tmp_path / "x")}, {"HUD_TUI_CONFIG_DIR": "~/y"}):
-        for name in ("XDG_CONFIG_HOME", "HUD_TUI_CONFIG_DIR"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in environ.items():
-            monkeypatch.setenv(name, value)
-        assert config_dir(environ) == read_paths(environ=environ).config
 
 
 def node(step: int, metrics: dict[str, float]) -> Checkpoint:

@@ -1,6 +1,7 @@
 """Where the settings come from, what the config file changes, and what wins."""
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from platformdirs import PlatformDirs
 
 from hud_tui.client.client import HudClient
 from hud_tui.config import MOST_BYTES, Config, read_config
@@ -176,6 +178,22 @@ SET = {
     "G": ("home",),
 }
 """In which places each variable is set: every choice that there is."""
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_directories_are_where_platformdirs_has_them(
+    given: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for kind in ("CONFIG", "STATE", "DATA"):
+        monkeypatch.delenv(f"XDG_{kind}_HOME", raising=False)
+        if given:
+            monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / kind))
+    environ = {name: value for name, value in os.environ.items() if name[:4] == "XDG_"}
+    usual = PlatformDirs("hud-tui", appauthor=False)
+    paths = read_paths(environ=environ)
+    assert (paths.config, paths.state) == (usual.user_config_path, usual.user_state_path)
+    assert paths.data == usual.user_data_path
 
 
 @pytest.mark.parametrize("read", [read_variables, every_variable])
