@@ -110,13 +110,6 @@ async def test_writes_and_samplings_are_sent_once(failure: httpx.Response | Exce
     assert len([path for path in sent if not path.endswith("/settle")]) == 6
 
 
-async def test_a_lost_answer_to_a_write_says_that_it_may_have_happened() -> None:
-    async with answered(Server(httpx.ReadError("cut"))) as client:
-        with pytest.raises(HudUnreachable) as error:
-            await client.set_head("m", "c")
-    assert "outcome is unknown" in error.value.hint
-
-
 async def test_a_body_that_is_not_the_wire_s_is_malformed() -> None:
     for body in (
         *(b"<html>hello</html>", b"", b"[]", b"\xff\xfe"),

@@ -15,7 +15,8 @@ from tests.service.headless import Command, Configure, Text
 async def trained(hud: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    done = await hud("run", "arith", "-y", "--group-size", "2", "--steps", "3", "--follow")
+    flags = ("--group-size", "2", "--tasks-per-step", "2", "--steps", "3")
+    done = await hud("run", "arith", "-y", *flags, "--follow")
     assert done.code == 0, done.err
 
 
@@ -35,19 +36,17 @@ async def test_metrics_of_the_newest_run_without_another_word(hud: Command) -> N
         assert {key: float(row[key]) for key in node["metrics"]} == node["metrics"]
 
 
-@pytest.mark.parametrize("what", ["metrics", "groups"])
-async def test_tables_of_steps_say_how_many_are_not_on_the_heads_line(
-    hud: Command, what: str
-) -> None:
-    whole = await hud("export", "--what", what)
+async def test_tables_of_steps_say_how_many_are_not_on_the_heads_line(hud: Command) -> None:
+    whole = await hud("export", "--what", "groups")
     assert whole.data["steps_aside"] == 0
     assert "not on its line" not in whole.err
     await hud("head", "arith-rl", "--back", "2", "-y")
-    done = await hud("export", "--what", what, "--format", "json")
-    body = json.loads(text_of(done.data["file"]))
-    assert {row["step"] for row in body["rows"]} == {1}
-    assert done.data["steps_aside"] == body["steps_aside"] == 2
-    assert f"{what} of the steps to the head; 2 other steps of the tree are not on" in done.err
+    for what in ("metrics", "groups"):
+        done = await hud("export", "--what", what, "--format", "json")
+        body = json.loads(text_of(done.data["file"]))
+        assert {row["step"] for row in body["rows"]} == {1}
+        assert done.data["steps_aside"] == body["steps_aside"] == 2
+        assert f"{what} of the steps to the head; 2 other steps of the tree are not on" in done.err
     every = await hud("export", "--what", "checkpoints")
     assert (every.data["rows"], every.data["steps_aside"]) == (3, 0)
 

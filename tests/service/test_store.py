@@ -9,10 +9,10 @@ import pytest
 
 from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.service import Service
-from hud_tui.service.store import checkpoints, events, jobs, models, works
+from hud_tui.service.store import checkpoints, models
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.db import MIGRATIONS, Db, TooNew, connect, insert
-from hud_tui.wire import Checkpoint, JobError
+from hud_tui.wire import Checkpoint
 
 
 @pytest.fixture
@@ -83,20 +83,6 @@ def test_the_schema_refuses_orphans_foreign_heads_and_two_runs_on_a_model(db: Db
     with pytest.raises(sqlite3.IntegrityError):
         insert(db, "work", id="j2", **row)
     insert(db, "work", id="j3", **{**row, "status": "failed"})
-
-
-def test_a_restart_interrupts_what_ran(db: Db) -> None:
-    model = models.find(db, "fork")
-    parameters = {"group_size": 2, "steps": 3}
-    submission = jobs.Submission(
-        "00000000-0000-0000-0000-000000000001", model.id, "run", parameters, []
-    )
-    jobs.submit(db, submission)
-    works.interrupt_all(db)
-    job = works.run_of(jobs.training(db, model.id))
-    assert job.status == "interrupted"
-    assert isinstance(job.error, JobError)
-    assert [event.type for event in events.after(db, model.id, 0)] == ["work", "work"]
 
 
 async def test_a_failed_change_leaves_nothing(service: Service) -> None:

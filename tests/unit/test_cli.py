@@ -1,6 +1,7 @@
 """The command line: what is accepted, and what the app is told."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -210,12 +211,12 @@ def test_several_values_go_to_the_form_and_a_dry_run_needs_none() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("before", [[], ["--local", "--headless"], ["--data-dir", "/d"]])
 def test_a_command_s_own_parser_says_what_the_whole_one_says(
-    command: str, before: list[str], capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its help, and an error in it."""
-    for wrong in ("--help", "--no-such-flag"):
+    befores = ([], ["--local", "--headless"], ["--data-dir", "/d"])
+    for before, wrong in product(befores, ("--help", "--no-such-flag")):
         said = []
         argv = [*before, command, wrong]
         for parser in (PARSER, build_parser(argv)):

@@ -22,7 +22,6 @@ LONGER = "9" * 5000
 NONE = ("nan", "inf", "-inf", "1e999", "", "x", "0x10", LONGER)
 
 
-@pytest.mark.parametrize("text", [*NONE, "1.5", LONG, f"-{LONG}"], ids=lambda text: text[:9])
 @pytest.mark.parametrize(
     "line",
     [
@@ -39,21 +38,23 @@ NONE = ("nan", "inf", "-inf", "1e999", "", "x", "0x10", LONGER)
         "serve --port",
     ],
 )
-def test_a_flag_that_takes_a_whole_number_says_so(line: str, text: str) -> None:
-    flag = line.split()[-1]
-    with pytest.raises(HudUsage) as refused:
-        PARSER.parse_args([*line.split()[:-1], f"{flag}={text}"])
-    said = refused.value.message
-    assert said.startswith(f"argument {flag}: expected a whole number, found ")
-    assert len(said) < 140
+def test_a_flag_that_takes_a_whole_number_says_so(line: str) -> None:
+    *words, flag = line.split()
+    for text in (*NONE, "1.5", LONG, f"-{LONG}"):
+        with pytest.raises(HudUsage) as refused:
+            PARSER.parse_args([*words, f"{flag}={text}"])
+        said = refused.value.message
+        assert said.startswith(f"argument {flag}: expected a whole number, found ")
+        assert len(said) < 140
 
 
-@pytest.mark.parametrize("text", [*NONE, LONG], ids=lambda text: text[:9])
 @pytest.mark.parametrize("line", ["run t.json --learning-rate", "replay f --speed"])
-def test_a_flag_that_takes_a_number_says_so(line: str, text: str) -> None:
-    with pytest.raises(HudUsage, match="expected a finite number, found ") as refused:
-        PARSER.parse_args([*line.split()[:-1], f"{line.split()[-1]}={text}"])
-    assert len(refused.value.message) < 140
+def test_a_flag_that_takes_a_number_says_so(line: str) -> None:
+    *words, flag = line.split()
+    for text in (*NONE, LONG):
+        with pytest.raises(HudUsage, match="expected a finite number, found ") as refused:
+            PARSER.parse_args([*words, f"{flag}={text}"])
+        assert len(refused.value.message) < 140
 
 
 FIRST = first_line("1", 1_780_000_000.0)

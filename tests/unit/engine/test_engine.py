@@ -159,14 +159,14 @@ async def test_a_worker_that_does_not_answer_is_said_and_ended(
     pid = worker_of(engine)
     os.kill(pid, signal.SIGSTOP)
     with monkeypatch.context() as hasty:  # a worker that starts may take longer on a busy machine
-        hasty.setattr(engine_module, "ANSWER_S", 3)
+        hasty.setattr(engine_module, "ANSWER_S", 2)
         hasty.setattr(engine_module, "REPORTED_S", 1)
         asking = asyncio.create_task(engine.sample(handle, asked(1)))
         queued = asyncio.create_task(engine.open(BASES[0].name))
         await until(lambda: engine.about().queue != "active")
         assert engine.about().queue == f"the engine's process ({pid}), which does not answer"
         for waiting in (asking, queued):
-            with pytest.raises(EngineLost, match="did not answer for 3 s, and was ended"):
+            with pytest.raises(EngineLost, match="did not answer for 2 s, and was ended"):
                 await waiting
     assert engine.about().queue == "active"
     assert await engine.sample(await engine.open(BASES[0].name), asked(1))
