@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -268,6 +269,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 50 else f"{text[:48]} …"
 
 
+@cache
 def generated(file: str) -> list[Fault]:
     """All generated faults of a file, in the order of its text, each with a name of its own."""
     faults = sorted(_Maker(file).faults, key=lambda fault: (fault.start, fault.new))

@@ -171,7 +171,7 @@ Statistic = Callable[[int], float]
 
 
 def coverage(
-    tasks: int, beta: tuple[float, float], statistic: Statistic, truth: float, times: int = 1000
+    tasks: int, beta: tuple[float, float], statistic: Statistic, truth: float, times: int = 500
 ) -> float:
     """How often an interval of tasks × 4 covers what is true of all tasks.
 

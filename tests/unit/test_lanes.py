@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
@@ -235,6 +235,7 @@ def test_what_is_kept_never_folds_and_folds_again_when_it_is_not() -> None:
     assert len(lanes) == folded
 
 
+@settings(max_examples=20)
 @given(parents(most=50), st.data())
 def test_it_stays_on_its_checkpoint_while_the_tree_grows(
     chosen: list[int], data: st.DataObject

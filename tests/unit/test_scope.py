@@ -57,14 +57,3 @@ def test_one_that_is_not_whole_is_refused_by_name(tmp_path: Path, body: bytes) -
 def test_a_place_that_cannot_be_written_to_names_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert scope_of(tmp_path / "file", URL, KEY) is None
-
-
-@pytest.mark.parametrize("kind", ["a directory", "a link"])
-def test_what_is_no_file_of_its_own_is_refused_by_name(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "elsewhere").write_bytes(b"x" * BYTES)
-    if kind == "a link":
-        (tmp_path / SALT).symlink_to(tmp_path / "elsewhere")
-    else:
-        (tmp_path / SALT).mkdir()
-    with pytest.raises(HudUsage, match=rf"accounts\.salt: {kind}"):
-        scope_of(tmp_path, URL, KEY)
