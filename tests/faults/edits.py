@@ -119,8 +119,8 @@ EDITS = (
     Edit(
         "an offer at exactly --max-price is taken",
         "remote/pods.py",
-        "price <= self.max_price",
-        "price < self.max_price",
+        "_price(offer, self.disk) <= self.max_price",
+        "_price(offer, self.disk) < self.max_price",
         BUDGET,
     ),
     Edit(
