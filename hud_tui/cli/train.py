@@ -92,7 +92,7 @@ class _Command:
         model = await choose_model(self._client, args)
         if not args.check:
             self._client.wire.guard.check("train", Change("train", model.id))
-            control.require_absent_run(self._client, self._paths.state, model.id)
+            await control.require_absent_run(self._client, self._paths.state, model.id)
         start = await read_start(self._client, model)
         order = self._order(model, start.ref)
         document = await self._preflight(order, model)

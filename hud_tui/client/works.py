@@ -87,7 +87,9 @@ class WorkClient:
             HudError: The service refused, or did not answer.
         """
         stored = await self._files.find(self._client, work_id)
-        if stored is not None and has_ended(stored.evaluation.status):
+        driven = await self._drivers.state(self._client, work_id)
+        now = driven if stored is None else stored.evaluation
+        if now is not None and has_ended(now.status):
             return CancelJobResult(cancelled=0, status="not_running")
         passed: tuple[type[HudError], ...] = () if stored is None else (HudNotFound,)
         if self._drivers.is_active(work_id):  # it is told itself

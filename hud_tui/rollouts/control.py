@@ -204,7 +204,7 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
     job = await client.known_job(job_id)
     if job is None:
         return status_from_files(client, folder)
-    if is_driven and job.status == "interrupted":  # the service restarted, and is told soon
+    if is_driven and job.status == "interrupted":  # it was halted, and says so soon
         return job.model_copy(update={"status": "running", "error": None})
     if is_driven or has_ended(job.status):
         return job
@@ -311,7 +311,7 @@ class ProcessDrivers:
         order = await _order_here(client, folder)
         check_source(order.source)
         setting_of(order, client.settings, folder.environment_log)
-        require_absent_run(client, self._state, order.model_id)
+        await require_absent_run(client, self._state, order.model_id)
         folder.forget_cancel()
         folder.save(before.model_copy(update={"status": "queued"}))
         return await _drive(client, folder, self._state)
@@ -337,10 +337,17 @@ async def _order_here(client: HudClient, folder: RunFolder) -> Order:
     return order
 
 
-def require_absent_run(client: HudClient, state: Path, model_id: str) -> None:
-    """Raises HudUsage: a driver on this machine trains the model already."""
+async def require_absent_run(client: HudClient, state: Path, model_id: str) -> None:
+    """Raises HudUsage: a driver on this machine trains the model already. The service is told of
+    one that was killed, since it would refuse another one."""
     for job_id, folder in known_runs(state).items():
-        if folder.is_driven and folder.order().model_id == model_id:
+        is_driven = folder.is_driven
+        was_killed = not is_driven and folder.state().status == "running"
+        if not (is_driven or was_killed) or folder.order().model_id != model_id:
+            continue
+        if was_killed:
+            await status_of(client, folder, job_id)
+        else:
             cancel = client.settings.command("jobs", job_id, "--cancel")
             raise HudUsage(f"run {job_id} trains this model", f"cancel it first: {cancel}")
 

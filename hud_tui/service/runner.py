@@ -100,7 +100,7 @@ class Runner:
         _check_loss(body.parameters)
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
-            return await self._works.hear(jobs.drive, job_id, body)
+            return await self._works.hear(job_id, jobs.drive, body)
 
     async def _taskset(self, rows: list[dict[str, object]]) -> tuple[str | None, str]:
         """Id of the tasks' taskset, if they are one, and a name: its, else their number and

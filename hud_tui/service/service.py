@@ -11,7 +11,7 @@ from hud_tui.service.engines.base import Engine
 from hud_tui.service.environments import TASKSETS
 from hud_tui.service.evaluate import Evaluator
 from hud_tui.service.runner import Hosted, Runner
-from hud_tui.service.store import jobs, models, runs, traces, works
+from hud_tui.service.store import models, runs, traces, works
 from hud_tui.service.store.db import Db
 from hud_tui.service.works import Works
 
@@ -53,6 +53,7 @@ class Service:
             await self._close()
             raise
         self.parts.retention.wake()
+        self.works.listen()
         return self
 
     async def __aexit__(
@@ -80,5 +81,4 @@ def recover(db: Db, bases: list[str]) -> None:
         models.offer(db, builtin.name, builtin.description, rows)
     runs.backfill(db)
     works.interrupt_all(db)
-    jobs.end_abandoned(db)
     traces.end_queued(db)

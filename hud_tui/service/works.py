@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Keep = Callable[[Db, WorkState], object]
 """Stores the reply, in the same transaction as the change."""
+LISTEN_S = 7.5
+"""Seconds after which it is looked again who has not reported."""
 STOP_S = 10
 """Longest wait for cancelled work to end, seconds."""
 POLL_S = 1.0
@@ -62,6 +64,11 @@ class Works:
         """Held while an end is stored, so that it is stored once."""
         self._closing = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
+        self._looks = 0
+        """Intervals of `LISTEN_S` in which drivers could report. One that was longer, since the
+        machine slept or this process was halted, counts as one; no clock is asked."""
+        self._heard: dict[str, int] = {}
+        """Their number when the driver of work last reported; 0 if not since listening began."""
 
     async def queue(
         self, work: Carried, change: Callable[..., T], keep: Callable[[Db, T], object], *args: Any
@@ -82,18 +89,31 @@ class Works:
         self._tasks[work.id] = work, task
         return reply
 
-    async def hear(self, change: Callable[..., T], *args: Any) -> T:
-        """Store what a driver says, and end the work of drivers that say nothing any more."""
-        reply = await self._parts.store.write(change, *args)
-        if self._listening is None or self._listening.done():
-            self._listening = asyncio.create_task(self._listen(), name="driven work")
+    async def hear(self, work_id: str, change: Callable[..., T], body: object) -> T:
+        """Store what a driver says of its work, and listen whether it goes on."""
+        self._heard[work_id] = self._looks  # it speaks, also if that cannot be stored
+        reply = await self._parts.store.write(change, work_id, body)
+        self.listen()
         return reply
 
+    def listen(self) -> None:
+        """End work whose driver says nothing any more, from now on until no driven work is left."""
+        if self._listening is None or self._listening.done():
+            self._looks, self._heard = 0, {}
+            self._listening = asyncio.create_task(self._listen(), name="driven work")
+
     async def _listen(self) -> None:
-        """End the work whose driver has disappeared, until no driven work is left."""
-        async for _ in Looks(jobs.LEASE_S / 4):
-            if not await self._parts.store.write(jobs.end_abandoned):
-                return
+        async for passed_s in Looks(LISTEN_S):
+            self._looks += passed_s > 0.0
+            try:
+                if not await self._parts.store.write(jobs.end_abandoned, self._silent_s):
+                    return
+            except sqlite3.Error as error:
+                log.warning("work without a driver could not be ended: %s", error)
+                self._looks, self._heard = 0, {}  # nor could a report be stored
+
+    def _silent_s(self, work_id: str) -> float:
+        return (self._looks - self._heard.get(work_id, 0)) * LISTEN_S
 
     async def cancel(self, work_id: str) -> bool:
         """Stop something and wait for its end; False if it is not under way."""

@@ -408,7 +408,7 @@ async def test_a_hint_is_a_command_for_the_same_service(served: Served, tmp_path
         with folder.driving():
             for client, program in ((local, "hud-tui --local"), (elsewhere, "hud-tui")):
                 with pytest.raises(HudUsage) as refused:
-                    require_absent_run(client, tmp_path, model.id)
+                    await require_absent_run(client, tmp_path, model.id)
                 assert refused.value.hint == (
                     f"cancel it first: {program} jobs {folder.path.name} --cancel"
                 )

@@ -5,7 +5,6 @@ import errno
 import sqlite3
 from collections import Counter
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
@@ -16,7 +15,6 @@ from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, models, works
 from hud_tui.service.store.db import Db
-from hud_tui.service.store.events import newest
 from hud_tui.wire import JobStatus
 from tests.conftest import at_end, ended, fork, submit, tasks_of, until
 from tests.service.calls import (
@@ -395,81 +393,6 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
     status = await ended(http, job_id)
     assert status["status"] == "failed"
     assert "Too many open files" in status["error"]["message"]
-
-
-async def drive(http: AsyncClient) -> str:
-    """The id of a run that a driver has begun."""
-    model, job_id = await fork(http), str(uuid4())
-    body = {"model_id": model["id"], "name": "n", "driver": "laptop:1"}
-    body["parameters"] = {"steps": 1, "group_size": 2}
-    await http.put(f"/v1/training/jobs/{job_id}/drive", json=body)
-    return job_id
-
-
-async def test_the_service_notices_that_a_driver_is_gone(
-    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "LEASE_S", 0.0)
-    assert (await ended(http, await drive(http)))["status"] == "interrupted"
-
-
-async def test_an_evaluation_whose_driver_is_gone_is_interrupted_and_goes_on_with_a_report(
-    service: Service, http: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    body = {"model_id": (await fork(http))["id"], "driver": "laptop:1", "num_tasks": 1}
-    body |= {"samples": 1, "status": "running"}
-    evaluation = f"/v1/evaluations/{(work_id := str(uuid4()))}"
-    assert (await http.put(evaluation, json=body)).status_code == 200
-    with monkeypatch.context() as patch:
-        patch.setattr(jobs, "LEASE_S", 0.0)
-        await service.parts.store.write(jobs.end_abandoned)
-    [job] = (await http.get("/v2/jobs")).json()["items"]
-    assert (job["status"], "resume the evaluation" in job["metadata"]["reason"]) == (
-        "interrupted", True,
-    )  # fmt: skip
-    refused = await http.post(f"/v1/training/jobs/{work_id}/resume")
-    assert refused.json()["detail"] == (
-        "this evaluation is driven from laptop:1: resume it there:"
-        f" hud-tui --headless --local jobs {work_id} --resume"
-    )
-    report = f"/v1/training/jobs/{work_id}/drive"
-    assert (await http.patch(report, json={})).json()["status"] == "running"
-    cancelled = await http.post("/v2/rollouts/cancel_job", json={"job_id": work_id})
-    assert cancelled.json()["cancelled"] == 1
-    assert (await http.patch(report, json={})).json()["asked"] == "cancel"
-    await http.put(evaluation, json={**body, "status": "cancelled"})
-    assert (await http.patch(report, json={})).status_code == 409
-
-
-async def test_an_end_that_is_reported_twice_happens_once(
-    service: Service, http: AsyncClient
-) -> None:
-    job_id = await drive(http)
-    report = {"status": "interrupted", "error": {"code": "interrupted", "message": "killed"}}
-    seen = []
-    for _ in range(2):
-        answer = await http.patch(f"/v1/training/jobs/{job_id}/drive", json=report)
-        assert answer.json()["error"]["message"] == "killed"
-        job = await service.parts.store.read(works.get, job_id)
-        seen.append((job["finished_at"], await service.parts.store.read(newest)))
-    assert seen[0] == seen[1]
-
-
-async def test_a_run_whose_driver_is_gone_says_how_it_is_resumed(
-    service: Service, http: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its rollouts end later: a driver that was only asleep still reports theirs."""
-    job_id, trace_id = await drive(http), uuid4().hex
-    await http.post(f"/v2/trace/{trace_id}/enter", json={"job_id": job_id, "task_slug": "add"})
-    for silence, rollout in (("LEASE_S", "running"), ("ABANDONED_S", "cancelled")):
-        monkeypatch.setattr(jobs, silence, 0.0)
-        await service.parts.store.write(jobs.end_abandoned)
-        status = await ended(http, job_id)
-        assert status["status"] == "interrupted"
-        assert status["error"]["message"].endswith(
-            f": hud-tui --headless --local jobs {job_id} --resume"
-        )
-        assert (await http.get(f"/v2/trace/{trace_id}")).json()["status"] == rollout
 
 
 # A run whose end cannot be written down has ended all the same.

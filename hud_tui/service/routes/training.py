@@ -126,7 +126,7 @@ async def keep_evaluation(request: Request) -> Response:
     """Said twice, it changes nothing."""
     body = await read(request, KeepEvaluation)
     evaluation_id = canonical_id("evaluation", path(request, "evaluation_id"))
-    return reply(await service_of(request).works.hear(evaluations.keep, evaluation_id, body))
+    return reply(await service_of(request).works.hear(evaluation_id, evaluations.keep, body))
 
 
 EVALUATION_ROUTES = [
@@ -150,8 +150,8 @@ async def drive(request: Request) -> Response:
 
 async def report(request: Request) -> Response:
     body = await read(request, DriveReport)
-    work_id = path(request, "job_id")
-    return reply(await service_of(request).works.hear(jobs.report, work_id, body))
+    work_id = canonical_id("run or evaluation", path(request, "job_id"))
+    return reply(await service_of(request).works.hear(work_id, jobs.report, body))
 
 
 RUN_ROUTES = [

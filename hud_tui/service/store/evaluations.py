@@ -257,10 +257,10 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     error = body.error.model_dump_json() if body.error else None
     db.execute(
         "UPDATE work SET status = 'running', finished_at = NULL, error = ?, done = ?,"
-        " reward_sum = ?, seconds = ?, groups = ?, driver = ?, heard_at = ? WHERE id = ?",
+        " reward_sum = ?, seconds = ?, groups = ?, driver = ? WHERE id = ?",
         (
             *(error, len(rewards), sum(rewards), body.seconds, _dump(body.groups)),
-            *(body.driver, now(), evaluation_id),
+            *(body.driver, evaluation_id),
         ),
     )
     if body.status == "running":

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,7 +238,8 @@ def facts(job: sqlite3.Row) -> LoopFacts:
 
 SAY_START = "this model has checkpoints: name the one to start from by its id, or say base"
 LEASE_S = 30.0
-"""Seconds without a report after which a driver counts as gone."""
+"""Seconds without a report after which a driver counts as gone: those in which the service
+listened."""
 ABANDONED_S = 600.0
 """The same, after which its rollouts do, too: until then it may only be asleep."""
 
@@ -266,9 +268,8 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
     traces.cancel_running(db, job_id)
     works.revive(db, job_id, "running")
     db.execute(
-        "UPDATE work SET asked = NULL, driver = ?, heard_at = ?, parameters = ?, steps = ?"
-        " WHERE id = ?",
-        (body.driver, now(), json.dumps(body.parameters), body.parameters.get("steps"), job_id),
+        "UPDATE work SET asked = NULL, driver = ?, parameters = ?, steps = ? WHERE id = ?",
+        (body.driver, json.dumps(body.parameters), body.parameters.get("steps"), job_id),
     )
     return _changed(db, job_id)
 
@@ -309,9 +310,9 @@ def _store_report(db: Db, row: sqlite3.Row, body: DriveReport) -> bool:
     """Store what a report says of work in progress; return whether followers are to be told."""
     said = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
     changes = {key: value for key, value in said.items() if value is not None}
-    names = "".join(f", {name} = :{name}" for name in changes)
-    values = {**changes, "heard_at": now(), "id": row["id"]}
-    db.execute(f"UPDATE work SET heard_at = :heard_at{names} WHERE id = :id", values)
+    names = ", ".join(f"{name} = :{name}" for name in changes)
+    if changes:
+        db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
     return any(row[key] != changes[key] for key in changes if key != "busy_s")
 
 
@@ -339,44 +340,51 @@ def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
 
 
 def ask_to_cancel(db: Db, work_id: str) -> bool:
-    """Ask a driver to stop between two rollouts; if the driver is gone, the work ends now. Returns
-    False if it is not active, or is an evaluation of a run, which alone can be cancelled."""
+    """Ask a driver to stop between two rollouts; if it is gone, `end_abandoned` ends the work.
+    Returns False if it is not active, or is an evaluation of a run, which alone can be cancelled.
+    """
     row = driven(db, work_id)
     if row["status"] != "running" or row["run_id"]:
         return False
-    if now() - (row["heard_at"] or 0.0) > LEASE_S:
-        traces.cancel_running(db, row["id"])
-        works.finish(db, row["id"], End("cancelled"))
-    elif row["asked"] is None:
+    if row["asked"] is None:
         db.execute("UPDATE work SET asked = 'cancel' WHERE id = ?", (row["id"],))
         works.changed(db, row["id"])
     return True
 
 
-def end_abandoned(db: Db) -> int:
-    """Interrupt driven work without a report for more than `LEASE_S`, and cancel the rollouts under
-    way of that without one for more than `ABANDONED_S`.
+def end_abandoned(db: Db, silent_s: Callable[[str], float]) -> int:
+    """End driven work without a report for more than `LEASE_S`, and cancel the rollouts under way
+    of that without one for more than `ABANDONED_S`. It is interrupted, or cancelled if that is what
+    its driver was asked for.
+
+    Args:
+        db: The store.
+        silent_s: Seconds in which the service listened to the driver of work, by its id, and did
+            not hear it.
 
     Returns how much of it may have to be ended later: what is running, or was interrupted with
     rollouts under way, and was reported within `ABANDONED_S`. It has to be called again for that.
     """
     rows = db.execute(
-        "SELECT id, kind, run_id, status, heard_at FROM work"
+        "SELECT id, kind, run_id, status, asked FROM work"
         " WHERE driver IS NOT NULL AND (status = 'running' OR"
         " status = 'interrupted' AND EXISTS (SELECT 1 FROM trace WHERE job_id = work.id"
         " AND trace.status IN ('running', 'queued')))"
     ).fetchall()
-    silent = {row["id"]: now() - (row["heard_at"] or 0.0) for row in rows}
     for row in rows:
         with without_damaged(db, f"{row['kind']} {row['id']}"):
-            _end_silent(db, row, silent[row["id"]])
-    return sum(seconds <= ABANDONED_S for seconds in silent.values())
+            _end_silent(db, row, silent_s(row["id"]))
+    return sum(silent_s(row["id"]) <= ABANDONED_S for row in rows)
 
 
 def _end_silent(db: Db, row: sqlite3.Row, silent_s: float) -> None:
-    if silent_s > ABANDONED_S:
+    is_over = silent_s > LEASE_S and row["status"] == "running"
+    if silent_s > ABANDONED_S or (is_over and row["asked"]):
         traces.cancel_running(db, row["id"])
-    if silent_s <= LEASE_S or row["status"] != "running":
+    if not is_over:
+        return
+    if row["asked"]:
+        works.finish(db, row["id"], End("cancelled"))
         return
     what = "evaluation" if row["kind"] == EVALUATION and not row["run_id"] else "run"
     why = f"its driver does not answer: resume the {what} where it was begun:"

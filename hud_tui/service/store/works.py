@@ -131,9 +131,10 @@ def finish(db: Db, work_id: str, end: End) -> WorkState:
 
 
 def interrupt_all(db: Db) -> None:
-    """After a crash: what was queued or running is interrupted, and can be resumed. A client that
-    still carries it out says so."""
-    query = "SELECT id, kind FROM work WHERE status IN ('queued', 'running') ORDER BY rowid"
+    """After a crash: what this service carried out is interrupted, and can be resumed. What a
+    client carries out may go on: its driver has time to say so."""
+    query = """SELECT id, kind FROM work WHERE status IN ('queued', 'running') AND driver IS NULL
+        ORDER BY rowid"""
     for row in db.execute(query).fetchall():
         with without_damaged(db, f"{row['kind']} {row['id']}"):
             finish(db, row["id"], stopped(row["kind"], "interrupted"))
