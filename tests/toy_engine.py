@@ -144,7 +144,7 @@ class ToyEngine:
             await self.may_roll_out.wait()
         self._live("sample")
         policy = self._policy(handle, "sample")
-        base_module.requests(requests, TOY.context, TOY.vocabulary)
+        base_module.check_requests(requests, TOY.context, TOY.vocabulary)
         return [self._sample(policy, request) for request in requests]
 
     async def forward(self, handle: str, datums: Sequence[Datum]) -> list[list[float]]:

@@ -1,9 +1,10 @@
-"""Every engine, by the module of this folder that has its name: how it is made, and its marks."""
+"""Every engine: as it makes itself, or as the module of this folder with its name does."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import pytest_asyncio
@@ -22,24 +23,39 @@ def skyrl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SkyRL]:
     server.kill()
 
 
+Make = Callable[[pytest.FixtureRequest, Path], Engine]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How an engine is made for tests: a module of this folder may say otherwise."""
+
+    engine: Make
+    """Makes one that is not started yet, given a directory of its own."""
+    is_tempered: bool = True
+    """Whether training computes logprobs at the temperature that was sampled with."""
+
+
 def _param(name: str) -> object:
-    setup = import_module(f"tests.engines.{name}")
-    return pytest.param(setup, marks=setup.MARKS, id=name)
+    if find_spec(f"tests.engines.{name}") is None:
+        make = import_module(modules()[name]).make
+        return pytest.param(Setup(lambda request, directory: make(directory)), id=name)
+    own = import_module(f"tests.engines.{name}")
+    return pytest.param(Setup(own.engine, own.TEMPERED), marks=own.MARKS, id=name)
 
 
 @pytest.fixture(scope="module", params=map(_param, modules()))
-def setup(request: pytest.FixtureRequest) -> ModuleType:
-    """The module of tests/engines that makes an engine."""
-    module: ModuleType = request.param
-    return module
+def setup(request: pytest.FixtureRequest) -> Setup:
+    made: Setup = request.param
+    return made
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(
-    setup: ModuleType, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    setup: Setup, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Engine]:
     """A started engine, which the tests of a module share: each opens policies of its own."""
-    made: Engine = setup.engine(request, tmp_path_factory.mktemp("engine"))
+    made = setup.engine(request, tmp_path_factory.mktemp("engine"))
     await made.start()
     yield made
     await made.stop()

@@ -6,7 +6,6 @@ import stat
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from hud_tui.service.engines.base import (
     loss_config,
 )
 from hud_tui.service.policies import size_of
-from tests.engines.conftest import Trial
+from tests.engines.conftest import Setup, Trial
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -345,7 +344,7 @@ async def test_what_is_refused_says_why_and_leaves_the_gradients(
         await engine.forward(handle, datums)
 
 
-async def test_logprobs_are_as_they_were_sampled(trial: Trial, setup: ModuleType) -> None:
+async def test_logprobs_are_as_they_were_sampled(trial: Trial, setup: Setup) -> None:
     """Tempered where the engine's losses know the temperature; Tinker's know none."""
     handle, prompt = await trial.open(trial.base.name), await trial.prompt()
     [said] = await trial.engine.sample(handle, [SampleRequest(prompt, 6, temperature=2.0)])
@@ -353,7 +352,7 @@ async def test_logprobs_are_as_they_were_sampled(trial: Trial, setup: ModuleType
     assert await trial.logprobs(handle, [hot]) == pytest.approx(said.logprobs, abs=CLOSE)
     plain = await trial.logprobs(handle, [replace(hot, temperature=1.0)])
     same = plain == pytest.approx(said.logprobs, abs=CLOSE)
-    assert same != setup.TEMPERED
+    assert same != setup.is_tempered
     figures = await trial.engine.forward_backward(handle, [hot], "ppo")
     assert figures["ratio_max"] == pytest.approx(1.0, abs=1e-3)
     assert math.isfinite(figures["loss:sum"])

@@ -1,5 +1,7 @@
 """README and docs say what the program does, and what they name is there."""
 
+import asyncio
+import json
 import os
 import re
 import shlex
@@ -12,9 +14,11 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from httpx import AsyncClient
 
 from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.keys import ACTIONS
+from tests.conftest import bearer, fork
 from tests.readme import (
     DEVELOPMENT,
     ENVIRONMENTS,
@@ -30,6 +34,7 @@ from tests.readme import (
     runs_page,
     with_part,
 )
+from tests.service.calls import step
 from tests.unit.test_vocabulary import SOURCES, texts
 
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
@@ -226,9 +231,14 @@ def hunks(diff: str) -> Iterator[tuple[str, str, str]]:
             yield file, "\n".join(before), "\n".join(after)
 
 
-def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
+def added() -> dict[str, str]:
+    """What docs/development.md adds, as differences by their titles."""
     page = (ROOT / "docs" / "development.md").read_text()
-    diffs = dict(re.findall(r"(?ms)^### ([^\n]+)$(?:(?!^###).)*?^```diff\n(.*?)^```", page))
+    return dict(re.findall(r"(?ms)^### ([^\n]+)$(?:(?!^###).)*?^```diff\n(.*?)^```", page))
+
+
+def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
+    diffs = added()
     assert diffs.keys() == ADDED.keys()
     shutil.copytree(ROOT / "hud_tui", tmp_path / "hud_tui")
     left_out = shutil.ignore_patterns("__snapshots__", "__pycache__", "tui", "live")
@@ -247,3 +257,28 @@ def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     contract = ["-m", "pytest", "-q", "-n", "0", "tests/engines/test_contract.py", "-k", "bigram"]
     subprocess.run([sys.executable, *contract], cwd=tmp_path, env=environ, check=True)
+
+
+async def test_an_engine_that_is_added_so_is_served_and_trains(tmp_path: Path) -> None:
+    diff = added()["An engine"]
+    [(name, _, engine)] = hunks(diff)
+    assert len(engine.splitlines()) <= 110
+    shutil.copytree(ROOT / "hud_tui", tmp_path / "hud_tui")
+    (tmp_path / name).write_text(f"{engine}\n")
+    directories = {f"HUD_TUI_{kind}_DIR": str(tmp_path / kind) for kind in ("STATE", "DATA")}
+    environ = os.environ | directories | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "hud_tui", "serve", "--engine", "bigram"]
+    serving = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE
+    )
+    try:
+        assert serving.stdout is not None
+        ready = json.loads(await serving.stdout.readline())
+        headers = bearer(ready["api_key"])
+        async with AsyncClient(base_url=ready["url"], headers=headers, verify=False) as http:
+            model = await fork(http)
+            assert model["base_model"] == "bigram/none"
+            assert (await step(http, model))["step"] == 1
+    finally:
+        serving.terminate()
+        await serving.communicate()

@@ -9,7 +9,7 @@ all losses are sums over tokens.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
@@ -385,6 +385,20 @@ def of_pass(
     return figures | merge([part for part in (trained, others) if part is not None])
 
 
+def advantages(datums: Sequence[Datum]) -> list[list[float]]:
+    """The advantage of each output token, shape (T,) per datum."""
+    return [[datum.advantage] * len(datum.output) for datum in datums]
+
+
+def split(
+    datums: Sequence[Datum], worth: Sequence[Sequence[float]]
+) -> list[tuple[list[Datum], list[Sequence[float]]]]:
+    """Those with a gradient, with what their tokens are worth; and those without."""
+    pairs = list(zip(datums, worth, strict=True))
+    parts = [[pair for pair in pairs if any(pair[1]) == moves] for moves in (True, False)]
+    return [([datum for datum, _ in part], [row for _, row in part]) for part in parts]
+
+
 def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
     """The distinct datums, and the index of each given datum among them, shape (N,).
 
@@ -463,7 +477,7 @@ def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, f
     return {**defaults, **spelled_out(config or {})}
 
 
-def requests(sampled: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
+def check_requests(sampled: Sequence[SampleRequest], context: int, vocabulary: int) -> None:
     """Raises EngineRefused unless every request can be sampled."""
     for index, request in enumerate(sampled):
         name = f"request {index}"
@@ -489,7 +503,7 @@ def requests(sampled: Sequence[SampleRequest], context: int, vocabulary: int) ->
             _temperature(name, request.temperature, "0 or ")
 
 
-def datums(trained: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
+def check_datums(trained: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
     """Raises EngineRefused unless every datum can be trained on.
 
     Args:
@@ -516,7 +530,7 @@ def datums(trained: Sequence[Datum], context: int, vocabulary: int, ratios: bool
         _temperature(name, datum.temperature)
 
 
-def weights(rows: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
+def check_weights(rows: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
     """Raises EngineRefused unless there is one finite weight per output token of each datum."""
     if [len(row) for row in rows] != [len(datum.output) for datum in of]:
         raise EngineRefused("weights must hold one list per datum, one value per output token")
@@ -524,7 +538,7 @@ def weights(rows: Sequence[Sequence[float]], of: Sequence[Datum]) -> None:
         raise EngineRefused("weights must be finite")
 
 
-def adam(parameters: Adam) -> None:
+def check_adam(parameters: Adam) -> None:
     """Raises EngineRefused unless the optimizer's parameters are valid."""
     if not (0 <= parameters.beta1 < 1 and 0 <= parameters.beta2 < 1):
         raise EngineRefused("beta1 and beta2 must be from 0 to below 1")
@@ -545,3 +559,142 @@ def _temperature(name: str, value: float, also: str = "") -> None:
     if not COOLEST <= value <= HOTTEST:
         expected = f"{also}{COOLEST} to {HOTTEST}"
         raise EngineRefused(f"{name}: temperature must be {expected}, not {value}")
+
+
+# An engine whose policies are in the service's own process: small, or in a test.
+
+
+Worth = Sequence[Sequence[float]]
+"""What each output token is worth, shape (T,) per datum: its advantage, or its weight."""
+
+
+class Policy(Protocol):
+    """An open policy. What reaches it was checked."""
+
+    def sample(self, request: SampleRequest) -> Sampled: ...
+
+    def logprobs(self, datums: Sequence[Datum]) -> list[list[float]]:
+        """As `Engine.forward`."""
+
+    def accumulate(
+        self,
+        datums: Sequence[Datum],
+        worth: Worth,
+        loss_fn: str | None,
+        config: Mapping[str, float],
+    ) -> dict[str, float]:
+        """Accumulate the gradient of a loss, or of given weights −dC/dlogprob if there is none.
+        Returns the metrics that `of_pass` takes."""
+
+    def optim_step(self, adam: Adam, directory: Path) -> Saved:
+        """As `Engine.optim_step`."""
+
+
+class InProcess:
+    """Implements `Engine` for policies of one base: keeps their handles, checks what is asked of
+    them, and puts the metrics of a pass together."""
+
+    def __init__(
+        self,
+        name: str,
+        base: Base,
+        tokenizer: Tokenizer,
+        load: Callable[[Path | None], Policy],
+        slim: Callable[[Path, Path], str],
+    ) -> None:
+        """
+        Args:
+            name: The engine's.
+            base: Its only one.
+            tokenizer: The base's.
+            load: Opens a saved state, or the base; raises as `Engine.open`.
+            slim: As `Engine.slim`.
+        """
+        self._name, self._base, self._tokenizer = name, base, tokenizer
+        self._load, self._slim = load, slim
+        self._policies: dict[Handle, Policy] = {}
+        self._count = 0
+
+    def bases(self) -> Sequence[Base]:
+        return [self._base]
+
+    def about(self) -> About:
+        return About(self._name)
+
+    async def tokenizer(self, base: str) -> Tokenizer:
+        if base != self._base.name:
+            raise EngineError(f"no base {base!r}")
+        return self._tokenizer
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None:
+        self._policies.clear()
+
+    async def open(self, source: str | Path) -> Handle:
+        if isinstance(source, str):
+            await self.tokenizer(source)
+        policy = self._load(source if isinstance(source, Path) else None)
+        self._count += 1
+        handle = f"{self._name}-{self._count}"
+        self._policies[handle] = policy
+        return handle
+
+    async def close(self, handle: Handle) -> None:
+        self._policies.pop(handle, None)
+
+    def _policy(self, handle: Handle) -> Policy:
+        if handle not in self._policies:
+            raise EngineError("this policy is closed: open it again")
+        return self._policies[handle]
+
+    async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        policy = self._policy(handle)
+        check_requests(requests, self._base.context, self._base.vocabulary)
+        return [policy.sample(request) for request in requests]
+
+    async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
+        policy = self._policy(handle)
+        check_datums(datums, self._base.context, self._base.vocabulary, ratios=False)
+        return policy.logprobs(datums)
+
+    async def forward_backward(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        loss_fn: str,
+        config: Mapping[str, float] | None = None,
+    ) -> dict[str, float]:
+        full, worth = loss_config(loss_fn, config), advantages(datums)
+        return self._pass(handle, datums, worth, loss_fn, full)
+
+    async def backward(
+        self, handle: Handle, datums: Sequence[Datum], weights: Worth
+    ) -> dict[str, float]:
+        check_weights(weights, datums)
+        return self._pass(handle, datums, weights, None, {})
+
+    def _pass(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        worth: Worth,
+        loss_fn: str | None,
+        config: Mapping[str, float],
+    ) -> dict[str, float]:
+        policy = self._policy(handle)
+        ratios = loss_fn not in (None, "cross_entropy")
+        check_datums(datums, self._base.context, self._base.vocabulary, ratios)
+        moved, still = split(datums, worth)
+        return of_pass(
+            policy.accumulate(*moved, loss_fn, config) if moved[0] else None,
+            policy.accumulate(*still, None, config) if still[0] else None,
+        )
+
+    async def slim(self, state: Path, directory: Path) -> str:
+        return self._slim(state, directory)
+
+    async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
+        policy = self._policy(handle)
+        check_adam(adam)
+        return policy.optim_step(adam, directory)

@@ -25,9 +25,9 @@ DATUM = Datum([65], [66, 67], [-1.0, -2.0], 0.5)
     ],
 )
 def test_a_request_that_cannot_be_sampled(change: dict[str, object], word: str) -> None:
-    base.requests([REQUEST, replace(REQUEST, temperature=0)], 16, 128)
+    base.check_requests([REQUEST, replace(REQUEST, temperature=0)], 16, 128)
     with pytest.raises(EngineError, match=f"request 1: .*{word}"):
-        base.requests([REQUEST, replace(REQUEST, **change)], 16, 128)  # type: ignore[arg-type]
+        base.check_requests([REQUEST, replace(REQUEST, **change)], 16, 128)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_a_request_that_cannot_be_sampled(change: dict[str, object], word: str) 
     ],
 )
 def test_a_datum_that_cannot_be_trained_on(change: dict[str, object], word: str) -> None:
-    base.datums([DATUM], 16, 128, ratios=True)
-    base.datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)  # for cross-entropy
+    base.check_datums([DATUM], 16, 128, ratios=True)
+    base.check_datums([replace(DATUM, logprobs=())], 16, 128, ratios=False)  # for cross-entropy
     with pytest.raises(EngineError, match=f"datum 1: .*{word}"):
-        base.datums([DATUM, replace(DATUM, **change)], 16, 128, ratios=True)  # type: ignore[arg-type]
+        base.check_datums([DATUM, replace(DATUM, **change)], 16, 128, ratios=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("weights", [[], [[1.0]], [[1.0, float("nan")]]])
 def test_weights_that_do_not_fit(weights: list[list[float]]) -> None:
     with pytest.raises(EngineError, match="weights must"):
-        base.weights(weights, [DATUM])
+        base.check_weights(weights, [DATUM])
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,6 @@ def test_weights_that_do_not_fit(weights: list[list[float]]) -> None:
     [{"learning_rate": 0.0}, {"beta1": 1.0}, {"eps": float("inf")}, {"weight_decay": -0.1}],
 )
 def test_an_optimizer_setting_that_makes_no_sense(change: dict[str, float]) -> None:
-    base.adam(Adam(1e-3))
+    base.check_adam(Adam(1e-3))
     with pytest.raises(EngineError, match=next(iter(change))):
-        base.adam(replace(Adam(1e-3), **change))
+        base.check_adam(replace(Adam(1e-3), **change))

@@ -362,7 +362,7 @@ class TinkerEngine:
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         base = self._base(handle)
-        base_module.requests(requests, base.context, base.vocabulary)
+        base_module.check_requests(requests, base.context, base.vocabulary)
         tokens = await self.tokenizer(base.name)
         asked = [as_asked(request, tokens) for request in requests]
         rows = await self._link.ask("sample", handle=handle, requests=asked)
@@ -388,7 +388,7 @@ class TinkerEngine:
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         self._check(handle, datums, ratios=False)
-        base_module.weights(weights, datums)
+        base_module.check_weights(weights, datums)
         rows = [list(row) for row in weights]
         return dict(await self._train("backward", handle, datums, weights=rows))
 
@@ -399,7 +399,7 @@ class TinkerEngine:
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         base = self._base(handle)
-        base_module.adam(adam)
+        base_module.check_adam(adam)
         name = f"hud-{directory.name}-{uuid4().hex[:8]}"
         stepped = await self._link.ask("optim_step", handle=handle, adam=asdict(adam), name=name)
         pointer = Pointer(
@@ -423,7 +423,7 @@ class TinkerEngine:
 
     def _check(self, handle: Handle, datums: Sequence[Datum], ratios: bool) -> None:
         base = self._base(handle)
-        base_module.datums(datums, base.context, base.vocabulary, ratios)
+        base_module.check_datums(datums, base.context, base.vocabulary, ratios)
 
     def _base(self, handle: Handle) -> Base:
         """The base of an open handle. Raises EngineLost: its process has exited."""

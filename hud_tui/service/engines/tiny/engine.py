@@ -415,14 +415,14 @@ class TinyEngine:
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._known(handle)
-        base_module.requests(requests, opened.context, opened.vocabulary)
+        base_module.check_requests(requests, opened.context, opened.vocabulary)
         parts = [requests[start : start + ROWS] for start in range(0, len(requests), ROWS)]
         asked = (self._ask("sample", handle, requests=list(part)) for part in parts)
         return [Sampled(**row) for rows in await asyncio.gather(*asked) for row in rows]
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._known(handle)
-        base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
+        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
         logprobs: list[list[float]] = []
         for part in cut(datums, opened.parameters):
             logprobs += await self._ask("forward", handle, datums=list(datums[part]))
@@ -438,9 +438,9 @@ class TinyEngine:
         opened = self._known(handle)
         full = base_module.loss_config(loss_fn, config)
         ratios = loss_fn != "cross_entropy"
-        base_module.datums(datums, opened.context, opened.vocabulary, ratios)
-        moved = [datum for datum in datums if datum.advantage]
-        still = await self._measure(handle, [d for d in datums if not d.advantage], full)
+        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
+        (moved, _), (others, _) = base_module.split(datums, base_module.advantages(datums))
+        still = await self._measure(handle, others, full)
         figures = [
             await self._ask(
                 "forward_backward", handle, datums=moved[part], slice=number,
@@ -454,12 +454,10 @@ class TinyEngine:
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         opened = self._known(handle)
-        base_module.datums(datums, opened.context, opened.vocabulary, ratios=False)
-        base_module.weights(weights, datums)
-        pairs = list(zip(datums, map(list, weights), strict=True))
-        still = await self._measure(handle, [datum for datum, row in pairs if not any(row)], {})
-        moved = [datum for datum, row in pairs if any(row)]
-        rows = [row for _, row in pairs if any(row)]
+        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
+        base_module.check_weights(weights, datums)
+        (moved, rows), (others, _) = base_module.split(datums, list(map(list, weights)))
+        still = await self._measure(handle, others, {})
         figures = [
             await self._ask(
                 "backward", handle, datums=moved[part], slice=number, weights=rows[part]
@@ -470,7 +468,7 @@ class TinyEngine:
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         self._known(handle)
-        base_module.adam(adam)
+        base_module.check_adam(adam)
         saved = await self._ask("optim_step", handle, adam=adam, directory=str(directory))
         return Saved(**saved)
 

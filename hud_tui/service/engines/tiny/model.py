@@ -269,6 +269,16 @@ class Config:
     tied: bool = False
     """The output layer is the transposed token embedding."""
 
+    def forward(
+        self, weights: Weights, tokens: Ids, rows: Ids, offsets: Ids | None = None
+    ) -> tuple[Array, Any]:
+        """As `forward`."""
+        return forward(weights, self, tokens, rows, offsets)
+
+    def backward(self, weights: Weights, d_logits: Array, tape: Any, grads: Weights) -> None:
+        """As `backward`."""
+        backward(weights, d_logits, tape, grads)
+
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     """Name and shape of every weight."""

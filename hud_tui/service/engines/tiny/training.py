@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 from uuid import uuid4
 
 import numpy as np
@@ -24,8 +25,6 @@ from hud_tui.service.engines.tiny.model import (
     Config,
     Ids,
     Weights,
-    backward,
-    forward,
     shapes,
     zeros,
 )
@@ -249,15 +248,27 @@ def log_probabilities(logits: Array, temperature: Array) -> Array:
     return scaled
 
 
+class Network(Protocol):
+    """What logprobs are computed by, for given weights: `model.Config` is one."""
+
+    def forward(
+        self, weights: Weights, tokens: Ids, rows: Ids, offsets: Ids | None = None
+    ) -> tuple[Array, Any]:
+        """Logits, and what `backward` needs to know; shapes as in `Chunk`."""
+
+    def backward(self, weights: Weights, d_logits: Array, tape: Any, grads: Weights) -> None:
+        """Add the gradient of every weight to grads, given d_logits (R, V)."""
+
+
 def logprobs(
-    weights: Weights, config: Config, datums: Sequence[Datum]
+    weights: Weights, network: Network, datums: Sequence[Datum]
 ) -> tuple[list[Floats], list[Floats]]:
     """Current tempered logprobs of every datum's output, and the policy's entropy in nats at each
     token: one array of shape (T,) per datum each."""
     rows = [np.zeros(len(datum.output)) for datum in datums]
     entropies = list(rows)
     for chunk in chunks(datums):
-        logits, _ = forward(weights, config, chunk.tokens, chunk.rows)
+        logits, _ = network.forward(weights, chunk.tokens, chunk.rows)
         logp = log_probabilities(logits, chunk.temperature)
         picked = logp[np.arange(len(logp)), chunk.targets].astype(np.float64)
         entropy = -np.einsum("rv,rv->r", np.exp(logp), logp).astype(np.float64)
@@ -269,7 +280,7 @@ def logprobs(
 
 def gradients(
     weights: Weights,
-    config: Config,
+    network: Network,
     datums: Sequence[Datum],
     weigh: Weigh,
     offsets: Ids | None = None,
@@ -282,7 +293,7 @@ def gradients(
     """
     grads, entropy = None, 0.0
     for chunk in chunks(datums, offsets):
-        logits, tape = forward(weights, config, chunk.tokens, chunk.rows, chunk.offsets)
+        logits, tape = network.forward(weights, chunk.tokens, chunk.rows, chunk.offsets)
         logp = log_probabilities(logits, chunk.temperature)
         here = np.arange(len(logp))
         w = weigh(chunk, logp[here, chunk.targets].astype(np.float64))
@@ -293,7 +304,7 @@ def gradients(
         grads = zeros(weights) if grads is None else grads
         d_logits[here, chunk.targets] -= 1
         d_logits *= (w[:, None] / chunk.temperature).astype(logits.dtype)
-        backward(weights, d_logits, tape, grads)
+        network.backward(weights, d_logits, tape, grads)
     return grads, entropy
 
 
@@ -341,6 +352,35 @@ class Tally:
                 "ratio_outside": self.outside / tokens,
             }
         return metrics
+
+
+def weighing(
+    datums: Sequence[Datum],
+    worth: Sequence[Sequence[float]],
+    loss_fn: str | None = None,
+    config: Mapping[str, float] = MappingProxyType({}),
+) -> tuple[Tally, Weigh]:
+    """The token weights of a pass, and the tally that they are counted in.
+
+    Args:
+        datums: The turns.
+        worth: The advantage of each output token, one list of shape (T,) per datum; without a
+            loss the weights themselves, and loss:sum is −Σ w·lp.
+        loss_fn, config: As in `token_weights`.
+    """
+    tally = Tally(config, all(datum.logprobs for datum in datums))
+
+    def weigh(chunk: Chunk, lp: Floats) -> Floats:
+        q = flat(chunk, [datum.logprobs for datum in datums]) if tally.has_ratios else lp
+        advantage = flat(chunk, worth)
+        if loss_fn is None:
+            tally.add(lp, q, -advantage * lp, None)
+            return advantage
+        w, cost = token_weights(loss_fn, config, lp, q, advantage)
+        tally.add(lp, q, cost, clipped(loss_fn, config, lp, q, advantage))
+        return w
+
+    return tally, weigh
 
 
 # Policies on disk: one safetensors file with weights and, once trained, Adam's moments.

@@ -33,6 +33,7 @@ from hud_tui.service.engines.base import (
     Sampled,
     SampleRequest,
     Saved,
+    advantages,
     distinct,
     failure,
     not_written,
@@ -56,13 +57,11 @@ from hud_tui.service.engines.tiny.model import (
 )
 from hud_tui.service.engines.tiny.tokenizer import END
 from hud_tui.service.engines.tiny.training import (
-    Chunk,
     Floats,
     Tally,
     load,
     log_probabilities,
     save_state,
-    token_weights,
 )
 
 # Sampling of many completions at once, with cached keys and values.
@@ -248,7 +247,7 @@ def _sample(
     live = np.ones(len(rows), bool)
     logits, cache = _read(weights, config, requests, prefixes)
     while True:
-        tokens, logp = _draw(logits, rows)
+        tokens, logp = draw(logits, rows)
         for b in np.flatnonzero(live):
             live[b] = rows[b].add(int(tokens[b]), logp[b])
             if not live[b]:
@@ -405,7 +404,7 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
     return head(weights, rms_norm(x, weights["norm"])[0])
 
 
-def _draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
+def draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
     """The next token of each row, shape (B,), and all tokens' tempered logprobs, (B, V)."""
     temperature = np.array([row.temperature for row in rows])[:, None]
     greedy = temperature[:, 0] == 0
@@ -483,33 +482,14 @@ class Learner:
         self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
     ) -> dict[str, float]:
         """Accumulate a loss's gradient; returns the metrics of `Tally` over these datums."""
-        tally = Tally(config, all(datum.logprobs for datum in datums))
-        advantages = [[datum.advantage] * len(datum.output) for datum in datums]
-
-        def weigh(chunk: Chunk, lp: Floats) -> Floats:
-            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.has_ratios else lp
-            advantage = training.flat(chunk, advantages)
-            w, cost = token_weights(loss_fn, config, lp, q, advantage)
-            tally.add(lp, q, cost, training.clipped(loss_fn, config, lp, q, advantage))
-            return w
-
-        entropy = self._accumulate(datums, weigh)
-        return tally.metrics(entropy)
+        worth = advantages(datums)
+        return self._accumulate(datums, *training.weighing(datums, worth, loss_fn, config))
 
     def backward(
         self, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
         """Accumulate for given weights; loss:sum is −Σ w·lp."""
-        tally = Tally({}, all(datum.logprobs for datum in datums))
-
-        def weigh(chunk: Chunk, lp: Floats) -> Floats:
-            w = training.flat(chunk, weights)
-            q = training.flat(chunk, [d.logprobs for d in datums]) if tally.has_ratios else lp
-            tally.add(lp, q, -w * lp, None)
-            return w
-
-        entropy = self._accumulate(datums, weigh)
-        return tally.metrics(entropy)
+        return self._accumulate(datums, *training.weighing(datums, weights))
 
     def measure(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
         """The metrics of turns that are not trained on; loss:sum is 0. Raises NotFinite as
@@ -572,8 +552,10 @@ class Learner:
         )
         return weights, training.Moments(m, v, self.moments.t)
 
-    def _accumulate(self, datums: Sequence[Datum], weigh: training.Weigh) -> float:
-        """Add to the gradients, all or nothing; returns the summed entropy in nats.
+    def _accumulate(
+        self, datums: Sequence[Datum], tally: Tally, weigh: training.Weigh
+    ) -> dict[str, float]:
+        """Add to the gradients, all or nothing; returns the tally's metrics.
 
         Raises:
             NotFinite: As `forward`.
@@ -585,7 +567,7 @@ class Learner:
         if not isfinite(entropy):
             raise NotFinite(BROKEN)
         if grads is None:
-            return entropy
+            return tally.metrics(entropy)
         if not np.isfinite(length):
             raise EngineError("the gradient is not finite: nothing was accumulated")
         if self.grads is None:
@@ -593,7 +575,7 @@ class Learner:
         else:
             for name, grad in grads.items():
                 self.grads[name] += grad
-        return entropy
+        return tally.metrics(entropy)
 
 
 LARGEST = float(np.finfo(np.float32).max) * COOLEST / 4
