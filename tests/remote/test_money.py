@@ -23,7 +23,7 @@ from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudRefused, HudUnclear, HudUsage
 from hud_tui.processes import process
 from hud_tui.remote import clock, watcher
-from hud_tui.remote.budget import Budgets
+from hud_tui.remote.budget import HEARD_S, Budgets
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import NEW_S, Filter, PodFailed, Pods, RentalRequest
 from hud_tui.remote.prime import Prime, PrimeSettings, open_prime, read_prime
@@ -304,6 +304,40 @@ async def test_an_end_that_was_none_is_found_and_repeated(
     await budgets.check()
     assert prime.pods == {}
     assert not budgets.is_needed(), "the history has it"
+
+
+async def test_what_one_cost_that_has_ended_is_read_when_prime_has_it(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    rental = await rented(api, state)
+    write_rental(state, rental, ended_at=clock.prime_now(state), why="its hours are spent")
+    ended = prime.pods.pop(rental.id)
+    await Pods(api, state).reconcile()
+    assert [one.billed for one in read_rentals(state)] == [None]
+    prime.end(ended, billed=0.42)
+    await Pods(api, state).reconcile()
+    assert [one.billed for one in read_rentals(state)] == [0.42]
+
+
+async def test_watchers_are_asked_regularly_and_only_where_there_are_some(
+    api: Prime, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rental, asked = await rented(api, state), list[str]()
+    rental = write_rental(state, rental, address="me@127.0.0.1 -p 9")
+
+    async def hear(self: Pods, rental: Rental, ssh_to: object) -> None:
+        asked.append(rental.name)
+
+    monkeypatch.setattr(Pods, "hear", hear)
+    now = [clock.prime_now(state)]
+    budgets = Budgets(Machines(state), clock=lambda: now[0])
+    await budgets.check()
+    write_rental(state, rental, watched=True, heard_at=now[0])
+    await budgets.check()
+    assert asked == [], "at first it had none, then it was not due"
+    now[0] += HEARD_S
+    await budgets.check()
+    assert asked == ["box"]
 
 
 async def test_odd_answers_about_its_state_are_waited_out(

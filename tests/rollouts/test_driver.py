@@ -27,7 +27,7 @@ from hud_tui.rollouts import worker_rollouts
 from hud_tui.rollouts.control import status_from_files
 from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import RunFolder
-from hud_tui.service.store import works
+from hud_tui.service.store import jobs
 from hud_tui.service_file import ServiceReady
 from hud_tui.settings import local_settings
 from hud_tui.wire import EvaluationJob
@@ -125,7 +125,7 @@ async def test_a_run_that_ends_in_its_evaluation_makes_only_the_rest_of_it(drive
     assert set(Counter(await graded()).values()) == {2}, "none is made twice"
 
 
-async def test_its_evaluation_goes_on_when_the_service_has_restarted(
+async def test_its_evaluation_goes_on_when_the_service_took_its_driver_for_gone(
     driven: Driven, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_rollouts, "BEAT_S", 0.02)
@@ -142,7 +142,7 @@ async def test_its_evaluation_goes_on_when_the_service_has_restarted(
         return await statuses() == ["running"]
 
     await until(is_evaluating)
-    await store.write(works.interrupt_all)
+    await store.write(jobs.end_abandoned, lambda work_id: jobs.ABANDONED_S)
     await until(is_evaluating)
     (driven.directory / "env" / "go").touch()
     assert await running == "succeeded"
@@ -169,6 +169,21 @@ async def test_a_cancel_is_heard_while_the_service_is_away(
     folder.ask_to_cancel()
     assert await asyncio.wait_for(running, PATIENCE_S) == "cancelled"
     assert folder.state().status == "cancelled"
+
+
+async def test_a_run_that_the_service_does_not_let_begin_fails_with_what_it_says(
+    driven: Driven,
+) -> None:
+    other = DriveRun(model_id=driven.model.id, name="sums", driver="here:1", parameters={})
+    await driven.client.runs.drive(str(uuid4()), other)
+    folder = driven.begin()
+    assert await driven.drive(folder) == "failed"
+    assert "is training this model" in (folder.state().error or {})["message"]
+
+
+async def test_its_reports_end_with_it(driven: Driven) -> None:
+    assert await driven.drive(driven.begin(parameters={"steps": 1})) == "succeeded"
+    assert not [task for task in asyncio.all_tasks() if "report_until" in repr(task.get_coro())]
 
 
 async def test_a_cancel_before_its_first_report_is_not_lost(driven: Driven) -> None:
