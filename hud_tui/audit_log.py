@@ -5,6 +5,7 @@ Lines are appended under a lock, so that several programs can share the file. Un
 skipped. A full file is rotated once.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -245,12 +246,13 @@ class CommandLog:
         """The rotated file."""
         return self.file.with_suffix(".jsonl.1")
 
-    def add(self, written: AuditEntry) -> None:
-        """Append an entry; write errors are ignored, since the request was sent already."""
+    def add(self, written: AuditEntry) -> str:
+        """Append an entry; returns why that failed, else an empty text. It is no error, since the
+        request was sent already."""
         if written.verb in REPORTS:
-            return
+            return ""
         line = to_line(replace(written, by=self._by)).encode("ascii")
-        with suppress(OSError):
+        try:
             try:
                 with locked(self.file.parent):
                     self._append(line)
@@ -258,6 +260,9 @@ class CommandLog:
                         self.file.replace(self.before)
             except TimeoutError:  # a line is whole without the lock too
                 self._append(line)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def read(self) -> tuple[list[AuditEntry], int]:
         """All entries, oldest first, and the number of unreadable lines."""
@@ -283,7 +288,9 @@ class CommandLog:
             os.fchmod(descriptor, PRIVATE)
             size = os.fstat(descriptor).st_size
             torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-            os.write(descriptor, (b"\n" if torn else b"") + line)
+            whole = (b"\n" if torn else b"") + line
+            if os.write(descriptor, whole) < len(whole):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

@@ -158,7 +158,7 @@ async def connect_local(
     paths: Paths,
     progress: Progress,
     guard: Guard | None = None,
-    observe: Callable[[AuditEntry], None] | None = None,
+    observe: Callable[[AuditEntry], object] | None = None,
     flags: str = "",
 ) -> HudClient:
     """A client of the embedded service, which is started in the background if it does not run.
@@ -200,7 +200,7 @@ class _ThroughTunnel(HudClient):
         guarding: Coroutine[None, None, None],
         settings: Settings,
         guard: Guard | None,
-        observe: Callable[[AuditEntry], None],
+        observe: Callable[[AuditEntry], object],
     ) -> None:
         super().__init__(settings, None, guard, observe)
         self._guarding = asyncio.create_task(guarding, name="tunnel")

@@ -15,7 +15,7 @@ from time import monotonic
 from hud_tui import local_service
 from hud_tui.audit_log import AuditEntry, CommandLog, change_text
 from hud_tui.cli.output import changes, emit_error, flags_of, print_notice, show, with_flags
-from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed
+from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
@@ -82,9 +82,12 @@ def paths_of(args: argparse.Namespace) -> Paths:
 def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: AuditEntry) -> None:
     """Append a write to the command log."""
     by = "headless" if args.headless else "app"
-    CommandLog(paths().state, by).add(written)
+    trouble = CommandLog(paths().state, by).add(written)
     if written.outcome == "done":
-        changed(f"{written.verb} {change_text(written)}".rstrip(), IN_LOG)
+        what = f"{written.verb} {change_text(written)}".rstrip()
+        changed(what, "" if trouble else IN_LOG)
+        if trouble:
+            tell(f"done, but not in the command log, which cannot be written: {what}: {trouble}")
 
 
 def guard_of(args: argparse.Namespace) -> Guard:

@@ -206,6 +206,12 @@ def changed(what: str, record: str = "") -> None:
         sys.stdout.changed(what, record)
 
 
+def tell(what: str) -> None:
+    """Say it on stderr, unless the app has the terminal."""
+    if isinstance(sys.stdout, Results):
+        print(f"hud-tui: {what}", file=sys.stderr, flush=True)
+
+
 IN_LOG = "hud-tui log lists it"
 
 

@@ -53,7 +53,7 @@ class HudClient:
         settings: Settings,
         transport: httpx.AsyncBaseTransport | None = None,
         guard: Guard | None = None,
-        observe: Callable[[AuditEntry], None] = ignore_write,
+        observe: Callable[[AuditEntry], object] = ignore_write,
     ) -> None:
         """
         Args:
@@ -72,7 +72,7 @@ class HudClient:
         """Whether writes are reported to an observer."""
         return self.wire.writing.observe is not ignore_write
 
-    def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
+    def observed(self, observe: Callable[[AuditEntry], object]) -> Self:
         """This client with another observer of writes; closing either closes both."""
         twin = copy(self)
         twin.wire = self.wire.observed(observe)

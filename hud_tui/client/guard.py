@@ -177,7 +177,7 @@ class Writing:
     service: str
     local: bool
     without_key: Callable[[str], str]
-    observe: Callable[[AuditEntry], None]
+    observe: Callable[[AuditEntry], object]
     """Called with each request that changed something, or may have."""
     names: dict[str, str] = field(default_factory=dict)
     """Known names of models, by id."""

@@ -35,9 +35,9 @@ from hud_tui.errors import (
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.rl.tasks.task import Task, rows_digest
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import command_line, one_line
 from hud_tui.rl.work import is_active
-from hud_tui.settings import every_variable
+from hud_tui.settings import every_variable, program
 from hud_tui.storage import change_atomic, held, read_regular
 from hud_tui.wire import BASE, JobStatus, Model
 from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
@@ -212,9 +212,12 @@ class SweepFiles:
         try:
             change_atomic(file, change)
         except OSError as error:
+            local = not sweep.service.startswith("http")
+            resume = command_line(program(local), "sweep", sweep.name, "--resume", "-y")
             raise HudNotStored(
                 f"{file} cannot be written: {error.strerror or error}. {sweep.made_text}",
-                f"make room, then continue it: hud-tui sweep {sweep.name} --resume -y",
+                "make room, then "
+                + (f"continue it: {resume}" if file.exists() else "submit it again"),
             ) from error
         return stored
 

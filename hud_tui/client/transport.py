@@ -365,7 +365,7 @@ class Connection:
         settings: Settings,
         transport: httpx.AsyncBaseTransport | None,
         guard: Guard,
-        observe: Callable[[AuditEntry], None],
+        observe: Callable[[AuditEntry], object],
     ) -> None:
         if transport is None:
             settings.check_clear_text()
@@ -386,7 +386,7 @@ class Connection:
             headers={"User-Agent": AGENT},
         )
 
-    def observed(self, observe: Callable[[AuditEntry], None]) -> Self:
+    def observed(self, observe: Callable[[AuditEntry], object]) -> Self:
         """The same connections with another observer."""
         twin = copy(self)
         twin.writing = replace(self.writing, observe=observe)

@@ -164,6 +164,15 @@ async def test_headless_commands_are_written_down_and_told(
     assert (code, out.startswith("no entry matches\n")) == (0, True)
 
 
+async def test_a_change_that_is_not_written_down_is_told(bare: Command, tmp_path: Path) -> None:
+    (tmp_path / "state" / NAME).mkdir(parents=True)
+    base = (await bare("models")).data["models"][0]["model_name"]
+    forked = await bare("fork", base, "--name", "arith-rl", "-y")
+    assert (forked.code, forked.data["model"]["name"]) == (0, "arith-rl")
+    said = "hud-tui: done, but not in the command log, which cannot be written: fork → arith-rl:"
+    assert said in forked.err
+
+
 async def test_curl_and_python_do_the_same_again(
     hud: Command, served: Served, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:

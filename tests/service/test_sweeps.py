@@ -302,8 +302,10 @@ async def test_a_full_state_directory_is_told_with_what_was_made(
     assert " of 2 forks were made, " in done.error["message"]
     assert "bug" not in done.err
     monkeypatch.setattr(submit, "change_atomic", write)
-    if writes:
-        assert "sweep mine-sweep --resume" in done.error["hint"]
+    if not writes:
+        assert done.error["hint"] == "make room, then submit it again"
+    else:
+        assert "hud-tui --local sweep mine-sweep --resume" in done.error["hint"]
         resumed = await hud("sweep", "mine-sweep", "--resume", "-y", "--follow")
         assert resumed.code == 0, resumed.err
         names = [model["model_name"] for model in (await hud("models")).data["models"]]
