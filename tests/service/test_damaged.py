@@ -14,7 +14,7 @@ from httpx import AsyncClient, Response
 
 from hud_tui.service.http import DamagedRow
 from hud_tui.service.service import Service
-from hud_tui.service.store import checkpoints, models, replies, runs, traces, works
+from hud_tui.service.store import checkpoints, jobs, models, replies, runs, traces, works
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET, Frames, newest
 from hud_tui.service.store.seals import COLUMNS
@@ -378,6 +378,8 @@ async def test_a_service_starts_with_a_damaged_row_of_what_was_interrupted(
         marks = "?, ?, ?, ?, ?, ?, ?, ?, ?"
         db.execute(f"INSERT INTO work ({columns}) VALUES ({marks}, {name})", values)
     async with Service(data, ToyEngine()) as service, calling(service) as http:
+        if driver is not None:  # which may go on
+            await service.parts.store.write(jobs.end_abandoned, lambda work_id: inf)
         what = f"a row of work ({job})" if is_text else "a text"
         assert f"training {job}: {what} is damaged" in caplog.text
         assert (await http.get(f"/v1/training/jobs/{job}/raw-status")).status_code == 500
