@@ -14,7 +14,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Move
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_private, read_regular, write_atomic
@@ -210,8 +211,8 @@ class LastKnown:
     models: tuple[Model, ...]
     model: Model
     """The followed model."""
-    tree: tuple[Checkpoint, ...]
-    """Oldest first, shape (N,), N ≤ MOST_NODES."""
+    tree: Tree
+    """Its newest MOST_NODES checkpoints are stored."""
     job: JobStatus | None = None
 
 
@@ -230,7 +231,7 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
             at=float(body["at"]),
             models=tuple(Model.model_validate(one) for one in body["models"]),
             model=Model.model_validate(body["model"]),
-            tree=tuple(Checkpoint.model_validate(one) for one in body["tree"]),
+            tree=Tree.of(Checkpoint.model_validate(node) for node in body["tree"]),
             job=None if body["job"] is None else JobStatus.model_validate(body["job"]),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
@@ -247,13 +248,13 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> boo
     Returns:
         False after a write error, which another try may not meet.
     """
-    text = "".join(_pieces(url, known))
+    pieces = _pieces(url, known)
     if secret:
-        text = text.replace(json.dumps(secret)[1:-1], "***")
-    if len(text) > MOST_BYTES:
-        return True
+        pieces = (piece.replace(json.dumps(secret)[1:-1], "***") for piece in pieces)
     try:
-        write_atomic(file, text)
+        write_atomic(file, _limited(pieces))
+    except _TooLarge:
+        return True
     except OSError:
         return False
     with suppress(OSError):
@@ -261,9 +262,22 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> boo
     return True
 
 
+class _TooLarge(Exception):
+    """The content is larger than MOST_BYTES."""
+
+
+def _limited(pieces: Iterable[str]) -> Iterator[str]:
+    written = 0
+    for piece in pieces:
+        written += len(piece)
+        if written > MOST_BYTES:
+            raise _TooLarge
+        yield piece
+
+
 def _pieces(url: str, known: LastKnown) -> Iterator[str]:
-    """The content of the file, one checkpoint at a time, so that other threads can run in
-    between."""
+    """The content of the file, one checkpoint at a time: other threads can run in between, and no
+    second copy of the tree is held."""
     head = {"format": FORMAT, "service": url, "at": known.at}
     yield json.dumps(head)[:-1]
     yield ', "model": ' + known.model.model_dump_json()
@@ -271,8 +285,10 @@ def _pieces(url: str, known: LastKnown) -> Iterator[str]:
     yield ', "models": ['
     yield ",".join(model.model_dump_json() for model in known.models[:MOST_MODELS])
     yield '], "tree": [\n'
-    tree: Sequence[Checkpoint] = known.tree[-MOST_NODES:]
-    for left, node in zip(range(len(tree), 0, -1), tree, strict=True):
+    tree = known.tree
+    first = max(0, len(tree) - MOST_NODES)
+    for position, node in enumerate(tree.checkpoints(first), first):
+        left = len(tree) - position
         without = {"groups"} if left > MOST_GROUPED and not node.is_active else None
         yield node.model_dump_json(exclude=without) + (",\n" if left > 1 else "\n")
     yield "]}\n"

@@ -105,7 +105,7 @@ def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
 def _metrics(checkpoint: Checkpoint) -> dict[str, float]:
     """A checkpoint's metrics, completed from its typed fields."""
     typed = {"reward_mean": checkpoint.mean_reward, "learning_rate": checkpoint.learning_rate}
-    return {k: v for k, v in typed.items() if v is not None} | checkpoint.metrics
+    return {**{k: v for k, v in typed.items() if v is not None}, **checkpoint.metrics}
 
 
 def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:

@@ -211,11 +211,12 @@ class Tree:
     def __iter__(self) -> Iterator[Checkpoint]:
         return (self._nodes[position] for position in range(self.size))
 
-    def checkpoints(self) -> Iterator[Checkpoint]:
-        """The checkpoints as a read would list them now: only the head is active. Iterating over
-        the tree gives them as they arrived, each of them active if it was the head then."""
-        for position, node in enumerate(self):
-            active = position == self.head
+    def checkpoints(self, start: int = 0) -> Iterator[Checkpoint]:
+        """The checkpoints from a position on, as a read would list them now: only the head is
+        active. Iterating over the tree gives them as they arrived, each of them active if it was
+        the head then."""
+        for position in range(start, self.size):
+            node, active = self._nodes[position], position == self.head
             same = node.is_active == active
             yield node if same else node.model_copy(update={"is_active": active})
 

@@ -377,6 +377,8 @@ def column_edges(
 LEAST_GROUPS = 4
 """Fewest groups (or rollouts) for an interval; with fewer, Student's t makes it uselessly wide."""
 STD = "reward_std"
+KEPT = 1000
+"""Steps whose uncertainty is kept, several times what a chart shows."""
 NEAR = 4
 """Number of steps whose interval widths are averaged for a smoothed curve."""
 
@@ -428,7 +430,7 @@ class Spreads:
 
     def at(self, run: Run, row: int) -> Spread:
         """The uncertainty of the step in a row."""
-        if not run.series.same_rows(self._series):
+        if not run.series.same_rows(self._series) or len(self._known) >= KEPT:
             self._known.clear()
         self._series = run.series
         position = run.tree.find(run.series.id_at(row))

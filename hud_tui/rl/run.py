@@ -382,7 +382,10 @@ def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:
         return {}
     newest = tree[-1]
     typed = {"reward_mean": newest.mean_reward, "learning_rate": newest.learning_rate}
-    return {name: value for name, value in typed.items() if value is not None} | newest.metrics
+    return {
+        **{name: value for name, value in typed.items() if value is not None},
+        **newest.metrics,
+    }
 
 
 def job_document(job: JobStatus) -> dict[str, Any]:

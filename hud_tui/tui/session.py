@@ -398,8 +398,7 @@ class RunSession:
         read_at = self.clock() - (self.freshness.age_s or 0)
 
         def write() -> bool:
-            tree = tuple(run.tree.checkpoints())
-            state = LastKnown(read_at, catalog, model, tree, run.job)
+            state = LastKnown(read_at, catalog, model, run.tree, run.job)
             return write_last_known(file, settings.api_url, state, settings.api_key)
 
         async def save() -> None:

@@ -128,7 +128,7 @@ class Workspace:
         assert first.model is not None
         run = Run(model=first.model)
         if first.model.id == state.model.id:
-            run = replace(run.fold(TreeRead(checkpoints=state.tree)), job=state.job)
+            run = replace(run.fold(TreeRead(checkpoints=tuple(state.tree))), job=state.job)
         session.catalog = first.models
         session.choose(first.model, run, state.at)
         session.catch_up()

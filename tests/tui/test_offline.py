@@ -199,11 +199,11 @@ async def test_closing_ends_a_save_that_has_begun(
     """Its worker is cancelled, and the file has the fourth checkpoint once the app has ended."""
     begun, free, checkpoints = threading.Event(), threading.Event(), Tree.checkpoints
 
-    def held(tree: Tree) -> Iterator[Checkpoint]:
+    def held(tree: Tree, start: int) -> Iterator[Checkpoint]:
         if tree.size == 4:
             begun.set()
             free.wait(PATIENCE_S)
-        yield from checkpoints(tree)
+        yield from checkpoints(tree, start)
 
     async with on_socket(served.service) as url:
         async with session(Remote(url, served.api_key), tmp_path) as app:

@@ -308,7 +308,7 @@ def _log(db: Db, model_id: str, row: Checkpoint) -> None:
         step=row.step or 0,
         checkpoint_id=row.id,
         job_id=row.job_id,
-        metrics=row.metrics,
+        metrics=dict(row.metrics),
         groups=list(row.groups),
     )
     events.append(db, model_id, [added, moved, taken])
