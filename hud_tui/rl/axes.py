@@ -40,6 +40,15 @@ class Scale:
         """
         return round(self._share(min(self.high, max(self.low, value))), 9)
 
+    def heights(self, values: Sequence[float], top: int) -> list[int]:
+        """The heights of values in whole dots, 0 to `top`."""
+        low, high = self.low, self.high
+        if self.log:
+            return [round(self.share(value) * top) for value in values]
+        length = high - low
+        clamped = (x if low <= x <= high else high if x > high else low for x in values)
+        return [round(round((x - low) / length, 9) * top) for x in clamped]
+
     def _share(self, value: float) -> float:
         if self.log:
             bottom, top = log10(self.low), log10(self.high)

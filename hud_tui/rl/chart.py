@@ -409,7 +409,7 @@ def held_sign(plot: Plot) -> str:
 
 def _spaced(buckets: Sequence[Bucket]) -> list[Bucket]:
     """The same in columns, two per cell."""
-    return [bucket._replace(column=2 * bucket.column) for bucket in buckets]
+    return [Bucket(2 * b.column, b.low, b.high, b.smooth, b.joined, b.last) for b in buckets]
 
 
 def _large_buckets(chart: Chart, key: str, cells: int) -> LargeBuckets:

@@ -14,6 +14,7 @@ from math import inf, isfinite, nan, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.evaluation import size, student_t
 from hud_tui.rl.metrics import Series, are_equal, change
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts
@@ -377,7 +378,7 @@ def column_edges(
 LEAST_GROUPS = 4
 """Fewest groups (or rollouts) for an interval; with fewer, Student's t makes it uselessly wide."""
 STD = "reward_std"
-KEPT = 1000
+KEPT = 1500
 """Steps whose uncertainty is kept, several times what a chart shows."""
 NEAR = 4
 """Number of steps whose interval widths are averaged for a smoothed curve."""
@@ -425,26 +426,39 @@ class Spreads:
     """The uncertainty of a run's steps, each computed when it is first needed."""
 
     def __init__(self) -> None:
-        self._series = Series()
-        self._known: dict[int, tuple[Checkpoint, Spread]] = {}
+        self._series, self._tree = Series(), Tree()
+        self._spreads: dict[int, Spread] = {}
+        self._halves: dict[tuple[int, float], float] = {}
+
+    def _follow(self, run: Run) -> None:
+        """Forget what is known of other steps, or may have changed: groups may be reported after
+        the step."""
+        changed = not run.series.same_rows(self._series) or run.tree.updates(self._tree)
+        if changed or len(self._spreads) >= KEPT:
+            self._spreads, self._halves = {}, {}
+        self._series, self._tree = run.series, run.tree
 
     def at(self, run: Run, row: int) -> Spread:
         """The uncertainty of the step in a row."""
-        if not run.series.same_rows(self._series) or len(self._known) >= KEPT:
-            self._known.clear()
-        self._series = run.series
-        position = run.tree.find(run.series.id_at(row))
-        if position is None:
-            return Spread()
-        node, known = run.tree[position], self._known.get(row)
-        if known is None or known[0] is not node:  # groups may be reported after the step
+        self._follow(run)
+        if row not in self._spreads:
+            position = run.tree.find(run.series.id_at(row))
+            if position is None:
+                return Spread()
             std = run.series.column(STD)
-            found = reward_spread(node, std[row] if row < len(std) else nan)
-            known = self._known[row] = node, found
-        return known[1]
+            self._spreads[row] = reward_spread(
+                run.tree[position], std[row] if row < len(std) else nan
+            )
+        return self._spreads[row]
 
     def half(self, run: Run, row: int, weight: float) -> float:
         """Half the 95 % interval of the moving average after a row; NaN if unknown."""
+        self._follow(run)
+        if (row, weight) not in self._halves:
+            self._halves[row, weight] = self._averaged(run, row, weight)
+        return self._halves[row, weight]
+
+    def _averaged(self, run: Run, row: int, weight: float) -> float:
         rows = range(max(0, row + 1 - NEAR) if weight else row, row + 1)
         halves = [half for half, _ in (self.at(run, near) for near in rows) if half == half]
         if not halves:

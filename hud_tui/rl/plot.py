@@ -85,24 +85,27 @@ def dots(layer: Layer, scale: Scale, columns: int, top: int) -> list[int]:
         scale: The y axis over all dots.
         top: The highest dot, at least 0.
     """
+    buckets = layer.buckets
     if layer.shape is Shape.LINE:
-        averages = (bucket.smooth for bucket in layer.buckets)
-        spans = [(dot, dot) for dot in (round(scale.share(value) * top) for value in averages)]
+        lows = highs = scale.heights([bucket.smooth for bucket in buckets], top)
     else:
-        ends = ((bucket.low, bucket.high) for bucket in layer.buckets)
-        spans = [(round(scale.share(a) * top), round(scale.share(b) * top)) for a, b in ends]
+        lows = scale.heights([bucket.low for bucket in buckets], top)
+        highs = scale.heights([bucket.high for bucket in buckets], top)
     masks = [0] * columns
-    for bucket, (low, high) in zip(layer.buckets, spans, strict=True):
-        masks[bucket.column] |= _between(low, high)
+    spans = list(zip(lows, highs, strict=True))
+    for bucket, span in zip(buckets, spans, strict=True):
+        masks[bucket.column] |= _between(*span)
     if layer.shape is not Shape.BARS:
-        for (left, here), (right, there) in pairwise(zip(layer.buckets, spans, strict=True)):
+        for (left, here), (right, there) in pairwise(zip(buckets, spans, strict=True)):
             if right.joined:
                 _connect(masks, left.column, _end(here, there), right.column, _end(there, here))
     return masks
 
 
 def _connect(masks: list[int], column: int, height: int, last: int, end: int) -> None:
-    """Set the dots between one point and the next, without gaps."""
+    """Set the dots between one point and the next, both of which are set, without gaps."""
+    if last - column == 1 and -1 <= end - height <= 1:
+        return
     before = height
     for step in range(1, last - column + 1):
         now = height + round((end - height) * step / (last - column))
@@ -112,13 +115,15 @@ def _connect(masks: list[int], column: int, height: int, last: int, end: int) ->
 
 def _end(here: tuple[int, int], there: tuple[int, int]) -> int:
     """The dot of `here` that is closest to `there`."""
-    return min(here[1], max(here[0], (there[0] + there[1]) // 2))
+    low, high = here
+    if low == high:
+        return low
+    return min(high, max(low, (there[0] + there[1]) // 2))
 
 
 def _between(one: int, other: int) -> int:
     """The dots from one height to another, inclusive."""
-    low, high = min(one, other), max(one, other)
-    return (1 << high + 1) - (1 << low)
+    return (2 << other) - (1 << one) if one <= other else (2 << one) - (1 << other)
 
 
 # Cells: two columns wide and four dots high.
@@ -140,6 +145,8 @@ def _cell_bits(side: int) -> tuple[int, ...]:
 
 
 LEFT, RIGHT = _cell_bits(0), _cell_bits(1)
+_CELLS = [[chr(BRAILLE + (left | right)) for right in RIGHT] for left in LEFT]
+"""The character of a cell, by the dots of its left half and of its right one."""
 
 
 class Span(NamedTuple):
@@ -179,16 +186,12 @@ def _marked(layer: Layer, plot: Plot, height: int) -> Iterator[Cell]:
 
 def _dotted(layer: Layer, plot: Plot, height: int) -> Iterator[Cell]:
     masks = dots(layer, plot.scale, plot.columns, 4 * height - 1)
-    for column in range(0, plot.columns - 1, 2):
-        left, right = masks[column], masks[column + 1]
-        both = left | right
-        if not both:
-            continue
-        lowest, highest = ((both & -both).bit_length() - 1) // 4, (both.bit_length() - 1) // 4
-        for row in range(lowest, highest + 1):
-            bits = LEFT[left >> 4 * row & 15] | RIGHT[right >> 4 * row & 15]
-            if bits:
-                yield height - 1 - row, column // 2, chr(BRAILLE + bits)
+    for cell, (left, right) in enumerate(zip(masks[::2], masks[1::2], strict=False)):
+        row = height - 1
+        while left or right:
+            if left & 15 or right & 15:
+                yield row, cell, _CELLS[left & 15][right & 15]
+            left, right, row = left >> 4, right >> 4, row - 1
 
 
 def _spans(texts: Sequence[str], names: Sequence[str]) -> list[Span]:

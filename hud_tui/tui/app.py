@@ -47,6 +47,7 @@ from hud_tui.storage import JsonStore, write_atomic
 from hud_tui.terminal import copy_advice, this_terminal
 from hud_tui.tui.driver import TerminalDriver
 from hud_tui.tui.keys import OPENS, Doable, TypeAhead, bindings, is_typed, use_keymap
+from hud_tui.tui.repaint import ThinUpdate
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import (
     HelpScreen,
@@ -59,7 +60,7 @@ from hud_tui.tui.screens.dialogs import (
     show_error,
     show_notice,
 )
-from hud_tui.tui.theme import PlainFilter, ThemeChoice, ThinUpdate, ascii_filter
+from hud_tui.tui.theme import PlainFilter, ThemeChoice, ascii_filter
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient

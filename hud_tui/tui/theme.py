@@ -14,11 +14,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from rich.cells import cell_len
-from rich.console import Console
-from rich.control import Control
 from rich.segment import Segment
 from rich.style import Style
-from textual._compositor import ChopsUpdate
 from textual.app import App
 from textual.color import Color
 from textual.content import Content
@@ -314,30 +311,6 @@ def plain(style: Style, background: Color) -> Style:
     ink = Color.from_rich_color(style.color)
     muted = abs(ink.brightness - ground) < FAINT and max(ink.rgb) - min(ink.rgb) < GREY * 255
     return bare + DIM if muted else bare
-
-
-class ThinUpdate(ChopsUpdate):
-    """An update that writes only the requested cells.
-
-    Textual 8.2 begins each part at the left edge of its widget, however little of it changed; over
-    a slow connection that is most of what is sent.
-    """
-
-    @classmethod
-    def of(cls, update: ChopsUpdate) -> ThinUpdate:
-        return cls(update.chops, update.spans, update.chop_ends)
-
-    def render_segments(self, console: Console) -> str:
-        """Cursor moves and styled text, as written to the terminal."""
-        written: list[str] = []
-        for y, start, stop in self.spans:
-            pieces = zip(self.chop_ends[y], self.chops[y].items(), strict=True)
-            for end, (x, strip) in pieces:
-                left, right = max(start, x), min(stop, end)
-                if strip is not None and left < right:
-                    written.append(Control.move_to(left, y).segment.text)
-                    written.append(strip.crop(left - x, right - x).render(console))
-        return "".join(written)
 
 
 THEME_FILE = "look"

@@ -11,7 +11,7 @@ from rich.style import Style
 from textual._compositor import ChopsUpdate
 from textual.strip import Strip
 
-from hud_tui.tui.theme import ThinUpdate
+from hud_tui.tui.repaint import ThinUpdate
 from hud_tui.tui.widgets.lines import changed_cells, joined
 
 STYLES = (Style(), Style(bold=True), Style(color="red"))

@@ -43,6 +43,7 @@ from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
 from hud_tui.tui.layout import LayoutStore
+from hud_tui.tui.repaint import ThinCompositor
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
     InputDialog,
@@ -514,6 +515,7 @@ class HudScreen(Screen[None]):
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__()
+        self._compositor = ThinCompositor()
         self.context = context
 
     def compose(self) -> ComposeResult:

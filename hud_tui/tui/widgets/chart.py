@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
-from time import perf_counter
+from time import thread_time
 
 from rich.cells import cell_len
 from rich.style import Style
@@ -197,7 +197,8 @@ CELL_COLUMNS = 36
 """Cells of the narrowest readable chart: about 25 for the curve, and its numbers."""
 GAP = 2
 PATIENCE_S = 0.006
-"""Seconds per frame for redrawing charts; the others follow in the next frames."""
+"""Seconds of processor per frame for redrawing charts; the others follow in the next frames. Time
+on the clock would draw them in more frames, each of which costs, the busier the machine is."""
 ROOMY = 32
 """Rows of a screen from which a curve has three rows instead of two."""
 CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "second", "warm", "hot")
@@ -283,7 +284,7 @@ class MetricGrid(RunChart):
     def draw(self, width: int, rows: range) -> list[Strip]:
         if not rows:
             return []
-        self._until, self._late = perf_counter() + PATIENCE_S, False
+        self._until, self._late = thread_time() + PATIENCE_S, False
         first, last = rows.start // self.tall, (rows.stop - 1) // self.tall
         look = self._look(width)
         strips = [strip for row in range(first, last + 1) for strip in self._row(row, look)]
@@ -315,7 +316,7 @@ class MetricGrid(RunChart):
         chart = self._charts[key]
         if chart.is_current(look, chosen):
             return chart.lines
-        if perf_counter() < self._until or not chart.fits(look):
+        if thread_time() < self._until or not chart.fits(look):
             chart.draw(look, chosen)
         else:
             self._late = True

@@ -2,7 +2,6 @@
 
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -69,6 +68,8 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         """The visible lines as drawn, without the background."""
         self._ground: tuple[Style, int] | None = None
         """Background and width of `shown`."""
+        self._ground_style: Style | None = None
+        """`rich_style`, which takes all styles above the pane; None: to be looked up."""
 
     @property
     @abstractmethod
@@ -132,7 +133,9 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
 
     def _show(self, lines: Sequence[Strip]) -> None:
         """Show lines on the pane's background; what a row had, if it was drawn alike, stays."""
-        before, ground = self._drawn, (self.rich_style, self.width)
+        if self._ground_style is None:
+            self._ground_style = self.rich_style
+        before, ground = self._drawn, (self._ground_style, self.width)
         if ground != self._ground:
             before, self._ground = (), ground
         kept = zip(before, self.shown, lines, strict=False)
@@ -159,10 +162,12 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
+        self._ground_style = None
         if self.is_attached:
             self.call_later(self._restyle)  # the component styles are set only after this
 
     def _restyle(self) -> None:
+        self._ground_style = None
         self._tones.clear()
         self.redraw()
 
@@ -213,8 +218,16 @@ def on_ground(strip: Strip, ground: Style, width: int) -> Strip:
 
 def joined(cells: Sequence[Segment]) -> list[Segment]:
     """The same cells, with neighbours of equal style joined to one segment."""
-    runs = ([*run] for _, run in groupby(cells, key=lambda cell: id(cell.style)))
-    return [Segment("".join(cell.text for cell in run), run[0].style) for run in runs]
+    runs: list[Segment] = []
+    texts: list[str] = []
+    style: Style | None = None
+    for cell in cells:
+        if texts and cell.style is not style:
+            runs.append(Segment("".join(texts), style))
+            texts = []
+        texts.append(cell.text)
+        style = cell.style
+    return [*runs, Segment("".join(texts), style)] if texts else runs
 
 
 def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
@@ -228,8 +241,8 @@ def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
     if old.cell_length != width or not len(was) == len(now) == width:
         return [(0, max(old.cell_length, width))]  # some character takes two cells
     stretches: list[tuple[int, int]] = []
-    for cell in range(width):
-        if was[cell] == now[cell]:
+    for cell, (before, after) in enumerate(zip(was, now, strict=True)):
+        if before == after:
             continue
         if stretches and cell - stretches[-1][1] < APART:
             stretches[-1] = stretches[-1][0], cell + 1

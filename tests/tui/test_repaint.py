@@ -1,0 +1,55 @@
+"""What is rendered and written of the screen where a part of it changed."""
+
+from collections.abc import Iterable
+from io import StringIO
+
+import pytest
+from rich.console import Console
+from textual._compositor import ChopsUpdate, Compositor
+from textual.geometry import Region
+from textual.widget import Widget
+
+from hud_tui.tui.repaint import ThinCompositor, ThinUpdate
+from tests.tui import runs
+from tests.tui.stage import Stage, staged
+
+PARTS = (
+    [Region(3, 2, 1, 1)],
+    [Region(0, 0, 120, 1), Region(58, 20, 9, 3)],
+    [Region(118, 5, 2, 30), Region(0, 39, 5, 1)],
+    [Region(20, 10, 30, 2), Region(40, 11, 30, 2), Region(0, 0, 120, 40)],
+)
+
+
+def written(stage: Stage, part: Iterable[Region], compositor: type[Compositor]) -> str:
+    """What is written of a part of the screen that has to be repainted."""
+    own = stage.screen._compositor
+    own._dirty_regions = set(part)
+    update = compositor.render_partial_update(own)
+    assert isinstance(update, ChopsUpdate)
+    console = Console(file=StringIO(), force_terminal=True, color_system="truecolor")
+    return ThinUpdate.of(update).render_segments(console)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
+async def test_a_part_of_the_screen_is_written_as_textual_would(part: list[Region]) -> None:
+    async with staged(runs.run_of(60)) as (stage, _):
+        assert written(stage, part, ThinCompositor) == written(stage, part, Compositor)
+        assert stage.screen._compositor.render_partial_update() is None
+
+
+async def test_of_a_part_only_its_lines_of_its_widget_are_rendered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with staged(runs.run_of(60)) as (stage, _):
+        grid = stage.live.groups
+        rendered: list[tuple[Widget, int]] = []
+        render = Widget.render_lines
+
+        def counted(widget: Widget, crop: Region) -> list[object]:
+            rendered.append((widget, crop.height))
+            return render(widget, crop)  # type: ignore[return-value]
+
+        monkeypatch.setattr(Widget, "render_lines", counted)
+        written(stage, [Region(grid.region.x, grid.region.y + 1, 4, 2)], ThinCompositor)
+        assert rendered == [(grid, 2)]
