@@ -20,7 +20,7 @@ from hud_tui.client.guard import Guard
 from hud_tui.client.transport import is_not_listening
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.patience import Looks, in_time
-from hud_tui.processes import Process, holder, process
+from hud_tui.processes import holder, process
 from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rl.work import is_active
 from hud_tui.service_file import (
@@ -315,7 +315,12 @@ async def _stop(paths: Paths, anywhere: bool) -> int | None:
         if answers:
             serving = process(ready.pid)
             serving.send(signal.SIGTERM)
-            await _ended(serving)
+            async for _ in Looks(0.05, STOP_S):
+                if not serving.runs:
+                    break
+            else:
+                what = f"the service, process {serving.pid}, does not exit"
+                raise HudUnreachable(what, "try again later")
         for one in (file, paths.service_file, paths.serving_file):
             forget(one, ready.pid)
         if answers:
@@ -405,11 +410,3 @@ async def _lock(paths: Paths, progress: Progress) -> AsyncIterator[None]:
         progress("another hud-tui is starting the embedded service …")
     hint = f"end the program that holds the lock {one_line(lock)}"
     raise HudUnreachable("another hud-tui is starting the service", hint)
-
-
-async def _ended(serving: Process) -> None:
-    async for _ in Looks(0.05, STOP_S):
-        if not serving.runs:
-            return
-    what = f"the service, process {serving.pid}, does not exit"
-    raise HudUnreachable(what, "try again later")

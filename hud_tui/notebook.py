@@ -148,7 +148,10 @@ class Notebook:
         try:
             body = json.loads(read_regular(self._file, MOST_BYTES))
             notes = {str(id_): str(text) for id_, text in body["notes"].items()}
-            moves = [_move(row) for row in body["moves"]]
+            moves = [
+                Move(None if before is None else str(before), str(after), bool(ours), float(at))
+                for before, after, ours, at in body["moves"]
+            ]
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
@@ -182,11 +185,6 @@ def notebook_file(state: Path, model_id: str) -> Path:
 def run_notes(state: Path) -> Notebook:
     """The notes on runs, by run id: one notebook for all models."""
     return Notebook(notebook_file(state, RUNS))
-
-
-def _move(row: list[Any]) -> Move:
-    before, after, ours, at = row
-    return Move(None if before is None else str(before), str(after), bool(ours), float(at))
 
 
 # The last known state of a service.
@@ -258,7 +256,9 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> boo
     except OSError:
         return False
     with suppress(OSError):
-        _forget_oldest(file.parent)
+        files = sorted(file.parent.glob("*.json"), key=lambda stored: stored.stat().st_mtime)
+        for oldest in files[:-MOST_FILES]:
+            oldest.unlink(missing_ok=True)
     return True
 
 
@@ -292,12 +292,6 @@ def _pieces(url: str, known: LastKnown) -> Iterator[str]:
         without = {"groups"} if left > MOST_GROUPED and not node.is_active else None
         yield node.model_dump_json(exclude=without) + (",\n" if left > 1 else "\n")
     yield "]}\n"
-
-
-def _forget_oldest(directory: Path) -> None:
-    files = sorted(directory.glob("*.json"), key=lambda file: file.stat().st_mtime)
-    for file in files[:-MOST_FILES]:
-        file.unlink(missing_ok=True)
 
 
 # An opaque name for one account of one service.

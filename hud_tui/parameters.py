@@ -6,7 +6,7 @@ are sent and stored, the flags, the app's form, comparisons, the command log, do
 """
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
 from math import inf
 from types import UnionType
@@ -126,7 +126,8 @@ class Parameter:
     @property
     def help(self) -> str:
         """The text of ``--help``."""
-        choices = f": {_any_of(self.choices)}" if self.choices else ""
+        *others, last = self.choices or ("",)
+        choices = f": {', '.join(others)} or {last}" if self.choices else ""
         usual = f"; {'default: ' * isinstance(self.usual, str)}{self.usual_text}"
         return self.meaning + choices + (usual if self.usual_text else "")
 
@@ -160,11 +161,6 @@ class Parameter:
         if number["type"] in ("int", "float"):
             number.update(self.bounds)
         return schema
-
-
-def _any_of(words: Sequence[str]) -> str:
-    """E.g. ``low, medium or high``."""
-    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 # The rows, in the order of flags, fields and documents.

@@ -32,7 +32,7 @@ from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import find_run, left_s, silent_s
-from hud_tui.rl.sweep import RunGroup, differences, group_rows
+from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
@@ -268,7 +268,13 @@ def _document(
     }
     if args.group:
         document["groups"] = [
-            _group_document(group) for group in group_rows(shown, args.group, now)
+            {
+                "keys": dict(group.keys),
+                "runs": [row.id for row in group.rows],
+                "reward": group.mean,
+                "std": group.std,
+            }
+            for group in group_rows(shown, args.group, now)
         ]
     if len(args.run) > 1:
         diff = differences(shown)
@@ -279,11 +285,6 @@ def _document(
             "warnings": diff.warnings,
         }
     return document
-
-
-def _group_document(group: RunGroup) -> dict[str, Any]:
-    ids = [row.id for row in group.rows]
-    return {"keys": dict(group.keys), "runs": ids, "reward": group.mean, "std": group.std}
 
 
 def _print(

@@ -324,12 +324,6 @@ class Cooldown:
         return True
 
 
-def alarm_line(alarm: Alarm, model: str) -> str:
-    """An alarm in one line."""
-    line = f"{alarm.headline} of {model}: {alarm.summary}"
-    return one_line(line, 300)
-
-
 TOLD = 200
 """Maximum characters of a desktop notification."""
 
@@ -363,7 +357,7 @@ class Notifier:
             return None
         if not self._cooldown.passes(f"{model} {alarm.name}", rank, self._clock()):
             return None
-        line = alarm_line(alarm, model)
+        line = one_line(f"{alarm.headline} of {model}: {alarm.summary}", 300)
         facts = {"name": alarm.name, "level": alarm.level, "onset": alarm.onset, "id": alarm.id}
         return self._send(line, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})
 
@@ -375,12 +369,10 @@ class Notifier:
 
     def failed(self, why: str) -> str:
         """The message about a failed webhook; empty after the first failure."""
-        failed_before, self._failed = self._failed, True
-        return (
-            ""
-            if failed_before
-            else f"The webhook failed: {why}. It is tried again with the next alarm."
-        )
+        if self._failed:
+            return ""
+        self._failed = True
+        return f"The webhook failed: {why}. It is tried again with the next alarm."
 
     def _send(self, line: str, facts: dict[str, object]) -> dict[str, object] | None:
         if self.notify.bell:
