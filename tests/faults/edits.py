@@ -26,10 +26,10 @@ EDITS = (
         OWN,
     ),
     Edit(
-        "of a checkpoint's equal evaluations under other conditions the newest counts",
+        "of a checkpoint's evaluations under other conditions those of the largest count",
         "rl/own_numbers.py",
-        "max(reversed(held), key=lambda evaluation: evaluation.num_traces)",
-        "max(held, key=lambda evaluation: evaluation.num_traces)",
+        "if under == conditions(largest)]), False",
+        "]), False",
         OWN,
     ),
     Edit(
@@ -42,8 +42,8 @@ EDITS = (
     Edit(
         "the held-out evaluation is the newest of equals",
         "rl/own_numbers.py",
-        "for e in reversed(evaluations) if",
-        "for e in evaluations if",
+        "newest_first = reversed(_heldout(evaluations))",
+        "newest_first = _heldout(evaluations)",
         OWN,
     ),
     Edit(
