@@ -111,8 +111,8 @@ async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) ->
     model, _ = await trained(served, 5, group_size=2)
     async with cockpit(served, Start("status", model=model), options=JUDGED) as flown:
         await flown.until(lambda: flown.view.run.alarms.active)
-        for number, view in enumerate(VIEWS[:6], 1):
-            await flown.press(str(number), then=view)
+        for view in VIEWS[:6]:
+            await flown.press(str(VIEWS.index(view) + 1), then=view)
             await flown.open(AlarmsScreen, "7")
             await flown.until(lambda: view_of(flown).alarm)
             alarm, said = view_of(flown).alarm, str(view_of(flown).text.render())
@@ -243,18 +243,15 @@ def notices(flown: Cockpit) -> list[str]:
     return [notice for notice in flown.told if notice.startswith("⚑")]
 
 
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (40, 12)])
-async def test_onsets_are_flagged_on_the_x_axis(size: tuple[int, int]) -> None:
+async def test_onsets_are_flagged_on_the_x_axis() -> None:
     run = runs.run_of(30)
-    async with staged(run, size=size) as (stage, pilot):
+    async with staged(run, size=(80, 24)) as (stage, pilot):
         chart = stage.live.query_one(FocusChart)
-        if not chart.drawable:
-            return
         assert "⚑" not in text_of(chart)
         report = Report((alarm(15), alarm(25, active=False, ended=28)))
         await stage.show(replace(run, alarms=report))
         assert axis_of(chart).count("⚑") == 2
-        assert size == (40, 12) or "⚑ alarm" in text_of(chart).splitlines()[-1]
+        assert "⚑ alarm" in text_of(chart).splitlines()[-1]
         await pilot.press("left", "left")
         assert axis_of(chart).count("⚑") == 2
 

@@ -322,7 +322,7 @@ async def test_a_wrong_value_is_said_beside_its_field(served: Served) -> None:
             await app.until(lambda: not view(app).button.disabled)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+@pytest.mark.parametrize("size", [(80, 24), (200, 60)])
 async def test_what_a_taskset_is_about_is_shown_whole(
     served: Served, size: tuple[int, int]
 ) -> None:

@@ -1,4 +1,4 @@
-"""The Live view, driven by its keys: every one of them, at three sizes."""
+"""The Live view, driven by its keys: every one of them, at two sizes."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ from tests.tui.stage import LIVE, Stage, staged
 
 OVER = frozenset({"charts", "compare", "details", "export"})
 """Actions that open something over the view."""
-SIZES = ((80, 24), (120, 40), (40, 12))
+SIZES = ((120, 40), (40, 12))
 
 
 def text_of(pane: LinesView) -> str:

@@ -10,7 +10,6 @@ from hud_tui.events import CheckpointAdded, TreeRead
 from hud_tui.rl.alarms.alarm import Level, Report
 from hud_tui.rl.alarms.demos import PATHOLOGIES
 from hud_tui.rl.alarms.monitor import AlarmMonitor
-from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
@@ -21,22 +20,26 @@ from hud_tui.wire import Checkpoint, JobStatus
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.scenes import LARGE, SCENES, SIZES, VIEWS, settle
-from tests.tui.stage import LIVE, Stage, StagedSession
+from tests.tui.stage import Stage, StagedSession
 from tests.tui.still import StillClient, branched, still
 from tests.unit.inspecting import rows_of
 
 pytestmark = pytest.mark.usefixtures("still_time")
 SMALL, USUAL = SIZES
 
-MINE = (
-    *("welcome", "models", "launch", "jobs", "machines", "help"),
-    *("runs", "runs-grouped", "runs-columns", "runs-empty", "runs-compared"),
-    *("evaluations", "evaluate", "evaluated-head", "compare"),
+VIEWED = ("welcome", "models", "launch", "jobs", "machines", "help", "runs", "evaluations")
+OVER = ("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head", "compare")
+"""What is made of a view that is there in each size."""
+LOOKS = [
+    *[(name, size) for name in VIEWED for size in SIZES],
+    *[(name, SMALL) for name in OVER],
+    ("runs-compared", USUAL),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), LOOKS, ids=[f"{name}-{size[0]}x{size[1]}" for name, size in LOOKS]
 )
-
-
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
-@pytest.mark.parametrize("name", MINE)
 def test_looks(name: str, size: tuple[int, int], snap_compare: Callable[..., bool]) -> None:
     scene = SCENES[name]
     assert snap_compare(scene.app(), run_before=scene.ready, terminal_size=size)
@@ -55,11 +58,8 @@ def test_a_view_on_a_large_screen(name: str, snap_compare: Callable[..., bool]) 
     assert snap_compare(scene.app(), run_before=drawn, terminal_size=LARGE)
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 @pytest.mark.parametrize("back", [1, 2], ids=["rollouts", "list"])
-def test_jobs_and_rollouts(
-    back: int, size: tuple[int, int], snap_compare: Callable[..., bool]
-) -> None:
+def test_jobs_and_rollouts(back: int, snap_compare: Callable[..., bool]) -> None:
     """The levels above one rollout."""
     scene = SCENES["jobs"]
 
@@ -68,15 +68,13 @@ def test_jobs_and_rollouts(
         await pilot.press(*["escape"] * back)
         await pilot.pause()
 
-    assert snap_compare(scene.app(), run_before=left, terminal_size=size)
+    assert snap_compare(scene.app(), run_before=left, terminal_size=USUAL)
 
 
 ALARMS: dict[str, tuple[str, tuple[int, int], list[str]]] = {
     "usual": ("length-hack", USUAL, ["down"]),
     "small": ("off-policy", SMALL, []),
     "over": ("gradient-explosion", USUAL, ["end"]),
-    "acknowledged": ("off-policy", SMALL, ["space", "down", "A"]),
-    "tiny": ("zero-variance", (40, 12), []),
     "well": ("", SMALL, []),
 }
 
@@ -170,10 +168,7 @@ TREES: dict[str, tuple[Callable[[], Sequence[Checkpoint]], tuple[int, int], list
     "tree-small": (branched, SMALL, ["j", "j"]),
     "tree-usual": (branched, USUAL, ["g"]),
     "tree-branch": (branched, USUAL, [*"jjjjjjjjjjj"]),
-    "tree-chain": (lambda: runs.checkpoints(400), SMALL, ["G", "k"]),
-    "tree-filtered": (branched, SMALL, ["slash", *"loss=ppo", "enter"]),
     "tree-empty": (list, SMALL, []),
-    "head-small": (branched, SMALL, ["j", "j", "H"]),
     "head-usual": (branched, USUAL, [*"jjjjjjjjjj", "H"]),
 }
 
@@ -196,9 +191,6 @@ def test_trees(scene: str, snap_compare: Callable[..., bool]) -> None:
             await settle(pilot, lambda: not reads())
 
     assert snap_compare(app, run_before=play, terminal_size=size)
-
-
-STALLED = Liveness(State.STALLED, "stream", 12.0)
 
 
 def alarmed(steps: int) -> Run:
@@ -226,33 +218,27 @@ def evaluated(steps: int) -> Run:
     return run
 
 
-RUNS: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str], Liveness]] = {
-    "small": (lambda: runs.run_of(60), SMALL, [], LIVE),
-    "usual": (lambda: runs.run_of(60), USUAL, [], LIVE),
-    "sampling": (lambda: runs.sampling(runs.run_of(5), 37), USUAL, [], LIVE),
-    "ended": (lambda: runs.run_of(400, status="succeeded"), USUAL, ["g", "o"], LIVE),
-    "odd": (runs.odd_metrics, USUAL, ["x", "down", "enter"], LIVE),
-    "frozen-log": (lambda: runs.run_of(60), SMALL, ["f", "L", "tab", "tab"], LIVE),
-    "stalled": (lambda: runs.run_of(60), SMALL, ["S", "S"], STALLED),
-    "crosshair": (lambda: runs.run_of(60), USUAL, ["shift+left", "shift+left", "i", "c"], LIVE),
-    "compared": (lambda: runs.branched(60, 30, 40), USUAL, ["v", "down", "enter", "left"], LIVE),
-    "charts": (lambda: runs.run_of(60), USUAL, ["a", "down", "space"], LIVE),
-    "compare": (lambda: runs.branched(60, 30, 40), SMALL, ["c", "down"], LIVE),
-    "strip": (lambda: runs.run_of(60), USUAL, ["enter", "tab", "v", "shift+left"], LIVE),
-    "waste": (lambda: runs.run_of(60), USUAL, ["tab", "v", "v"], LIVE),
-    "failed": (lambda: runs.failed_run(30), SMALL, [], LIVE),
-    "alarmed": (lambda: alarmed(60), USUAL, ["h"], LIVE),
-    "evaluated": (lambda: evaluated(60), USUAL, [], LIVE),
-    "details": (lambda: runs.run_of(60), USUAL, ["d"], LIVE),
-    "details-small": (lambda: runs.run_of(60), SMALL, ["d"], LIVE),
-    "nothing": (lambda: Run(model=runs.MODEL, loaded=True), SMALL, [], LIVE),
+RUNS: dict[str, tuple[Callable[[], Run], tuple[int, int], list[str]]] = {
+    "small": (lambda: runs.run_of(60), SMALL, []),
+    "usual": (lambda: runs.run_of(60), USUAL, []),
+    "sampling": (lambda: runs.sampling(runs.run_of(5), 37), USUAL, []),
+    "odd": (runs.odd_metrics, USUAL, ["x", "down", "enter"]),
+    "crosshair": (lambda: runs.run_of(60), USUAL, ["shift+left", "shift+left", "i", "c"]),
+    "compared": (lambda: runs.branched(60, 30, 40), USUAL, ["v", "down", "enter", "left"]),
+    "charts": (lambda: runs.run_of(60), USUAL, ["a", "down", "space"]),
+    "compare": (lambda: runs.branched(60, 30, 40), SMALL, ["c", "down"]),
+    "strip": (lambda: runs.run_of(60), USUAL, ["enter", "tab", "v", "shift+left"]),
+    "waste": (lambda: runs.run_of(60), USUAL, ["tab", "v", "v"]),
+    "alarmed": (lambda: alarmed(60), USUAL, ["h"]),
+    "evaluated": (lambda: evaluated(60), USUAL, []),
+    "details": (lambda: runs.run_of(60), USUAL, ["d"]),
 }
 
 
 @pytest.mark.parametrize("scene", RUNS)
 def test_live(scene: str, snap_compare: Callable[..., bool]) -> None:
-    make, size, keys, freshness = RUNS[scene]
-    stage = Stage(make(), freshness)
+    make, size, keys = RUNS[scene]
+    stage = Stage(make())
     assert snap_compare(stage, press=keys, terminal_size=size)
 
 

@@ -108,18 +108,7 @@ async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
         assert view(app).form.unfolded
 
 
-async def test_the_command_line_fills_in_a_sweep(served: Served, tmp_path: Path) -> None:
-    swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
-    async with sweeping(served, tmp_path, swept=swept, at_once=1) as app:
-        assert view(app).query_one("#learning_rate", Input).value == "1e-6, 2e-6"
-        assert view(app).query_one("#loss_fn", Picker).value == "ppo, cispo"
-        await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
-        assert "loss ppo" in await app.ask("ctrl+s")
-        await app.press("escape", then="launch")
-        assert app.net.sent == []
-
-
-async def test_a_sweep_knows_its_tasks_from_any_directory(
+async def test_a_sweep_knows_its_tasks_from_any_directory_and_its_runs_from_the_table(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with over_socket(served) as client:
@@ -129,22 +118,32 @@ async def test_a_sweep_knows_its_tasks_from_any_directory(
     async with sweeping(served, tmp_path, source="sums.json") as app:
         typed(app, "learning_rate", "1e-6, 2e-6")
         await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
-        await app.ask("ctrl+s")
-        await app.press("y", then="runs")
-        await app.until(lambda: bool(SweepFiles(tmp_path).all()))
-        [sweep] = SweepFiles(tmp_path).all()
-        assert sweep.source == str(tmp_path / "sums.json")
+        await app.agree("ctrl+s", then="runs")
+        files = SweepFiles(tmp_path)
+        await app.until(lambda: bool(files.all()))
+        assert [sweep.source for sweep in files.all()] == [str(tmp_path / "sums.json")]
+        await app.until(
+            lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
+        )
         await app.until(lambda: not runs(app).session.sweeps)
+        [kept] = files.all()  # as it is where nobody has followed the last run to its end
+        started = [one.model_copy(update={"status": "queued"}) for one in kept.members]
+        files.keep(kept.model_copy(update={"members": tuple(started)}))
+        await app.until_notice(
+            "has ended (succeeded): nothing to resume. Launch a new run with", "R"
+        )
+        await app.until_notice("has ended (succeeded): nothing to cancel", "X")
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-async def test_what_a_sweep_costs_is_in_sight_when_it_is_asked(
-    served: Served, tmp_path: Path, size: tuple[int, int]
+async def test_the_command_line_fills_in_a_sweep_whose_cost_is_in_sight_when_it_is_asked(
+    served: Served, tmp_path: Path
 ) -> None:
     swept = {"learning_rate": (1e-6, 2e-6), "loss_fn": ("ppo", "cispo")}
-    async with sweeping(served, tmp_path, size=size, swept=swept) as app:
-        await app.until(lambda: "4 runs, 2 at once" in said(app, "#summary"))
-        await app.ask("ctrl+s")
+    async with sweeping(served, tmp_path, size=(80, 24), swept=swept, at_once=1) as app:
+        assert view(app).query_one("#learning_rate", Input).value == "1e-6, 2e-6"
+        assert view(app).query_one("#loss_fn", Picker).value == "ppo, cispo"
+        await app.until(lambda: "4 runs, 1 at once" in said(app, "#summary"))
+        assert "loss ppo" in await app.ask("ctrl+s")
         box = app.screen.query_one("#dialog-lines").region
         lines = {str(line.render()).split()[0]: line for line in app.screen.query(".dialog-line")}
         for label in ("per", "in", "time"):
@@ -207,28 +206,6 @@ async def test_q_asks_before_it_leaves_runs_of_a_sweep_waiting(
         await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
         assert not runs(app).session.sweeps, "nothing drives it now"
     toy_of(served).go_on()
-
-
-async def test_what_a_sweep_s_file_says_of_its_runs_is_older_than_the_table(
-    served: Served, tmp_path: Path
-) -> None:
-    """As `hud-tui run` without --follow leaves it, which stops once the last run has started."""
-    async with sweeping(served, tmp_path, swept={"seed": (0, 1)}) as app:
-        await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
-        await app.agree("ctrl+s")
-        await app.until_view("runs")
-        await app.until(
-            lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
-        )
-        await app.until(lambda: not runs(app).session.sweeps)
-        files = SweepFiles(tmp_path)
-        [kept] = files.all()
-        started = [one.model_copy(update={"status": "queued"}) for one in kept.members]
-        files.keep(kept.model_copy(update={"members": tuple(started)}))
-        await app.until_notice(
-            "has ended (succeeded): nothing to resume. Launch a new run with", "R"
-        )
-        await app.until_notice("has ended (succeeded): nothing to cancel", "X")
 
 
 async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_path: Path) -> None:
