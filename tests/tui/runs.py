@@ -191,13 +191,6 @@ def odd_metrics(steps: int = 80) -> Run:
     )
 
 
-def failed_run(steps: int) -> Run:
-    """A run that ended early, for a reason that takes more than a line."""
-    why = "20 batches in a row had no group with differing rewards; choose harder or easier tasks"
-    ended = job(steps, 400, "failed").model_copy(update={"error": why})
-    return run_of(steps).fold(WorkChanged(work=ended, at=START + steps * STEP_S))
-
-
 def branched(steps: int, back: int, more: int) -> Run:
     """A run that was rolled back to its step `back`, and took another way from there."""
     run = run_of(steps)

@@ -233,9 +233,8 @@ async def test_tasks_are_gone_to_in_the_groups_and_held_out_ones_in_the_newest_e
         await flown.until(lambda: str(run.tree[position].name) in str(shown.render()))
 
 
-@pytest.mark.parametrize("kind", ["task", "held-out task"])
 async def test_a_taskset_is_gone_to_and_checked_and_a_task_of_it_where_its_text_is(
-    served: Served, kind: str
+    served: Served,
 ) -> None:
     """Also for a model that has no step and no evaluation."""
     async with cockpit(served, Start("models", model=await forked(served))) as flown:
@@ -245,13 +244,15 @@ async def test_a_taskset_is_gone_to_and_checked_and_a_task_of_it_where_its_text_
         await flown.until(lambda: view.draft.source == "arith" and not view.draft.checking)
         assert view.sources.key == "arith"
         tasks = read_rows((await flown.view.session.client.tasks.taskset("arith")).tasks)
-        slug, other, *_ = [task.slug for task in tasks if task.heldout is (kind != "task")][::-1]
-        await go(flown, f"arith {slug}", kind, then="launch")
-        await flown.until(lambda: view.tasks.has_focus and view.place is not None)
-        assert view.draft.source == "arith"
-        assert view.draft.tasks[view.place].slug == slug
+        for kind in ("task", "held-out task"):
+            slugs = [task.slug for task in tasks if task.heldout is (kind != "task")]
+            await go(flown, f"arith {slugs[-1]}", kind, then="launch")
+            await flown.until(lambda: view.tasks.has_focus and view.place is not None)
+            task = slugs[-1]
+            await flown.until(lambda task=task: view.draft.tasks[view.place].slug == task)
+            assert view.draft.source == "arith"
         await flown.press("slash", *"nothing", "enter", "1")
-        await go(flown, f"arith {other}", kind, then="launch")
+        await go(flown, f"arith {slugs[-2]}", kind, then="launch")
         await flown.until(lambda: view.place is not None and view.filter_field.value == "")
 
 

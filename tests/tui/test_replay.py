@@ -146,11 +146,10 @@ def is_over(app: Opened) -> bool:
     return bool(app.run.series.length) and not app.run.training
 
 
-@pytest.mark.parametrize("name", ["zero-variance", "nan-loss", "reward-hacking"])
-async def test_a_demo_raises_its_alarms_in_the_app(name: str) -> None:
-    async with playing(name) as app:
+async def test_a_demo_raises_its_alarms_in_the_app() -> None:
+    async with playing("zero-variance") as app:
         await app.until(lambda: is_over(app))
-        expected = set(PATHOLOGIES[name].trips)
+        expected = set(PATHOLOGIES["zero-variance"].trips)
         await app.until(lambda: expected <= {alarm.name for alarm in app.run.alarms.alarms})
         view = await app.open(AlarmsScreen, "7")
         await app.until(lambda: view.alarm is not None)
