@@ -197,9 +197,7 @@ async def test_it_can_be_left_before_it_is_connected(key: str) -> None:
     [
         ("status", False, "models"),
         ("status", True, "live"),
-        ("run", True, "launch"),
         ("head", True, "checkpoints"),
-        ("traces", False, "jobs"),
     ],
 )
 async def test_a_command_opens_its_view(served: Served, command: str, own: bool, view: str) -> None:
