@@ -48,6 +48,9 @@ class Listener:
         """
         self._feed, self._idle, self._listed = feed, idle, listed
         self._trouble = ""
+        self._heard_at: float | None = None
+        self._silent_s = 0.0
+        """Seconds of checks since the service was heard; none pass while this process is halted."""
 
     async def next(self, events: AsyncGenerator[Event, None]) -> Event:
         """The next event.
@@ -59,6 +62,8 @@ class Listener:
         try:
             while not waiting.done():
                 done, _ = await asyncio.wait([waiting], timeout=WATCH_S)
+                if not done:
+                    self._silent_s += WATCH_S
                 self._watch()
                 if not done:
                     self._idle()
@@ -74,7 +79,9 @@ class Listener:
         if feed.trouble != self._trouble:
             self._trouble = feed.trouble
             print_notice(f"reconnecting: {feed.trouble}" if feed.trouble else "connected again")
-        if feed.heard_at is not None and monotonic() - feed.heard_at > PATIENCE_S:
+        if feed.heard_at != self._heard_at:
+            self._heard_at, self._silent_s = feed.heard_at, 0.0
+        if feed.heard_at is not None and self._silent_s > PATIENCE_S:
             raise HudUnreachable(
                 f"no answer from the service for {PATIENCE_S:.0f} s: {feed.trouble}",
                 f"the run may still be active: {self._listed}",

@@ -1,6 +1,9 @@
 """Writes whose answer says nothing: what became of them is found out, and said."""
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, cast
 
 import httpx
 import pytest
@@ -10,7 +13,7 @@ from hud_tui.cli import runs, watch
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient
 from hud_tui.wire_runs import SubmitJob
-from tests.conftest import Served, ended, fork
+from tests.conftest import Served, ended, fork, until
 from tests.service.calls import step, tree
 from tests.service.headless import Command, meddle
 from tests.toy_engine import ToyEngine
@@ -178,6 +181,7 @@ async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_g
         client: HudClient, body: SubmitJob, source: TaskSource
     ) -> submit.Submission:
         monkeypatch.setattr(watch, "PATIENCE_S", 0.0)
+        monkeypatch.setattr(watch, "WATCH_S", 0.01)
         return await submit.submit(client, body, source)
 
     monkeypatch.setattr(runs, "submit", submit_and_give_up)
@@ -186,3 +190,17 @@ async def test_a_run_that_is_followed_is_said_to_be_submitted_when_the_service_g
     job = (await http.get(f"/v1/training/jobs/{model['id']}/raw-status")).json()
     assert (lost.code, lost.error["type"], lost.error["outcome"]) == (3, "unreachable", "done")
     assert f"job {job['id']} is submitted" in lost.error["hint"]
+
+
+async def test_a_command_that_was_halted_gives_the_service_time_to_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watch, "WATCH_S", 0.01)
+    looks, feed = list[float](), SimpleNamespace(trouble="", heard_at=monotonic() - 3600)
+    listener = watch.Listener(cast(Any, feed), lambda: looks.append(0.0), "")
+
+    async def events() -> AsyncGenerator[Any, None]:
+        await until(lambda: len(looks) > 1)
+        yield "an event"
+
+    assert await listener.next(events()) == "an event"

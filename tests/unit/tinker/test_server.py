@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,18 @@ async def test_it_is_said_in_the_middle_of_a_call(server: Server) -> None:
     with pytest.raises(PolicyLost, match="stopped answering"):
         await call
     assert set(server.told) == {AWAY}
+
+
+async def test_a_halt_of_this_process_is_no_delay_of_the_server(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = count(0.0, 3600.0)
+    monkeypatch.setattr(server_module, "monotonic", lambda: next(clock))
+    done = asyncio.get_running_loop().create_future()
+    call = asyncio.create_task(server.calls._until_done(done, 600))
+    await until(lambda: server.presence._answered_at > 0)
+    done.set_result(None)
+    await call
 
 
 async def test_a_call_that_is_repeated_says_it_before_it_has_looked(

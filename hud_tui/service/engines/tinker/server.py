@@ -16,7 +16,7 @@ from time import monotonic
 from typing import Any
 
 from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, StateGone
-from hud_tui.service.engines.tinker.link import PROBE_S, Presence
+from hud_tui.service.engines.tinker.link import ANSWER_S, PROBE_S, Presence
 
 # Failures: what an exception of the SDK means for a policy, in words for the user.
 #
@@ -186,15 +186,19 @@ class Calls:
             raise
 
     async def _until_done(self, task: asyncio.Task[Any], limit_s: float) -> None:
-        start = answered_at = monotonic()
+        waited_s = silent_s = 0.0
+        began = monotonic()
         while not (await asyncio.wait({task}, timeout=PROBE_S))[0]:
-            if await self._presence.check():
-                answered_at = monotonic()
-            if monotonic() - answered_at > AWAY_S:
+            answers = await self._presence.check()
+            # no look takes longer, unless this process was halted
+            passed_s, began = min(monotonic() - began, PROBE_S + ANSWER_S), monotonic()
+            waited_s += passed_s
+            silent_s = 0.0 if answers else silent_s + passed_s
+            if silent_s > AWAY_S:
                 raise PolicyLost(f"{self._url} stopped answering in the middle of a call")
-            if monotonic() - start > (PAUSED_S if self._paused() else limit_s):
+            if waited_s > (PAUSED_S if self._paused() else limit_s):
                 why = self._paused() or "no reason was given"
-                took = f"{monotonic() - start:.0f} s"
+                took = f"{waited_s:.0f} s"
                 raise PolicyLost(f"{self._url} did not finish a call in {took} ({why})")
 
     async def _result(self, submit: Callable[[], Any]) -> Any:
