@@ -114,16 +114,15 @@ class AlarmWatch:
             self.report = report
 
     def news(self) -> list[Alarm]:
-        """Alarms raised or escalated since the last call, each level once; none in the first
-        call."""
+        """Alarms raised or escalated since the last call; none in the first call."""
         if self.behind or not self._loaded:
             return []
-        found = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]
+        loud = [alarm for alarm in self.report.loud if alarm.level is not Level.INFO]
         quiet, reported = self.report.quiet, self._reported or {}
         before = {id_: level for id_, level in reported.items() if id_ not in quiet}
         news = [
             alarm
-            for alarm in found
+            for alarm in loud
             if alarm.id not in before or alarm.level.rank > before[alarm.id].rank
         ]
         is_first = self._reported is None

@@ -319,8 +319,7 @@ class HudApp(App[None]):
 
     @work(exclusive=True, group="reopen")
     async def reopen(self) -> None:
-        """Close the service and open the one that --local now means, because another machine is in
-        use. All views are new, as after a start."""
+        """Open the service that --local now means, with new views: another machine is in use."""
         old = self.workspace
         if old is None or self.mode != "local":
             self.show_notice("from now on hud-tui --local trains there")
@@ -410,8 +409,7 @@ class HudApp(App[None]):
         self._uncover()
 
     def copy_to_clipboard(self, text: str) -> None:
-        """Copy a text, made safe to paste into a terminal, and report its size. All copies are made
-        here, including those of Textual's own fields."""
+        """Copy a text, made safe for a terminal, and report its size; every copy is made here."""
         text = clean(text, WHOLE)
         if text and self.clipboard_notices.fits(text):
             super().copy_to_clipboard(text)
@@ -636,8 +634,7 @@ def settle() -> None:
 
 
 def need_terminal() -> None:
-    """Reject a start in which no keys could arrive: raises HudUsage if stdin, stdout or stderr is
-    not a terminal."""
+    """Raises HudUsage if stdin, stdout or stderr is not a terminal: no keys could arrive."""
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None or not stream.isatty():
@@ -665,8 +662,7 @@ _CREDENTIAL = re.compile(
 
 
 def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
-    """Print a short message to stderr, and store the traceback in the directory `state`; return the
-    exit code. `secrets`: keys that messages may contain."""
+    """Print a short message to stderr, store the traceback in `state`; return the exit code."""
     known = [secret for secret in secrets if secret]
     what = one_line(masked(f"{type(error).__name__}: {error}", known), 300)
     try:

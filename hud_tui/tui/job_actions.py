@@ -64,8 +64,7 @@ async def act(view: HudScreen, ask: Ask, run: Work) -> None:
 async def ask_cancel(
     app: App[None], session: RunSession, writes: WritePolicy, run: Work
 ) -> str | None:
-    """Cancel a run between two rollouts, or an evaluation. Call it from a worker. Raises
-    HudError."""
+    """Cancel a run between two rollouts, or an evaluation. From a worker. Raises HudError."""
     lines = [f"{run.state}."]
     if run.is_evaluation:
         resume = key("checkpoints.resume_evaluation")
@@ -85,8 +84,7 @@ async def ask_cancel(
 
 
 async def cancel(session: RunSession, writes: WritePolicy, run: Work) -> str | None:
-    """Cancel a run, after the name of a protected model is typed. Every view and dialog cancels
-    through this function. Raises HudError."""
+    """Cancel after the name of a protected model is typed. Raises HudError."""
     if run.is_evaluation:
         status = await session.evaluation_runner.cancel(run.id)
         is_over = has_ended(status) and status != "cancelled"
@@ -142,8 +140,7 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
 async def may_leave(
     app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
 ) -> bool:
-    """Ask whether the active run continues or is cancelled when the app quits; return whether to
-    quit now."""
+    """Ask whether the active run continues or is cancelled; return whether to quit now."""
     run = of_session(session, job)
     lines = [
         f"{run.state}.",

@@ -31,9 +31,16 @@ from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, re
 def bindings(view: str) -> list[BindingType]:
     """The bindings of a view, of the app, or of a common widget."""
     return [
-        Binding(one.keys, one.name, one.label, show=one.footer, priority=one.priority, id=one.id)
-        for one in ACTIONS
-        if one.view == view
+        Binding(
+            action.keys,
+            action.name,
+            action.label,
+            show=action.footer,
+            priority=action.priority,
+            id=action.id,
+        )
+        for action in ACTIONS
+        if action.view == view
     ]
 
 
@@ -90,10 +97,10 @@ def _keys(part: str) -> Iterator[Content]:
         yield clicked(keyed(part), ids[0])
         return
     place = 0
-    for found in _ID.finditer(part):
-        yield Content(part[place : found.start()])
-        yield clicked(keyed(found[0]), found[1])
-        place = found.end()
+    for match in _ID.finditer(part):
+        yield Content(part[place : match.start()])
+        yield clicked(keyed(match[0]), match[1])
+        place = match.end()
     yield Content(part[place:])
 
 
@@ -181,7 +188,9 @@ class KeyLine(Widget):
         hinted = self._bound
         if hints is not None:
             able = hints(self._bound)
-            in_field = (one for one in self._bound if one in able or one.name == "leave")
+            in_field = (
+                action for action in self._bound if action in able or action.name == "leave"
+            )
             hinted = list(in_field) if self.typing else able
         self.actions = tuple(hinted)
 
@@ -320,14 +329,14 @@ class TypeAhead:
     def _is_busy(self) -> bool:
         """Whether a screen is opening or closing, or a widget of the top one has work to do."""
         app, screen = self._app, self._app.screen
-        stacked = {one for stack in app._screen_stacks.values() for one in stack}
-        if any(one not in stacked for one in app._nodes):
+        stacked = {shown for stack in app._screen_stacks.values() for shown in stack}
+        if any(shown not in stacked for shown in app._nodes):
             return True
         if not app._message_queue.empty() or app._pending_message is not None:
             return True
         if app._next_callbacks or (screen._callbacks and screen is not self._screen):
             return True  # a new screen is drawn once before it gets input
-        if any(one.group == OPENS and one.is_running for one in app.workers):
+        if any(worker.group == OPENS and worker.is_running for worker in app.workers):
             return True
         return any(map(_is_at_work, screen.walk_children(with_self=True)))
 

@@ -57,22 +57,17 @@ class Block:
 class Section:
     """All places of one kind, by name and id, in the order they were added."""
 
-    def __init__(
-        self, kind: str, place: Callable[[int], Place], within: str = "", required: bool = True
-    ) -> None:
+    def __init__(self, kind: str, place: Callable[[int], Place], within: str = "") -> None:
         """`place` makes the place at an index when it is shown. `within` is the owner of the
-        places, e.g. a model, which a search may name as well; `required`: whether only such a
-        search finds them."""
-        self.kind, self.place = kind, place
-        self.within, self._required = within.casefold(), required
+        places, e.g. a model, which a search may name as well."""
+        self.kind, self.place, self.within = kind, place, within.casefold()
         self.blocks: list[Block] = []
         self.size = 0
 
     def add(
         self, names: Sequence[str], ids: Sequence[str] = (), descriptions: Sequence[str] = ()
     ) -> Section:
-        """Append places; `ids` and `descriptions` have one for each name, or are empty. Returns the
-        section."""
+        """Append places; `ids` and `descriptions` have one for each name, or are empty."""
         for at in range(0, len(names), BLOCK):
             part = slice(at, at + BLOCK)
             lines = map(_lines, (names[part], ids[part], descriptions[part]))
@@ -82,14 +77,12 @@ class Section:
 
     def phrase_of(self, words: Sequence[str]) -> str:
         """The text to search for: the words without those that name the owner and, before others,
-        the kind; empty if the words do not name the owner and have to."""
+        the kind."""
         rest = [word for word in words if not self.within or word not in self.within]
-        if self.within and self._required and len(rest) == len(words):
-            return ""
         for named in kind_names(self.kind):
             if len(rest) > len(named.split()) and " ".join(rest).startswith(f"{named} "):
                 rest = rest[len(named.split()) :]
-        return " ".join(rest or ([] if self.within and self._required else words))
+        return " ".join(rest or words)
 
     def is_asked_for(self, phrase: str) -> bool:
         """Whether a text is the name of its kind, or the beginning of it."""
@@ -123,9 +116,9 @@ def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, in
     order.
     """
     words = text.casefold().split()
-    found: dict[Section, set[int]] = {section: set() for section in sections}
+    yielded: dict[Section, set[int]] = {section: set() for section in sections}
     for way in WAYS:
-        for section, seen in found.items():
+        for section, seen in yielded.items():
             phrase = section.phrase_of(words)
             if way is _kind and not section.is_asked_for(phrase):
                 continue
@@ -157,11 +150,11 @@ def _matches(pattern: str, text: str) -> Iterator[tuple[int, re.Match[str]]]:
     speed of `str.find`; one that begins with a choice is tried at every character.
     """
     line, counted, last = -1, 0, -2
-    for found in re.finditer(pattern, text):
-        line += text.count("\n", counted, found.start())
-        counted = found.start()
+    for match in re.finditer(pattern, text):
+        line += text.count("\n", counted, match.start())
+        counted = match.start()
         if line != last:
-            yield line, found
+            yield line, match
         last = line
 
 
@@ -176,8 +169,8 @@ def _number(block: Block, phrase: str) -> Iterator[int]:
     if numbered is None:
         return
     letters = numbered[1].replace(" ", "")
-    for line, found in _matches(rf"{numbered[2]}\n(?<![1-9]{numbered[2]}\n)", block.names):
-        at = found.start()
+    for line, match in _matches(rf"{numbered[2]}\n(?<![1-9]{numbered[2]}\n)", block.names):
+        at = match.start()
         before = block.names[block.names.rfind("\n", 0, at) : at].rstrip("0")
         name = iter(before)
         if not before.endswith(DIGITS) and all(letter in name for letter in letters):
@@ -230,8 +223,8 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
     """Names with the letters closest together come first."""
     first, *others = list(phrase.replace(" ", ""))
     steps = (f"[^\n{re.escape(one)}]*{re.escape(one)}" for one in others)
-    found = _matches(re.escape(first) + "".join(steps), block.names)
-    spans = {line: one.end() - one.start() for line, one in islice(found, MOST_LETTERS)}
+    matches = _matches(re.escape(first) + "".join(steps), block.names)
+    spans = {line: one.end() - one.start() for line, one in islice(matches, MOST_LETTERS)}
     return iter(sorted(spans, key=spans.__getitem__))
 
 

@@ -32,19 +32,19 @@ from hud_tui.wire_tasks import Taskset
 
 def action_sections(screen: Screen[object]) -> Iterator[Section]:
     """The views, what can be done on a screen now, and the themes."""
-    able = [one for one in doable(screen) if one.action.name not in HIDDEN]
+    possible = [able for able in doable(screen) if able.action.name not in HIDDEN]
     app = screen.app
     for title, are_views in (("view", True), ("action", False)):
-        of_kind = [one for one in able if shows_view(one.action) is are_views]
+        of_kind = [able for able in possible if shows_view(able.action) is are_views]
         places = [
             Place(
-                f"{one.action.label.capitalize()}: {one.action.help}",
-                partial(app.run_action, one.action.name, one.where),
-                one.action.all_shown,
+                f"{able.action.label.capitalize()}: {able.action.help}",
+                partial(app.run_action, able.action.name, able.where),
+                able.action.all_shown,
             )
-            for one in of_kind
+            for able in of_kind
         ]
-        yield _of_actions(title, places, [one.action for one in of_kind])
+        yield _of_actions(title, places, [able.action for able in of_kind])
     wear = {name: partial(app.run_action, f"app.wear({name!r})") for name in TITLES}
     themes = [Place(f"Theme: {TITLES[name]}", wear[name]) for name in TITLES]
     yield Section("theme", themes.__getitem__).add([place.name for place in themes])
@@ -66,9 +66,11 @@ MOVES = frozenset(
 def _of_actions(
     kind: str, places: Sequence[Place], actions: Sequence[Action], within: str = ""
 ) -> Section:
-    section = Section(kind, places.__getitem__, within, required=False)
-    descriptions = ["" if one.name in UNTOLD else f"· {one.label}: {one.help}" for one in actions]
-    return section.add([one.label for one in actions], descriptions=descriptions)
+    section = Section(kind, places.__getitem__, within)
+    descriptions = [
+        "" if action.name in UNTOLD else f"· {action.label}: {action.help}" for action in actions
+    ]
+    return section.add([action.label for action in actions], descriptions=descriptions)
 
 
 MOST_JOBS = {True: 10_000, False: 1000}
@@ -90,8 +92,6 @@ class Places:
         self._app, self._session = app, session
         self._jobs: dict[str, Job] = {}
         """The jobs read so far, by id, newest first."""
-        self._others: dict[str, Section] = {}
-        """Checkpoints of models that are not selected, by the model's id."""
         self._scored: dict[str, list[str]] = {}
         """Tasks of evaluations, by the evaluation's id."""
         self._tasks_of: dict[Taskset, list[tuple[str, bool]]] = {}
@@ -99,31 +99,30 @@ class Places:
 
     def actions_elsewhere(self, below: Screen[object]) -> Iterator[Section]:
         """The actions of each view that cannot be done on the screen `below`."""
-        here = set() if below.is_modal else {one.action.id for one in doable(below)}
+        here = set() if below.is_modal else {possible.action.id for possible in doable(below)}
         for shown in filter(shows_view, of_view("app")) if here else ():
             view = shown.name.removeprefix("view('").removesuffix("')")
             listed = [each for each in of_view(view) if each.id not in here and not _moves(each)]
             places = [
                 Place(
-                    f"{one.label.capitalize()} · {shown.shown} {shown.label} · {one.shown}",
-                    partial(self._do, view, one),
-                    one.help,
+                    f"{action.label.capitalize()} · {shown.shown} {shown.label} · {action.shown}",
+                    partial(self._do, view, action),
+                    action.help,
                     is_dim=True,
                 )
-                for one in listed
+                for action in listed
             ]
             yield _of_actions("action", places, listed, shown.label)
 
     async def _do(self, view: str, action: Action) -> None:
-        """Show an action's view, and do it if it changes nothing and can be done there now; else
-        tell its key."""
+        """Show an action's view, and do it there if it changes nothing; else tell its key."""
         if view in VIEWS:
             await self._app.switch_mode(view)
         else:
             await self._app.run_action(view)
         screen = self._app.screen
-        able = isinstance(screen, HudScreen) and view == screen.VIEW and screen.can(action.name)
-        if able and action.id not in WRITES:
+        possible = isinstance(screen, HudScreen) and view == screen.VIEW and screen.can(action.name)
+        if possible and action.id not in WRITES:
             await self._app.run_action(action.name, screen)
         else:
             self._app.notify(f"{action.shown}  {action.label}: {action.help}", markup=False)
@@ -133,7 +132,6 @@ class Places:
 
         Jobs that cannot be read are left out: their view says why.
         """
-        self._others.clear()
         yield self._models()
         tasks = self._tasks()
         yield tasks
@@ -151,7 +149,7 @@ class Places:
             return Place(label(tree[position]), go, scored(tree.own(position)))
 
         within = model.model_name if model is not None else ""
-        checkpoints = Section("checkpoint", checkpoint, within, required=False)
+        checkpoints = Section("checkpoint", checkpoint, within)
         async for section in _filled(checkpoints, tree):
             yield section
         for section in self._known_jobs():
@@ -183,7 +181,7 @@ class Places:
                 slugs = [slug for slug, held in self._tasks_of[taskset] if held is heldout]
                 place = partial(self._task_of, taskset.name, slugs)
                 kind = "held-out task" if heldout else "task"
-                yield Section(kind, place, within=taskset.name, required=False).add(slugs)
+                yield Section(kind, place, taskset.name).add(slugs)
 
     def _task_of(self, taskset: str, slugs: Sequence[str], at: int) -> Place:
         """A task of a taskset, which Launch lists with its text."""
@@ -195,35 +193,15 @@ class Places:
         if isinstance(self._app.screen, LaunchScreen):
             self._app.screen.take(taskset, slug)
 
-    async def within(self, words: Sequence[str]) -> Section | None:
-        """The checkpoints of another model that some of the words name; None if they name none."""
-        followed = self._session.run.model
-        others = [one for one in self._session.catalog if followed is None or one.id != followed.id]
-        named = [one for one in others if _named(one, words)]
-        if not named:
-            return None
-        model = max(named, key=lambda one: (_named(one, words), -len(one.model_name)))
-        if model.id not in self._others:
-            try:
-                nodes = await self._session.client.checkpoints(model.id)
-            except HudError:
-                return None  # it has none; or the service does not answer, which other views show
-            place = partial(self._checkpoint_of, model, nodes)
-            section = Section("checkpoint", place, model.model_name)
-            async for _ in _filled(section, nodes):
-                pass
-            self._others[model.id] = section
-        return self._others[model.id]
-
     def _models(self) -> Section:
         models = list(self._session.catalog)
 
         def place(at: int) -> Place:
-            one = models[at]
-            return Place(one.model_name, partial(self._open, one))
+            model = models[at]
+            return Place(model.model_name, partial(self._open, model))
 
         section = Section("model", place)
-        return section.add([one.model_name for one in models], [one.id for one in models])
+        return section.add([model.model_name for model in models], [model.id for model in models])
 
     async def _open(self, model: Model) -> None:
         """What Enter does in Models; the user's own model is selected at once."""
@@ -236,65 +214,55 @@ class Places:
             self._app.screen.open(model)
 
     async def _heldout(self) -> Section | None:
-        """The tasks of the newest held-out evaluation, in the head's lineage if there is one there;
-        None without any."""
+        """The tasks of the head's lineage's newest held-out evaluation; None without any."""
         run = self._session.run
         known = dict(run.tree.evaluations())
         lineage = set(run.tree.lineage(run.tree.head))
         position = max(known, key=lambda at: (at in lineage, at), default=None)
         node = run.tree.node(position)
-        found = known.get(position) if position is not None else run.base_evaluation
-        if found is None or not found.id:
+        evaluation = known.get(position) if position is not None else run.base_evaluation
+        if evaluation is None or not evaluation.id:
             return None
-        if found.id not in self._scored:
-            groups = (await self._session.evaluations.get(found.id)).groups
-            self._scored[found.id] = sorted(group.task_slug for group in groups)
-        slugs, note = self._scored[found.id], f"evaluated at {label(node)}"
+        if evaluation.id not in self._scored:
+            groups = (await self._session.evaluations.get(evaluation.id)).groups
+            self._scored[evaluation.id] = sorted(group.task_slug for group in groups)
+        slugs, note = self._scored[evaluation.id], f"evaluated at {label(node)}"
 
         def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._rollouts, found, node, slugs[at]), note)
+            return Place(slugs[at], partial(self._rollouts, evaluation, node, slugs[at]), note)
 
         return Section("held-out task", place).add(slugs)
 
-    async def _rollouts(self, found: Evaluation, node: Checkpoint | None, slug: str) -> None:
-        group = await self._session.evaluations.rollouts(found, node, slug)
-        name = f"{label(node)}, evaluated on {size(found.num_tasks, found.samples or 1)}"
+    async def _rollouts(self, evaluation: Evaluation, node: Checkpoint | None, slug: str) -> None:
+        group = await self._session.evaluations.rollouts(evaluation, node, slug)
+        name = f"{label(node)}, evaluated on {size(evaluation.num_tasks, evaluation.samples or 1)}"
         step = StepGroups(name, [group], place=0, node=node, names=[name])
         await self._app.push_screen(GroupScreen(self._session.client, step))
 
     def _tasks(self) -> Section:
         tree = self._session.run.tree
         newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
-        found = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
-        slugs = sorted(slug for slug in found if slug)
+        known = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
+        slugs = sorted(slug for slug in known if slug)
 
         def place(at: int) -> Place:
             return Place(slugs[at], partial(self._show, "live", slugs[at]), IN_RUN)
 
         return Section("task", place).add(slugs)
 
-    def _checkpoint_of(self, model: Model, nodes: Sequence[Checkpoint], at: int) -> Place:
-        node = nodes[-1 - at]
-
-        async def go() -> None:
-            self._session.choose(model)
-            await self._show("checkpoints", node.id)
-
-        return Place(f"{model.model_name} {label(node)}", go)
-
     def _known_jobs(self) -> list[Section]:
-        runs = [one for one in self._jobs.values() if Work.of(one).model_id is not None]
-        others = [one for one in self._jobs.values() if Work.of(one).model_id is None]
+        runs = [job for job in self._jobs.values() if Work.of(job).model_id is not None]
+        others = [job for job in self._jobs.values() if Work.of(job).model_id is None]
         return [self._job_section("run", runs), self._job_section("job", others)]
 
     def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
         def place(at: int) -> Place:
-            one = jobs[at]
-            short, go = one.id[:8], partial(self._show, f"{kind}s", one.id)
-            return Place(one.name or one.id, go, f"{short} {one.status or ''}", id=short)
+            job = jobs[at]
+            short, go = job.id[:8], partial(self._show, f"{kind}s", job.id)
+            return Place(job.name or job.id, go, f"{short} {job.status or ''}", id=short)
 
         section = Section(kind, place)
-        return section.add([one.name or "" for one in jobs], [one.id for one in jobs])
+        return section.add([job.name or "" for job in jobs], [job.id for job in jobs])
 
     async def _read_jobs(self) -> bool:
         """Read the jobs, after the first time only the newest. Returns whether any has changed."""
@@ -314,7 +282,7 @@ class Places:
 
 
 def _moves(action: Action) -> bool:
-    return any(one.rpartition("+")[2] in MOVES for one in action.keys.split(","))
+    return any(key.rpartition("+")[2] in MOVES for key in action.keys.split(","))
 
 
 async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
@@ -324,8 +292,3 @@ async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> Async
         section.add([label(node) for node in part], [node.id for node in part])
         yield section
         await sleep(0)
-
-
-def _named(model: Model, words: Sequence[str]) -> int:
-    """Number of the words that are in the model's name."""
-    return sum(word in model.model_name.casefold() for word in words)

@@ -87,18 +87,18 @@ class GroupReader:
             return group  # the ids are ambiguous or incomplete: rather none than wrong ones
         return group.model_copy(update={"trace_ids": [row.trace_id for row in own]})
 
-    async def read(self, one: Answer) -> tuple[Answer, str]:
-        if one.trace_id is None or self._client is None:
-            return one, ""
+    async def read(self, answer: Answer) -> tuple[Answer, str]:
+        if answer.trace_id is None or self._client is None:
+            return answer, ""
         try:
-            trace = await self._client.rollouts.trace(one.trace_id)
-            events = (await self._client.rollouts.trace_events(one.trace_id)).events
+            trace = await self._client.rollouts.trace(answer.trace_id)
+            events = (await self._client.rollouts.trace_events(answer.trace_id)).events
         except HudError as error:
-            return replace(one, text=f"Cannot be read: {error.message}"), ""
-        answer = answer_of(events) or trace.completion or ""
-        tokens = trace.num_tokens if one.tokens is None else one.tokens
+            return replace(answer, text=f"Cannot be read: {error.message}"), ""
+        text = answer_of(events) or trace.completion or ""
+        tokens = trace.num_tokens if answer.tokens is None else answer.tokens
         ended = trace.stop_reason or ""
-        return replace(one, text=answer, tokens=tokens, ended=ended), prompt_of(events)
+        return replace(answer, text=text, tokens=tokens, ended=ended), prompt_of(events)
 
 
 # Reading a job's rollouts in parts: of a managed run by step, of any other job by page. A run of
@@ -155,8 +155,7 @@ class JobReader:
         self._rule: Advantages | None = None
 
     async def read(self, client: HudClient, requested: int | None = None) -> Part:
-        """A step or page; None for the newest, with the job in its present state. Raises
-        HudError."""
+        """A step or page, None for the newest; the job in its present state. Raises HudError."""
         if requested is None or is_active(self.job.status):
             self.job = await client.job(self.job.id)
         if Work.of(self.job).step is None:
@@ -286,8 +285,7 @@ def job_rows(
 
 
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
-    """Rollouts under a heading per task, and per attempt if there are several; only those whose
-    task or text contains `text`."""
+    """Rollouts with this text under a heading per task, and per attempt if there are several."""
     rows: list[Row] = []
     words = text.casefold().split()
     attempts = max((group.attempt for group in groups), default=1)
@@ -296,20 +294,14 @@ def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
         members = [r for r in group.rollouts if all(w in _text_of(group, r) for w in words)]
         if members and attempts > 1 and group.attempt != headed:
             headed = group.attempt
-            heading = attempt_heading(headed, attempts)
+            heading = Content.styled(f"attempt {headed} of {attempts}", "bold $foreground")
+            if headed != attempts:
+                heading += Content.styled(": zero variance, sampled again", "$text-muted")
             rows.append(Row(f"attempt {headed}", (heading,), heading=True))
         if members:
             rows.append(Row(f"heading {number}", (group_heading(group),), heading=True))
         rows += [item_row(TRACES, rollout.trace.id, rollout) for rollout in members]
     return rows
-
-
-def attempt_heading(attempt: int, attempts: int) -> Content:
-    """Heading of an attempt, e.g. ``attempt 2 of 3: zero variance, sampled again``."""
-    title = Content.styled(f"attempt {attempt} of {attempts}", "bold $foreground")
-    if attempt == attempts:
-        return title
-    return title + Content.styled(": zero variance, sampled again", "$text-muted")
 
 
 def group_heading(group: RolloutGroup) -> Content:
@@ -330,7 +322,7 @@ def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
         Sibling(rollout, place, rollout.trace.id == trace_id)
         for place, rollout in enumerate(group.rollouts, 1)
     )
-    return [item_row(SIBLINGS, one.rollout.trace.id, one) for one in siblings]
+    return [item_row(SIBLINGS, sibling.rollout.trace.id, sibling) for sibling in siblings]
 
 
 def reward_cell(reward: float | None) -> Content:
@@ -457,12 +449,12 @@ class Sibling:
 
 
 SIBLINGS: Sequence[Column[Sibling]] = (
-    Column("", 1, lambda one: "▸" if one.is_shown else " ", "$foreground"),
-    Column("#", 2, lambda one: _index(one.rollout, one.place), DIM, right=True),
-    Column("reward", 7, lambda one: reward_cell(one.rollout.trace.reward), right=True),
-    Column("adv", 7, lambda one: _advantage(one.rollout), right=True),
-    Column("tokens", 6, lambda one: _tokens(one.rollout), DIM, right=True, rank=1),
-    Column("completion", 0, lambda one: _completion(one.rollout)),
+    Column("", 1, lambda sibling: "▸" if sibling.is_shown else " ", "$foreground"),
+    Column("#", 2, lambda sibling: _index(sibling.rollout, sibling.place), DIM, right=True),
+    Column("reward", 7, lambda sibling: reward_cell(sibling.rollout.trace.reward), right=True),
+    Column("adv", 7, lambda sibling: _advantage(sibling.rollout), right=True),
+    Column("tokens", 6, lambda sibling: _tokens(sibling.rollout), DIM, right=True, rank=1),
+    Column("completion", 0, lambda sibling: _completion(sibling.rollout)),
 )
 
 

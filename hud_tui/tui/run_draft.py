@@ -96,7 +96,7 @@ class RunRequest:
         most = None if self.price is None else self.price.rollouts
         stored = where_stored(model, count, most, max_tokens(model, values))
         room = check_room(model, count)  # for the form's steps, which preflight does not know
-        warnings = [one for one in self.warnings if not room or one.check != "disk"]
+        warnings = [finding for finding in self.warnings if not room or finding.check != "disk"]
         return [
             *_warned(warnings, room),
             _line("model", one_line(model.model_name, 60)),
@@ -111,12 +111,11 @@ class RunRequest:
             ),
             *_others(model, values, managed=self.options is None),
             *_options(self.options or {}),
-            *(_line(*one) for one in stored),
+            *(_line(*fact) for fact in stored),
         ]
 
     def _costs(self, values: Mapping[str, Value]) -> Iterator[Text]:
-        """Rollouts; of a managed run also tokens and time, as headless: the time by its own tasks'
-        pace, if that was measured."""
+        """Rollouts; of a managed run also tokens and time, by its own tasks' pace if measured."""
         price = self.price
         if price is None:
             return
@@ -130,8 +129,8 @@ class RunRequest:
 
 
 def _warned(warnings: Iterable[Finding], room: Iterable[Finding]) -> Iterator[Text]:
-    for one in (*warnings, *(one for one in room if one.level != "ok")):
-        yield Text(f"⚠ {one.message}", style="bold")
+    for finding in (*warnings, *(finding for finding in room if finding.level != "ok")):
+        yield Text(f"⚠ {finding.message}", style="bold")
 
 
 def _has_line(key: str, value: Value) -> bool:
@@ -168,11 +167,10 @@ def sweep_lines(
     warnings: Sequence[Finding],
     values: Mapping[str, Value],
 ) -> list[Text]:
-    """Everything that a sweep forks and submits, for the dialog, as `RunRequest.lines`; `values`
-    say whether there are baselines."""
+    """Everything that a sweep forks and submits, as `RunRequest.lines`."""
     sweep = with_baseline(sweep, values)
     size = sweep_size(sweep, model, tasks, like)
-    warnings = [one for one in warnings if one.check != "disk"]
+    warnings = [finding for finding in warnings if finding.check != "disk"]
     facts = sweep_facts(sweep, size, model, tasks)
     return [*_warned(warnings, check_room(model, size.steps)), *(_line(*fact) for fact in facts)]
 
@@ -189,7 +187,11 @@ def _others(model: Model, values: Mapping[str, Value], managed: bool) -> list[Te
     sent = settings(model, values, managed) if model.training_defaults is not None else []
     listed = (key for key, value in values.items() if key in EVALUATES or _has_line(key, value))
     shown = {setting_label(key) for key in listed}
-    rest = [f"{one.label} {one.text}" for one in sent if one.label not in shown and one.text != "–"]
+    rest = [
+        f"{setting.label} {setting.text}"
+        for setting in sent
+        if setting.label not in shown and setting.text != "–"
+    ]
     return [Text.assemble((f"{'defaults':<{LABEL}}{' · '.join(rest)}", "dim"))] if rest else []
 
 
@@ -244,8 +246,7 @@ class SubmitDialog(ConfirmDialog):
         what: str = "run",
         action: str = "Submit",
     ) -> None:
-        """`lines_of` returns the lines about what is sent with these values; `what` is a run or a
-        sweep."""
+        """`lines_of` returns the lines about what is sent; `what` is a run or a sweep."""
         self.values, self._lines_of = dict(values), lines_of
         self._offers = "baseline" in values
         super().__init__(f"Submit this {what}", lines_of(self.values), action)
@@ -540,18 +541,18 @@ class Draft:
             finding = replace(finding, fix=keyed(UNDER_WAY))
         return replace(self, findings=(*self.findings, finding))
 
-    def found_ready(self, found: Iterable[Finding]) -> Draft:
+    def found_ready(self, findings: Iterable[Finding]) -> Draft:
         """With these findings on whether the model can be trained now."""
-        others = tuple(one for one in self.findings if one.check != "ready")
-        return reduce(Draft.found, found, replace(self, findings=others))
+        others = tuple(finding for finding in self.findings if finding.check != "ready")
+        return reduce(Draft.found, findings, replace(self, findings=others))
 
     def unread(self, error: HudError) -> Draft:
         """With the reason why the source cannot be read: each problem of its rows is a finding."""
         problems = error.problems if isinstance(error, HudBadTasks) else ()
         messages = [str(problem) for problem in problems] or [error.message]
-        found = [Finding("rows", "failure", message) for message in messages]
-        found[-1] = replace(found[-1], fix=error.hint)
-        return replace(self, findings=(*self.findings, *found))
+        findings = [Finding("rows", "failure", message) for message in messages]
+        findings[-1] = replace(findings[-1], fix=error.hint)
+        return replace(self, findings=(*self.findings, *findings))
 
     @property
     def chosen(self) -> tuple[Task, ...]:
@@ -571,7 +572,9 @@ class Draft:
         group_size = self.asked.group_size
         sized = check_group_size(self.chosen, group_size, self.asked.tasks_per_step)
         renewed = {"group_size": sized} if group_size is not None else {}
-        checked = chain.from_iterable(renewed.get(one.check, [one]) for one in self.findings)
+        checked = chain.from_iterable(
+            renewed.get(finding.check, [finding]) for finding in self.findings
+        )
         return (*checked, *self.trial.findings())
 
     @property
@@ -583,8 +586,7 @@ class Draft:
         return [finding for finding in self.found_in_all if finding.level == "warning"]
 
     def blocked(self, run: Run, faults: Sequence[str]) -> str:
-        """Why it cannot be submitted, in one clean line; empty if it can. `faults`: the invalid
-        fields."""
+        """Why it cannot be submitted, in a line; empty if it can. `faults`: the invalid fields."""
         if run.model is None:
             return keyed("no model selected: {app.view.models} lists them")
         if self.source is None:
@@ -624,13 +626,13 @@ class Draft:
         seen = self.trial.pace
         rollout_s = seen.seconds / seen.rollouts if seen is not None and seen.rollouts else None
         step_s = comparable_step_seconds(run, values, train)
-        found = cost(values, self.chosen, step_s, rollout_s)
+        estimate = cost(values, self.chosen, step_s, rollout_s)
         like = self.like(run.model)
-        if found is None or found.seconds is not None or like is None or run.model is None:
-            return found
+        if estimate is None or estimate.seconds is not None or like is None or run.model is None:
+            return estimate
         sent = parameters(values).model_dump(exclude_none=True)
         size = size_of_runs([sent], 1, run.model, self.chosen, like)
-        return replace(found, seconds=size.seconds, sampling=False, basis=size.basis)
+        return replace(estimate, seconds=size.seconds, sampling=False, basis=size.basis)
 
     def summary(
         self,
@@ -639,8 +641,7 @@ class Draft:
         blocked: str,
         several: SweepSize | None = None,
     ) -> Content:
-        """The line above the button: what it will do, or why it cannot; `several` is a sweep's
-        size."""
+        """What the button will do, or why it cannot; `several` is a sweep's size."""
         if self.waiting:
             return Content.styled(keyed(WAITING), "$accent")
         if blocked or values is None:

@@ -238,8 +238,7 @@ class RunSession:
         return {run.id: run for run in map(self.at_newest, runs.rows)}
 
     def at_newest(self, run: Work) -> Work:
-        """A run of a list; the followed one with the step of the events, which are ahead of the
-        list."""
+        """A run of a list; the followed one at the step of the events, which are ahead."""
         job = self.run.job
         if job is None or job.id != run.id or (job.step or 0) <= (run.done or 0):
             return run
@@ -306,7 +305,10 @@ class RunSession:
             self.owner.detection_behind()
         if news := follower.alarms.news():
             self.owner.alarms_raised(news)
-        self._report_end(follower.run)
+        job, before = follower.run.job, self._training
+        self._training = job.id if job is not None and follower.run.training else None
+        if job is not None and job.id == before != self._training:
+            self.owner.run_ended(job)
         self._report_offline(follower.freshness.offline)
 
     async def detect_alarms(self) -> None:
@@ -332,13 +334,6 @@ class RunSession:
     def renew_alarms(self) -> None:
         self.alarms.renew()
         self.catch_up()
-
-    def _report_end(self, run: Run) -> None:
-        """Tell the owner once that the run that was training has ended."""
-        job, before = run.job, self._training
-        self._training = job.id if job is not None and run.training else None
-        if job is not None and before is not None and job.id == before and not run.training:
-            self.owner.run_ended(job)
 
     def _report_offline(self, offline: bool) -> None:
         """Refuse writes while the service is offline."""
@@ -431,8 +426,7 @@ class EvaluationRunner:
         return self._session.evaluations
 
     async def read(self) -> None:
-        """Read the evaluations of the selected model and of its base. Errors are ignored: the
-        evaluations are then not shown."""
+        """Read the evaluations of the selected model and of its base; errors are ignored."""
         model = self._session.run.model
         if model is None or self._session.replays:
             return
@@ -473,8 +467,7 @@ class EvaluationRunner:
             self._session.owner.evaluation_begun(submitted.id)
 
     async def run(self, evaluation_id: str) -> None:
-        """Sample an evaluation after those before it, and display its progress. If cancelled, it
-        can be resumed. Raises HudError."""
+        """Sample an evaluation after those before it; it can be resumed. Raises HudError."""
         if self._evaluations.is_apart(evaluation_id):
             await self._watch(evaluation_id)
             return
@@ -514,8 +507,7 @@ class EvaluationRunner:
         return [evaluations[id_] for id_ in evaluations if id_ in self._tasks]
 
     async def cancel(self, evaluation_id: str) -> str:
-        """Stop an evaluation after the present rollouts; finished ones are kept. Its status. Raises
-        HudError."""
+        """Stop after the present rollouts, which are kept; its status. Raises HudError."""
         task = self._tasks.get(evaluation_id)
         if task is not None:
             await _cancelled(task)
@@ -578,8 +570,7 @@ class Follower:
         """Whether a thread is folding a large tree."""
 
     async def follow(self, on_event: Callable[[Event], None]) -> None:
-        """Fold events until cancelled; each is passed to `on_event` afterwards. Raises as
-        `RunSession.follow`."""
+        """Fold events until cancelled, then pass each to `on_event`; raises as the session's."""
         turn = monotonic()
         async for event in self._feed:
             if isinstance(event, TreeRead) and len(event.checkpoints) > MANY:
@@ -636,15 +627,20 @@ class Follower:
         return max(0.0, (self._feed.heard_at or self._event_at) - self._event_at)
 
     def _measured(self, now: float) -> Liveness:
-        """The freshness, with ages in whole seconds: the screen repaints at most once per
-        second."""
+        """The freshness, with ages in whole seconds: the screen repaints once per second."""
         feed, silent = self._feed, self._silent_s
-        self._date(now)
+        heard_at = feed.heard_at
+        if heard_at is not None and heard_at != self._dated:
+            # dated once for each answer: the two clocks drift apart, and one of them sleeps
+            self._dated, self._known_at = heard_at, floor(self._clock() - (now - heard_at))
         measured = self._heard(now, silent)
         lost = measured.state is State.RECONNECTING
         self._lost_at = (self._lost_at or now) if lost else None
-        if self._is_offline(now):
-            return self._offline(measured.source)
+        is_from_disk = self._known_at is not None and feed.heard_at is None
+        if is_from_disk or (self._lost_at is not None and now - self._lost_at > LOST_S):
+            trouble, read_at, advice = feed.trouble, self._known_at, self._advice
+            lost_from = State.RECONNECTING, measured.source, None, trouble
+            return Liveness(*lost_from, advice=advice, as_of=read_at)
         if feed.reading is not None:
             measured = replace(measured, reading=download_text(*feed.reading))
         if self.playback is not None and self.playback.ended:
@@ -665,24 +661,6 @@ class Follower:
             retry = _whole(feed.retry_at - now)
         pace = step_seconds(run) if silent else None
         return liveness(feed.source, age, feed.trouble, retry, silent, pace)
-
-    def _is_offline(self, now: float) -> bool:
-        if self._known_at is not None and self._feed.heard_at is None:
-            return True
-        return self._lost_at is not None and now - self._lost_at > LOST_S
-
-    def _offline(self, source: str) -> Liveness:
-        trouble, read_at = self._feed.trouble, self._known_at
-        return Liveness(
-            State.RECONNECTING, source, None, trouble, advice=self._advice, as_of=read_at
-        )
-
-    def _date(self, now: float) -> None:
-        """Date what is displayed, once for each answer: the two clocks drift apart, and only one
-        of them goes on while the machine sleeps."""
-        heard_at = self._feed.heard_at
-        if heard_at is not None and heard_at != self._dated:
-            self._dated, self._known_at = heard_at, floor(self._clock() - (now - heard_at))
 
 
 def _whole(seconds: float | None, step: int = 1) -> float | None:

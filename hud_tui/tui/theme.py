@@ -204,7 +204,7 @@ def to_ascii(text: str) -> str:
     """The text in ASCII with the same width; characters without a replacement become ``?``."""
     if text.isascii():
         return text
-    return _OTHER.sub(lambda found: "?" * cell_len(found.group()), text.translate(ASCII))
+    return _OTHER.sub(lambda match: "?" * cell_len(match.group()), text.translate(ASCII))
 
 
 def ascii_filter(encoding: str | None) -> AsciiFilter:
@@ -353,8 +353,7 @@ class ThemeChoice:
     """The app's theme: the stored one, changed by a key or in the palette."""
 
     def __init__(self, app: App[None], store: JsonStore) -> None:
-        """Use the stored theme. Create this before the styles are read, so that they are read only
-        once."""
+        """Use the stored theme, before the styles are read, so that they are read once."""
         self._app, self._store = app, store
         for theme in THEMES:
             app.register_theme(theme)

@@ -31,14 +31,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.work import Work
-from hud_tui.service_file import (
-    Rental,
-    costs_text,
-    ends_text,
-    keep_budgets,
-    machine_in,
-    read_rentals,
-)
+from hud_tui.service_file import costs_text, ends_text, keep_budgets, machine_in, read_rentals
 from hud_tui.settings import Start, read_paths
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
@@ -57,7 +50,7 @@ LOOP_S = 2.0
 """Seconds between two reads of a training loop outside the service."""
 FRAME_S = 0.25
 """Minimum seconds between two displayed updates; events in between are collected."""
-READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather", "within"})
+READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather"})
 """Groups of workers that only read, and can be restarted with another client."""
 
 
@@ -137,8 +130,7 @@ class Workspace:
         return True
 
     async def reconnect(self, client: HudClient) -> None:
-        """Replace the client. Reads with the old one are cancelled before it is closed, and
-        repeated."""
+        """Replace the client. Reads with the old one are cancelled, and repeated."""
         old = self.session.client
         self.session.reconnect(client)
         readers = [worker for worker in self._app.workers if worker.group in READING]
@@ -154,8 +146,7 @@ class Workspace:
         self.service_came_back()
 
     async def end(self) -> None:
-        """`close`, while the app continues with another service: everything ends except set-ups of
-        machines, which belong to the app."""
+        """`close` while the app goes on with another service, and set-ups of machines do."""
         for worker in [*self._app.workers]:
             if worker.group not in (SET_UPS, "reopen", "connect"):
                 worker.cancel()
@@ -293,12 +284,12 @@ class Workspace:
             return
         if self.set_ups is None:
             self.set_ups = SetUps(self._app, machines_in(state), self._reopen)
-        clock = self._real_clock
-        screen = MachinesScreen(state, self.set_ups, self.writes, clock, self._models_there)
-        self._app.push_screen(screen)
 
-    def _models_there(self) -> tuple[str, ...]:
-        return tuple(model.model_name for model in self.session.catalog if model.forked_from)
+        def models() -> tuple[str, ...]:
+            return tuple(model.model_name for model in self.session.catalog if model.forked_from)
+
+        screen = MachinesScreen(state, self.set_ups, self.writes, self._real_clock, models)
+        self._app.push_screen(screen)
 
     async def _watch_machines(self) -> None:
         """Update the machine in use and costs in the top line."""
@@ -353,8 +344,7 @@ class Workspace:
                 self.view.follow_layout()
 
     def leave(self) -> None:
-        """Quit; ask first if a run trains, or what this program drives has not ended. A replayed
-        run does not count."""
+        """Quit; ask first if a run trains, or what this program drives has not ended."""
         job = self.session.run.job if self.session.run.training else None
         costs = costs_now(self.session.store.directory)
         own = self.session.sweeps or self.session.evaluation_runner.running
@@ -383,8 +373,13 @@ class Workspace:
     async def _may_leave_costs(self) -> bool:
         """Show what will go on costing money, and until when; return whether to quit now."""
         state = self.session.store.directory
-        rentals = [] if state is None else [rental for rental in read_rentals(state) if rental.runs]
-        lines = [one_line(_goes_on(state, rental), 200) for rental in rentals if state is not None]
+        lines = []
+        for rental in () if state is None else read_rentals(state):
+            if rental.runs and state is not None:
+                now = prime_now(state)
+                costs = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
+                text = f"{rental.name}: {costs}, {ends_text(rental, now, ahead_s(state))}"
+                lines.append(one_line(text, 200))
         machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
         dialog = ConfirmDialog("Rented machines run on", [*lines, machines], "Quit", keep="Stay")
         return await self._app.push_screen_wait(dialog)
@@ -393,14 +388,6 @@ class Workspace:
         """Exit, and print what still costs money."""
         costs = costs_now(self.session.store.directory)
         self._app.exit(message=clean(costs, 1000) if costs else None)
-
-
-def _goes_on(state: Path, rental: Rental) -> str:
-    """A rental in words, e.g. ``hud-h100-1a2b: $4.20 per hour, $1.10 so far, until 18:40, $8.00 at
-    most``."""
-    now = prime_now(state)
-    costs = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
-    return f"{rental.name}: {costs}, {ends_text(rental, now, ahead_s(state))}"
 
 
 def costs_now(state: Path | None) -> str:

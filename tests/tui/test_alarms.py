@@ -124,7 +124,7 @@ async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) ->
             assert flown.app.workspace.session.at == alarm.checkpoint_id
             chart = text_of(live.query_one(FocusChart))
             assert f"⚑ {alarm.title} limit {short(alarm.limit)}" in chart
-            assert live.charted[0] == alarm.metric
+            assert live.charts.charted[0] == alarm.metric
         await flown.open(AlarmsScreen, "exclamation_mark")
         await flown.press("escape")
         await flown.until(lambda: flown.app.screen is live)

@@ -131,8 +131,8 @@ async def test_the_grid_scrolls_to_the_cursor() -> None:
         grid = stage.live.metrics
         assert "more row" in text_of(grid)
         await pilot.press("down", "down")
-        assert f"● {title(stage.live.charted[4])}" in text_of(grid)
-        await pilot.press(*["pagedown"] * len(stage.live.charted))
+        assert f"● {title(stage.live.charts.charted[4])}" in text_of(grid)
+        await pilot.press(*["pagedown"] * len(stage.live.charts.charted))
         assert "more row" not in text_of(grid)
         await pilot.press("pageup")
         assert "more row" in text_of(grid)
@@ -311,7 +311,7 @@ async def test_odd_metrics_are_drawn_and_hostile_names_are_text() -> None:
             for key in ("l", "left", "L", "O", "s", "S"):
                 await pilot.press(key)
             enlarged.add(stage.live.focus_key)
-        assert enlarged >= {"infinite", "never", *stage.live.charted[1:]}
+        assert enlarged >= {"infinite", "never", *stage.live.charts.charted[1:]}
 
 
 async def test_a_hidden_view_draws_nothing_and_catches_up() -> None:
@@ -421,10 +421,10 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
     title = "off-policy drift"
     alarm = runs.alarm(4, title=title, metric="kl_sample_train", limit=0.0123)
     async with staged(run) as (stage, pilot):
-        assert stage.live.charted[0] == "reward_mean"
+        assert stage.live.charts.charted[0] == "reward_mean"
         assert stage.live.focus_key == "reward_mean"
         await stage.show(replace(run, alarms=Report((alarm,))))
-        assert stage.live.charted[0] == "kl_sample_train"
+        assert stage.live.charts.charted[0] == "kl_sample_train"
         assert "⚑ KL (sampler ‖ trainer)" in text_of(stage.live.metrics)
         assert "╌ .012" in text_of(stage.live.metrics)
         assert stage.live.focus_key == "reward_mean", "the chosen metric stays chosen"
@@ -437,7 +437,7 @@ async def test_a_metric_with_an_alarm_comes_first_with_its_limit() -> None:
             assert stage.live.metrics.curve_rows == rows, "of two rows it takes the change's"
             await until(lambda: "╌ .012" in text_of(stage.live.metrics))
         await stage.show(replace(run, alarms=Report((alarm,), quiet=frozenset({alarm.id}))))
-        assert stage.live.charted[0] == "reward_mean"
+        assert stage.live.charts.charted[0] == "reward_mean"
 
 
 async def test_the_chart_of_an_alarm_that_was_opened_names_it_and_its_limit() -> None:

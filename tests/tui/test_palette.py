@@ -66,18 +66,10 @@ def test_an_id_is_found_by_its_beginning() -> None:
     assert found("ffe", jobs) == []
 
 
-def test_checkpoints_of_another_model_are_found_with_its_name_only() -> None:
-    other = section("checkpoint", ["step-000001", "step-000012"], within="words-RL")
-    assert found("step", other) == []
-    assert found("12", other) == []
-    assert found("words 12", other) == ["step-000012"]
-    assert found("rl step", other) == ["step-000001", "step-000012"]
-
-
 @pytest.mark.parametrize("text", ["42", "sp42", "step 42", "mixed-rl 42", "mixed sp42", "042"])
 def test_a_step_is_found_by_its_number(text: str) -> None:
     names = [f"step-{at:06}" for at in range(600, 0, -1)]
-    own = Section("checkpoint", lambda at: Place(names[at], nowhere), "mixed-RL", required=False)
+    own = Section("checkpoint", lambda at: Place(names[at], nowhere), "mixed-RL")
     own.add(names)
     assert found(text, own)[0] == "step-000042"
     assert found("mixed", own) == []
@@ -177,9 +169,6 @@ async def test_checkpoints_runs_and_bases_are_gone_to_though_a_filter_hides_them
         await flown.until(lambda: view.selected and view.selected.name == "step-000002")
         await go(flown, "4", "checkpoint")
         await flown.until(lambda: view.selected and view.selected.name == "step-000004")
-        await go(flown, "words 2", "checkpoint")  # of another model, by both names
-        await flown.until(lambda: view.run.model and view.run.model.id == ids.other)
-        await flown.until(lambda: view.selected and view.selected.name == "step-000002")
         await flown.press("1", then="models")
         models = flown.view
         await flown.until(lambda: models.rows.rows)

@@ -6,24 +6,23 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on, work
+from textual import on
 from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
 
-from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
 from hud_tui.rl.export import Sheet, alarms_sheet
-from hud_tui.rl.head import HeadMove, to_before
+from hud_tui.rl.head import to_before
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted
 from hud_tui.tui.alarms import AlarmBook
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
-from hud_tui.tui.screens.set_head import steer
+from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})
@@ -38,7 +37,6 @@ class AlarmsScreen(HudScreen):
         self.list = RowList(columns_of(Report()), id="alarms", least=20)
         self.text = Static("", id="alarm-text", markup=False)
         self.note = Static("", id="alarm-note", markup=False)
-        self._steering = False
 
     def body(self) -> Iterable[Widget]:
         yield self.list
@@ -60,8 +58,8 @@ class AlarmsScreen(HudScreen):
         if key is None:
             return None
         if key.startswith(LEFT):
-            return next((one for one in report.left if LEFT + one.id == key), None)
-        return next((one for one in report.alarms if one.id == key), None)
+            return next((alarm for alarm in report.left if LEFT + alarm.id == key), None)
+        return next((alarm for alarm in report.alarms if alarm.id == key), None)
 
     def show(self) -> None:
         if self.run.model is not None:
@@ -133,23 +131,8 @@ class AlarmsScreen(HudScreen):
             self.copy(plain_text(alarm))
 
     def action_set_head(self) -> None:
-        alarm = self.alarm
-        if alarm is None or self._steering:
-            return
-        try:
-            move = to_before(self.run, alarm)
-        except HudUsage as error:
-            self.note.update(Content.styled(f"⚠ {error.message}", "bold $warning"))
-            return
-        self._steering = True
-        self._steer(move)
-
-    @work(group="steer")
-    async def _steer(self, move: HeadMove) -> None:
-        try:
-            await steer(self, move, self.note.update)
-        finally:
-            self._steering = False
+        if (alarm := self.alarm) is not None:
+            move_head(self, lambda: to_before(self.run, alarm), self.note.update)
 
 
 # Rows of the list, and the text of one alarm.
@@ -211,9 +194,9 @@ def _since(line: AlarmLine | Skipped) -> str:
 
 def columns_of(report: Report, is_wide: bool = False) -> list[Column[AlarmLine | Skipped]]:
     """The columns; the alarms' titles take what they need, for the evidence has the rest."""
-    titles = [one.title for one in (*report.alarms, *report.left)]
+    titles = [each.title for each in (*report.alarms, *report.left)]
     if is_wide:
-        titles += [one.title for one in report.skipped]
+        titles += [each.title for each in report.skipped]
     longest = max(map(len, titles), default=TITLE_MOST)
     return [
         Column("", 1, _styled(lambda line: _mark(line.alarm, line.run.alarms, line.book))),
@@ -233,7 +216,7 @@ def alarm_rows(run: Run, book: AlarmBook) -> list[Row]:
         lines = (AlarmLine(alarm, run, book) for alarm in alarms)
         return [item_row(columns, kind + line.alarm.id, line) for line in lines]
 
-    skipped = [item_row(columns, SKIPPED + one.name, one) for one in report.skipped]
+    skipped = [item_row(columns, SKIPPED + detector.name, detector) for detector in report.skipped]
     return [
         *rows(report.active),
         *_part("over", rows(alarm for alarm in report.alarms if not alarm.active)),
@@ -270,10 +253,12 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
     yield Content.styled(f"{when}, {state}", "$text-muted")
     if alarm.cause:
         yield Content.styled(f"  follows from {alarm.cause_title}", "$text-muted")
-    for one in alarm.evidence:
-        limit = "" if one.limit is None else f"limit {short(one.limit)}"
+    for evidence in alarm.evidence:
+        limit = "" if evidence.limit is None else f"limit {short(evidence.limit)}"
         yield Content.assemble(
-            (f"  {one.name:<30}", "$text-muted"), f"{short(one.value):<9}", (limit, "$text-muted")
+            (f"  {evidence.name:<30}", "$text-muted"),
+            f"{short(evidence.value):<9}",
+            (limit, "$text-muted"),
         )
     if alarm.easing:
         yield Content.styled(f"  {alarm.easing}", "$text-muted")

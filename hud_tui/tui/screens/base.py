@@ -223,8 +223,7 @@ class TopLine(Widget):
     line: reactive[Content] = reactive(Content())
 
     def __init__(self, view: str, service: str, read_only: bool = False) -> None:
-        """`service`: the connected one, e.g. ``HUD local``; `read_only`: whether writes are
-        blocked."""
+        """`service`: the connected one, e.g. ``HUD local``."""
         super().__init__()
         self.view, self.service, self.read_only = view, service, read_only
         self.auto_links = False
@@ -277,27 +276,23 @@ def top_line(
     aside: Aside | None = None,
     loop: Work | None = None,
 ) -> Content:
-    """The line, at most `width` cells; "read-only" always fits. `loop` trains the model
-    from outside."""
+    """The line, at most `width` cells; "read-only" always fits."""
     aside = aside or Aside()
     where = engine_place(run.model) or aside.machine or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
     name = title.stylize(does("app.views"))
     guarded = [(1, Content.styled("read-only", "bold $warning"))] if read_only else []
     far = "@" in where
+    machine = 8, Content.styled(where, "$text-muted")
     if far:
         if width < ROOMY and aside.warning:  # the machine's name alone
             where = f"@ {one_line(where.partition('@ ')[2].partition(' · ')[0], 24)}"
-        place = 2, clicked(Content.styled(where, "$text"), "app.machines")
-    else:
-        place = 8, Content.styled(where, "$text-muted")
-    left = [(1, name), *guarded, place, *_model(run)]
+        machine = 2, clicked(Content.styled(where, "$text"), "app.machines")
+    left = [(1, name), *guarded, machine, *_model(run)]
     right = [*_aside(aside, width), *_alarms(run)]
     if run.model is not None and view not in OWN_STATUS:
         right += _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
-        calm = freshness.state is State.LIVE and not freshness.behind_s
-        style = "$text-muted" if calm or freshness.state is State.CONNECTING else "bold $warning"
-        right.append((3 if far and calm else 2, Content.styled(fresh(freshness), style)))
+        right.append(_fresh(freshness, far))
     return _fitted(left, right, width)
 
 
@@ -424,6 +419,13 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
 def bar(fraction: float, width: int = BAR) -> Content:
     done, left = bar_cells(fraction, width)
     return Content.assemble((done, "$accent"), (left, "$border"))
+
+
+def _fresh(liveness: Liveness, far: bool) -> Part:
+    """On a machine far away it gives way sooner, if all is well."""
+    calm = liveness.state is State.LIVE and not liveness.behind_s
+    style = "$text-muted" if calm or liveness.state is State.CONNECTING else "bold $warning"
+    return 3 if far and calm else 2, Content.styled(fresh(liveness), style)
 
 
 def fresh(liveness: Liveness) -> str:

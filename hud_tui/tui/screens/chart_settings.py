@@ -219,8 +219,10 @@ class OverlayList(ListBox[None]):
             self.foot.update(one_line(error.message))
             return
         own = self.below.shown.model
-        others = [one for one in models if own is None or one.id != own.id]
-        self.models = [one for one in others if kind(one) is Kind.OWN and one.checkpoint_count != 0]
+        others = [model for model in models if own is None or model.id != own.id]
+        self.models = [
+            model for model in others if kind(model) is Kind.OWN and model.checkpoint_count != 0
+        ]
         self._show()
         if not self.models and not self.branches:
             self.foot.show_text(f"{ALONE}\n{self.FOOT}")
@@ -249,7 +251,7 @@ class OverlayList(ListBox[None]):
         elif key.startswith(BRANCH):
             self._lay(branch_overlay(self.below.shown, int(key.removeprefix(BRANCH))))
         elif key.startswith(MODEL):
-            [model] = [one for one in self.models if one.id == key.removeprefix(MODEL)]
+            [model] = [model for model in self.models if model.id == key.removeprefix(MODEL)]
             self.lay_model(model)
 
     @work(exclusive=True, group="read")
@@ -295,10 +297,6 @@ class ColumnLine:
     text: str
     """Its text for the run under the cursor."""
 
-    @property
-    def is_group(self) -> bool:
-        return self.arrangement.group == self.column.key
-
 
 def _order(line: ColumnLine) -> str:
     key, down = line.arrangement.sorted_by
@@ -315,7 +313,7 @@ RUN_COLUMNS: Sequence[Column[ColumnLine]] = (
     Column("", 1, lambda line: "●" if line.is_shown else " "),
     Column("column", 22, _column_title),
     Column("sorted", 14, _order, "$accent"),
-    Column("grouped", 7, lambda line: "●" if line.is_group else "", "$accent"),
+    Column("grouped", 7, lambda line: "●" * (line.arrangement.group == line.column.key), "$accent"),
     Column("under the cursor", 0, lambda line: line.text, DIM, rank=1),
 )
 
@@ -347,14 +345,21 @@ class ColumnList(ListBox[None]):
         self.rows.select(self.arrangement.sorted_by[0] or NAME)
 
     def _show(self) -> None:
-        shown = {one.key: one for one in self.arrangement.columns}
+        shown = {run_column.key: run_column for run_column in self.arrangement.columns}
         offered = {key: column(key) for key in self.below.offered}
-        self.rows.show([self._row(one, one.key in shown) for one in {**shown, **offered}.values()])
+        self.rows.show(
+            [
+                self._row(run_column, run_column.key in shown)
+                for run_column in {**shown, **offered}.values()
+            ]
+        )
 
-    def _row(self, one: RunColumn, shown: bool) -> Row:
+    def _row(self, run_column: RunColumn, shown: bool) -> Row:
         row = self.below.table.row
-        text = "" if row is None else one_line(one.text(row, self.below.context.clock()), 60)
-        return item_row(RUN_COLUMNS, one.key, ColumnLine(one, shown, self.arrangement, text))
+        text = "" if row is None else one_line(run_column.text(row, self.below.context.clock()), 60)
+        return item_row(
+            RUN_COLUMNS, run_column.key, ColumnLine(run_column, shown, self.arrangement, text)
+        )
 
     @on(RowList.Moved)
     def _show_meaning(self) -> None:
@@ -368,7 +373,7 @@ class ColumnList(ListBox[None]):
             self._show()
 
     def action_show_or_hide(self) -> None:
-        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
+        key, keys = self.rows.key, [run_column.key for run_column in self.arrangement.columns]
         if key is None or key == NAME:
             self.notify("The name stays: it is what a run is told by.", markup=False)
             return
@@ -377,7 +382,7 @@ class ColumnList(ListBox[None]):
 
     def action_place(self, places: int) -> None:
         """Move a shown column to the right, or to the left for negative numbers."""
-        key, keys = self.rows.key, [one.key for one in self.arrangement.columns]
+        key, keys = self.rows.key, [run_column.key for run_column in self.arrangement.columns]
         if key is not None and key in keys:
             here = keys.index(key)
             keys.insert(max(0, min(len(keys) - 1, here + places)), keys.pop(here))

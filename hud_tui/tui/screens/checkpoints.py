@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import ClassVar
 
@@ -45,7 +45,7 @@ from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
 from hud_tui.tui.screens.fork import ask_fork
-from hud_tui.tui.screens.set_head import HistoryPanel, read_tree, steer
+from hud_tui.tui.screens.set_head import HistoryPanel, move_head, read_tree
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
@@ -111,7 +111,6 @@ class CheckpointsScreen(HudScreen):
         """Id of the model whose tree has its stored layout."""
         self._folds: tuple[Lanes | None, int] = (None, 0)
         """The lanes, and the edition of their folds that is stored."""
-        self._steering = False
         self._beside: dict[int, Beside] = {}
         """Comparisons of the checkpoint under the cursor, by its position."""
 
@@ -330,7 +329,6 @@ class CheckpointsScreen(HudScreen):
     # The filter and the folds are stored.
 
     def lay_out(self) -> None:
-        super().lay_out()
         self._show_details_pane()
         self._arranged_for = None
         self._arrange()
@@ -351,13 +349,11 @@ class CheckpointsScreen(HudScreen):
             self._folds = (lanes, lanes.edition)
         elif self._folds[1] != lanes.edition:
             self._folds = (lanes, lanes.edition)
-            self._store_folds(model.id)
-
-    def _store_folds(self, model_id: str) -> None:
-        others: Mapping[str, object] = self.context.layout.now.unfolded
-        newest = [item for item in others.items() if item[0] != model_id][1 - MODELS :]
-        runs = tuple(self.tree_list.cursor.unfolded)[-RUNS:]
-        self.context.layout.arrange(unfolded=dict([*newest, (model_id, runs)] if runs else newest))
+            others = self.context.layout.now.unfolded.items()
+            newest = [(id_, runs) for id_, runs in others if id_ != model.id][1 - MODELS :]
+            if runs := tuple(self.tree_list.cursor.unfolded)[-RUNS:]:
+                newest.append((model.id, runs))
+            self.context.layout.arrange(unfolded=dict(newest))
 
     def action_details(self) -> None:
         self.context.layout.arrange(details=not self.details_pane.display)
@@ -399,7 +395,7 @@ class CheckpointsScreen(HudScreen):
         choices = weights_to_evaluate(self.run, letters, self.selected, on_base)
         begun = await ask_evaluation(self.app, self.session, choices)
         if begun:
-            of = " and ".join(one_line(weights_name(one), 40) for one in begun)
+            of = " and ".join(one_line(weights_name(job), 40) for job in begun)
             self._tell(f"evaluating {of}")
 
     def show_evaluations(self) -> None:
@@ -414,9 +410,9 @@ class CheckpointsScreen(HudScreen):
             for id_, evaluation in run.evaluations.items()
             if evaluation.result is not None and (id_ not in known or known[id_].result is None)
         ]
-        for one in news:
-            if one.id in known and one.result is not None:
-                self._tell(f"{one_line(weights_name(one), 40)}: {mean_text(one.result)}")
+        for job in news:
+            if job.id in known and job.result is not None:
+                self._tell(f"{one_line(weights_name(job), 40)}: {mean_text(job.result)}")
         return bool(news)
 
     def action_cancel_evaluation(self) -> None:
@@ -568,16 +564,16 @@ class CheckpointsScreen(HudScreen):
     # The head: each key opens the preview first.
 
     def action_set_head(self) -> None:
-        self.move_head(lambda: to_selected(self.run, self.at.position, self.at.folded))
+        self._move_head(lambda: to_selected(self.run, self.at.position, self.at.folded))
 
     def action_roll_back(self) -> None:
-        self.move_head(lambda: to_parent(self.run))
+        self._move_head(lambda: to_parent(self.run))
 
     def action_undo(self) -> None:
-        self.move_head(lambda: to_undo(self.run, self.session.journal))
+        self._move_head(lambda: to_undo(self.run, self.session.journal))
 
     def action_redo(self) -> None:
-        self.move_head(lambda: to_redo(self.session.journal))
+        self._move_head(lambda: to_redo(self.session.journal))
 
     @work(exclusive=True, group="history")
     async def action_history(self) -> None:
@@ -587,33 +583,10 @@ class CheckpointsScreen(HudScreen):
         panel = HistoryPanel(self.run, book.moves, self.context.clock())
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
-            self.move_head(lambda: to_known(self.run, chosen))
+            self._move_head(lambda: to_known(self.run, chosen))
 
-    def move_head(self, wish: Callable[[], HeadMove]) -> None:
-        """Start a head change, unless one is in progress."""
-        if not self.context.writes.may_change():
-            return
-        if self.run.model is None:
-            self.warn(keyed("No model selected: press {app.view.models} to choose one."))
-            return
-        if self._steering:
-            self.warn("A head change is in progress: wait for the service to confirm it.")
-            return
-        try:
-            move = wish()
-        except HudUsage as error:
-            self.warn(error.message)
-            return
-        self._steering = True
-        self._steer(move)
-
-    @work(group="steer")
-    async def _steer(self, move: HeadMove) -> None:
-        try:
-            await steer(self, move, self.show_note)
-        finally:
-            self._steering = False
-        self.renew_hints()  # what can be undone and redone has changed
+    def _move_head(self, wish: Callable[[], HeadMove]) -> None:
+        move_head(self, wish, self.show_note)
 
     # The view: widgets, cursor, copying.
 

@@ -65,7 +65,7 @@ def _delta(change: TaskChange) -> Content:
 
 def _solved(change: TaskChange) -> str:
     sides = (change.before, change.after)
-    return " → ".join(f"{one.solved}/{len(one.rewards)}" for one in sides)
+    return " → ".join(f"{side.solved}/{len(side.rewards)}" for side in sides)
 
 
 TASKS: Sequence[Column[TaskChange]] = (
@@ -90,8 +90,7 @@ class ComparePanel(Panel[None]):
     def __init__(
         self, both: Comparison, paired: Paired | None, evaluations: Evaluations, client: HudClient
     ) -> None:
-        """`both` compares training rollouts; `paired` their evaluations on the same tasks, None if
-        there are none."""
+        """`paired` compares their evaluations on the same tasks; None if there are none."""
         super().__init__(f"A {name(both.left)}   B {name(both.right)}")
         self.both, self.paired, self.evaluations, self.client = both, paired, evaluations, client
         if paired is not None:
@@ -390,8 +389,7 @@ class TryPanel(Panel[None]):
             self._show()
 
     def _request(self, number: int, text: str, round_: int) -> Chat:
-        """The same request for both except the checkpoint; with the service's default
-        temperature."""
+        """The same for both but the checkpoint, at the service's default temperature."""
         defaults, local = self.model.training_defaults, self.client.settings.local
         return Chat(
             model=self.model.model_name,
@@ -419,7 +417,7 @@ def answers(reply: ChatReply) -> list[str]:
         cut = " … (truncated)" if choice.finish_reason == "length" else ""
         answer = (text.strip() or "(empty)") + cut
         counts[answer] = counts.get(answer, 0) + 1
-    ranked = sorted(counts.items(), key=lambda one: -one[1])
+    ranked = sorted(counts.items(), key=lambda ranked_pair: -ranked_pair[1])
     total = len(reply.choices)
     return [f"{count} of {total}\n{text}" if total > 1 else text for text, count in ranked]
 
@@ -526,19 +524,23 @@ class RunComparison(Over[Destination | None]):
     @work(exclusive=True, group="read")
     async def read(self, point: bool = False) -> None:
         turn, rows, key = Semaphore(AT_ONCE), self.rows_now(), self.compared.key
-        found: dict[str, RunSeries] = {}
+        series_of: dict[str, RunSeries] = {}
 
-        async def one(row: Work) -> None:
+        async def read_run(row: Work) -> None:
             async with turn:
                 try:
-                    found[row.id] = await self.source.series(row.id, (key,))
+                    series_of[row.id] = await self.source.series(row.id, (key,))
                 except HudError as error:
                     self._unread = f"{row.title}: {one_line(error.message, 200)}"
-            if len(found) < len(rows) and len(found) % AT_ONCE == 0 and not self.compared.runs:
-                self.show_note(f"reading the runs … {len(found)} of {len(rows)}")
+            if (
+                len(series_of) < len(rows)
+                and len(series_of) % AT_ONCE == 0
+                and not self.compared.runs
+            ):
+                self.show_note(f"reading the runs … {len(series_of)} of {len(rows)}")
 
-        await gather(*map(one, rows))
-        runs = tuple((row, found[row.id]) for row in rows if row.id in found)
+        await gather(*map(read_run, rows))
+        runs = tuple((row, series_of[row.id]) for row in rows if row.id in series_of)
         steps = tuple(len(series) for _, series in runs)
         self.change(runs=runs, steps=steps)
         if point:

@@ -129,6 +129,12 @@ class Dialog(Over[T]):
     def fields(self) -> Iterable[Widget]:
         return ()
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        return action != "confirm" or not isinstance(self.focused, Input)  # where y is text
+
+    def on_input_submitted(self) -> None:
+        self.action_confirm()
+
     def on_button_pressed(self, event: Button.Pressed) -> None:
         if event.button.id == "cancel":
             self.action_cancel()
@@ -250,9 +256,6 @@ class InputDialog(Dialog[str | None]):
         if text and not problem:
             self._problem_line.update(Content.styled(self.foresee(text), "$text-muted"))
 
-    def on_input_submitted(self) -> None:
-        self.action_confirm()
-
     def action_confirm(self) -> None:
         self.submit(self.query_one(Input).value.strip())
 
@@ -272,9 +275,6 @@ class InputDialog(Dialog[str | None]):
 
     def complain(self, problem: str) -> None:
         self._problem_line.update(problem)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "confirm"
 
 
 class SearchList(Over[T]):
@@ -459,8 +459,7 @@ def limit_time(notice: Notification, lines: int) -> None:
 
 
 def make_way(screen: Screen[Any]) -> None:
-    """Move notices to the top while the field with the focus, or the row under its cursor, is in
-    the lower half."""
+    """Move notices to the top while the focus, or the row under its cursor, is low."""
     focused, line = screen.focused, None
     if focused is not None:
         line = 0 if isinstance(focused, Input) else getattr(focused, "cursor_y", None)

@@ -232,8 +232,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     def _has(
         self, node: Checkpoint | None, parameters: EvaluationParameters, tasks: _Tasks
     ) -> bool:
-        """Whether an evaluation with the same seed has made these rollouts of a checkpoint
-        already."""
+        """Whether an evaluation with the same seed has made these rollouts already."""
         split, run = self.query_one("#split", Picker).value, self.session.run
         drawn = parameters.temperature, parameters.seed
         wanted = split, tasks.count(split), tasks.sizes.name, *drawn
@@ -271,14 +270,9 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
     def action_confirm(self) -> None:
         self._start()
 
-    on_input_submitted = action_confirm
-
     def on_key(self, event: Key) -> None:
         if event.key == "enter" and isinstance(self.focused, Picker):
             self._start()
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "confirm" or not isinstance(self.focused, Input)
 
     @work(exclusive=True, group="begin")
     async def _start(self) -> None:
@@ -338,8 +332,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 async def ask_evaluation(
     app: App[None], session: RunSession, choices: Sequence[Evaluated]
 ) -> list[EvaluationJob]:
-    """Ask how, and submit evaluations of the followed model's checkpoints; return those that were
-    submitted. Call it from a worker."""
+    """Ask how, and submit evaluations of the followed model's checkpoints. From a worker."""
     model = session.run.model
     if model is None:
         return []

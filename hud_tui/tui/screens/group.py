@@ -55,21 +55,14 @@ class GroupScreen(Over[None]):
         self.step, self.place, self.replayed = step, step.place, client is None
         self.reader = GroupReader(client, step)
         self.client, self.grid = client, grid
-        self.rule: Advantages | None = self._known_rule()
+        self.rule: Advantages | None = None
         """How the run computes advantages; None until it is known."""
+        job, node = (None if grid is None else grid.run.job), step.node
+        if job is not None and (node is None or node.job_id == job.id):  # it takes the step
+            self.rule = Advantages.of_run(job.parameters)
         self._reading: Worker[None] | None = None
         self._prompt = ""
         """The group's prompt, once it is read."""
-
-    @property
-    def _of(self) -> str:
-        return self.step.names[self.place] if self.step.names else self.step.name
-
-    def _known_rule(self) -> Advantages | None:
-        """The displayed run's rule, if that run took or is sampling the step."""
-        job, node = (None if self.grid is None else self.grid.run.job), self.step.node
-        own = job is not None and (node is None or node.job_id == job.id)
-        return Advantages.of_run(job.parameters) if own and job is not None else None
 
     @property
     def group(self) -> Group:
@@ -94,8 +87,7 @@ class GroupScreen(Over[None]):
             self.watch(self.grid, "run", self.grow, init=False)
 
     def grow(self) -> None:
-        """Show new rollouts, and their details once the step is
-        taken."""
+        """Show new rollouts, and their details once the step is taken."""
         waits = self.grid if self.step.node is None else None
         now = None if waits is None else waits.groups_of(self.group.task_slug)
         if now is None or now.step != self.step.step:
@@ -111,7 +103,8 @@ class GroupScreen(Over[None]):
         self.query_one("#group-facts", Static).update(self._facts())
 
     def _facts(self) -> Content:
-        return facts(self.group, self._of, self._shown_rule)
+        of = self.step.names[self.place] if self.step.names else self.step.name
+        return facts(self.group, of, self._shown_rule)
 
     @property
     def _shown_rule(self) -> Advantages | None:
@@ -129,7 +122,7 @@ class GroupScreen(Over[None]):
         at = shown[columns.picked].number if shown else None
         columns.answers = with_answers(answers(group, self._shown_rule), shown)
         columns.unread = "Not recorded." if self.replayed else READING * self.reader.asks(group)
-        numbers = [one.number for one in columns.answers]
+        numbers = [answer.number for answer in columns.answers]
         columns.picked = numbers.index(at) if at in numbers else 0
 
     def show_group(self) -> None:
@@ -163,10 +156,14 @@ class GroupScreen(Over[None]):
                 return
             self.columns.show_unread("")
         while unread := [
-            one for one in self.columns.answers if one.text is None and one.trace_id is not None
+            answer
+            for answer in self.columns.answers
+            if answer.text is None and answer.trace_id is not None
         ]:
             read = await gather(*map(self.reader.read, unread[:AT_ONCE]))
-            self.columns.answers = with_answers(self.columns.answers, [one for one, _ in read])
+            self.columns.answers = with_answers(
+                self.columns.answers, [answer for answer, _ in read]
+            )
             self._prompt = next((prompt for _, prompt in read if prompt), self._prompt)
             if self._prompt:
                 self.query_one("#group-prompt", Static).update(clean(self._prompt))
@@ -193,8 +190,8 @@ class GroupScreen(Over[None]):
     def action_copy(self) -> None:
         """Copy the selection; else the rollout under the cursor, by its id if it has no text."""
         at, shown = self.columns.picked, self.columns.answers
-        one = shown[at] if at < len(shown) else None
-        text = self.get_selected_text() or (one and (one.text or one.trace_id))
+        answer = shown[at] if at < len(shown) else None
+        text = self.get_selected_text() or (answer and (answer.text or answer.trace_id))
         if text:
             self.app.copy_to_clipboard(text)
 
@@ -207,12 +204,14 @@ class GroupScreen(Over[None]):
 
 def with_answers(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
     """Rollouts, with the texts of those already read."""
-    known = {one.trace_id: one for one in read if one.trace_id and one.text is not None}
+    known = {
+        answer.trace_id: answer for answer in read if answer.trace_id and answer.text is not None
+    }
     return [
-        replace(one, text=other.text, tokens=other.tokens, ended=other.ended)
-        if (other := known.get(one.trace_id or ""))
-        else one
-        for one in shown
+        replace(answer, text=other.text, tokens=other.tokens, ended=other.ended)
+        if (other := known.get(answer.trace_id or ""))
+        else answer
+        for answer in shown
     ]
 
 

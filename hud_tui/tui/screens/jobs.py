@@ -5,7 +5,7 @@ Enter goes one level in, Esc one level out. Active jobs are refreshed.
 
 from __future__ import annotations
 
-from asyncio import gather, sleep
+from asyncio import gather
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -21,7 +21,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.errors import HudConflict, HudError
+from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.progress import Liveness
@@ -50,9 +50,9 @@ from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.table import RowList
-from hud_tui.wire import Job, JobStatus
+from hud_tui.wire import Job
 from hud_tui.wire_rollouts import Trace
-from hud_tui.wire_training import Forward, ForwardResult, TraceEvents
+from hud_tui.wire_training import Forward, TraceEvents
 
 
 class Level(IntEnum):
@@ -120,8 +120,8 @@ class JobsBrowser(Vertical):
         """Show the level, with the cursor in its list, and without the other level's filter."""
         rollout = self.level is Level.ROLLOUT
         self.field.placeholder, self.field.rows = SEARCH if rollout else FILTER, self.list
-        for one in Level:
-            self.set_class(one is self.level, f"-{one.name.lower()}")
+        for level in Level:
+            self.set_class(level is self.level, f"-{level.name.lower()}")
         self.field.fill(self.jobs_text if self.level is Level.JOBS else "")
         self.list.focus()
 
@@ -171,8 +171,8 @@ class JobsBrowser(Vertical):
         self.pane.show_rollout(trace, turns, reading)
         self.pane.find(self.field.value)
         removed = 0 if turns is None else unsafe(turns)
-        found = (self.pane.hit + 1, len(self.pane.hits)) if self.field.value else None
-        self._title(rollout_title(group, trace, self.size.width - 2, removed, found), "")
+        hit = (self.pane.hit + 1, len(self.pane.hits)) if self.field.value else None
+        self._title(rollout_title(group, trace, self.size.width - 2, removed, hit), "")
 
     @on(RolloutPane.Resized)
     def _lay_out(self) -> None:
@@ -217,17 +217,6 @@ AT_LEVEL = {
 }
 
 
-TURN_S = 1.0
-"""Seconds between two checks of a run whose end is waited for."""
-
-
-def turn_text(job: JobStatus) -> str:
-    """What a forward pass waits for, e.g. ``after the run arith on arith-rl: step 30/60``."""
-    name = one_line(job.name or job.id or "", 40)
-    step = "" if job.step is None or job.steps is None else f": step {job.step}/{job.steps}"
-    return f"… computed after the run {name}{step}"
-
-
 class JobsScreen(HudScreen):
     """It creates its widgets in `__init__`, so that late results find them while it closes."""
 
@@ -261,8 +250,6 @@ class JobsScreen(HudScreen):
         self.shade = Shade.LOGPROB
         self._now: dict[str, dict[int, list[float]]] = {}
         """Logprobs under the current policy, by trace and turn; a trace is absent until read."""
-        self._waits = ""
-        """What the importance ratios of the rollout wait for."""
         self._opened = False
         self._read_at = 0.0
         """When the list was read, Unix seconds."""
@@ -298,14 +285,13 @@ class JobsScreen(HudScreen):
             self.show()  # they are no longer being read
 
     def _again(self, changed: bool = False) -> None:
-        """Refresh what still runs, and now and then the list of jobs; what the open job has
-        finished is not read again."""
+        """Refresh what still runs, and now and then the list of jobs."""
         if not self.is_current:
             return
         job, is_open = self.job, self.level is not Level.JOBS
         due = self.jobs is not None and self.context.clock() - self._read_at >= POLLED_S
         due = due and not self.session.freshness.offline
-        runs = changed or due or any(is_active(one.status) for one in self.jobs or ())
+        runs = changed or due or any(is_active(listed.status) for listed in self.jobs or ())
         grows = self.following or (self.part is not None and not self.part.final)
         if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
             self.read()
@@ -408,7 +394,6 @@ class JobsScreen(HudScreen):
             own,
             most,
             self._now.get(trace.id, {}),
-            self._waits,
             None if grade is None else grade.get("evaluation_result"),
         )
 
@@ -429,7 +414,8 @@ class JobsScreen(HudScreen):
 
     @work(exclusive=True, group="ratios")
     async def _read_now(self, trace: Trace) -> None:
-        """One forward pass over this rollout: it changes nothing."""
+        """One forward pass over this rollout: it changes nothing. While a run trains the model the
+        service refuses it, which is shown."""
         model_id = None if self.job is None else Work.of(self.job).model_id
         if model_id is None and self.run.model is not None:
             model_id = self.run.model.id
@@ -437,35 +423,14 @@ class JobsScreen(HudScreen):
             notice = keyed("No model selected to compare with: {app.view.models} chooses one.")
             self.notify(notice, markup=False)
             return
-        try:
-            passed = await self.attempt(self._forward_in_turn(model_id, trace))
-        finally:
-            self._waits = ""
+        forward = Forward(inputs=[trace.id])
+        passed = await self.attempt(self.client.training.forward(model_id, forward))
         if passed is not None:
             self._now[trace.id] = {
                 turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
                 for turn, datum in enumerate(passed.data)
             }
             self.redraw()
-
-    async def _forward_in_turn(self, model_id: str, trace: Trace) -> ForwardResult | None:
-        """The forward pass; None if the user has left the ratios of this rollout meanwhile. While a
-        run trains the model the service refuses it, so it then waits for the end of that run.
-        Raises HudError: it is refused for another reason."""
-        while True:
-            try:
-                return await self.client.training.forward(model_id, Forward(inputs=[trace.id]))
-            except HudConflict:
-                job = await self.client.known_job(model_id)
-                if job is None or not is_active(job.status):
-                    raise
-            while job is not None and is_active(job.status):
-                if not (self.shade is Shade.RATIO and self.trace is trace):
-                    return None
-                self._waits = turn_text(job)
-                self.redraw()
-                await sleep(TURN_S)
-                job = await self.client.known_job(model_id)
 
     def action_match(self, way: int) -> None:
         pane = self.browser.pane
@@ -545,8 +510,8 @@ class JobsScreen(HudScreen):
 
     async def _open_named(self, ref: str) -> None:
         """Find the command line's job, by its id or a prefix."""
-        found = next((job for job in self.jobs or () if job.id.startswith(ref)), None)
-        job = found or await self.attempt(self.client.job(ref))
+        listed = next((job for job in self.jobs or () if job.id.startswith(ref)), None)
+        job = listed or await self.attempt(self.client.job(ref))
         if job is not None:
             self.open_job(job)
 
@@ -557,9 +522,9 @@ class JobsScreen(HudScreen):
 
     def open_trace(self, trace_id: str) -> None:
         traces = self.part.traces if self.part is not None else []
-        found = next((trace for trace in traces if trace.id == trace_id), None)
-        if found is not None:
-            self.trace, self.whole, self.turns = found, None, None
+        named = next((trace for trace in traces if trace.id == trace_id), None)
+        if named is not None:
+            self.trace, self.whole, self.turns = named, None, None
             self._go_to(Level.ROLLOUT)
             self.read_ratios()
 
@@ -574,7 +539,6 @@ class JobsScreen(HudScreen):
         self.refresh_bindings()
 
     def lay_out(self) -> None:
-        super().lay_out()
         self.browser.filter_jobs(self.context.layout.now.jobs_filter)
 
     @on(JobsBrowser.Filtered)

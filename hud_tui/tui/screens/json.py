@@ -188,11 +188,11 @@ class JsonScreen(Leavable[None]):
     @on(JsonView.Moved)
     def _show_message(self) -> None:
         """Draw the title with the search's result, and the path under the cursor."""
-        found = ""
+        matches = ""
         if self._found:
             more = "+" if len(self._found) == MOST_FOUND else ""
-            found = f"  {self._at + 1} of {len(self._found)}{more} matches"
-        title = Content.assemble((f" {self._title}", "bold"), (found, "$accent"))
+            matches = f"  {self._at + 1} of {len(self._found)}{more} matches"
+        title = Content.assemble((f" {self._title}", "bold"), (matches, "$accent"))
         self.query_one(PageTitle).title = title
         line = self.shown.line
         path = one_line(path_text(line.path), 400) if line is not None else "empty"

@@ -159,8 +159,7 @@ class LaunchScreen(HudScreen):
                 self.tasks.action_first()
 
     async def _agreed(self, request: SampleRequest) -> bool:
-        """Ask for confirmation if rollouts may cost money, which is everywhere but on this
-        machine."""
+        """Ask if rollouts may cost money, which is everywhere but on this machine."""
         count = request.groups * request.group_size
         lines = [
             f"{request.groups} groups of {request.group_size}: {count} rollouts by the service",
@@ -242,10 +241,12 @@ class LaunchScreen(HudScreen):
         """Show what the taskset under the cursor is about, if the list has no room for it."""
         if not self.is_built:
             return
-        chosen = next((one for one in self.tasksets or () if one.name == self.sources.key), None)
+        chosen = next(
+            (taskset for taskset in self.tasksets or () if taskset.name == self.sources.key), None
+        )
         text = one_line(chosen.description or "", 1000) if chosen is not None else ""
         shown = fold(TASKSET_COLUMNS, self.sources.width, LEAST_ABOUT)
-        room = next((width for one, width, _ in shown if not one.width), 0)
+        room = next((width for column, width, _ in shown if not column.width), 0)
         about = self.query_one("#taskset-about", Static)
         about.display = self.sources.has_focus and cell_len(text) > room
         name = one_line(chosen.name, 60) if chosen is not None else ""
@@ -327,8 +328,7 @@ class LaunchScreen(HudScreen):
 
     @property
     def _state(self) -> Path:
-        """State directory of runs on environments. Raises HudUsage: this session stores no
-        files."""
+        """State directory of runs on environments. Raises HudUsage: there is none."""
         if self.session.store.directory is None:
             raise HudUsage("this session keeps no files, which the run needs", "see --state-dir")
         return self.session.store.directory
@@ -363,8 +363,10 @@ class LaunchScreen(HudScreen):
     @property
     def _broken_off(self) -> bool:
         """Whether a check was interrupted, e.g. by a reconnect."""
-        checks = (one for one in self.workers if one.node is self and one.group == "check")
-        return self.draft.checking and all(one.is_finished for one in checks)
+        checks = (
+            worker for worker in self.workers if worker.node is self and worker.group == "check"
+        )
+        return self.draft.checking and all(worker.is_finished for worker in checks)
 
     def show_tasks(self) -> None:
         if not self.is_built:
@@ -381,10 +383,12 @@ class LaunchScreen(HudScreen):
 
     def action_details(self) -> None:
         title = f"Findings of the checks: {self.draft.source or 'no taskset yet'}"
-        found = self.draft.found_in_all
+        findings = self.draft.found_in_all
         lead = self.draft.lead(False, self.tasksets != [])
         none = Content("checking …" if self.draft.checking else lead)
-        self.app.push_screen(TextPanel(title, lambda width: [*whole_lines(found, width)] or [none]))
+        self.app.push_screen(
+            TextPanel(title, lambda width: [*whole_lines(findings, width)] or [none])
+        )
 
     @on(Input.Changed, "#task-filter")
     def _filter(self) -> None:
@@ -432,13 +436,13 @@ class LaunchScreen(HudScreen):
         """On a button, Enter comes first."""
         able = super().hints(actions)
         presses = "submit" if self.focused is self.button else ""
-        if presses and all(one.name != presses for one in able):
+        if presses and all(action.name != presses for action in able):
             return able
         if isinstance(self.focused, FoldRow):
             presses = "fold" if self.form.unfolded else "unfold"
-        enter = [one for one in of_view("launch") if one.name == "choose" and presses]
-        others = (one for one in able if one.name != presses)
-        return [*(replace(one, label=presses) for one in enter), *others]
+        enter = [action for action in of_view("launch") if action.name == "choose" and presses]
+        others = (action for action in able if action.name != presses)
+        return [*(replace(action, label=presses) for action in enter), *others]
 
     def can(self, action: str) -> bool:
         draft = self.draft
@@ -497,11 +501,11 @@ class LaunchScreen(HudScreen):
         if checked is None or self.draft.checking:
             return
         try:
-            found = await readiness(self.client, await self.client.model(checked))
+            findings = await readiness(self.client, await self.client.model(checked))
         except HudError:
             return  # the top line shows the connection
         if checked == self._checked_for and not self.draft.checking and self.draft.tasks:
-            self.draft = self.draft.found_ready(found)
+            self.draft = self.draft.found_ready(findings)
             self.show_state()
 
     @work(exclusive=True, group="form")
@@ -729,8 +733,7 @@ class LaunchScreen(HudScreen):
             self.copy(self.draft.tasks[self.place].slug)
 
     def action_leave(self) -> None:
-        """Stop the trial; withdraw a waiting submission; clear the filter; else go back to the
-        tasksets."""
+        """Stop the trial, withdraw a submission, clear the filter, or go to the tasksets."""
         if self.filter_field.has_focus:
             self.filter_field.leave()
         elif self.draft.trial.running:

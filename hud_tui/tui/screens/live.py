@@ -88,9 +88,6 @@ class LiveScreen(HudScreen):
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     choices: reactive[Choices] = reactive(Choices, repaint=False)
     charts: reactive[ChartOrder] = reactive(ChartOrder, repaint=False)
-    charted: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
-    constant: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
-    still: reactive[int] = reactive(0, repaint=False)
     hidden: reactive[int] = reactive(0, repaint=False)
     focus_key: reactive[str] = reactive(REWARD, repaint=False)
     opened: reactive[str] = reactive("", repaint=False)
@@ -145,10 +142,6 @@ class LiveScreen(HudScreen):
         moved = self._movement.of(run.series)
         self.charts = order_charts(keys, list(run.alarms.by_metric), moved, self.focus_key)
         self.hidden = len(run.series.keys) - len(keys)
-
-    def watch_charts(self, charts: ChartOrder) -> None:
-        self.charted, self.constant = charts.charted, charts.constant
-        self.still = len(charts.constant)
 
     @on(MetricGrid.Chosen)
     def focus_metric(self, message: MetricGrid.Chosen) -> None:
@@ -233,8 +226,7 @@ class LiveScreen(HudScreen):
         self.chart_view = replace(self.chart_view, clip=not self.chart_view.clip)
 
     def action_next_view(self) -> None:
-        """Show the pane's next view: another face of the groups, or the curves with or without
-        range."""
+        """Another face of the groups, or the curves with or without range."""
         groups = self.groups
         if self.pane == "groups":
             groups.face = groups.face.following
@@ -311,7 +303,6 @@ class LiveScreen(HudScreen):
     # The curves, their range and smoothing, and the crosshair.
 
     def lay_out(self) -> None:
-        super().lay_out()
         layout, groups = self.context.layout.now, self.groups
         self.choices = read_choices(self.session.store)
         self.chart_view = self.choices.chart_view
@@ -380,7 +371,7 @@ class LiveScreen(HudScreen):
     def action_edge(self, way: int) -> None:
         """Scroll to the top of the pane for negative numbers, else to its end."""
         if self.pane == "metrics":
-            self.metrics.move_to(0 if way < 0 else len(self.charted) - 1)
+            self.metrics.move_to(0 if way < 0 else len(self.charts.charted) - 1)
         else:
             self._move_rows(way * self.focused_pane.count)
 
@@ -407,8 +398,7 @@ class LiveScreen(HudScreen):
         self.show_pane("groups")
 
     def go_to(self, name: str) -> None:
-        """Move the cursor to a task's group: of the displayed step, else of the last step that has
-        one."""
+        """Move the cursor to a task's group: of this step, else of the last that has one."""
         groups = self.groups
         groups.face = Face.REWARDS
         step = groups.groups_of(name) or groups.last_of(name)
@@ -448,13 +438,9 @@ class LiveScreen(HudScreen):
                 key=here.focus_key, opened=here.opened, **charts
             )
             yield MetricGrid(self.chart_data).data_bind(
-                keys=here.charted,
-                hidden=here.hidden,
-                constant=here.still,
-                chosen=here.focus_key,
-                **charts,
+                charts=here.charts, hidden=here.hidden, chosen=here.focus_key, **charts
             )
-            yield ConstantLine().data_bind(run=here.shown, keys=here.constant)
+            yield ConstantLine().data_bind(run=here.shown, charts=here.charts)
             with Container(id="foot"):
                 yield self.groups.data_bind(**steps)
                 yield EventLog().data_bind(run=here.shown, pane=here.pane)

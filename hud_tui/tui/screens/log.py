@@ -36,7 +36,7 @@ from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
+from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
 
 # Rows of the command log, and the details of one entry.
 
@@ -53,9 +53,11 @@ def folded(log: Sequence[AuditEntry]) -> list[tuple[AuditEntry, int]]:
     return [(alike[0], len(alike)) for alike in series]
 
 
-def _series(one: AuditEntry) -> object:
+def _series(entry: AuditEntry) -> object:
     """Equal for entries that are shown as one row."""
-    return (one.verb, one.outcome, one.by, one.service) if one.verb in REPEATED else object()
+    return (
+        (entry.verb, entry.outcome, entry.by, entry.service) if entry.verb in REPEATED else object()
+    )
 
 
 @dataclass(frozen=True)
@@ -82,31 +84,24 @@ COLUMNS: Sequence[Column[LogLine]] = (
 )
 
 
-def log_rows(entries: Sequence[tuple[AuditEntry, int]], now: float) -> list[Row]:
-    """A row per entry; its key is its number, counted from the oldest, which does not change."""
-    last = len(entries) - 1
-    lines = [LogLine(entry, count, now) for entry, count in entries]
-    return [item_row(COLUMNS, str(last - place), line) for place, line in enumerate(lines)]
-
-
-def entry_text(one: AuditEntry, flags: str = "") -> Iterator[Content]:
+def entry_text(entry: AuditEntry, flags: str = "") -> Iterator[Content]:
     """The details of one entry, in lines. `flags`: as of `as_hud_tui`."""
-    mark, style = MARKS.get(one.outcome, UNKNOWN)
-    when = datetime.fromtimestamp(one.at).isoformat(" ", "seconds")
-    where = f"   {when} · {one_line(one.service, 40)} · {one_line(one.by, 20)}"
-    outcome = SAID.get(one.outcome, one_line(one.outcome, 20))
+    mark, style = MARKS.get(entry.outcome, UNKNOWN)
+    when = datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
+    where = f"   {when} · {one_line(entry.service, 40)} · {one_line(entry.by, 20)}"
+    outcome = SAID.get(entry.outcome, one_line(entry.outcome, 20))
     yield Content.assemble((f"{mark} {outcome}", style), (where, "$text-muted"))
-    if one.before or one.after:
-        change = f"{one_line(one.before, 80) or '–'} → {one_line(one.after, 80) or '–'}"
+    if entry.before or entry.after:
+        change = f"{one_line(entry.before, 80) or '–'} → {one_line(entry.after, 80) or '–'}"
         yield _field("changed", change)
-    if one.subject:
-        yield _field("of", one_line(one.subject, 120))
-    if one.message:
-        yield _field("message", one_line(one.message, 300))
-    request = f" · request {one_line(one.request_id, 60)}" if one.request_id else ""
-    if one.url or one.request_id:
-        yield _field("sent", f"{one_line(one.method, 8)} {one_line(one.url, 200)}{request}")
-    if command := as_hud_tui(one, flags):
+    if entry.subject:
+        yield _field("of", one_line(entry.subject, 120))
+    if entry.message:
+        yield _field("message", one_line(entry.message, 300))
+    request = f" · request {one_line(entry.request_id, 60)}" if entry.request_id else ""
+    if entry.url or entry.request_id:
+        yield _field("sent", f"{one_line(entry.method, 8)} {one_line(entry.url, 200)}{request}")
+    if command := as_hud_tui(entry, flags):
         yield _field("command", one_line(command, 1000))
 
 
@@ -184,7 +179,12 @@ class LogScreen(Leavable[None]):
     def show(self) -> None:
         matches = matching(self._all or [], self.filter_field.value)
         self._shown = folded(matches)
-        self.list.show(log_rows(self._shown, self._clock()))
+        now, last = self._clock(), len(self._shown) - 1
+        lines = [LogLine(entry, count, now) for entry, count in self._shown]
+        # counted from the oldest: such a key does not change
+        self.list.show(
+            [item_row(COLUMNS, str(last - number), line) for number, line in enumerate(lines)]
+        )
         bad = f" · {counted(self._bad, 'line')} cannot be read" if self._bad else ""
         count = f"  {counted(len(matches), 'request')}{bad}"
         title = Content.assemble((" Command log", "bold"), (count, "$text-muted"))
@@ -193,10 +193,10 @@ class LogScreen(Leavable[None]):
 
     @on(RowList.Moved)
     def _show_text(self) -> None:
-        one = self.entry
+        entry = self.entry
         text = Content.styled(self._calm(), "$text-muted")
-        if one is not None:
-            text = Content("\n").join(entry_text(one, self._flags))
+        if entry is not None:
+            text = Content("\n").join(entry_text(entry, self._flags))
         self.query_one("#log-text", Static).update(text)
         self.refresh_bindings()
 
@@ -213,10 +213,10 @@ class LogScreen(Leavable[None]):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        one = self.entry
-        if one is not None:
-            title = f"{one_line(one.verb, 20)}: whole entry"
-            self.app.push_screen(JsonScreen(title, document(one, self._flags), self._aside))
+        entry = self.entry
+        if entry is not None:
+            title = f"{one_line(entry.verb, 20)}: whole entry"
+            self.app.push_screen(JsonScreen(title, document(entry, self._flags), self._aside))
 
     def action_copy(self) -> None:
         text = as_hud_tui(self.entry, self._flags) if self.entry is not None else ""
@@ -227,14 +227,14 @@ class LogScreen(Leavable[None]):
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
-        one = self.entry
-        if one is None:
+        entry = self.entry
+        if entry is None:
             return
-        rest, why = await omitted_tasks(self._client, one)
+        rest, why = await omitted_tasks(self._client, entry)
         settings = self._client.settings
-        if one.local and settings.local:
-            one = sent_to(one, settings.api_url)
-        forms = {"curl": as_curl(one, rest), "hud": as_hud(one)}
+        if entry.local and settings.local:
+            entry = sent_to(entry, settings.api_url)
+        forms = {"curl": as_curl(entry, rest), "hud": as_hud(entry)}
         choices = [(name, name) for name, text in forms.items() if text]
         if not choices and why:
             self.notify(f"Nothing to copy: {why}.", severity="warning", markup=False)

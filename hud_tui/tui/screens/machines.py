@@ -136,8 +136,8 @@ class Entry:
 
 def read_entries(machines: Machines) -> list[Entry]:
     """All machines and rentals, in alphabetical order. Raises HudUsage: a file cannot be read."""
-    known = {one.name: one for one in machines.all()}
-    rentals = {one.name: one for one in read_rentals(machines.state) if one.runs}
+    known = {machine.name: machine for machine in machines.all()}
+    rentals = {rental.name: rental for rental in read_rentals(machines.state) if rental.runs}
     used, ahead = machines.used(), ahead_s(machines.state)
     now = time() - ahead
     return [
@@ -290,7 +290,7 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
         open_on = machines_in(state).get(name) if name else None
     except HudUsage:
         return Aside(warning="⚠ machines: a file is unreadable")
-    costs, guard = _costs(state, [one for one in rentals if one.runs], now)
+    costs, guard = _costs(state, [rental for rental in rentals if rental.runs], now)
     if open_on is None:
         return Aside(warning=costs, guard=guard)
     machine = f"{find_engine(open_on.engine).speaks} @ {one_line(open_on.label, 60)}"
@@ -333,12 +333,12 @@ def _costs(state: Path, running: Sequence[Rental], wall: float) -> tuple[str, st
     ahead = ahead_s(state)
     now = wall - ahead
     sums = totals(running, now)
-    last = max(one.deadline for one in running)
+    last = max(rental.deadline for rental in running)
     until = f"to {clock_text(last, now, ahead)}"
     costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h"
     here = budget_found(state).get("at") if budget_kept(state, now) else None
     here = here if isinstance(here, int | float) else 0.0
-    spoke, who = min(max((here, "here"), (one.heard_at, "pod")) for one in running)
+    spoke, who = min(max((here, "here"), (rental.heard_at, "pod")) for rental in running)
     guard = f"guard {who} {age(spoke, now)}" if now - spoke < SILENT_S else "unguarded"
     return f"{costs} {'over budget' if now > last else until}", guard
 
@@ -383,7 +383,7 @@ class SetUps:
                 todo = [step.about for step, there in plan if not there]
                 about = find_engine(machine.engine).about
                 lines = [*machine.facts.lines(), f"{machine.engine}: {about}"]
-                lines += [f"· {one}" for one in todo]
+                lines += [f"· {step}" for step in todo]
                 lines += ["No secrets are sent: hud-tui remote add … --send HF_TOKEN sends one."]
                 lines = [one_line(line, 200) for line in lines]
                 dialog = ConfirmDialog(f"Set up {name}", lines, "Set up")
@@ -415,14 +415,16 @@ class SetUps:
                 await self._carry_on(begun)
                 return
         async with open_prime(self._machines.state) as prime:
-            found = await available(prime, Filter(count, gpu))
-            offer = found.offers[0] if found.offers else None
+            availability = await available(prime, Filter(count, gpu))
+            offer = availability.offers[0] if availability.offers else None
             price = offer.price() if offer is not None else None
             if offer is None or price is None:
-                hint = "; ".join(filter(None, (found.warning, "hud-tui pods shows what there is")))
+                hint = "; ".join(
+                    filter(None, (availability.warning, "hud-tui pods shows what there is"))
+                )
                 raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
             key = prime.settings.ssh_key
-            warnings = (found.warning, await check_key(prime, key))
+            warnings = (availability.warning, await check_key(prime, key))
             request = RentalRequest(offer, price, image=choose_image(offer, ""), key=key)
             lines = [*request.lines(), *filter(None, warnings)]
             title = f"Rent it, for at most ${request.most:.2f}"
@@ -435,8 +437,8 @@ class SetUps:
 
     def _begun(self) -> Rental | None:
         known = read_rentals(self._machines.state)
-        left = [one for one in known if one.unfinished and one.name not in self.busy]
-        return next((one for one in left if not self._machines.busy(one.name, WORK)), None)
+        left = [rental for rental in known if rental.unfinished and rental.name not in self.busy]
+        return next((rental for rental in left if not self._machines.busy(rental.name, WORK)), None)
 
     def _pods(self, prime: Prime, name: str) -> Pods:
         state = self._machines.state
@@ -481,7 +483,7 @@ class SetUps:
                     address = await pods.reach(rental, self._machines.ssh_to, key)
                 rental = find_rental(read_rentals(self._machines.state), name)
                 if "bare" not in rental.wish:
-                    wish = {key: one for key, one in rental.wish.items() if key != "package"}
+                    wish = {key: value for key, value in rental.wish.items() if key != "package"}
                     wished = Wish(name, **wish, pod=rental.id)
                     await self._add(address, wished, rental.wish.get("package", ""), asks=False)
                 write_rental(self._machines.state, rental, done=True)
@@ -495,7 +497,7 @@ class SetUps:
     async def _offer_to_terminate(self, rental: Rental, error: HudError) -> None:
         name = rental.name
         self.add_line(name, f"✘ {error.message}")
-        lines = [one_line(one, 200) for one in self.lines.get(name, ())]
+        lines = [one_line(text, 200) for text in self.lines.get(name, ())]
         lines = [error.message, *lines, f"{name} costs ${rental.price_hr:.2f} per hour."]
         dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
         if await self._app.push_screen_wait(dialog):
@@ -549,8 +551,7 @@ class MachinesScreen(Leavable[None]):
         clock: Callable[[], float],
         models: Callable[[], tuple[str, ...]] = tuple,
     ) -> None:
-        """`clock` gives Unix seconds, for costs and ages; `models` the names of those made on the
-        machine in use."""
+        """`clock` gives Unix seconds; `models` the names of those on the machine in use."""
         super().__init__()
         self._machines, self._set_ups = machines_in(state), set_ups
         self._writes, self._clock, self._models = writes, clock, models
@@ -575,14 +576,14 @@ class MachinesScreen(Leavable[None]):
 
     @property
     def entry(self) -> Entry | None:
-        return next((one for one in self._entries or () if one.name == self.list.key), None)
+        return next((entry for entry in self._entries or () if entry.name == self.list.key), None)
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:
         try:
             entries, self._trouble = await to_thread(read_entries, self._machines), ""
             self._entries = [
-                replace(one, models=self._models()) if one.used else one for one in entries
+                replace(entry, models=self._models()) if entry.used else entry for entry in entries
             ]
         except HudUsage as error:
             self._entries, self._trouble = [], f"{error.message}: {error.hint}"
@@ -593,10 +594,10 @@ class MachinesScreen(Leavable[None]):
         lines = [MachineLine(entry, now) for entry in entries]
         rows = [item_row(COLUMNS, line.entry.name, line) for line in lines]
         columns, rows = grown(COLUMNS, rows)
-        self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(one.name) for one in entries)]))
+        self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(entry.name) for entry in entries)]))
         self.list.lay(columns)
         self.list.show(rows)
-        rentals = [one.rental for one in entries if one.rental is not None]
+        rentals = [entry.rental for entry in entries if entry.rental is not None]
         count = (f"  {counted(len(entries), 'machine')}", "$text-muted")
         costs = "".join(f" · {part}" for part in _costs(self._machines.state, rentals, now) if part)
         title = Content.assemble((" Machines", "bold"), count, (costs, "bold $warning"))
@@ -605,25 +606,25 @@ class MachinesScreen(Leavable[None]):
 
     @on(RowList.Moved)
     def _show_text(self) -> None:
-        one = self.entry
+        entry = self.entry
         loose = [*self._set_ups.lines.get("", ())]
         text = Content.styled("\n".join([self._trouble or EMPTY, *loose]), "$text-muted")
-        if one is not None:
-            text = Content("\n").join(self._pane_text(one, loose[-1:]))
+        if entry is not None:
+            text = Content("\n").join(self._pane_text(entry, loose[-1:]))
         self.query_one("#machines-text", Static).update(text)
         self.refresh_bindings()
         if line := self.query_one_optional(KeyLine):
             line.renew()
 
-    def _pane_text(self, one: Entry, loose: Sequence[str]) -> list[Content]:
+    def _pane_text(self, entry: Entry, loose: Sequence[str]) -> list[Content]:
         """The pane's text; the end of a log is shortened to the room there is."""
         room = max(3, self.size.height // 2 - 3)
         if self._pane == "details":
-            steps = [*self._set_ups.lines.get(one.name, ()), *loose]
-            return [*entry_text(one, steps, self._clock())]
-        read = self._pane == "set-up" or one.name in self._server_log
-        lines = one.log if self._pane == "set-up" else self._server_log.get(one.name, ())
-        title = Content.styled(f"{one_line(one.name, 40)}: the {self._pane}'s log", "bold")
+            steps = [*self._set_ups.lines.get(entry.name, ()), *loose]
+            return [*entry_text(entry, steps, self._clock())]
+        read = self._pane == "set-up" or entry.name in self._server_log
+        lines = entry.log if self._pane == "set-up" else self._server_log.get(entry.name, ())
+        title = Content.styled(f"{one_line(entry.name, 40)}: the {self._pane}'s log", "bold")
         none = "it is empty" if read else "it is read there; nothing has come yet"
         shown = [one_line(text, 300) for text in lines[-room:]] or [none]
         return [title, *(Content.styled(text, "$text-muted") for text in shown)]
@@ -640,25 +641,25 @@ class MachinesScreen(Leavable[None]):
         ]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        one = self.entry
+        entry = self.entry
         if action == "protect":
-            return one is not None and one.rental is not None
-        return action not in ON_MACHINE or one is not None
+            return entry is not None and entry.rental is not None
+        return action not in ON_MACHINE or entry is not None
 
     @on(RowList.Opened)
     @work(exclusive=True, group="use")
     async def action_choose(self) -> None:
         """Train on the machine, or on this one again; resume an incomplete set-up."""
-        one = self.entry
-        if one is None or not self._writes.may_change():
+        entry = self.entry
+        if entry is None or not self._writes.may_change():
             return
-        if one.machine is None or not one.machine.ready:
-            if one.name in self._set_ups.busy or self._machines.busy(one.name):
-                show_notice(self.app, f"{one.name} is being set up")
+        if entry.machine is None or not entry.machine.ready:
+            if entry.name in self._set_ups.busy or self._machines.busy(entry.name):
+                show_notice(self.app, f"{entry.name} is being set up")
             else:
-                self._set_ups.go_on(one)
+                self._set_ups.go_on(entry)
             return
-        self._set_ups.use(None if one.used else one.machine)
+        self._set_ups.use(None if entry.used else entry.machine)
 
     @work(exclusive=True, group="add")
     async def action_add(self) -> None:
@@ -677,29 +678,29 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="end")
     async def action_end(self) -> None:
-        one = self.entry
-        if one is None or not self._writes.may_change():
+        entry = self.entry
+        if entry is None or not self._writes.may_change():
             return
-        if one.rental is not None:
-            lines = [f"It costs ${one.rental.price_hr:.2f} per hour.", "What is on it is lost."]
-            dialog = ConfirmDialog(f"Terminate {one.name}", lines, "Terminate", danger=True)
-            sure = one.rental.protected or await self.app.push_screen_wait(dialog)
-            if one.rental.protected:
-                sure = await self._writes.type_name(one.name, "terminate it")
+        if entry.rental is not None:
+            lines = [f"It costs ${entry.rental.price_hr:.2f} per hour.", "What is on it is lost."]
+            dialog = ConfirmDialog(f"Terminate {entry.name}", lines, "Terminate", danger=True)
+            sure = entry.rental.protected or await self.app.push_screen_wait(dialog)
+            if entry.rental.protected:
+                sure = await self._writes.type_name(entry.name, "terminate it")
             if sure:
-                await self._set_ups.terminate(one.rental)
-        elif one.machine is not None:
-            lines = [f"Its server is stopped, and {one.machine.root} removed there."]
-            dialog = ConfirmDialog(f"Remove {one.name}", lines, "Remove", danger=True)
+                await self._set_ups.terminate(entry.rental)
+        elif entry.machine is not None:
+            lines = [f"Its server is stopped, and {entry.machine.root} removed there."]
+            dialog = ConfirmDialog(f"Remove {entry.name}", lines, "Remove", danger=True)
             if await self.app.push_screen_wait(dialog):
-                await self._set_ups.remove(one.machine)
+                await self._set_ups.remove(entry.machine)
         self.read()
 
     @work(exclusive=True, group="protect")
     async def action_protect(self) -> None:
-        if (one := self.entry) is None or (rental := one.rental) is None:
+        if (entry := self.entry) is None or (rental := entry.rental) is None:
             return
-        if rental.protected and not await self._writes.type_name(one.name, "unprotect it"):
+        if rental.protected and not await self._writes.type_name(entry.name, "unprotect it"):
             return
         write_rental(self._machines.state, rental, protected=not rental.protected)
         if not rental.protected:  # removing the protection has no command
@@ -708,13 +709,13 @@ class MachinesScreen(Leavable[None]):
 
     @work(exclusive=True, group="ask")
     async def action_refresh(self) -> None:
-        one = self.entry
-        if one is not None and one.machine is not None:
-            ssh = self._machines.ssh(one.machine)
+        entry = self.entry
+        if entry is not None and entry.machine is not None:
+            ssh = self._machines.ssh(entry.machine)
             async with aclosing(ssh):
-                facts = await fetch_facts(ssh, one.machine.root)
+                facts = await fetch_facts(ssh, entry.machine.root)
             for text in facts.lines():
-                self._set_ups.add_line(one.name, text)
+                self._set_ups.add_line(entry.name, text)
         if any(entry.rental for entry in self._entries or ()):
             async with open_prime(self._machines.state) as prime:
                 await Pods(prime, self._machines.state).reconcile()
@@ -724,18 +725,18 @@ class MachinesScreen(Leavable[None]):
     async def action_next_view(self) -> None:
         self._pane = PANES[(PANES.index(self._pane) + 1) % len(PANES)]
         self._show_text()
-        one = self.entry
-        if self._pane == "server" and one is not None and one.machine is not None:
-            setup = Setup(self._machines, one.machine, patience_s=0)
+        entry = self.entry
+        if self._pane == "server" and entry is not None and entry.machine is not None:
+            setup = Setup(self._machines, entry.machine, patience_s=0)
             async with aclosing(setup):
-                self._server_log[one.name] = (await setup.log(MOST_LINES)).splitlines()
+                self._server_log[entry.name] = (await setup.log(MOST_LINES)).splitlines()
             self._show_text()
 
     def action_copy(self) -> None:
-        one = self.entry
-        if one is not None and one.machine is not None:
-            key = f"-i {one.machine.address.key} " if one.machine.address.key else ""
-            ssh = self._machines.ssh(one.machine)
+        entry = self.entry
+        if entry is not None and entry.machine is not None:
+            key = f"-i {entry.machine.address.key} " if entry.machine.address.key else ""
+            ssh = self._machines.ssh(entry.machine)
             self.app.copy_to_clipboard(f"ssh {key}{ssh.by_hand}")
 
     def action_leave(self) -> None:

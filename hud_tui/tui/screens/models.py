@@ -150,10 +150,14 @@ def model_rows(
     or provider. `facts` and `going`, the runs that train, are by model id; `now` is in Unix
     seconds."""
     words = text.casefold().split()
+
+    def matches(model: Model) -> bool:
+        provider = model.provider.name if model.provider is not None else ""
+        names = f"{model.model_name} {model.name} {_base(model)} {provider}".casefold()
+        return all(word in names for word in words)
+
     shown = sorted(
-        (model for model in models if _matches(model, words)),
-        key=lambda model: seconds(model.created_at) or 0.0,
-        reverse=True,
+        filter(matches, models), key=lambda model: seconds(model.created_at) or 0.0, reverse=True
     )
     rows: list[Row] = []
     for group, heading in HEADINGS.items():
@@ -175,12 +179,6 @@ def model_rows(
             )
             rows.append(item_row(COLUMNS, model.id, line))
     return rows
-
-
-def _matches(model: Model, words: list[str]) -> bool:
-    provider = model.provider.name if model.provider is not None else ""
-    text = f"{model.model_name} {model.name} {_base(model)} {provider}".casefold()
-    return all(word in text for word in words)
 
 
 @dataclass(frozen=True)
@@ -217,8 +215,7 @@ def _reward(line: ModelLine) -> Content:
 
 
 def _going(line: ModelLine) -> Content:
-    """How far its run is, and how long it still takes, e.g. ``12/60  3m20s``; or that it
-    stalled."""
+    """How far its run is and the time left, e.g. ``12/60 3m20s``; or that it stalled."""
     run = line.run
     if run is None:
         return Content()
@@ -419,8 +416,7 @@ class ModelsScreen(HudScreen):
         self._note()
 
     def _protected(self) -> Collection[str]:
-        """Ids of the protected models; empty if the file cannot be read: then no writes are
-        sent."""
+        """Ids of the protected models; empty if the file is unreadable: then nothing is sent."""
         try:
             return self.client.wire.guard.protected.keys()
         except HudError as error:
@@ -542,7 +538,6 @@ class ModelsScreen(HudScreen):
         self.show_rows()
 
     def lay_out(self) -> None:
-        super().lay_out()
         self.filter_field.fill(self.context.layout.now.models_filter)
 
     @on(Input.Changed, "#filter")

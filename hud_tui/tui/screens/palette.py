@@ -29,8 +29,7 @@ class Palette(SearchList[Place | None]):
     """A search over places; closes with the chosen one."""
 
     def __init__(self, below: Screen[object], places: Places | None) -> None:
-        """`below`: the screen whose actions are listed; `places`: None before there is a
-        service."""
+        """`below` has the listed actions; `places` is None before there is a service."""
         field = Input(placeholder=HINT, id="palette-search", compact=True)
         super().__init__(field, RowList(COLUMNS, id="palette-list", least=20))
         self._actions = list(action_sections(below))
@@ -74,33 +73,23 @@ class Palette(SearchList[Place | None]):
         self._gathering = False
         self._show_no_match()
 
-    @work(exclusive=True, group="within")
-    async def _search_within(self, places: Places, text: str) -> None:
-        """Add the checkpoints of another model that the text names."""
-        section = await places.within(text.casefold().split())
-        if section is not None and section not in self._more.values():
-            self._more[section.kind, section.within] = section
-            self._find(self.field.value)
-
     @on(Input.Changed)
     def _typed(self, event: Input.Changed) -> None:
         self._find(event.value)
-        if self._service is not None and len(event.value.split()) > 1:
-            self._search_within(self._service, event.value)
 
     @work(exclusive=True, group="find")
     async def _find(self, text: str) -> None:
-        found: list[tuple[Section, int]] = []
+        matches: list[tuple[Section, int]] = []
         began = monotonic()
         for one in self._matches(text):
             if one is not None:
-                found.append(one)
-            if len(found) == MOST:
+                matches.append(one)
+            if len(matches) == MOST:
                 break
             if monotonic() - began > SLICE_S:
                 await sleep(0)
                 began = monotonic()
-        self._show(found)
+        self._show(matches)
         if self._listed_for != text:
             self.list.action_first()
         self._listed_for = text
@@ -111,9 +100,9 @@ class Palette(SearchList[Place | None]):
             return search(self.sections, text)
         return ((section, at) for section in self._actions for at in range(section.size))
 
-    def _show(self, found: Sequence[tuple[Section, int]]) -> None:
-        self._found = list(found)
-        self._places = {f"{one.kind} {at} {one.within}": one.place(at) for one, at in found}
+    def _show(self, matches: Sequence[tuple[Section, int]]) -> None:
+        self._found = list(matches)
+        self._places = {f"{one.kind} {at} {one.within}": one.place(at) for one, at in matches}
         self._draw()
 
     def _draw(self) -> None:
@@ -158,8 +147,8 @@ class Palette(SearchList[Place | None]):
 HINT = "a view, action, model, checkpoint, run, job, taskset or task"
 SEARCHED = (
     "Names and ids are searched: of views, actions of all views, themes, models, runs, jobs, "
-    "tasksets and tasks; of this model's checkpoints, and after another model's name its "
-    "(arith-rl 12). A kind lists all of it (runs), and searches in it (runs mixed)."
+    "tasksets, tasks and this model's checkpoints. A kind lists all of it (runs), and searches in "
+    "it (runs mixed)."
 )
 UNCONNECTED = "Views, models, runs and tasks are searched once there is a service."
 KIND_CELLS = 13

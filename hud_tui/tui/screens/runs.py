@@ -80,15 +80,9 @@ class EditDialog(Dialog[tuple[str, str] | None]):
     def on_mount(self) -> None:
         self.query(Input).first().focus()
 
-    def on_input_submitted(self) -> None:
-        self.action_confirm()
-
     def action_confirm(self) -> None:
         texts = [field.value.strip() for field in self.query(Input)]
         self.dismiss((texts[0] if self.named else self.row.name, texts[-1]))
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "confirm"
 
 
 FAILURES = 20
@@ -134,11 +128,11 @@ class RunDetails(TextPanel):
     def _text(self, room: int) -> list[Content]:
         width = max(LEAST_TOLD + LABELLED, room)
         lines = [*self._why, *([Content()] if self._why else [])]
-        for one in COLUMNS.values():
-            if not one.is_detail:
+        for detail in COLUMNS.values():
+            if not detail.is_detail:
                 continue
-            lines += _labelled(one.title, text := one.text(self.row, self.now), width)
-            if text != "–" and (meaning := meaning_of(one, self.row)):
+            lines += _labelled(detail.title, text := detail.text(self.row, self.now), width)
+            if text != "–" and (meaning := meaning_of(detail, self.row)):
                 lines += _labelled("", meaning, width, "$text-muted")
         if self.row.alarm_title:
             lines += _labelled("worst alarm", self.row.alarm_title, width)
@@ -167,12 +161,12 @@ def _why_ended(row: Work, status: WorkState | None) -> Iterator[Content]:
 
 def _failures(folder: RunFolder) -> list[Content]:
     """Errors in the user's code, equal ones once, newest first, with their traceback."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_text: dict[str, list[dict[str, Any]]] = {}
     for failure in reversed(folder.failures()):
-        found.setdefault(failure_text(failure), []).append(failure)
-    lines = [Content(), Content.styled("failed rollouts", "bold")] if found else []
-    for text, alike in list(found.items())[:FAILURES]:
-        lost = sum(one.get("groups_lost", 0) for one in alike)
+        by_text.setdefault(failure_text(failure), []).append(failure)
+    lines = [Content(), Content.styled("failed rollouts", "bold")] if by_text else []
+    for text, alike in list(by_text.items())[:FAILURES]:
+        lost = sum(failure.get("groups_lost", 0) for failure in alike)
         times = f"{counted(len(alike), 'rollout')}, {counted(lost, 'group')} lost, task "
         lines.append(Content.styled(one_line(text, 500), "$error"))
         lines.append(Content.styled(times + one_line(alike[0].get("task"), 100), "$text-muted"))
@@ -296,8 +290,8 @@ class RunsScreen(HudScreen):
             notes = Notebook(None) if place is None else run_notes(place)
             sweeps = None if place is None else SweepFiles(place)
             names = dict if sweeps is None or client.settings.local else sweeps.names
-            found = RunList(client, lambda: notes.notes, names)
-            self._source = Source(found, client, notes, sweeps)
+            runs = RunList(client, lambda: notes.notes, names)
+            self._source = Source(runs, client, notes, sweeps)
         return self._source
 
     def on_mount(self) -> None:
@@ -327,7 +321,7 @@ class RunsScreen(HudScreen):
                 self.show_error(error)
             return
         self._shown_error = ""
-        sweeps = [one.progress_text for one in self._unfinished(rows)]
+        sweeps = [sweep.progress_text for sweep in self._unfinished(rows)]
         if sweeps != self._sweeps:
             self._sweeps = sweeps
             if self.rows is not None:
@@ -341,8 +335,7 @@ class RunsScreen(HudScreen):
             self.go_to_requested()
 
     def _find(self) -> None:
-        """Move the cursor to the run with the step under the crosshair, else to the selected
-        model's newest."""
+        """Go to the run of the step under the crosshair, else the model's newest."""
         tree, model = self.run.tree, self.run.model
         position = tree.find(self.session.at)
         made = None if position is None else tree[position].job_id
@@ -376,7 +369,6 @@ class RunsScreen(HudScreen):
     # Drawing.
 
     def lay_out(self) -> None:
-        super().lay_out()
         layout = self.context.layout.now
         self.filter_field.fill(layout.runs_filter)
         self.table.lay(Arrangement.of(layout.runs_columns, layout.runs_sort, layout.runs_group))
@@ -387,14 +379,14 @@ class RunsScreen(HudScreen):
     ) -> None:
         """Change columns (empty for the defaults), order or groups, and store that."""
         now = self.table.arrangement
-        keys = [one.key for one in now.columns] if shown is None else shown
+        keys = [column.key for column in now.columns] if shown is None else shown
         made = Arrangement.of(
             ",".join(keys),
             now.sort if sort is None else sort,
             now.group if group is None else group,
         )
         usual = made.columns == tuple(columns(""))
-        text = "" if usual else ",".join(one.key for one in made.columns)
+        text = "" if usual else ",".join(column.key for column in made.columns)
         self.context.layout.arrange(runs_columns=text, runs_sort=made.sort, runs_group=made.group)
         self.table.lay(made)
         self.show()
@@ -440,7 +432,7 @@ class RunsScreen(HudScreen):
             title.update(Content.styled(f" {one_line(self._wrong, 300)}", "$warning"))
             return
         total, made = len(self.rows or ()), self.table.arrangement
-        shown = sum(isinstance(one, Work) for one in self.table.lines)
+        shown = sum(isinstance(line, Work) for line in self.table.lines)
         count = counted(total, "run") if shown == total else f"{shown} of {spaced(total)}"
         parts = [] if self.rows is None else [count]
         if self.table.marked:
@@ -455,7 +447,7 @@ class RunsScreen(HudScreen):
 
     def sheet(self) -> Sheet:
         keys, now = self.offered, self.context.clock()
-        rows = [one for one in self.table.lines if isinstance(one, Work)]
+        rows = [line for line in self.table.lines if isinstance(line, Work)]
         values = [[column(key).value(row, now) for key in keys] for row in rows]
         shown = len(rows) if self.filter_field.value else None
         return Sheet("runs", keys, values, shown=shown)
@@ -502,7 +494,7 @@ class RunsScreen(HudScreen):
     async def show_run(self, row: Work, view: str, at: str | None = None) -> None:
         """Select a run's model and show a view of it, at a checkpoint. Without one: the newest step
         of an active run, the last step of an ended one."""
-        models = [one for one in self.session.catalog if one.id == row.model_id]
+        models = [model for model in self.session.catalog if model.id == row.model_id]
         model = models[0] if models else await self.attempt(self.client.model(row.model_id or ""))
         if model is None:
             return
@@ -541,11 +533,11 @@ class RunsScreen(HudScreen):
         choices = read_choices(self.session.store)
         first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
         names = {row.id: self.table.name_of(row) for row in self._of(ids)}
-        found = await self.app.push_screen_wait(
+        destination = await self.app.push_screen_wait(
             RunComparison(lambda: self._of(ids), self.source.list, self.session, first, names)
         )
-        if found is not None:
-            self.show_run(found.row, found.view, found.checkpoint_id)
+        if destination is not None:
+            self.show_run(destination.row, destination.view, destination.checkpoint_id)
 
     def _of(self, ids: Iterable[str]) -> list[Work]:
         known = {row.id: row for row in self.rows or ()}
@@ -583,10 +575,10 @@ class RunsScreen(HudScreen):
         if (row := self.table.row) is None:
             return
         dialog = EditDialog(row, named=row.id != row.model_id)
-        found = await self.app.push_screen_wait(dialog)
-        if found is None:
+        texts = await self.app.push_screen_wait(dialog)
+        if texts is None:
             return
-        name, note = found
+        name, note = texts
         if note != row.note:
             try:
                 self.source.notes.write(row.id, note)
@@ -605,7 +597,10 @@ class RunsScreen(HudScreen):
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
-            sweep, driven = self._sweep_of(row), {one.name for one in self.session.sweeps.values()}
+            sweep, driven = (
+                self._sweep_of(row),
+                {driven_sweep.name for driven_sweep in self.session.sweeps.values()},
+            )
             may = sweep is not None and sweep.may_resume and sweep.name not in driven
             self._act(RESUME, row, why_no_resume(row), sweep if may else None)
 
@@ -622,16 +617,19 @@ class RunsScreen(HudScreen):
         has those of when a program last drove it."""
         sweeps = self.source.sweeps
         known = sweeps.all() if row.sweep and sweeps is not None else ()
-        found = next((one for one in known if one.name == row.sweep), None)
-        return None if found is None else found.with_statuses(_statuses(self.rows or ()))
+        own = next((sweep for sweep in known if sweep.name == row.sweep), None)
+        return None if own is None else own.with_statuses(_statuses(self.rows or ()))
 
     def _unfinished(self, rows: Sequence[Work]) -> list[Sweep]:
         """The sweeps driven from here, and those of these runs that have runs waiting."""
         files, driven, now = self.source.sweeps, self.session.sweeps, _statuses(rows)
         known = files.all() if files is not None and any(row.sweep for row in rows) else ()
-        others = (one.with_statuses(now) for one in known if one.id not in driven)
-        is_here = (one for one in others if any(m.job_id in now for m in one.members))
-        return [*driven.values(), *(one for one in is_here if one.waiting and not one.cancelled)]
+        others = (sweep.with_statuses(now) for sweep in known if sweep.id not in driven)
+        is_here = (sweep for sweep in others if any(m.job_id in now for m in sweep.members))
+        return [
+            *driven.values(),
+            *(sweep for sweep in is_here if sweep.waiting and not sweep.cancelled),
+        ]
 
     @work(exclusive=True, group="act")
     async def _cancel_or_resume(
@@ -640,7 +638,10 @@ class RunsScreen(HudScreen):
         """Ask, act, show the new status, then read again."""
         chosen: str | None = RUN
         if sweep is not None:
-            chosen = SWEEP if why_not else await self._run_or_sweep(asks.question, sweep)
+            lines = [f"The run is one of a sweep. {sweep.progress_text}."]
+            choices = [(RUN, "This run"), (SWEEP, "The sweep")]
+            dialog = ChoiceDialog(asks.question, lines, choices, RUN, "Neither")
+            chosen = SWEEP if why_not else await self.app.push_screen_wait(dialog)
         if chosen == RUN:
             await act(self, asks.of_run, row)
         elif chosen == SWEEP:
@@ -651,12 +652,6 @@ class RunsScreen(HudScreen):
             if status is not None:
                 self.notify(status, markup=False)
         self.read()
-
-    async def _run_or_sweep(self, question: str, sweep: Sweep) -> str | None:
-        lines = [f"The run is one of a sweep. {sweep.progress_text}."]
-        choices = [(RUN, "This run"), (SWEEP, "The sweep")]
-        dialog = ChoiceDialog(question, lines, choices, RUN, "Neither")
-        return await self.app.push_screen_wait(dialog)
 
     @on(Input.Changed, "#runs-filter")
     def _filter(self) -> None:
@@ -691,4 +686,4 @@ class RunsScreen(HudScreen):
 
 
 def _statuses(rows: Iterable[Work]) -> dict[str, str]:
-    return {one.id: one.status for one in rows}
+    return {run.id: run.status for run in rows}

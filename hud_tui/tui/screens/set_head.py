@@ -152,7 +152,7 @@ def _interval(evaluation: Evaluation | None) -> str:
 def unevaluated(change: HeadChange) -> list[str]:
     """Which of both has no evaluation, and the key for one."""
     pairs = ((change.then, change.evaluated_then), (change.now, change.evaluated_now))
-    missing = [name(node) for node, found in pairs if found is None]
+    missing = [name(node) for node, evaluation in pairs if evaluation is None]
     if not missing:
         return []
     has, both = ("have", "them") if len(missing) > 1 else ("has", "it")
@@ -258,16 +258,16 @@ class HeadDialog(ConfirmDialog):
     @work
     async def _begin(self) -> None:
         try:
-            found = await self.read()
+            note = await self.read()
         except HudError as error:
             self.instead = error
         else:
-            if isinstance(found, str):
+            if isinstance(note, str):
                 with suppress(HudError, TimeoutError):
                     await self._compare()
-                self._preview(found)
+                self._preview(note)
                 return
-            self.instead = found
+            self.instead = note
         self.dismiss(False)
 
     async def _compare(self) -> None:
@@ -398,9 +398,33 @@ class HistoryPanel(Panel[str]):
 # once: after an unclear outcome the tree tells what happened.
 
 
+STEERS = "steer"
+"""Group of the worker that moves the head."""
+
+
+def move_head(
+    view: HudScreen, wish: Callable[[], HeadMove], show: Callable[[Content], object]
+) -> None:
+    """Start the head move that `wish` returns, unless one is in progress or no changes are allowed;
+    `show` as in `steer`."""
+    why, app = "", view.app
+    if not view.context.writes.may_change():
+        return
+    if view.run.model is None:
+        why = keyed("No model selected: press {app.view.models} to choose one.")
+    elif any(worker.group == STEERS and not worker.is_finished for worker in app.workers):
+        why = "A head change is in progress: wait for the service to confirm it."
+    else:
+        try:
+            view.run_worker(steer(view, wish(), show), group=STEERS)
+        except HudUsage as error:
+            why = error.message
+    if why:
+        show(Content.styled(f"⚠ {why}", "$warning"))
+
+
 async def steer(view: HudScreen, move: HeadMove, show: Callable[[Content], object]) -> None:
-    """Preview, ask, set the head once, read the tree, and `show` the progress after the user has
-    confirmed, then the outcome."""
+    """Preview, ask, set the head once, read the tree; `show` the progress, then the outcome."""
     try:
         became = await _until_set(view, move, show)
     except HudError as error:
@@ -409,13 +433,13 @@ async def steer(view: HudScreen, move: HeadMove, show: Callable[[Content], objec
     if became is not None:
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         show(Content.styled(f"{mark} {became.text}", style))
+    view.renew_hints()  # what can be undone and redone has changed
 
 
 async def _until_set(
     view: HudScreen, move: HeadMove, show: Callable[[Content], object]
 ) -> Outcome | None:
-    """The outcome; None if the user left. Raises HudError: the tree cannot be read, or the service
-    refused."""
+    """The outcome; None if the user left. Raises HudError."""
     seen = view.run
     while True:
         dialog = HeadDialog(view, move, partial(_preview, view, move, seen))

@@ -19,7 +19,7 @@ from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.chart import ENVELOPE, HELD, LIMIT, LINE, OTHER, Chart, ChartData, small_plot
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Sign
-from hud_tui.rl.metrics import metric, outside, reading, short, signed, title
+from hud_tui.rl.metrics import ChartOrder, metric, outside, reading, short, signed, title
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES
 from hud_tui.rl.plot import BLANK, CROSSHAIR, Flag, Span, cells, crossed, flagged
 from hud_tui.rl.progress import awaiting
@@ -207,11 +207,9 @@ CELL_TONES = ("plain", "strong", "dim", "faint", "accent", "second", "warm", "ho
 class MetricGrid(RunChart):
     """The charts of all metrics. The chosen metric stays chosen when others arrive."""
 
-    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    charts: reactive[ChartOrder] = reactive(ChartOrder, repaint=False)
     hidden: reactive[int] = reactive(0, repaint=False)
     """How many metrics the user has hidden."""
-    constant: reactive[int] = reactive(0, repaint=False)
-    """How many others are not drawn because they are constant."""
     chosen: reactive[str] = reactive("", repaint=False)
     """The metric of the focus chart, under the cursor here."""
 
@@ -254,12 +252,17 @@ class MetricGrid(RunChart):
         """Charts in a row."""
         return max(1, (self.width + GAP) // (CELL_COLUMNS + GAP))
 
-    def watch_keys(self) -> None:
+    @property
+    def keys(self) -> Sequence[str]:
+        """The metrics that are drawn."""
+        return self.charts.charted
+
+    def watch_charts(self) -> None:
         self._charts = {key: self._charts.get(key) or SmallChart(key) for key in self.keys}
         self.refresh(layout=True)
         self.redraw()
 
-    watch_hidden = watch_constant = LinesView.redraw
+    watch_hidden = LinesView.redraw
 
     def watch_chosen(self) -> None:
         row = self.index // self.per_row * self.tall
@@ -273,7 +276,8 @@ class MetricGrid(RunChart):
     def title(self, width: int) -> str:
         below = self.grid_rows - (self.scroll_offset.y + self.body_rows) // self.tall
         more = f" · {counted(below, 'more row')} below" if below > 0 else ""
-        constant = f" · {self.constant} constant" if self.constant else ""
+        still = len(self.charts.constant)
+        constant = f" · {still} constant" if still else ""
         hidden = f" · {self.hidden} hidden" if self.hidden else ""
         return f"metrics · {len(self.keys)}{constant}{hidden}{more}"
 
@@ -339,8 +343,7 @@ class MetricGrid(RunChart):
             self.move(step, 0)
 
     def on_click(self, event: Click) -> None:
-        """Choose a metric; a click on the curve of the chosen one moves the crosshair, a second one
-        opens it."""
+        """Choose a metric, or move the crosshair in the chosen one; two clicks open it."""
         cell = (self.width + GAP) // self.per_row
         column, line_ = min(self.per_row - 1, event.x // cell), event.y - 1 + self.scroll_offset.y
         place = line_ // self.tall * self.per_row + column

@@ -197,31 +197,33 @@ def _evaluations(
     run: Run, position: int, now: float, width: int, beside: Beside, read_only: bool, program: str
 ) -> Iterator[Content]:
     """Its evaluations, newest first, and the comparisons."""
-    found = run.evaluations_of(position)[::-1]
-    if not found:
+    evaluations = run.evaluations_of(position)[::-1]
+    if not evaluations:
         offer = "" if read_only else keyed(" · {checkpoints.evaluate} evaluates it")
         yield _line("eval", f"none yet{offer}")
     for name, paired in beside:
         for sentence in paired.difference.sentences(name, "this"):
             against = Content.styled(f"vs {one_line(name, 40)}  ", "$text-muted")
             yield from (against + Content(sentence)).wrap(max(8, width))
-    for one in found[:EVALUATIONS_MOST]:
-        named = f", {one_line(one.name, 40)}" if one.name else ""
-        ago = f"   {age(one.created_at, now)}" if one.created_at else ""
-        yield _line("eval", f"{one_line(one.split, 20)}, {sample_size(one)}{named}{ago}")
-        yield from _columns(list(_figures(one)), width)
-    if len(found) > EVALUATIONS_MOST:
+    for evaluation in evaluations[:EVALUATIONS_MOST]:
+        named = f", {one_line(evaluation.name, 40)}" if evaluation.name else ""
+        ago = f"   {age(evaluation.created_at, now)}" if evaluation.created_at else ""
+        yield _line(
+            "eval", f"{one_line(evaluation.split, 20)}, {sample_size(evaluation)}{named}{ago}"
+        )
+        yield from _columns(list(_figures(evaluation)), width)
+    if len(evaluations) > EVALUATIONS_MOST:
         model = run.model.model_name if run.model is not None else "MODEL"
         listed = command_line(program, "eval", "-m", model, "--list")
-        more = f"and {len(found) - EVALUATIONS_MOST} more: {listed}"
+        more = f"and {len(evaluations) - EVALUATIONS_MOST} more: {listed}"
         yield from Content.styled(more, "$text-muted").wrap(max(8, width))
 
 
-def _figures(one: Evaluation) -> Iterator[Content]:
-    for figure in figures(one):
-        found = figure.estimate
-        ends = interval_text(found.low, found.high)
-        yield _valued(figure.label, short(found.value), ends and f"   {ends}", FIGURE)
+def _figures(evaluation: Evaluation) -> Iterator[Content]:
+    for figure in figures(evaluation):
+        estimate = figure.estimate
+        ends = interval_text(estimate.low, estimate.high)
+        yield _valued(figure.label, short(estimate.value), ends and f"   {ends}", FIGURE)
 
 
 def _scored(mean: float | None, over: str) -> str:
@@ -247,10 +249,10 @@ def _reference(run: Run, position: int) -> int | None:
     it that has; for that one itself, its parent."""
     tree = run.tree
     line = islice(tree.lineage(tree.head), NEAR)
-    found = next((p for p in line if tree.own(p).known), None)
-    if found == position:
-        found = tree.parent(position)
-    return None if found is None or found in (ROOT, position) else found
+    reference = next((p for p in line if tree.own(p).known), None)
+    if reference == position:
+        reference = tree.parent(position)
+    return None if reference is None or reference in (ROOT, position) else reference
 
 
 def _called(run: Run, position: int) -> str:

@@ -150,14 +150,15 @@ def cell(
 
 
 def evaluation_cell(
-    found: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: Own = NONE
+    evaluation: Evaluation | None, scale: tuple[float, float], dim: Style, heldout: Own = NONE
 ) -> list[Segment]:
     """The interval as an error bar, the mean, and the size; EVALUATION.width cells. Without an
     evaluation `heldout`, a held-out reward that has no column of its own."""
-    if found is None:
+    if evaluation is None:
         return [Segment(EVALUATION.pad(_heldout(heldout)), dim)]
-    mean = found.mean or Estimate(value=found.mean_reward)
-    size = f"{found.num_tasks}×{found.samples or found.num_traces // max(1, found.num_tasks)}"
+    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
+    tasks = evaluation.num_tasks
+    size = f"{tasks}×{evaluation.samples or evaluation.num_traces // max(1, tasks)}"
     before, dot, after = error_bar(mean, scale)
     return [
         Segment(before, dim),
@@ -245,8 +246,8 @@ class Marks:
         return MARKS + bool(self.notes)
 
     def letter(self, checkpoint_id: str) -> str:
-        found = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
-        return " " if found is None else "AB"[found]
+        place = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
+        return " " if place is None else "AB"[place]
 
 
 @dataclass(frozen=True)
@@ -281,13 +282,8 @@ class Look:
         return range(start, start + column.width)
 
 
-def header_line(look: Look) -> list[Segment]:
-    """The columns' titles; for the error bars, the ends of their scale."""
-    titles = (" " * GAP).join(_title(look, column) for column in look.columns)
-    return [Segment(" " * look.gutter + titles, look.dim)]
-
-
 def _title(look: Look, column: Column) -> str:
+    """A column's title; of the error bars also the ends of their scale."""
     if column is not EVALUATION or look.scale is None:
         return column.pad(column.title)
     low, high = (f"{end:.2f}".replace("0.", ".", 1) for end in look.scale)
@@ -310,12 +306,12 @@ def _base(look: Look, run: Run) -> Iterator[Segment]:
     yield Segment("  base", look.served)
     cells = look.cells_of(EVALUATION)
     name = f"  {base_name(run)}"
-    if not cells or look.scale is None or (found := run.base_evaluation) is None:
+    if not cells or look.scale is None or (evaluation := run.base_evaluation) is None:
         yield Segment(name, look.dim)
         return
     room = cells.start - look.gutter - len("base")
     yield Segment(set_cell_size(name, room), look.dim)
-    yield from evaluation_cell(found, look.scale, look.dim)
+    yield from evaluation_cell(evaluation, look.scale, look.dim)
 
 
 def base_name(run: Run) -> str:
@@ -377,9 +373,9 @@ def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
             yield Segment(NOTE.pad(one_line(note, 60)), look.dim)
             continue
         if column is EVALUATION and look.scale is not None:
-            found = run.tree.evaluation(row.newest)
+            evaluation = run.tree.evaluation(row.newest)
             known = NONE if HELDOUT in look.columns else run.tree.own(row.newest)
-            yield from evaluation_cell(found, look.scale, look.dim, known)
+            yield from evaluation_cell(evaluation, look.scale, look.dim, known)
             continue
         for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
             served = column is NAME and row.served[-1]
@@ -479,7 +475,9 @@ class CheckpointTree(LinesView, can_focus=True):
         return self.cursor.position
 
     def heading(self, width: int) -> Strip:
-        return Strip(header_line(self._look_now()))
+        look = self._look_now()
+        titles = (" " * GAP).join(_title(look, column) for column in look.columns)
+        return Strip([Segment(" " * look.gutter + titles, look.dim)])
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         look, now = self._look_now(), self.clock()
@@ -502,9 +500,9 @@ class CheckpointTree(LinesView, can_focus=True):
         self._reveal()
         self.redraw()
 
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
+    def _restyle(self) -> None:
         self._look = None
+        super()._restyle()
 
     def on_resize(self) -> None:
         self._reveal()
@@ -680,11 +678,10 @@ class EvaluationProgress(Static):
 
 
 def evaluations_under_way(run: Run) -> list[Content]:
-    """A line for each evaluation in progress; else for the last requested one, if it was
-    interrupted."""
+    """A line for each evaluation in progress; else for the last, if it was interrupted."""
     known = list(run.evaluations.values())
-    active = [one for one in known if not has_ended(one.status)]
-    lines = [_under_way(one) for one in active[:MOST_UNDER_WAY]]
+    active = [job for job in known if not has_ended(job.status)]
+    lines = [_under_way(job) for job in active[:MOST_UNDER_WAY]]
     if len(active) > MOST_UNDER_WAY:
         lines.append(Content.styled(f"… {len(active) - MOST_UNDER_WAY} more wait", "$text-muted"))
     cut = last_requested(known)
@@ -697,17 +694,17 @@ def evaluations_under_way(run: Run) -> list[Content]:
     return lines
 
 
-def _under_way(one: EvaluationJob) -> Content:
-    name = one_line(weights_name(one), 40)
-    if one.status == "queued":
-        return Content.styled(f"evaluation of {name} waits: {one.total} rollouts", "$text-muted")
-    left = seconds_left(one)
-    mean = "" if one.mean_reward is None else f"  mean {short(one.mean_reward)}"
+def _under_way(job: EvaluationJob) -> Content:
+    name = one_line(weights_name(job), 40)
+    if job.status == "queued":
+        return Content.styled(f"evaluation of {name} waits: {job.total} rollouts", "$text-muted")
+    left = seconds_left(job)
+    mean = "" if job.mean_reward is None else f"  mean {short(job.mean_reward)}"
     eta = "" if left is None else f"  {duration(left)} left"
     cancel = keyed("  {checkpoints.cancel_evaluation} cancel")
     return Content.assemble(
         f"evaluating {name}  ",
-        bar(one.done / one.total if one.total else 0.0, PROGRESS),
-        f"  {one.done}/{one.total}{mean}{eta}",
+        bar(job.done / job.total if job.total else 0.0, PROGRESS),
+        f"  {job.done}/{job.total}{mean}{eta}",
         (cancel, "$text-muted"),
     )

@@ -40,7 +40,6 @@ from hud_tui.rl.metrics import (
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.plot import Flag, Plot, crossed
 from hud_tui.rl.progress import awaiting
-from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.widgets.chart import TONES, RunChart, alarm_tone, metric_title
 from hud_tui.tui.widgets.figure import AXIS_ROWS, PlotFigure, figure, styled
@@ -168,21 +167,18 @@ def _compared(chart: Chart, key: str, length: int, own: Readout) -> list[Number]
 
 
 def _where(chart: Chart, cursor: int | None) -> str:
+    """The step under the crosshair; without one the curves' length, and the last step by its name
+    if it has another number."""
     run = chart.run
     if cursor is None:
-        return steps_text(run)
+        length, head = run.series.length, run.head
+        if head is None or head.step in (None, length):
+            return f"step {length}"
+        return f"{counted(length, 'step')} up to {one_line(label(head), 24)}"
     position = run.tree.find(run.series.id_at(cursor))
     unnamed = f"step {run.series.step_at(cursor)}"
     name = unnamed if position is None else one_line(label(run.tree[position]), 24)
     return f"┊ {name}{chart.x_text(cursor)}"
-
-
-def steps_text(run: Run) -> str:
-    """Length of the curves in steps; the last one by name if it has another number."""
-    length, head = run.series.length, run.head
-    if head is None or head.step in (None, length):
-        return f"step {length}"
-    return f"{counted(length, 'step')} up to {one_line(label(head), 24)}"
 
 
 LEGEND_FROM = 7

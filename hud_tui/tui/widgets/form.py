@@ -98,26 +98,27 @@ class Findings(ClickableText):
 
     def _lines(self, checks: Iterable[str], width: int) -> Iterator[Content]:
         for check in checks:
-            found = in_order(finding for finding in self.findings if finding.check == check)
-            bad = [finding for finding in found if finding.level != "ok"]
+            findings = in_order(finding for finding in self.findings if finding.check == check)
+            bad = [finding for finding in findings if finding.level != "ok"]
             if bad:
                 yield from chain.from_iterable(_wrapped(finding, width) for finding in bad)
-            elif check in SHOWN or (found and check in TOLD):
-                yield self._passed(check, found).truncate(max(1, width), ellipsis=True)
+            elif check in SHOWN or (findings and check in TOLD):
+                yield self._passed(check, findings).truncate(max(1, width), ellipsis=True)
 
-    def _passed(self, check: str, found: Sequence[Finding]) -> Content:
-        glyph, style = GLYPHS["ok"] if found else ("·", "$text-muted")
-        summary = ", ".join(_briefly(finding) for finding in found) or "…" * self.checking
+    def _passed(self, check: str, findings: Sequence[Finding]) -> Content:
+        glyph, style = GLYPHS["ok"] if findings else ("·", "$text-muted")
+        briefly = (f.where if check in BY_NAME and f.where else f.message for f in findings)
+        summary = ", ".join(one_line(text, 200) for text in briefly) or "…" * self.checking
         if check == "rows" and self.source:
             summary = f"{self.source}: {summary}"
-        label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if found else "$text-muted")
+        label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if findings else "$text-muted")
         return Content.assemble((f"{glyph} ", style), label, (summary, "$text-muted"))
 
 
 def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
     """Every finding in full, failures first, `width` cells wide."""
     by_level = ("failure", "warning", "ok")
-    for finding in sorted(in_order(findings), key=lambda one: by_level.index(one.level)):
+    for finding in sorted(in_order(findings), key=lambda finding: by_level.index(finding.level)):
         yield from _wrapped(finding, width, LONG)
 
 
@@ -136,14 +137,9 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
         head = Content(" " * (LABEL + 2))
 
 
-def _briefly(finding: Finding) -> str:
-    by_name = finding.check in BY_NAME and finding.where
-    return one_line(finding.where if by_name else finding.message, 200)
-
-
 def worst(findings: Sequence[Finding]) -> Finding | None:
-    bad = (one for one in findings if one.level != "ok")
-    return min(bad, key=lambda one: one.level != "failure", default=None)
+    bad = (finding for finding in findings if finding.level != "ok")
+    return min(bad, key=lambda finding: finding.level != "failure", default=None)
 
 
 class Picker(Widget, can_focus=True):
@@ -259,7 +255,8 @@ class RunForm(Grid):
             if row.place == "folded":
                 yield field_of(row)
         for row in ROLLOUT_OPTIONS:
-            yield option_field(row)
+            typed = Input(_initial(row), id=_id(row), compact=True, max_length=LONGEST)
+            yield Field(row.title, typed, row.allowed, folded=True, wide=not row.is_number)
 
     def on_mount(self) -> None:
         self._fold()
@@ -302,7 +299,7 @@ class RunForm(Grid):
     def offer_losses(self, losses: Sequence[str]) -> None:
         """Set the choices of the loss; what was chosen stays, if it is among them."""
         picker = self.query_one("#loss_fn", Picker)
-        chosen, swept = picker.value, [one for one in picker.options if SEVERAL in one]
+        chosen, swept = picker.value, [option for option in picker.options if SEVERAL in option]
         picker.options = (*swept, *losses)
         picker.value = chosen if chosen in picker.options else picker.options[0]
         self.read()
@@ -323,14 +320,14 @@ class RunForm(Grid):
                     field.complain(True)
                     good = False
                 continue
-            found = self._read_field(field)
-            field.complain(found is None)
-            field.set_class(found is not None and len(found) > 1, "several")
-            if found is None:
+            read = self._read_field(field)
+            field.complain(read is None)
+            field.set_class(read is not None and len(read) > 1, "several")
+            if read is None:
                 good = False
             elif key != RUNS_AT_ONCE.name:
-                values[key] = found[0]
-                swept |= {key: found} if len(found) > 1 else {}
+                values[key] = read[0]
+                swept |= {key: read} if len(read) > 1 else {}
         self.swept, self.options = swept, options
         at_once = next(each for each in self.query(Field) if each.key == RUNS_AT_ONCE.name)
         at_once.offered = at_once.display = bool(swept)
@@ -348,12 +345,12 @@ class RunForm(Grid):
                 return (read_loss_config(typed) or None,)
             if key == RUNS_AT_ONCE.name:
                 return (RUNS_AT_ONCE.read(typed),)
-            found = tuple(ROWS[key].read(word.strip()) for word in typed.split(SEVERAL))
-            for value in found:
+            values = tuple(ROWS[key].read(word.strip()) for word in typed.split(SEVERAL))
+            for value in values:
                 parameters({key: value})  # the wire accepts less than the limits for some fields
         except ValueError:
             return None
-        return found
+        return values
 
     def _is_set(self, field: Field) -> bool:
         if option := _OPTIONS.get(field.key):
@@ -370,11 +367,10 @@ class RunForm(Grid):
 
     @property
     def faults(self) -> list[str]:
-        """Labels of the invalid fields: first the one with the cursor, or the first, with what is
-        allowed and an example."""
+        """The invalid fields, that with the cursor first, with what is allowed and an example."""
         wrong = [field for field in self._offered() if field.has_class("wrong")]
         wrong.sort(key=lambda field: not field.field.has_focus)
-        return [self._expected(field) for field in wrong[:1]] + [one.label for one in wrong[1:]]
+        return [self._expected(field) for field in wrong[:1]] + [field.label for field in wrong[1:]]
 
     def _expected(self, field: Field) -> str:
         """What may be typed in a field, e.g. ``Adam beta1: 0 to < 1, or empty, e.g. 0.9``."""
@@ -412,18 +408,16 @@ class RunForm(Grid):
         self.screen.refresh_bindings()  # the last line says what the key does next
 
     def focus_first(self) -> None:
-        for field in self._offered():
-            field.field.focus()
-            return
+        next(iter(self._offered())).field.focus()
 
     def focus_fault(self) -> None:
-        for field in self._offered():
-            if field.has_class("wrong"):
-                if field.folded and not self.unfolded:
-                    self.unfolded = True
-                    self._fold()
-                field.field.focus()
-                return
+        wrong = next((field for field in self._offered() if field.has_class("wrong")), None)
+        if wrong is None:
+            return
+        if wrong.folded and not self.unfolded:
+            self.unfolded = True
+            self._fold()
+        wrong.field.focus()
 
     @on(Input.Changed)
     @on(Picker.Changed)
@@ -475,11 +469,6 @@ def field_of(row: Parameter) -> Field:
     return Field(row.title, typed, row.allowed, is_folded, wide=not row.is_number)
 
 
-def option_field(row: Parameter) -> Field:
-    typed = Input(_initial(row), id=_id(row), compact=True, max_length=LONGEST)
-    return Field(row.title, typed, row.allowed, folded=True, wide=not row.is_number)
-
-
 def _initial(option: Parameter) -> str:
     """What an option's field has at first."""
     return "" if option.is_optional or option.kind == "words" else write(option.usual)
@@ -489,7 +478,7 @@ def _fill_picker(picker: Picker, value: str, several: str | None) -> None:
     """Choose a value, or several; the choices of the loss come later, from the service."""
     options = (value,) if picker.id == "loss_fn" else picker.options
     if several is not None:
-        options = (several, *(one for one in options if SEVERAL not in one))
+        options = (several, *(option for option in options if SEVERAL not in option))
         value = several
     picker.options = options
     picker.value = value if value in options else options[0]
@@ -517,8 +506,7 @@ class FilterField(Input):
         self.value, self.display = text, bool(text)
 
     def leave(self) -> bool:
-        """Esc: go back to the rows; out of the input already, clear it. Returns False if there was
-        nothing to leave."""
+        """Esc: back to the rows; out of the input, clear it. Returns whether there was any."""
         typing, text = self.has_focus, self.value
         self.fill(text if typing else "")
         self.rows.focus()

@@ -190,17 +190,18 @@ class StripFace:
 
     def rows(self, cells: int) -> Sequence[int]:
         """The row of the lineage in each column."""
-        found = bins(*self.span, cells)
-        return [self._shown(max(first, self.span[0]), first + found.step) for first in found]
+        (start, stop), here, steps = self.span, self.cursor, bins(*self.span, cells)
+        rows = []
+        for first in steps:
+            last = min(first + steps.step, stop) - 1
+            is_here = here is not None and max(first, start) <= here < first + steps.step
+            rows.append(here if is_here and here is not None else last)
+        return rows
 
     def said(self, width: int) -> str:
         """Number of steps per column; empty if it is one."""
         every = bins(*self.span, max(1, width - 2 * MARGIN)).step
         return f"a column is {every} steps, the last one drawn" if every > 1 else ""
-
-    def _shown(self, first: int, stop: int) -> int:
-        here = self.cursor
-        return here if here is not None and first <= here < stop else min(stop, self.span[1]) - 1
 
     def _step(self, row: int) -> Sequence[GroupStats]:
         position = self.run.tree.find(self.run.series.id_at(row))
@@ -415,8 +416,7 @@ class GroupGrid(LinesView):
     watch_order = watch_pinned = _follow
 
     def _count(self) -> bool:
-        """Count rollouts without gradient: some steps now, the rest of a long run in the next
-        frames."""
+        """Count rollouts without gradient: the rest of a long run in the next frames."""
         done = self.waste.follow(self.run)
         if not done and self.is_attached:
             self.call_later(self._count_on)
@@ -524,13 +524,12 @@ class GroupGrid(LinesView):
             self.face = Face.REWARDS
         elif self.slugs:
             self.pick(self.slugs[self.index])
-            found = self.groups_of(self.picked) or self.last_of(self.picked)
-            if found is not None:
-                self.post_message(self.Opened(found))
+            step = self.groups_of(self.picked) or self.last_of(self.picked)
+            if step is not None:
+                self.post_message(self.Opened(step))
 
     def groups_of(self, task_slug: str) -> StepGroups | None:
-        """The groups of the displayed step, with the index of a task's; None if the step does not
-        have the task."""
+        """The displayed step's groups, with the index of a task's; None without the task."""
         shown = self.groups
         rows = [row for row in shown.rows if row.rewards or shown.node is None]
         slugs = [row.task_slug for row in rows]

@@ -115,8 +115,6 @@ class Reading:
     """Largest absolute advantage in its group."""
     now: Mapping[int, Sequence[float]] = field(default_factory=dict)
     """Logprobs under the current policy, by turn; only turns with tokens are counted."""
-    waits: str = ""
-    """What the current logprobs wait for; empty if they are known or not requested."""
     grade: object = None
     """The grading as the service stores it."""
 
@@ -160,14 +158,14 @@ def role_of(event: TraceEvent) -> str:
 
 def _badge(events: TraceEvents, width: int) -> Iterator[Content]:
     """Which control characters were replaced, and how."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for event in events.events:
         for text in _texts(event):
-            found.update(pictures(text))
-    if not found:
+            counts.update(pictures(text))
+    if not counts:
         return
-    which = "  ".join(f"{picture} ×{count}" for picture, count in found.most_common(6))
-    text = f"␛ removed ×{found.total()}, shown as symbols:  {which}"
+    which = "  ".join(f"{picture} ×{count}" for picture, count in counts.most_common(6))
+    text = f"␛ removed ×{counts.total()}, shown as symbols:  {which}"
     yield from Content.styled(text, "bold $warning").wrap(width)
     yield Content()
 
@@ -202,17 +200,15 @@ def _event(event: TraceEvent, reading: Reading, turn: int, width: int) -> Iterat
     elif event.kind == "tool_call":
         called = {"name": event.tool_name, "arguments": event.arguments}
         yield from _titled("tool call", call_text(called), width)
-        shown = [event.result_text or "", _screenshot(event)]
+        shown = [event.result_text or ""]
+        if event.screenshot_url:
+            shown.append(f"[image {one_line(event.screenshot_url, 200)}]")
         yield from _titled("tool result", "\n".join(filter(None, shown)), width)
     elif event.text or not event.tool_calls:
         yield from _titled(role_of(event), event.text or "", width)
     for call in event.tool_calls or ():
         yield from _titled("calls", call_text(call), width)
     yield Content()
-
-
-def _screenshot(event: TraceEvent) -> str:
-    return f"[image {one_line(event.screenshot_url, 200)}]" if event.screenshot_url else ""
 
 
 def _titled(role: str, text: str, width: int) -> Iterator[Content]:
@@ -237,8 +233,6 @@ def _sampled(
     yield from _indented(flow(pieces, shaded), width)
     yield Content()
     yield from _indented(legend(shaded), width)
-    if reading.waits and reading.shade is Shade.RATIO:
-        yield from _indented(Content.styled(reading.waits, "$warning"), width)
     yield from _indented(_summed(sample), width)
     room = width - INDENT
     yield from (Content(" " * INDENT) + line for line in listed(pieces, shaded, room))
@@ -382,8 +376,8 @@ def answers(group: Group, rule: Advantages | None = PLAIN) -> list[Answer]:
     if rule is not None and group.rewards:
         advantages = rule.of(group.rewards)
     facts = zip(group.rewards, advantages, ids, tokens, strict=True)
-    found = [Answer(number, *one) for number, one in enumerate(facts, start=1)]
-    return sorted(found, key=lambda one: -one.reward)
+    read = [Answer(number, *fact) for number, fact in enumerate(facts, start=1)]
+    return sorted(read, key=lambda answer: -answer.reward)
 
 
 READING = "reading …"
@@ -419,7 +413,7 @@ class RolloutColumns(LinesView, can_focus=True):
 
     @property
     def tall(self) -> int:
-        return FACTS + max((len(self._text(one)) for one in self.answers), default=0)
+        return FACTS + max((len(self._text(answer)) for answer in self.answers), default=0)
 
     @property
     def banks(self) -> int:
@@ -457,39 +451,38 @@ class RolloutColumns(LinesView, can_focus=True):
         return [line_of(row) for row in rows]
 
     def _column(self, place: int) -> list[Strip]:
-        one, cell = self.answers[place], self.cell
+        answer, cell = self.answers[place], self.cell
         picked = place == self.picked
-        number = f"{'▸' if picked else ' '}{one.number}"
-        reward = f"reward {short(one.reward)}"
+        number = f"{'▸' if picked else ' '}{answer.number}"
+        reward = f"reward {short(answer.reward)}"
         head = fit_text(f"{number:<5}{reward}", cell - 2)
         worth = "evaluated, not trained on"
-        if one.advantage is not None:
-            worth = f"advantage {'+' if one.advantage > 0 else ''}{short(one.advantage)}"
-        tokens = "" if one.tokens is None else f"{one.tokens} tokens"
-        unsafe = count_unsafe(one.text or "")
+        if answer.advantage is not None:
+            worth = f"advantage {'+' if answer.advantage > 0 else ''}{short(answer.advantage)}"
+        tokens = "" if answer.tokens is None else f"{answer.tokens} tokens"
+        unsafe = count_unsafe(answer.text or "")
         removed = f"␛ removed ×{unsafe}" if unsafe else ""
-        facts = "  ".join(part for part in (tokens, one_line(one.ended, 20), removed) if part)
+        facts = "  ".join(part for part in (tokens, one_line(answer.ended, 20), removed) if part)
         dim = self.tone("dim")
         strong = self.tone("cursor" if picked else "strong")
-        style = self.tone("dim" if one.text is None else "plain")
+        style = self.tone("dim" if answer.text is None else "plain")
+        rewards = [answer.reward for answer in self.answers]
+        low, high = min(0.0, *rewards, 0.0), max(1.0, *rewards, 1.0)
         return [
-            line((head, strong), (" █", reward_style(one.reward, *self._scale))),
+            line((head, strong), (" █", reward_style(answer.reward, low, high))),
             line((fit_text(f"  {worth}", cell), self.tone("plain"))),
             line((fit_text(f"  {facts}", cell), self.tone("warm") if removed else dim)),
-            *(line((fit_text(f"  {text}", cell), style)) for text in self._text(one)),
+            *(line((fit_text(f"  {text}", cell), style)) for text in self._text(answer)),
         ]
 
-    @property
-    def _scale(self) -> tuple[float, float]:
-        known = [one.reward for one in self.answers]
-        return min(0.0, *known, 0.0), max(1.0, *known, 1.0)
-
-    def _text(self, one: Answer) -> list[str]:
-        if one.text is None:
-            reason = READING if one.trace_id else "The service does not say which rollout this is."
+    def _text(self, answer: Answer) -> list[str]:
+        if answer.text is None:
+            reason = (
+                READING if answer.trace_id else "The service does not say which rollout this is."
+            )
             text = self.unread or reason
         else:
-            text = clean(one.text).replace("\t", "    ") or "(nothing)"
+            text = clean(answer.text).replace("\t", "    ") or "(nothing)"
         return [part.plain for part in Content(text).wrap(max(1, self.cell - 2))]
 
     def move(self, places: int) -> None:

@@ -76,10 +76,10 @@ class Compared:
 
     @property
     def shown(self) -> list[tuple[Work, RunSeries]]:
-        return [one for one in self.runs if one[0].id not in self.hidden]
+        return [run for run in self.runs if run[0].id not in self.hidden]
 
     def series(self, run_id: str) -> RunSeries:
-        return next((found for row, found in self.runs if row.id == run_id), RunSeries())
+        return next((series for row, series in self.runs if row.id == run_id), RunSeries())
 
     @property
     def of_scores(self) -> bool:
@@ -110,7 +110,7 @@ class Compared:
     def ranked(self) -> list[tuple[Work, float]]:
         """The runs with their values, best first; at the crosshair if there is one."""
         valued = [(row, self.value(series)) for row, series in self.runs]
-        return best_first(((one, one[1]) for one in valued), self.key)
+        return best_first(((pair, pair[1]) for pair in valued), self.key)
 
     def x_text(self, at: float) -> str:
         """A position on the x axis, in its unit."""
@@ -157,32 +157,35 @@ class RunCurves(LinesView, can_focus=False):
         return Style(color=hues[place % len(hues)])
 
     def heading(self, width: int) -> Strip:
-        one = self.compared
-        averaged = f"EMA({one.weight:g})" if one.weight else "raw"
-        of_run = " of the run" if one.axis is Axis.STEP else ""
-        parts = [f"by {one.axis}{of_run}", "95 % intervals" if one.of_scores else averaged]
-        parts += ["log"] * one.log
-        if one.at is not None:
-            parts.insert(0, f"┊ {one.x_text(one.at)}")
-        left = f" {title(one.key)}"
+        compared = self.compared
+        averaged = f"EMA({compared.weight:g})" if compared.weight else "raw"
+        of_run = " of the run" if compared.axis is Axis.STEP else ""
+        parts = [
+            f"by {compared.axis}{of_run}",
+            "95 % intervals" if compared.of_scores else averaged,
+        ]
+        parts += ["log"] * compared.log
+        if compared.at is not None:
+            parts.insert(0, f"┊ {compared.x_text(compared.at)}")
+        left = f" {title(compared.key)}"
         right = f"  {' · '.join(parts)} "
         room = max(0, width - cell_len(left) - cell_len(right))
-        meaning = fit_text(f"  {metric(one.key).meaning}", room) if room > 20 else " " * room
+        meaning = fit_text(f"  {metric(compared.key).meaning}", room) if room > 20 else " " * room
         dim = self.tone("dim")
         return line((left, self.tone("strong")), (meaning, dim), (right, dim)).crop(0, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         if len(rows) < LEAST_ROWS or width < LEAST_CELLS:
             return []
-        one = self.compared
-        stamp = replace(one, at=None), self.order, self.chosen, width, len(rows)
+        compared = self.compared
+        stamp = replace(compared, at=None), self.order, self.chosen, width, len(rows)
         if stamp != self._stamp:
             self._stamp = stamp
             self._figure = figure(self._plot, width - MARGIN, len(rows))
         low, high = self._ends
         column = None
-        if one.at is not None and low <= one.at <= high:
-            column = round((one.at - low) / (high - low) * (self._figure.cells - 1))
+        if compared.at is not None and low <= compared.at <= high:
+            column = round((compared.at - low) / (high - low) * (self._figure.cells - 1))
         styles = {name: self.tone(TONES[name]) for name in (AXES, POINTER, BLANK, CROSSHAIR)}
         for place, id_ in enumerate(self.order):
             styles[id_] = self.hue(place) + Style(bold=id_ == self.chosen)
@@ -194,48 +197,53 @@ class RunCurves(LinesView, can_focus=False):
 
     def _plot(self, cells: int, rows: int) -> Plot:
         """The curves; the chosen run's lies on top."""
-        one, columns = self.compared, 2 * cells
-        found = overlay_runs(one.shown, one.key, one.axis, columns, one.weight)
-        low, high = self._ends = found.low, found.high
-        scale = roomiest(*found.extent, one.log, rows, most_of(one.key, found.extent[1]))
+        compared, columns = self.compared, 2 * cells
+        overlaid = overlay_runs(
+            compared.shown, compared.key, compared.axis, columns, compared.weight
+        )
+        low, high = self._ends = overlaid.low, overlaid.high
+        scale = roomiest(
+            *overlaid.extent, compared.log, rows, most_of(compared.key, overlaid.extent[1])
+        )
         lines = sorted(
-            (each for each in found.lines if each.buckets),
+            (each for each in overlaid.lines if each.buckets),
             key=lambda each: (each.row.id != self.chosen, self.place(each.row.id)),
         )
-        intervals = {self.chosen} if len(found.lines) > MOST_INTERVALS else set(self.order)
+        intervals = {self.chosen} if len(overlaid.lines) > MOST_INTERVALS else set(self.order)
         layers: list[Layer] = []
         for each in lines:
-            id_, averaged = each.row.id, one.weight > 0 or each.points
+            id_, averaged = each.row.id, compared.weight > 0 or each.points
             if each.points:
                 layers.append(Layer(id_, each.buckets, Shape.MARKS, POINT))
             layers.append(Layer(id_, each.buckets, Shape.LINE if averaged else Shape.RANGE))
             if each.points and id_ in intervals:
                 apart = _apart(each.buckets, self.place(id_), columns)
                 layers.append(Layer(id_, apart, Shape.BARS))
-        found_ticks = marks(one.axis, low, high, max(1, cells // TICK_CELLS))
+        found_ticks = marks(compared.axis, low, high, max(1, cells // TICK_CELLS))
         x_ticks = [((value - low) / (high - low), label) for value, label in found_ticks]
         return Plot(scale, columns, layers, x_ticks)
 
     def _letters(self, rows: int) -> dict[int, str]:
         """The id of the run whose letter is at a row: at its curve's end, else in the closest free
         row. Empty for a single run."""
-        plot, found = self._figure.plot, dict[int, str]()
+        plot, letters = self._figure.plot, dict[int, str]()
         if len(self.order) < 2:
-            return found
+            return letters
         ends = {layer.name: plot.scale.share(layer.buckets[-1].smooth) for layer in plot.layers}
         for id_ in sorted(ends, key=self.place):
             target = round((1 - ends[id_]) * (rows - 1))
-            free = (row for row in range(rows) if row not in found)
+            free = (row for row in range(rows) if row not in letters)
             row = min(free, key=lambda row: abs(row - target), default=None)
             if row is not None:
-                found[row] = id_
-        return found
+                letters[row] = id_
+        return letters
 
 
 def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
     """Moved by a column to a side, by the run's place: intervals of one step are told apart."""
     return [
-        one._replace(column=min(columns - 1, max(0, one.column + place % 3 - 1))) for one in buckets
+        bucket._replace(column=min(columns - 1, max(0, bucket.column + place % 3 - 1)))
+        for bucket in buckets
     ]
 
 
@@ -288,7 +296,7 @@ class RunLegend(Table, inherit_bindings=False):
         wide = max(12, self.width - 2)
         same = f"same in all: {in_all or 'nothing'}"
         texts = [*warnings, *self._apart(), same]
-        return ["", *(one.plain for text in texts for one in Content(text).wrap(wide))]
+        return ["", *(part.plain for text in texts for part in Content(text).wrap(wide))]
 
     def _apart(self) -> Iterator[str]:
         """The differences that have no column, by value, e.g. ``lr: 1e-4 a b, 3e-4 c``."""
@@ -344,25 +352,25 @@ class RunLegend(Table, inherit_bindings=False):
         more = len(self._keys) - len(columns)
         texts = [f"  {title:<{cells}}" for _, title, cells in columns]
         texts += [f"  +{more}"] * bool(more)
-        one = self.curves.compared
-        value = "value" if one.at is None else "at ┊"
-        texts[:0] = [f"{'95 %':>{INTERVAL}}"] * one.of_scores
-        first = "best first" if metric(one.key).better else "greatest first"
+        compared = self.curves.compared
+        value = "value" if compared.at is None else "at ┊"
+        texts[:0] = [f"{'95 %':>{INTERVAL}}"] * compared.of_scores
+        first = "best first" if metric(compared.key).better else "greatest first"
         first = first if cell_len(first) <= wide else first.replace(" first", " ↓")
         text = f"   {fit_text(first, wide)}{value:>9}{''.join(texts)}"
         return line((fit_text(text, width), self.tone("dim")))
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         wide, columns = self._layout(width)
-        table, found = dict(self.differences.rows), []
+        table, strips = dict(self.differences.rows), []
         same = self._same
         for at in rows:
             if at < len(self.rows):
-                found.append(self._line(at, wide, columns, table, width))
+                strips.append(self._line(at, wide, columns, table, width))
             else:
                 text = same[at - len(self.rows)] if at - len(self.rows) < len(same) else ""
-                found.append(line((f" {text}", self.tone("dim"))))
-        return found
+                strips.append(line((f" {text}", self.tone("dim"))))
+        return strips
 
     def _line(
         self,
@@ -373,14 +381,14 @@ class RunLegend(Table, inherit_bindings=False):
         width: int,
     ) -> Strip:
         row, value = self.rows[at]
-        one, place_ = self.curves.compared, self.curves.place(row.id)
-        hidden = row.id in one.hidden
+        compared, place_ = self.curves.compared, self.curves.place(row.id)
+        hidden = row.id in compared.hidden
         tone = self.tone("faint" if hidden else "plain")
         hue = self.tone("faint") if hidden else self.curves.hue(place_)
         texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
         name_ = fit_text(cut_in_middle(self._short_name(row), wide), wide)
-        if one.of_scores:
-            score = one.score(one.series(row.id))
+        if compared.of_scores:
+            score = compared.score(compared.series(row.id))
             ends = "" if score is None else interval_text(score.low, score.high)
             texts.insert(0, f"{ends:>{INTERVAL}}")
         parts = [
@@ -469,8 +477,10 @@ class RunPreview(Vertical):
 def facts_of(row: Work, now: float, width: int) -> list[Content]:
     """The facts' lines, each `width` cells at most; they run from the top down, then to the right.
     What is missing is left out."""
-    details = (one for one in COLUMNS.values() if one.is_detail and one.key not in IN_LINE)
-    facts = {one.long_title: one.text(row, now) for one in details}
+    details = (
+        column for column in COLUMNS.values() if column.is_detail and column.key not in IN_LINE
+    )
+    facts = {column.long_title: column.text(row, now) for column in details}
     facts["worst alarm"] = row.alarm_title or ""
     parameters = sorted(row.parameters.items())
     facts |= {
@@ -478,12 +488,12 @@ def facts_of(row: Work, now: float, width: int) -> list[Content]:
         for key, value in parameters
         if key not in BY_PARAMETER
     }
-    found = [(name, text) for name, text in facts.items() if text not in ("", "–")]
+    known = [(name, text) for name, text in facts.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
     lines = []
-    for at in range(min(FACTS_LINES, len(found))):
+    for at in range(min(FACTS_LINES, len(known))):
         parts = []
-        for name, text in found[at::FACTS_LINES][:FACTS_COLUMNS]:
+        for name, text in known[at::FACTS_LINES][:FACTS_COLUMNS]:
             label = fit_text(one_line(name, 60), FACTS_LABEL - 2) + "  "
             parts.append(Content.styled(label, "$text-muted"))
             parts.append(Content(fit_text(one_line(text, 200), room) + "  "))

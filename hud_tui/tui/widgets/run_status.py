@@ -14,7 +14,7 @@ from textual.widget import Widget
 
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.metrics import reading, title
+from hud_tui.rl.metrics import ChartOrder, reading, title
 from hud_tui.rl.progress import Liveness, State, progress, step_seconds
 from hud_tui.rl.run import Entry, Run, left_behind, starting_point
 from hud_tui.rl.run_columns import COLUMNS
@@ -169,18 +169,16 @@ class ConstantLine(Widget):
     """The metrics that never change, in a line; hidden where there are none."""
 
     run: reactive[Run] = reactive(Run, repaint=False)
-    keys: reactive[Sequence[str]] = reactive[Sequence[str]]((), repaint=False)
+    charts: reactive[ChartOrder] = reactive(ChartOrder, repaint=False)
     text: reactive[str] = reactive("")
 
     def _write(self) -> None:
-        series = self.run.series
-        values = [
-            f"{one_line(title(key), 60)} {reading(key, series.last(key))}" for key in self.keys
-        ]
+        series, keys = self.run.series, self.charts.constant
+        values = [f"{one_line(title(key), 60)} {reading(key, series.last(key))}" for key in keys]
         self.text = constants_text(values, self.size.width - 2)
-        self.set_class(not self.keys, "-none")
+        self.set_class(not keys, "-none")
 
-    watch_run = watch_keys = on_resize = _write
+    watch_run = watch_charts = on_resize = _write
 
     def render(self) -> Content:
         return Content(f" {self.text}")
@@ -313,18 +311,16 @@ def _loop(row: Work, cells: int) -> Content:
     )
 
 
-def _no_job(run: Run) -> str:
-    if run.model is not None and not run.loaded:
-        return "reading the run …"
-    loop = run.head is not None and run.head.job_id is None
-    return "trained by a client loop" if loop else "no run in progress"
-
-
 def _job(run: Run, cells: int = 0) -> Content:
     """The job's name in so many cells, if any, and its state."""
     job = run.job
     if job is None:
-        return Content.styled(_no_job(run), "$text-muted")
+        idle = "no run in progress"
+        if run.model is not None and not run.loaded:
+            idle = "reading the run …"
+        elif run.head is not None and run.head.job_id is None:
+            idle = "trained by a client loop"
+        return Content.styled(idle, "$text-muted")
     name = one_line(job.name, cells) if job.name else f"job {one_line(job.id or '', 8)}".strip()
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(

@@ -46,15 +46,17 @@ class Arrangement:
         first = self.sort.partition(",")[0].strip()
         return first.removeprefix("-"), first.startswith("-")
 
-    def sorting(self, one: RunColumn) -> str:
-        """The sort order after a click on a column: descending for numbers; reversed by a second
-        click."""
+    def sorting(self, column: RunColumn) -> str:
+        """The order after a click on a column: descending for numbers, then reversed."""
         key, down = self.sorted_by
-        return f"-{one.key}" if (not down if key == one.key else one.is_numeric) else one.key
+        return (
+            f"-{column.key}"
+            if (not down if key == column.key else column.is_numeric)
+            else column.key
+        )
 
     def lines(self, rows: Sequence[Work], now: float) -> list[Work | RunGroup]:
-        """The table's lines: rows in their order at `now` (Unix seconds), under a heading for each
-        group."""
+        """Rows in their order at `now` (Unix seconds), under a heading for each group."""
         found = sort_rows(rows, self.sort, now)
         if not self.group:
             return list(found)
@@ -111,8 +113,7 @@ class RunTable(Table):
         return row.id if isinstance(row, Work) else None
 
     def show(self, lines: Sequence[Work | RunGroup], titles: Counter[str]) -> None:
-        """Replace the lines. `titles`: how many runs have each name: equal names are shown with
-        their ids."""
+        """Replace the lines. `titles`: how many runs have each name, which then show their ids."""
         if titles != self._titles:  # a name may have become that of several runs
             self._texts.clear()
         with self.changing():
@@ -138,61 +139,49 @@ class RunTable(Table):
         spans = self._spans(self.width)
         return next((column for column, start, stop in spans if start <= cell < stop), None)
 
-    @property
-    def _inks(self) -> dict[str, Style]:
-        names = ("plain", "strong", "dim", "faint", "accent", "warm")
-        return {name: self.tone(name) for name in names}
-
     # Drawing.
 
     @property
     def _rest(self) -> list[RunColumn]:
         """The columns after the name, which does not scroll."""
-        return [one for one in self.arrangement.columns if one.key != NAME]
+        return [column for column in self.arrangement.columns if column.key != NAME]
 
     @property
     def _behind(self) -> list[RunColumn]:
         return self._rest[self.left :]
 
-    def _width(self, one: RunColumn) -> int:
-        title = cell_len(self._title(one))
-        return max(self._widths.get(one.key, 0), one.least, title)
+    def _width(self, column: RunColumn) -> int:
+        title = cell_len(self._title(column))
+        return max(self._widths.get(column.key, 0), column.least, title)
 
-    def _title(self, one: RunColumn) -> str:
+    def _title(self, column: RunColumn) -> str:
         """A column's title, with an arrow if the table is sorted by it."""
         by, down = self.arrangement.sorted_by
-        title = one.long_title if self._spelled_out else one.title
-        return title if one.key != by else f"{title} {'↓' if down else '↑'}"
-
-    def _spell_out(self, width: int) -> None:
-        """Use full words in titles, if every column has room for them."""
-        self._spelled_out = True
-        shown = self._all
-        used = sum(map(self._width, shown)) + GAP * (len(shown) - 1)
-        self._spelled_out = used + 3 <= width
+        title = column.long_title if self._spelled_out else column.title
+        return title if column.key != by else f"{title} {'↓' if down else '↑'}"
 
     def _in_sight(self, width: int) -> list[RunColumn]:
         """The columns after the name that fit, beside the mark of further ones if not all do."""
         room = width - 3 - self._name_width(width)
-        whole = sum(GAP + self._width(one) for one in self._behind) <= room
+        whole = sum(GAP + self._width(column) for column in self._behind) <= room
         room -= 0 if whole else MORE
         found = []
-        for one in self._behind:
-            room -= GAP + self._width(one)
+        for column in self._behind:
+            room -= GAP + self._width(column)
             if room < 0:
                 break
-            found.append(one)
+            found.append(column)
         return found
 
     def _spans(self, width: int) -> list[tuple[RunColumn, int, int]]:
         """Each visible column with its first and last cell; the name takes the remaining width."""
         behind = self._in_sight(width)
-        wide, name = sum(GAP + self._width(one) for one in behind), COLUMNS[NAME]
+        wide, name = sum(GAP + self._width(column) for column in behind), COLUMNS[NAME]
         width -= MORE if len(behind) < len(self._behind) else 0
         stop = 3 + min(self._width(name), max(self._name_width(width), width - 3 - wide))
         found = [(name, 3, stop)]
-        for one in behind:
-            found.append((one, stop + GAP, stop + GAP + self._width(one)))
+        for column in behind:
+            found.append((column, stop + GAP, stop + GAP + self._width(column)))
             stop = found[-1][2]
         return found
 
@@ -201,11 +190,15 @@ class RunTable(Table):
 
     def _measure(self, rows: Iterable[Work], width: int) -> None:
         """Let the columns grow with their visible content, and choose the form of their titles."""
-        widths, most = self._widths, {one.key: one.most for one in self._all}
+        widths, most = self._widths, {column.key: column.most for column in self._all}
         for row in rows:
             for key, text in self._texts_of(row).items():
                 widths[key] = max(widths.get(key, 0), min(most[key], cell_len(text)))
-        self._spell_out(width)
+        # full words in titles, if every column has room for them
+        self._spelled_out = True
+        shown = self._all
+        used = sum(map(self._width, shown)) + GAP * (len(shown) - 1)
+        self._spelled_out = used + 3 <= width
 
     @property
     def _all(self) -> Sequence[RunColumn]:
@@ -222,7 +215,7 @@ class RunTable(Table):
             return cached[2]
         if len(self._texts) > KEPT:
             self._texts.clear()
-        texts = {one.key: one.text(row, now) for one in self._all}
+        texts = {column.key: column.text(row, now) for column in self._all}
         texts[NAME] = self.name_of(row)
         self._texts[row.id] = row, now, texts
         return texts
@@ -234,9 +227,9 @@ class RunTable(Table):
         self._measure((row for row in rows if isinstance(row, Work)), width)
         dim, strong = self.tone("dim"), self.tone("strong")
         parts = [(" ‹ " if self.left else "   ", dim)]
-        for one, start, stop in self._spans(width):
-            tone = strong if one.key == self.arrangement.sorted_by[0] else dim
-            parts.append((_padded(self._title(one), stop - start, one) + " " * GAP, tone))
+        for column, start, stop in self._spans(width):
+            tone = strong if column.key == self.arrangement.sorted_by[0] else dim
+            parts.append((_padded(self._title(column), stop - start, column) + " " * GAP, tone))
         more = len(self._in_sight(width)) < len(self._behind)
         found = line(*parts)
         if more:
@@ -245,7 +238,9 @@ class RunTable(Table):
         return found.crop(0, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
-        spans, inks = self._spans(width), self._inks
+        spans = self._spans(width)
+        tones = ("plain", "strong", "dim", "faint", "accent", "warm")
+        inks = {name: self.tone(name) for name in tones}
         return [self._line(at, spans, width, inks) for at in rows]
 
     def _line(
@@ -262,13 +257,13 @@ class RunTable(Table):
         mark = MARKED if row.id in self.marked else " "
         follows = FOLLOWED if row.model_id == self.followed else " "
         parts, tone, text = [(f"{mark}{follows} ", inks["accent"])], "", ""
-        for one, start, stop in spans:  # neighbours of one tone are one segment
-            now = one.tone(row) if row.whole else "faint"
+        for column, start, stop in spans:  # neighbours of one tone are one segment
+            now = column.tone(row) if row.whole else "faint"
             if now != tone and text:
                 parts.append((text, inks[tone]))
                 text = ""
             tone = now
-            text += _padded(texts[one.key], stop - start, one) + " " * GAP
+            text += _padded(texts[column.key], stop - start, column) + " " * GAP
         parts.append((text[:-GAP], inks[tone]))
         if at != self.cursor:
             return line(*parts)
@@ -278,10 +273,10 @@ class RunTable(Table):
         return line(*((t, tone + ground) for t, tone in parts), (" " * (width - used), ground))
 
 
-def _padded(text: str, width: int, one: RunColumn) -> str:
-    if one.key == NAME and width >= 12:
+def _padded(text: str, width: int, column: RunColumn) -> str:
+    if column.key == NAME and width >= 12:
         text = cut_in_middle(text, width)
-    right = one.is_numeric and not one.left
+    right = column.is_numeric and not column.left
     if len(text) <= width and text.isascii():
         return text.rjust(width) if right else text.ljust(width)
     missing = width - cell_len(text)

@@ -102,8 +102,7 @@ class Table(LinesView, can_focus=True):
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """Change the lines; the cursor stays on its key, else close to its place, and in sight if
-        it was."""
+        """Change the lines; the cursor stays on its key, else close, and in sight if it was."""
         key, in_sight, count = self.key, self.in_sight, self.count
         yield
         line = None if key is None else self.line_of(key)
@@ -234,8 +233,7 @@ class RowList(Table):
         most: int = 1000,
         headed: bool = True,
     ) -> None:
-        """`least` and `most`: width of the flexible column, cells; others are left out for the
-        least."""
+        """`least` and `most`: width of the flexible column; others give way for the least."""
         super().__init__(id=id)
         self.headed = headed
         self.columns, self.least, self.most = columns, least, most
@@ -356,10 +354,9 @@ def _width_of(kept: list[tuple[int, Column[Any]]], least: int) -> int:
 
 
 def _line(cells: Sequence[tuple[Column[Any], Content, int]]) -> Content:
-    return Content(" " * GAP).join(_fit(text, width, column.right) for column, text, width in cells)
-
-
-def _fit(text: Content, width: int, right: bool) -> Content:
-    text = text.truncate(width, ellipsis=True)
-    room = width - text.cell_length
-    return text.pad_left(room) if right else text.pad_right(room)
+    parts = []
+    for column, text, width in cells:
+        text = text.truncate(width, ellipsis=True)
+        room = width - text.cell_length
+        parts.append(text.pad_left(room) if column.right else text.pad_right(room))
+    return Content(" " * GAP).join(parts)
