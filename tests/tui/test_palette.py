@@ -252,7 +252,7 @@ async def test_it_says_that_nothing_matches_and_what_is_searched_and_hostile_nam
         await http.post(f"/v2/trace/job/{JOB_IDS[0]}/enter", json={"name": HOSTILE})
     async with reach(served) as (flown, _):
         shown = await typed(flown, "zzzz [b]")
-        await flown.until(lambda: "tasksets and tasks" in str(shown.nothing.render()))
+        await flown.until(lambda: "checkpoints. A kind lists" in str(shown.nothing.render()))
         assert "nothing matches “zzzz [b]”" in str(shown.nothing.render())
         assert shown.nothing.display
         assert not shown.list.display
