@@ -480,7 +480,7 @@ def read_rentals(state: Path) -> list[Rental]:
     """
     file = state / REMOTES / RENTALS
     try:
-        return [Rental(**one) for one in json.loads(read_regular(file, 1 << 24))["rentals"]]
+        return [Rental(**rental) for rental in json.loads(read_regular(file, 1 << 24))["rentals"]]
     except (FileNotFoundError, NotADirectoryError):
         return []
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
@@ -492,11 +492,11 @@ def add_rental(state: Path, rental: Rental) -> Rental:
     """Store a new rental. Raises HudUsage: one of this name is stored, by another program too."""
 
     def added() -> str:
-        known = read_rentals(state)
-        if any(one.name == rental.name for one in known):
+        rentals = read_rentals(state)
+        if any(other.name == rental.name for other in rentals):
             hint = "choose another --name; hud-tui pods list shows it"
             raise HudUsage(f"a pod named {one_line(rental.name, 80)} was rented already", hint)
-        return _rentals_text([*known, rental])
+        return _rentals_text([*rentals, rental])
 
     change_atomic(state / REMOTES / RENTALS, added)
     return rental
@@ -514,19 +514,19 @@ def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
 
     def changed() -> str | None:
         nonlocal stored
-        known = {one.name: one for one in read_rentals(state)}
-        stored = replace(known.get(rental.name, rental), **changes) if changes else rental
-        if known.get(rental.name) == stored:
+        rentals = {other.name: other for other in read_rentals(state)}
+        stored = replace(rentals.get(rental.name, rental), **changes) if changes else rental
+        if rentals.get(rental.name) == stored:
             return None
-        known[rental.name] = stored
-        return _rentals_text(known.values())
+        rentals[rental.name] = stored
+        return _rentals_text(rentals.values())
 
     change_atomic(state / REMOTES / RENTALS, changed)
     return stored
 
 
 def _rentals_text(rentals: Iterable[Rental]) -> str:
-    return json.dumps({"version": 1, "rentals": [asdict(one) for one in rentals]})
+    return json.dumps({"version": 1, "rentals": [asdict(rental) for rental in rentals]})
 
 
 MOST_CELLS = 80 - len("hud-tui: ")
@@ -541,33 +541,40 @@ def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
         now: Unix seconds by Prime's clock.
         ahead_s: Seconds by which this machine's clock is ahead of that.
     """
-    running = [one for one in read_rentals(state) if one.runs]
+    running = [rental for rental in read_rentals(state) if rental.runs]
     lines = []
-    for one in running:
-        costs = f", ${one.spent(now):.2f} so far, ${one.price_hr:.2f}/h"
+    for rental in running:
+        costs = f", ${rental.spent(now):.2f} so far, ${rental.price_hr:.2f}/h"
         rented = "rented and costing money: "
         room = MOST_CELLS - len(rented + costs)
-        name = one_line(one.name, room if len(one.name) <= room else max(8, room - 1))
+        name = one_line(rental.name, room if len(rental.name) <= room else max(8, room - 1))
         lines.append(f"{rented}{name}{costs}")
-        ends, guards = ends_text(one, now, ahead_s), guards_text(state, one, now)
+        ends, guards = ends_text(rental, now, ahead_s), guards_text(state, rental, now)
         fits = len(f"  {ends}; {guards}") <= MOST_CELLS
         lines += [f"  {ends}; {guards}"] if fits else [f"  {ends}", f"  {guards}"]
-        if one.status == "STOPPED":
-            lines.append(f"  shut down, and {stopped_text(one)}")
-        if not one.id:
-            lines.append("  unknown whether it was rented: hud-tui pods list looks for it")
-        if one.unfinished:
-            lines.append(f"  not set up: hud-tui pods setup {one.name}")
+        lines += [f"  {note}" for note in rental_notes(rental)]
     if len(running) > 1:
-        lines.append(f"${sum(one.spent(now) for one in running):.2f} in all")
+        lines.append(f"${sum(rental.spent(now) for rental in running):.2f} in all")
     return "\n".join(map(one_line, lines))
 
 
-def ends_text(one: Rental, now: float, ahead_s: float = 0.0) -> str:
+def rental_notes(rental: Rental) -> list[str]:
+    """What is not as it should be with a pod that runs, and what to do about it."""
+    notes = []
+    if rental.status == "STOPPED":
+        notes.append(f"shut down, and {stopped_text(rental)}")
+    if not rental.id:
+        notes.append("unknown whether it was rented: hud-tui pods list looks for it")
+    if rental.unfinished:
+        notes.append(f"not set up: hud-tui pods setup {rental.name}")
+    return notes
+
+
+def ends_text(rental: Rental, now: float, ahead_s: float = 0.0) -> str:
     """Until when it can cost and how much, e.g. ``until 18:40, $8.00 at most``."""
-    if now > one.deadline:
-        return f"over its budget of ${one.most:.2f} for {age(one.deadline, now)}"
-    return f"until {clock_text(one.deadline, now, ahead_s)}, ${one.most:.2f} at most"
+    if now > rental.deadline:
+        return f"over its budget of ${rental.most:.2f} for {age(rental.deadline, now)}"
+    return f"until {clock_text(rental.deadline, now, ahead_s)}, ${rental.most:.2f} at most"
 
 
 def clock_text(at: float, now: float, ahead_s: float = 0.0) -> str:
@@ -577,15 +584,15 @@ def clock_text(at: float, now: float, ahead_s: float = 0.0) -> str:
     return then.strftime("%H:%M" if today else "%d %b %H:%M")
 
 
-def guards_text(state: Path, one: Rental, now: float) -> str:
+def guards_text(state: Path, rental: Rental, now: float) -> str:
     """Who ends it then, and when each of them last spoke, e.g. ``guards: pod 12 s, here 3 s ago``;
     the guards are its watcher and the process here."""
     here = budget_found(state).get("at")
     spoke = isinstance(here, int | float)
     each = []
-    if one.heard_at:
-        silent = "(silent) " if now - one.heard_at > SILENT_S else ""
-        each.append(f"pod {silent}{age(one.heard_at, now)}")
+    if rental.heard_at:
+        silent = "(silent) " if now - rental.heard_at > SILENT_S else ""
+        each.append(f"pod {silent}{age(rental.heard_at, now)}")
     if spoke and budget_kept(state, now):
         each.append(f"here {age(here, now)}")
     if not each:
@@ -593,11 +600,11 @@ def guards_text(state: Path, one: Rental, now: float) -> str:
     return f"guards: {', '.join(each)} ago"
 
 
-def stopped_text(one: Rental) -> str:
+def stopped_text(rental: Rental) -> str:
     """What it costs while it is shut down."""
-    if one.stopped_hr is None:
+    if rental.stopped_hr is None:
         return "it may still cost"
-    return f"it still costs ${one.stopped_hr:.2f}/h"
+    return f"it still costs ${rental.stopped_hr:.2f}/h"
 
 
 # The process that terminates pods when their budget is used up.

@@ -6,13 +6,23 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hud_tui.cli.connect import command_of, guard_of, paths_of, print_costs, progress
-from hud_tui.cli.output import ask, confirm, emit, print_notice, print_table, require_consent, show
+from hud_tui.cli.output import (
+    ask,
+    confirm,
+    emit,
+    flags_of,
+    print_notice,
+    print_table,
+    require_consent,
+    show,
+    with_flags,
+)
 from hud_tui.cli.remote import (
     SET_UP_FLAGS,
     forget,
@@ -49,7 +59,7 @@ from hud_tui.service_file import (
     guards_text,
     keep_budgets,
     read_rentals,
-    stopped_text,
+    rental_notes,
     write_rental,
 )
 from hud_tui.settings import every_variable
@@ -397,32 +407,33 @@ async def rented(args: argparse.Namespace) -> int:
     _keep(args)
     now = prime_now(state)
     if args.headless:
-        each = [rental_document(args, one) for one in ours]
-        more = [one.model_dump() for one in others]
+        each = [rental_document(args, rental) for rental in ours]
+        more = [pod.model_dump() for pod in others]
         emit("pods", {"pods": each, "others": more, "totals": totals(ours, now)})
         return 0
     if not ours and not others:
         print(f"nothing is rented, and nothing was: {command_of(args, 'pods')} shows what there is")
         return 0
-    rows = [_rented_row(args, one) for one in ours]
+    rows = [_rented_row(args, rental) for rental in ours]
     rows += [
-        (one.name or one.id, one.gpu_name, _dollars(one.price_hr), "", "", "not rented from here")
-        for one in others
+        (pod.name or pod.id, pod.gpu_name, _dollars(pod.price_hr), "", "", "not rented from here")
+        for pod in others
     ]
     print_table(("POD", "GPUS", "$/HOUR", "SPENT", "AT MOST", "STATE"), rows)
     sums = totals(ours, now)
     print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
-    for one in filter(lambda rental: rental.runs, ours):
-        print(f"{one_line(one.name, 40)}: {_until(args, one)}; {guards_text(state, one, now)}")
-        if not one.id:
-            print("  it is unknown whether it was rented")
-        if one.status == "STOPPED":
-            print(f"  shut down, and {stopped_text(one)}")
-        if one.heard:
-            print(f"  its watcher: {one_line(one.heard, 200)}")
-        if one.unfinished:
-            print(f"{one.name} is not set up: {_set_up(args, one)}")
+    for rental in filter(lambda rental: rental.runs, ours):
+        guards = guards_text(state, rental, now)
+        print(f"{one_line(rental.name, 40)}: {_until(args, rental)}; {guards}")
+        for note in _notes(args, rental):
+            print(f"  {one_line(note)}")
     return 0
+
+
+def _notes(args: argparse.Namespace, rental: Rental) -> list[str]:
+    """What is not as it should be with a pod that runs."""
+    notes = [with_flags(note, flags_of(args)) for note in rental_notes(rental)]
+    return [f"its watcher: {rental.heard}", *notes] if rental.heard else notes
 
 
 def _rented_row(args: argparse.Namespace, rental: Rental) -> tuple[str, ...]:
@@ -467,8 +478,7 @@ async def pod_status(args: argparse.Namespace) -> int:
 def _status_lines(
     args: argparse.Namespace, rental: Rental, status: str, address: str | None
 ) -> list[str]:
-    unknown = "not known to Prime" if rental.id else "unknown whether it was rented"
-    shown = status or unknown
+    shown = status or ("not known to Prime" if rental.id else "unknown whether it was rented")
     spent = f"${_spent(args, rental):.2f} so far" if rental.runs else f"${_spent(args, rental):.2f}"
     until = _until(args, rental) if rental.runs else f"ended: {rental.why}"
     lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
@@ -476,12 +486,7 @@ def _status_lines(
     if rental.runs:
         state = machines_of(args).state
         lines += [guards_text(state, rental, prime_now(state))]
-    if rental.runs and rental.heard:
-        lines += [f"its watcher: {rental.heard}"]
-    if status == "STOPPED":
-        lines += [f"shut down, and {stopped_text(rental)}"]
-    if rental.unfinished:
-        lines += [f"not set up: {_set_up(args, rental)}"]
+        lines += _notes(args, replace(rental, status=status))
     return lines
 
 
