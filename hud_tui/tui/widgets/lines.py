@@ -306,7 +306,7 @@ class TextPane(ScrollView, can_focus=True, inherit_bindings=False):
     def render_line(self, y: int) -> Strip:
         width, number = self.width, self.scroll_offset.y + y
         line = self._shaded(number)
-        if not line:
+        if not line or not width:
             return Strip.blank(width, self.rich_style).apply_offsets(0, number)
         text = line.truncate(width, ellipsis=True)
         strips = Visual.to_strips(
