@@ -149,15 +149,19 @@ def _keys(add: Add) -> None:
 
 def _init(add: Add) -> None:
     parser = add(
-        "write a hud-vf-gym configuration for an environment",
+        "write a hud-vf-gym configuration for an environment, or show one",
         "init ./environments/text_2048",
         "init hud.lock.yaml -o configs/mine.yaml --force",
         "--headless --local init arith",
+        "init --show configs/mine.yaml",
     )
     about = "a directory with hud.lock.yaml, that file, or an environment of the service"
-    parser.add_argument("environment", metavar="ENV", help=about)
+    parser.add_argument("environment", nargs="?", metavar="ENV", help=about)
     parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    parser.add_argument(
+        "--show", metavar="FILE", help="show this configuration; nothing in it is run"
+    )
 
 
 def _convert(add: Add) -> None:

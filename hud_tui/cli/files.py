@@ -42,8 +42,8 @@ from hud_tui.legacy.dataset import (
     to_rows,
     write_parquet_folder,
 )
-from hud_tui.legacy.gym import Described, described, gym_text, new_gym
-from hud_tui.legacy.lock_file import LOCK_NAME, load_lock, replace_file
+from hud_tui.legacy.gym import Described, GymConfig, described, gym_text, new_gym, read_gym
+from hud_tui.legacy.lock_file import LOCK_NAME, load_lock, read_bounded, replace_file
 from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.export import (
     Sheet,
@@ -61,7 +61,7 @@ from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.checks import count, verdict
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import clean, one_line
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import every_variable
 from hud_tui.storage import check_new, write_folder, write_named, write_numbered
@@ -241,15 +241,22 @@ def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
     return write_numbered(named or _usual_directory(), stem, f".{args.format}", pieces)
 
 
-# ``init``: write a hud-vf-gym configuration for an environment.
+# ``init``: write a hud-vf-gym configuration for an environment, or show one.
 
 
 def init(args: argparse.Namespace) -> int:
-    """Write a configuration; returns the exit code.
+    """Write or show a configuration; returns the exit code.
 
     Raises:
-        HudUsage: No such environment; or the file exists.
+        HudUsage: Neither or both of ENV and ``--show``; no such environment; the file exists.
     """
+    if (args.environment is None) == (args.show is None):
+        raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
+    if args.show is not None:
+        file = Path(args.show)
+        config, warnings = read_gym(str(file), read_bounded(file))
+        _report(config, file, warnings, args.headless, one_line(file))
+        return 0
     name = args.environment
     env = _on_disk(name) or asyncio.run(_with_client(args, partial(_describe, name=name)))[0]
     config, warnings = new_gym(env)
@@ -264,21 +271,27 @@ def init(args: argparse.Namespace) -> int:
         raise HudUsage(message, "-o names another directory") from error
     replace_file(file, text.encode())
     changed(f"write {one_line(file)}")
-    actions: dict[str, Any] = config["action_mappings"]
-    if args.headless:
-        for warning in warnings:
-            print_notice(warning)
-        facts = {"file": str(file), "actions": list(actions), "warnings": warnings}
-        emit("gym_config", facts | {"config": config})
-        return 0
-    print(f"wrote {one_line(file)}: {count(len(actions), 'action')}")
-    for name, action in actions.items():
-        brackets = ", ".join(one_line(argument, 60) for argument in action["_parser"]["positional"])
-        tool = one_line(action["_tool"] or "the end", 60)
-        print(f"  {one_line(name, 60)}({brackets}) → {tool}")
+    _report(config, file, warnings, args.headless, f"wrote {one_line(file)}")
+    return 0
+
+
+def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, title: str) -> None:
+    for warning in warnings if document else ():
+        print_notice(warning)
+    if document:
+        facts = {"file": str(file), "actions": list(config.action_mappings), "warnings": warnings}
+        transforms = list(config.transforms())
+        emit("gym_config", facts | {"transforms": transforms, "config": config.plain()})
+        return
+    print(f"{title}: {count(len(config.action_mappings), 'action')}")
+    for name, action in config.action_mappings.items():
+        brackets = ", ".join(one_line(arg, 60) for arg in action.parser.positional)
+        print(f"  {one_line(name, 60)}({brackets}) → {one_line(action.tool or 'the end', 60)}")
+    for transform in config.transforms():
+        where = one_line(f"{transform.action}.{transform.argument}", 120)
+        print(f"  transform of {where}, Python that is not run here: {clean(transform.text, 500)}")
     for warning in warnings:
         print(f"  ! {warning}")
-    return 0
 
 
 def _on_disk(env: str) -> Described | None:

@@ -46,6 +46,12 @@ V4 = {
     "mcp_config": {"hud": {"url": "https://x.y/", "headers": {"Authorization": f"Bearer {KEY}"}}},
     "evaluate_tool": {"name": "evaluate"},
 }
+GYM = (
+    "job: {name: mine}\nsystem_prompt: |\n  Go.\naction_mappings:\n  move:\n"
+    "    _tool: move\n    _parser: {positional: [direction]}\n"
+    "    direction: {from_arg: direction, transform: 'lambda x: x'}\n"
+    "rubric: {weights: {task_completion: 1.0}}\n"
+)
 RECORDING = (
     '{"schema": "hud-tui-record/1", "kind": "session", "version": "1", "at": 1780000000.0}\n'
     '{"kind": "model", "at": 0.0, "data": {"id": "m", "model_name": "m"}}\n'
@@ -105,8 +111,14 @@ SLOTS = {
         (
             "--headless preflight good.json -m {model}",
             "init {file} -o made.yaml",
+            "--headless init --show {file}",
             "--headless convert good.json --name org/tasks --no-push -o out",
         ),
+    ),
+    "gym": Slot(
+        ("gym.yaml",),
+        (GYM.encode(),),
+        ("init --show {file}", "--headless init --show {file}"),
     ),
     "recording": Slot(
         ("r.jsonl",),

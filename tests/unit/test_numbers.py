@@ -9,6 +9,7 @@ from hud_tui.cli.commands import build_parser
 from hud_tui.client.replay import read_file
 from hud_tui.config import CONFIG_NAME, read_config
 from hud_tui.errors import HudUsage
+from hud_tui.legacy.gym import read_gym
 from hud_tui.legacy.lock_file import read_lock
 from hud_tui.parameters import RUN_PARAMETERS
 from hud_tui.rl.recording import first_line, to_line
@@ -108,6 +109,7 @@ def test_a_config_with_such_a_number_is_refused(tmp_path: Path, table: str, numb
 
 
 LOCK = "version: '1.0'\nimage: org/env:1\nenvironment:\n  toolCount: "
+GYM = "action_mappings:\n  A: {_tool: t}\nrubric:\n  weights:\n    task_completion: "
 
 
 @pytest.mark.parametrize("number", [LONGER, ".nan", "-.inf", "1e999"])
@@ -115,6 +117,12 @@ def test_a_lock_file_with_such_a_number_is_refused(number: str) -> None:
     with pytest.raises(HudUsage, match=r"^hud\.lock\.yaml"):
         read_lock("hud.lock.yaml", (LOCK + number).encode())
     read_lock("hud.lock.yaml", f"{LOCK}{LONG}".encode())  # it is not reckoned with
+
+
+@pytest.mark.parametrize("number", [LONG, f"-{LONG}", LONGER, ".nan", ".inf", "1e999", "'7'"])
+def test_a_configuration_of_a_gym_with_such_a_number_is_refused(number: str) -> None:
+    with pytest.raises(HudUsage, match=r"^gym\.yaml"):
+        read_gym("gym.yaml", (GYM + number).encode())
 
 
 @pytest.mark.parametrize("text", ["", "x", "nan", "inf", "-1", "1e999", LONG, f"-{LONG}", LONGER])

@@ -19,7 +19,7 @@ from hud_tui.config import read_config
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.legacy.dataset import read_parquet
 from hud_tui.legacy.lock_file import LOCK_NAME as LOCK
-from hud_tui.legacy.lock_file import load_lock, replace_file
+from hud_tui.legacy.lock_file import load_lock, read_bounded, replace_file
 from hud_tui.notebook import Notebook, read_last_known
 from hud_tui.rl.head import Move
 from hud_tui.settings import every_variable, read_variables
@@ -70,6 +70,7 @@ READERS: dict[str, Callable[[Path], object]] = {
     "tasks.jsonl": lambda file: load_path(str(file), file),
     "record.jsonl": read_file,
     LOCK: load_lock,
+    "gym.yaml": read_bounded,
     CONFIG: lambda file: read_config(file.parent),
     "train.parquet": lambda file: list(read_parquet(file)),
     "protected.json": lambda file: Protection(lambda: file.parent).models,
