@@ -296,17 +296,14 @@ class CommandLog:
             os.close(descriptor)
 
 
-# Commands that repeat an entry: with hud-tui, the ``hud`` CLI or curl.
+# Commands that repeat an entry: with hud-tui, the ``hud`` CLI, curl, or Python.
 #
-# They are meant to be pasted into a shell, so every value is quoted with shlex. They never
-# contain the key.
+# They are meant to be pasted into a shell, so every value is quoted with shlex or is an ASCII
+# literal of Python. They never contain the key.
 
 
 HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
-KEY_HEADER = '-H "Authorization: Bearer $HUD_API_KEY"'
-JSON = "-H 'Content-Type: application/json'"
-BODY = "BODY"
-"""End of a here-document; a body cannot contain it, because it is one line of JSON."""
+KEY = '"Authorization: Bearer $HUD_API_KEY"'
 
 
 def as_hud_tui(one: AuditEntry, flags: str = "") -> str:
@@ -342,11 +339,70 @@ def as_curl(one: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
         return ""
     start = ["curl", "-X", quote(one.method), KEY_HEADER]
     if not one.omitted:
-        data = [JSON, "--data-raw", quote(one.body)] if one.body else []
-        return " ".join([*start, *data, quote(one.url)])
+        return " ".join([*start, *_data(one), quote(one.url)])
     body = json.dumps({**one.sent, **{name: (rest or {})[name] for name in one.omitted}})
     line = " ".join([*start, JSON, "--data-binary @-", quote(one.url)])
     return f"{line} <<'{BODY}'\n{body}\n{BODY}\n"
+
+
+def as_python(one: AuditEntry) -> str:
+    """A program with this package's client that repeats it; empty if the body was not logged."""
+    call = _call(one)
+    if not call:
+        return ""
+    imports, make = _client(one)
+    return PROGRAM.format(imports=imports, make=make, call=call)
+
+
+KEY_HEADER = f"-H {KEY}"
+BODY = "BODY"
+"""End of a here-document; a body cannot contain it, because it is one line of JSON."""
+PROGRAM = """\
+import asyncio
+from contextlib import aclosing
+
+{imports}
+
+
+async def main() -> None:
+    async with aclosing({make}) as client:
+        print({call})
+
+
+asyncio.run(main())
+"""
+
+
+def _client(one: AuditEntry) -> tuple[str, str]:
+    if one.local:
+        imports = (
+            "from hud_tui.local_service import connect_local\n"
+            "from hud_tui.settings import read_paths"
+        )
+        return imports, "await connect_local(read_paths(), print)"
+    imports = (
+        "from hud_tui.client.client import HudClient\nfrom hud_tui.settings import read_settings"
+    )
+    return imports, "HudClient(read_settings())"
+
+
+def _call(one: AuditEntry) -> str:
+    """The client's call for the same request."""
+    model = ascii(one.model)
+    match one.verb:
+        case "set head":
+            return f"await client.set_head({model}, {one.after!a})"
+        case "fork":
+            start = one.sent.get("checkpoint_id")
+            at = f", {str(start)!a}" if start is not None else ""
+            return f"await client.fork({model}, {one.subject!a}{at})"
+        case "pin" | "unpin":
+            return f"await client.pin({model}, {one.subject!a}, {one.verb == 'pin'})"
+        case "cancel":
+            return f"await client.cancel_job({one.subject!a})"
+        case "resume":
+            return f"await client.resume_job({one.subject!a})"
+    return ""
 
 
 def _hud(one: AuditEntry) -> list[str]:
@@ -451,6 +507,13 @@ def _place(word: str) -> list[str]:
     return ["--", word] if word.startswith("-") else [word]
 
 
+def _data(one: AuditEntry) -> list[str]:
+    return [JSON, "--data-raw", quote(one.body)] if one.body else []
+
+
+JSON = "-H 'Content-Type: application/json'"
+
+
 def sent_to(one: AuditEntry, origin: str) -> AuditEntry:
     """The entry as if it was sent to another address: an embedded service has a port of its own
     each time it starts."""
@@ -464,7 +527,7 @@ def _origin(url: str) -> str:
 
 def document(one: AuditEntry, flags: str = "") -> dict[str, object]:
     """The entry as a JSON document. `flags`: as of `as_hud_tui`."""
-    forms = {"hud": as_hud, "curl": as_curl}
+    forms = {"hud": as_hud, "curl": as_curl, "python": as_python}
     commands = {"hud_tui": as_hud_tui(one, flags)}
     return {
         **{name: value for name, value in vars(one).items() if name != "body"},

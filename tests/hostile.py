@@ -15,7 +15,8 @@ V4 = {
     "mcp_config": {"hud": {"url": "https://mcp.hud.ai/v3/mcp"}},
     "evaluate_tool": {"name": "evaluate", "arguments": {"n": 4}},
 }
-GOOD: list[dict[str, Any]] = [V6, V5, V4, V6]
+V3 = {"prompt": "Do it.", "gym": "hud-browser", "evaluate": ["page", "0.5 x"]}
+GOOD: list[dict[str, Any]] = [V6, V5, V4, V3]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,13 @@ CHANGED: list[tuple[dict[str, Any], str, Any, str, str]] = [
     (V4, "mcp_config", {"hud": "https://x"}, "mcp_config.hud", "an object with url or command"),
     (V4, "mcp_config", {"hud": {"url": 7}}, "mcp_config.hud.url", "text, found a number"),
     (V4, "mcp_config", '{"hud": {"url": NaN}}', "mcp_config", "NaN is not JSON"),
+    (V3, "gym", 3, "gym", "found a number"),
+    (V3, "gym", {"location": "moon"}, "gym.location", "local or remote"),
+    (V3, "gym", {"image_or_build_context": 3}, "gym.image_or_build_context", "text"),
+    (V3, "setup", 3, "setup", "a function"),
+    (V3, "evaluate", [{"args": []}], "evaluate[0]", "a function"),
+    (V3, "prompt", [], "prompt", "the instruction"),
+    (V3, "config", [], "config", "an object"),
 ]
 """A row, the field that is another, its value, the field that is named, and what is said of it."""
 

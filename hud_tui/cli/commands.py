@@ -416,7 +416,7 @@ def _replay(add: Add) -> None:
 
 
 def _source(parser: Parser) -> None:
-    about = "file, directory, or taskset; the app offers a choice"
+    about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
     _trained_model(parser)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from os.path import expanduser
 from pathlib import Path
@@ -43,7 +43,7 @@ from hud_tui.legacy.dataset import (
     write_parquet_folder,
 )
 from hud_tui.legacy.gym import Described, GymConfig, described, gym_text, new_gym, read_gym
-from hud_tui.legacy.lock_file import LOCK_NAME, load_lock, read_bounded, replace_file
+from hud_tui.legacy.lock_file import LOCK_NAME, load_lock, read_bounded, replace_file, write_dataset
 from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.export import (
     Sheet,
@@ -68,7 +68,7 @@ from hud_tui.storage import check_new, write_folder, write_named, write_numbered
 
 
 def convert(args: argparse.Namespace) -> int:
-    """Check the tasks, write the data set, push it if asked to.
+    """Check the tasks, write the data set, push it if asked to, update the lock file.
 
     Raises:
         HudUsage: Invalid name, tasks or directory; or not confirmed.
@@ -106,6 +106,9 @@ def convert(args: argparse.Namespace) -> int:
     document |= {"file": str(file), "pushed": None, "private": args.private}
     if pushes:
         document["pushed"] = push(folder, args.name, args.private, variables.get("HF_TOKEN"))
+    if "lock" in origin:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_dataset(Path(origin["lock"]), args.name, len(tasks), now, folder)
     return _end(args, document, 0)
 
 
@@ -116,6 +119,8 @@ def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
         lines = [f"wrote {document['file']}: {rows}; {columns}"]
         if document["pushed"]:
             lines.append(f"pushed to {document['pushed']}")
+        if "lock" in document:
+            lines.append(f"noted as primary_dataset in {document['lock']}")
     show(args, "dataset", document, *lines)
     return code
 

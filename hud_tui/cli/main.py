@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
@@ -71,6 +72,7 @@ def _main(argv: Sequence[str]) -> int:
             return code
         if needs_no_app(args):
             return _without_app(command, args)
+        _fill_in(args)
         return _app(args)
     except HudError as error:
         return _fail(error, args, headless)
@@ -132,9 +134,9 @@ def _without_app(command: Command, args: argparse.Namespace) -> int:
             raise HudUsage(f"--{flag} needs the app", hint)
     if not command.function:
         raise HudUsage(f"{args.command} needs the app", "remove --headless")
-    if args.command in ("preflight", "run") and args.source is None:
-        raise HudUsage("give SOURCE: a file, a directory or a taskset")
     from hud_tui.cli.connect import connector_of, run_command
+
+    _fill_in(args)
 
     return run_command(command.load(), args, connector_of(args))
 
@@ -185,6 +187,22 @@ def serve(args: argparse.Namespace) -> int:
             return serve_app(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
     finally:
         forget(paths.service_file, os.getpid())
+
+
+def _fill_in(args: argparse.Namespace) -> None:
+    """For ``preflight`` and ``run`` without SOURCE, use the lock file's primary data set.
+
+    Raises:
+        HudUsage: A file cannot be read; or, without the app, there is no SOURCE at all.
+    """
+    if args.command in ("preflight", "run") and args.source is None:
+        from hud_tui.legacy.lock_file import primary_source
+
+        try:
+            args.source = primary_source(Path())
+        except HudUsage:
+            if needs_no_app(args):
+                raise  # the app offers a choice
 
 
 def _check_text(argv: Sequence[str]) -> None:

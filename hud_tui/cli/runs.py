@@ -204,7 +204,7 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     refuse_beyond("--sample", args.sample, {"ge": 1})
     tasks, origin = await load_source(client, args.source)
     model, unchosen = await _model(client, args)
-    findings = unchosen + await _findings(client, tasks, model, asked)
+    findings = unchosen + await _findings(client, tasks, model, asked, origin.get("lock"))
     document: dict[str, Any] = {}
     if args.sample is not None and model is not None and verdict(findings) != "failure":
         found, document = await signal(client, args, tasks, origin, asked, model)
@@ -246,7 +246,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         verb = "fork" if several else "submit"
         client.wire.guard.check(args.command, Change(verb, model.id))
     asked = completed(model, asked)
-    findings = await _findings(client, tasks, model.id, asked)
+    findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     for loss_fn in several.get("loss_fn", ()):
         one = {"loss_fn": loss_fn, "loss_fn_config": asked.loss_fn_config}
         if loss_fn != asked.loss_fn:
@@ -355,10 +355,10 @@ def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
 
 
 async def _findings(
-    client: HudClient, tasks: list[Task], model: str | None, asked: JobParameters
+    client: HudClient, tasks: list[Task], model: str | None, asked: JobParameters, lock: str | None
 ) -> list[Finding]:
     findings = []
-    async for finding in check(client, tasks, model, asked):
+    async for finding in check(client, tasks, model, asked, lock):
         findings.append(print_finding(finding))
     return findings
 

@@ -307,7 +307,7 @@ class Evaluations:
             raise HudUsage("only checkpoints can be sampled, not what a model started from", hint)
         tasks, split = TaskSplit.of(read_rows(rows)).chosen(body.split)
         if any(task.is_legacy for task in tasks):
-            raise HudUsage("rows of v4 name no scenario that could be rolled out", NOT_SAMPLED)
+            raise HudUsage("rows up to v4 name no scenario that could be rolled out", NOT_SAMPLED)
         asked = body.parameters
         if (count := len(tasks) * asked.samples) > MOST:
             raise HudUsage(f"{count} rollouts", f"at most {MOST}: lower --samples")

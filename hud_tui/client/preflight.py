@@ -24,7 +24,7 @@ from hud_tui.errors import (
     Problem,
 )
 from hud_tui.legacy.dataset import from_rows, parquet_files, read_parquet
-from hud_tui.legacy.lock_file import Completion, find_lock
+from hud_tui.legacy.lock_file import Completion, find_lock, lock_findings
 from hud_tui.rl.disk import check_room
 from hud_tui.rl.names import close_names
 from hud_tui.rl.tasks.checks import (
@@ -152,7 +152,8 @@ async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[
 
     Returns:
         The tasks, and their origin: ``source`` as given, ``name``, ``loaded_from`` (file,
-        directory or taskset), ``format`` (the form of the rows), and ``taskset_id`` of a taskset.
+        directory or taskset), ``format`` (the form of the rows), ``taskset_id`` of a taskset,
+        and ``lock``: the hud.lock.yaml beside them or in the working directory, if there is one.
 
     Raises:
         HudBadTasks: Invalid rows, with all problems.
@@ -164,22 +165,27 @@ async def load_source(client: HudClient, source: str) -> tuple[list[Task], dict[
     if path is not None:
         return await asyncio.to_thread(load_path, source, path)
     tasks, name, taskset_id = await _taskset(client, source)
-    return tasks, _origin(source, name, "taskset", tasks) | {"taskset_id": taskset_id}
+    origin = _origin(source, name, "taskset", tasks, find_lock(Path()))
+    return tasks, origin | {"taskset_id": taskset_id}
 
 
 def load_path(source: str, path: Path) -> tuple[list[Task], dict[str, Any]]:
     """`load_source` for a file or directory as returned by `path_of`."""
-    complete = Completion(find_lock(path if path.is_dir() else path.parent, Path()))
+    lock = find_lock(path if path.is_dir() else path.parent, Path())
+    complete = Completion(lock)
     if path.is_dir():
         tasks, name, kind = _directory(path, complete), path.resolve().name, "directory"
     else:
         tasks, name, kind = _file(path, complete), path.stem or path.name, "file"
-    return tasks, _origin(source, name, kind, tasks)
+    return tasks, _origin(source, name, kind, tasks, lock)
 
 
-def _origin(source: str, name: str, loaded_from: str, tasks: list[Task]) -> dict[str, Any]:
+def _origin(
+    source: str, name: str, loaded_from: str, tasks: list[Task], lock: Path | None
+) -> dict[str, Any]:
     origin = {"source": source, "name": name, "loaded_from": loaded_from}
-    return origin | {"format": form_of(tasks)}
+    beside = {"lock": str(lock)} if lock else {}
+    return origin | {"format": form_of(tasks)} | beside
 
 
 def place_of(origin: Mapping[str, Any]) -> str:
@@ -340,6 +346,7 @@ async def preflight(
     source: str | list[Task],
     model: str | None = None,
     parameters: JobParameters | None = None,
+    lock: str | None = None,
 ) -> AsyncIterator[Finding]:
     """Check a taskset, and the model that it is to train, against a service.
 
@@ -347,6 +354,7 @@ async def preflight(
         source: As for `load_source`, or loaded tasks.
         model: Any name of the model; None to skip its checks.
         parameters: Of the run; missing ones are the model's defaults.
+        lock: The hud.lock.yaml of loaded tasks, as in the origin from `load_source`.
 
     Yields:
         Findings, as requests are answered.
@@ -355,19 +363,33 @@ async def preflight(
         HudUnauthorized: The key is refused; a finding reports it.
         HudError: The source is unreadable, or the service does not answer.
     """
-    tasks = (await load_source(client, source))[0] if isinstance(source, str) else source
+    if isinstance(source, str):
+        tasks, origin = await load_source(client, source)
+        lock = origin.get("lock")
+    else:
+        tasks = source
     for finding in _rows(tasks):
         yield finding
-    gate = asyncio.Semaphore(AT_ONCE)
-    lookups: list[Awaitable[list[Finding]]] = [_key(client)]
-    if tasks:
-        lookups.append(asyncio.to_thread(_local, tasks, client.settings.local))
-    lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]
+    lookups = [_key(client), *_lookups(client, tasks, lock)]
     if model is not None:
         lookups.append(_model(client, model, tasks, parameters or JobParameters()))
     async with aclosing(_as_answered(lookups)) as findings:
         async for finding in findings:
             yield finding
+
+
+def _lookups(
+    client: HudClient, tasks: list[Task], lock: str | None
+) -> list[Awaitable[list[Finding]]]:
+    """All checks of the tasks that take long, as awaitables."""
+    gate = asyncio.Semaphore(AT_ONCE)
+    lookups: list[Awaitable[list[Finding]]] = []
+    if tasks:
+        lookups.append(asyncio.to_thread(_local, tasks, client.settings.local))
+    if lock is not None:
+        lookups.append(asyncio.to_thread(lock_findings, Path(lock), tasks))
+    lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]
+    return lookups
 
 
 async def _as_answered(

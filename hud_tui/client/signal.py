@@ -391,7 +391,7 @@ GROUP_SIZE = 8
 """Default group size."""
 MOST = 100_000
 """Maximum number of rollouts of one measurement."""
-NOT_SAMPLED = "rows of v4 and held-out ones are not sampled"
+NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 
 
 async def ask_of(
@@ -437,7 +437,7 @@ def choose(tasks: Sequence[Task], groups: int) -> list[Task]:
     """The tasks to roll out, one per group; always the same ones for a taskset.
 
     Args:
-        tasks: Held-out tasks and rows of v4 are skipped.
+        tasks: Held-out tasks and rows up to v4 are skipped.
         groups: Number of groups; if more than tasks, it starts over with the first.
     """
     able = [task for task in tasks if not task.heldout and not task.is_legacy]

@@ -243,6 +243,7 @@ class Described:
     scenarios: Sequence[tuple[str, str]] = ()
     """Names and descriptions."""
     image: str = ""
+    dataset: str = ""
 
 
 def described(lock: Lock) -> Described:
@@ -252,6 +253,7 @@ def described(lock: Lock) -> Described:
         tools=lock.tools,
         scenarios=[(name, "") for name in lock.scenarios],
         image=lock.image,
+        dataset=lock.dataset.name if lock.dataset else "",
     )
 
 
@@ -260,7 +262,7 @@ def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
     tools = [tool for tool in env.tools if tool.name not in HIDDEN]
     actions = {tool.name: _action(tool) for tool in tools}
     actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
-    metadata = {"environment": env.name, "image": env.image}
+    metadata = {"environment": env.name, "image": env.image, "dataset": env.dataset}
     config = GymConfig(
         job=Job(
             name=f"RL Training - {one_line(env.name)}",

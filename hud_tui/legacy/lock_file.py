@@ -1,16 +1,21 @@
-"""``hud.lock.yaml``: finding and reading it, and completing task rows from it."""
+"""``hud.lock.yaml``: finding and reading it, changing its primary data set, checking tasks with
+it."""
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
+from io import StringIO
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, read_yaml
-from hud_tui.rl.tasks.task import kind_of
+from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, library, read_yaml, round_trip
+from hud_tui.rl.tasks.checks import Finding, count, names
+from hud_tui.rl.tasks.legacy import CALLS
+from hud_tui.rl.tasks.task import Task, kind_of, places
 from hud_tui.rl.text import one_line
 from hud_tui.storage import check_regular, open_regular
 
@@ -18,10 +23,12 @@ from hud_tui.storage import check_regular, open_regular
 #
 # Its ``environment.variables.provided`` contains values of secrets; only their names are read.
 #
-# Source: files of hud 0.4.0 to 0.5 (versions 1.0, 1.1, 1.2, 1.3) in public repositories.
+# Source: files of hud 0.4.0 to 0.5 (versions 1.0, 1.1, 1.2, 1.3) in public repositories;
+# ``primary_dataset`` as ``hud hf`` of 0.4 writes it.
 
 
 LOCK_NAME = "hud.lock.yaml"
+VERSIONS = ("1.0", "1.1", "1.2", "1.3")
 FIX = "build the environment again: hud build"
 
 
@@ -33,6 +40,8 @@ class Tool:
     description: str = ""
     input_schema: dict[str, Any] | None = None
     """JSON Schema of its arguments; None if the lock file has none (version 1.0)."""
+    internal: tuple[str, ...] = ()
+    """Functions that it calls by name, e.g. those of ``setup`` and ``evaluate``."""
 
     @property
     def parameters(self) -> tuple[dict[str, Any], list[str]]:
@@ -45,9 +54,22 @@ class Tool:
 
 
 @dataclass(frozen=True)
+class PrimaryDataset:
+    """The data set made from the environment's tasks."""
+
+    name: str
+    task_count: int | None = None
+    updated_at: str = ""
+    path: str = ""
+    """Where hud-tui wrote it, relative to the lock file; empty if another program did."""
+
+
+@dataclass(frozen=True)
 class Lock:
     """The content of a lock file."""
 
+    file: str
+    version: str
     image: str
     """The image to run: the pushed one, else the local one."""
     pushed: bool
@@ -58,6 +80,12 @@ class Lock:
     scenarios: tuple[str, ...] = ()
     variables: tuple[str, ...] = ()
     """Names of variables that it requires, accepts or was given."""
+    dataset: PrimaryDataset | None = None
+    notes: tuple[str, ...] = field(default=())
+    """Warnings about the file."""
+
+    def tool(self, name: str) -> Tool | None:
+        return next((tool for tool in self.tools if tool.name == name), None)
 
 
 def image_name(image: str) -> str:
@@ -79,18 +107,22 @@ def read_lock(name: str, body: bytes) -> Lock:
     root = reader.mapping(())
     if not {"version", "image", "images", "tools"} & set(root):
         raise HudUsage(f"{document.name}: not a lock file of HUD", FIX)
+    version = str(root.get("version", "1.0"))
+    notes = [] if version in VERSIONS else [f"version {version[:20]} is newer than this reader"]
     image, pushed = reader.image()
+    hubs = {name: reader.names(("hubTools", name)) for name in reader.mapping(("hubTools",))}
     return Lock(
+        file=document.name,
+        version=version[:20],
         image=image,
         pushed=pushed,
         environment=reader.text(("build", "directory")) or image_name(image),
-        tools=reader.tools(),
+        tools=reader.tools(hubs),
         scenarios=reader.names(("scenarios",)),
         variables=reader.variables(),
+        dataset=reader.dataset(),
+        notes=tuple(notes),
     )
-
-
-T = TypeVar("T")
 
 
 class _Reader:
@@ -105,25 +137,30 @@ class _Reader:
             node = node.get(step) if isinstance(node, dict) else None
         return node
 
-    def typed(self, path: KeyPath, kind: type[T], expected: str) -> T | None:
+    def mapping(self, path: KeyPath) -> dict[str, Any]:
         value = self.get(path)
-        if value is not None and not isinstance(value, kind):
-            raise self._expected(path, expected, value)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self._expected(path, "a mapping", value)
         return value
 
-    def mapping(self, path: KeyPath) -> dict[str, Any]:
-        return self.typed(path, dict, "a mapping") or {}
-
     def text(self, path: KeyPath) -> str:
-        return self.typed(path, str, "text") or ""
+        value = self.get(path)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self._expected(path, "text", value)
+        return value
 
     def names(self, path: KeyPath) -> tuple[str, ...]:
         """Names in a list of texts, a list of mappings with ``name``, or the keys of a mapping."""
         value = self.get(path)
         if isinstance(value, dict):
             return tuple(value)
-        listed = self.typed(path, list, "a list of names") or []
-        parts = [part.get("name") if isinstance(part, dict) else part for part in listed]
+        if value is not None and not isinstance(value, list):
+            raise self._expected(path, "a list of names", value)
+        parts = [part.get("name") if isinstance(part, dict) else part for part in value or []]
         for index, part in enumerate(parts):
             if not isinstance(part, str):
                 raise self._expected((*path, index), "a name", part)
@@ -136,17 +173,22 @@ class _Reader:
             return pushed, True
         image = self.text(("image",))
         if image:
-            has_owner = "/" in image.partition("@")[0] and not image.startswith("local/")
-            return image, bool(self.mapping(("push",))) or has_owner
+            return image, bool(self.mapping(("push",))) or _has_registry(image)
         return self.text(("images", "full")) or self.text(("images", "local")), False
 
-    def tools(self) -> tuple[Tool, ...]:
-        listed = self.typed(("tools",), list, "a list of tools") or []
-        return tuple(self._tool(("tools", index), tool) for index, tool in enumerate(listed))
+    def tools(self, hubs: dict[str, tuple[str, ...]]) -> tuple[Tool, ...]:
+        value = self.get(("tools",))
+        if value is not None and not isinstance(value, list):
+            raise self._expected(("tools",), "a list of tools", value)
+        tools = [self._tool(index, part, hubs) for index, part in enumerate(value or [])]
+        named = {tool.name for tool in tools}
+        hidden = [Tool(hub, internal=parts) for hub, parts in hubs.items() if hub not in named]
+        return (*tools, *hidden)
 
-    def _tool(self, path: KeyPath, tool: object) -> Tool:
+    def _tool(self, index: int, tool: object, hubs: dict[str, tuple[str, ...]]) -> Tool:
+        path: KeyPath = ("tools", index)
         if isinstance(tool, str):
-            return Tool(tool)
+            return Tool(tool, internal=hubs.get(tool, ()))
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
             raise self._expected(path, "a tool: {name, description}", tool)
         schema, description = tool.get("inputSchema"), tool.get("description")
@@ -154,15 +196,146 @@ class _Reader:
             raise self._expected((*path, "inputSchema"), "a JSON Schema", schema)
         if description is not None and not isinstance(description, str):
             raise self._expected((*path, "description"), "text", description)
-        return Tool(tool["name"], description or "", schema)
+        internal = tool.get("internalTools")
+        if internal is not None and not _is_names(internal):
+            raise self._expected((*path, "internalTools"), "a list of names", internal)
+        internals = tuple(internal or hubs.get(tool["name"], ()))
+        return Tool(tool["name"], description or "", schema, internals)
 
     def variables(self) -> tuple[str, ...]:
         path: KeyPath = ("environment", "variables")
         kinds = [self.names((*path, kind)) for kind in ("required", "optional", "provided")]
         return tuple(dict.fromkeys(chain.from_iterable(kinds)))
 
+    def dataset(self) -> PrimaryDataset | None:
+        path: KeyPath = ("primary_dataset",)
+        value = self.get(path)
+        if value is None or isinstance(value, str):
+            return PrimaryDataset(value) if value else None
+        name = self.mapping(path).get("name")
+        if not isinstance(name, str) or not name:
+            raise self._expected((*path, "name"), "the data set's name", name)
+        count = self.get((*path, "task_count"))
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+            raise self._expected((*path, "task_count"), "a whole number", count)
+        texts = (self.text((*path, key)) for key in ("updated_at", "path"))
+        return PrimaryDataset(name, count, *texts)
+
     def _expected(self, path: KeyPath, expected: str, value: object) -> HudUsage:
         return self.document.wrong(path, f"expected {expected}, found {kind_of(value)}", FIX)
+
+
+def _has_registry(image: str) -> bool:
+    """Whether an image's name has an owner, as images in a registry have."""
+    return "/" in image.partition("@")[0] and not image.startswith("local/")
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(part, str) for part in value)
+
+
+# Replacing ``primary_dataset`` in a lock file's text without changing anything else.
+#
+# Only that block is rewritten, by ruamel.yaml, which keeps the comments within it. A file
+# that is one flow mapping (JSON) is rewritten as a whole.
+
+
+KEY = "primary_dataset"
+LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+"""A line as in YAML 1.2 (5.4), where Unicode's other line breaks are text."""
+
+
+def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
+    """
+    Args:
+        name: Name of the file, for messages.
+        text: Its text.
+        entry: The new ``primary_dataset``; other keys of the block are kept.
+
+    Raises:
+        HudUsage: The text is not YAML, or in a form that cannot be changed.
+    """
+    document = read_yaml(name, text.encode())
+    try:
+        return _changed(document, name, text, entry)
+    except (library().error.YAMLError, NotImplementedError) as error:  # raised while writing
+        what = f"{document.name}: {KEY} cannot be changed in this form"
+        raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
+
+
+def _changed(document: Document, name: str, text: str, entry: Mapping[str, str | int]) -> str:
+    target = {**document.value, KEY: {**_block(document), **entry}}
+    spliced = _spliced(document, entry)
+    if spliced is not None and _same(name, spliced, target):
+        return spliced
+    root = document.source
+    root[KEY] = {**_block(document), **entry}
+    return _dump(root)
+
+
+def _block(document: Document) -> dict[str, Any]:
+    """The present block; empty if it is only a name."""
+    block = document.value.get(KEY)
+    return block if isinstance(block, dict) else {}
+
+
+def _spliced(document: Document, entry: Mapping[str, str | int]) -> str | None:
+    """The text with the block replaced or added; None if the root is a flow mapping."""
+    root, text = document.source, document.text
+    if root.fa.flow_style():
+        return None
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = LINE.findall(text)
+    if KEY not in root:
+        return _appended(lines, newline, {KEY: dict(entry)})
+    first = root.lc.key(KEY)[0]
+    last = _end(root, first, lines)
+    block = round_trip().load("".join(lines[first:last]).replace("\r\n", "\n"))
+    held: Any = block[KEY]
+    if isinstance(held, dict):
+        for key, value in entry.items():
+            held[key] = value
+    else:
+        block[KEY] = dict(entry)
+    return "".join([*lines[:first], _dump(block, newline), *lines[last:]])
+
+
+def _appended(lines: list[str], newline: str, block: dict[str, Any]) -> str:
+    """The text with the block at its end, or before the line that ends the document."""
+    end = next((i for i, line in enumerate(lines) if line.rstrip() == "..."), len(lines))
+    before = "".join(lines[:end])
+    if before and not before.endswith("\n"):
+        before += newline
+    return before + _dump(block, newline) + "".join(lines[end:])
+
+
+def _end(root: Any, first: int, lines: list[str]) -> int:
+    """The line after the block; comments and blank lines at its end do not belong to it."""
+    starts = [root.lc.key(key)[0] for key in root if key in root.lc.data]
+    last = min((line for line in starts if line > first), default=len(lines))
+    while last > first + 1 and _is_between(lines[last - 1]):
+        last -= 1
+    return last
+
+
+def _is_between(line: str) -> bool:
+    stripped = line.rstrip()
+    return not stripped or stripped.startswith("#") or stripped == "..."
+
+
+def _same(name: str, text: str, target: Mapping[str, Any]) -> bool:
+    """Whether a text has this content. Rewriting may lose something, e.g. an anchor in the
+    block."""
+    try:
+        return bool(read_yaml(name, text.encode()).value == target)
+    except HudUsage:
+        return False
+
+
+def _dump(root: Any, newline: str = "\n") -> str:
+    out = StringIO()
+    round_trip().dump(root, out)
+    return out.getvalue().replace("\n", newline)
 
 
 def find_lock(*directories: Path) -> Path | None:
@@ -181,6 +354,26 @@ def load_lock(file: Path) -> Lock:
     return read_lock(str(file), read_bounded(file))
 
 
+def primary_source(directory: Path) -> str:
+    """The primary data set of a directory's lock file: the folder that it names if that exists,
+    else the data set's name.
+
+    Raises:
+        HudUsage: There is no lock file, or it has no primary data set.
+    """
+    file = find_lock(directory)
+    if file is None:
+        raise HudUsage(
+            "give SOURCE: a file, a directory or a taskset", f"there is no {LOCK_NAME} here"
+        )
+    dataset = load_lock(file).dataset
+    if dataset is None:
+        hint = "hud-tui convert writes a data set and records it there"
+        raise HudUsage(f"give SOURCE: {one_line(file)} names no primary_dataset", hint)
+    folder = file.parent / dataset.path
+    return str(folder) if dataset.path and folder.exists() else dataset.name
+
+
 def read_bounded(file: Path) -> bytes:
     """A file's bytes, at most one more than MAX_BYTES.
 
@@ -195,6 +388,27 @@ def read_bounded(file: Path) -> bytes:
         raise HudUsage(f"{one_line(file)}: {one_line(reason)}", "check the path") from error
 
 
+def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folder: Path) -> None:
+    """Record a data set as the primary one; everything else in the file is kept.
+
+    Args:
+        file: The lock file.
+        name: Name of the data set on Hugging Face.
+        task_count: Number of its rows.
+        updated_at: When it was made, ISO 8601.
+        folder: Its folder on this machine; recorded relative to the lock file.
+
+    Raises:
+        HudUsage: The file cannot be read or written, or is not a lock file.
+    """
+    body = read_bounded(file)
+    read_lock(str(file), body)
+    text = body.decode("utf-8")
+    entry: dict[str, str | int] = {"name": name, "task_count": task_count}
+    entry |= {"updated_at": updated_at, "path": os.path.relpath(folder, file.parent)}
+    replace_file(file, with_dataset(str(file), text, entry).encode())
+
+
 def replace_file(file: Path, body: bytes) -> None:
     """Replace a file atomically; a symbolic link stays a link to the same place.
 
@@ -204,10 +418,7 @@ def replace_file(file: Path, body: bytes) -> None:
     target = file.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        mode = 0o644
-        if target.exists():
-            check_regular(target)
-            mode = target.stat().st_mode & 0o777
+        mode = _mode(target)
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
             out.write(body)
             out.flush()
@@ -219,6 +430,14 @@ def replace_file(file: Path, body: bytes) -> None:
         raise HudUsage(message, "choose a writable directory") from error
 
 
+def _mode(target: Path) -> int:
+    """The mode of the existing file; 0644 for a new one."""
+    if not target.exists():
+        return 0o644
+    check_regular(target)
+    return target.stat().st_mode & 0o777
+
+
 # The MCP servers of a v4 task, inferred from a lock file's image.
 #
 # A pushed image runs on HUD, with the key as the variable ``${HUD_API_KEY}``, never in plain
@@ -228,7 +447,9 @@ def replace_file(file: Path, body: bytes) -> None:
 
 
 URL = "${HUD_MCP_URL:https://mcp.hud.ai/v3/mcp}"
-GRADED_CALLS = ("setup_tool", "evaluate_tool")
+HEADER = "Mcp-Image"
+BARE_FLAGS = ("--rm", "-i", "-t", "-it", "-d", "--init", "--privileged")
+"""Flags of ``docker run`` without a value."""
 
 
 def infer_servers(lock: Lock) -> dict[str, Any] | None:
@@ -236,19 +457,170 @@ def infer_servers(lock: Lock) -> dict[str, Any] | None:
     if not lock.image:
         return None
     if lock.pushed:
-        headers = {"Authorization": "Bearer ${HUD_API_KEY}", "Mcp-Image": lock.image}
+        headers = {"Authorization": "Bearer ${HUD_API_KEY}", HEADER: lock.image}
         return {"hud": {"url": URL, "headers": headers}}
     variables = [word for name in lock.variables for word in ("-e", name)]
     command = {"command": "docker", "args": ["run", "--rm", "-i", *variables, lock.image]}
     return {"local": command}
 
 
+def images_of(servers: object) -> Iterator[str]:
+    """Images that an ``mcp_config`` runs: in the header, or the last word of ``docker run``."""
+    if not isinstance(servers, Mapping):
+        return
+    for server in servers.values():
+        if not isinstance(server, Mapping):
+            continue
+        headers, args = server.get("headers"), server.get("args")
+        if isinstance(headers, Mapping):
+            yield from (
+                value
+                for name, value in headers.items()
+                if str(name).casefold() == HEADER.casefold() and isinstance(value, str)
+            )
+        if server.get("command") == "docker" and isinstance(args, list) and "run" in args:
+            image = _docker_image(args)
+            if image:
+                yield image
+
+
+def _docker_image(args: list[Any]) -> str | None:
+    """The first word of ``docker run`` that is neither a flag nor a flag's value."""
+    words = iter(args[args.index("run") + 1 :])
+    for word in words:
+        if not isinstance(word, str):
+            return None
+        if not word.startswith("-"):
+            return word
+        if "=" not in word and word not in BARE_FLAGS:
+            next(words, None)
+    return None
+
+
+# Checking tasks against the lock file beside them.
+
+
+def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
+    """
+    Args:
+        lock: The lock file beside the tasks.
+        tasks: Of any form; tasks of other environments are not checked.
+
+    Returns:
+        A finding for each difference, or one if there is none. All are warnings: the service's
+        registry, not this file, decides what can run.
+    """
+    older = [task for task in tasks if task.form == "v4"]
+    same = [task for task in tasks if not task.is_legacy and _normal(task.env) in _called(lock)]
+    own = [task for task in older if _is_of(lock, task)]
+    differences = [*_images(lock, own), *_tools(lock, own), *_scenarios(lock, same)]
+    differences += [Finding("lock", "warning", note, lock.file, FIX) for note in lock.notes]
+    if not own and not same:
+        return [*differences, _another(lock, older)] if older else differences
+    if differences:
+        return differences
+    what = names(list(filter(None, (lock.environment, lock.image))))
+    return [Finding("lock", "ok", f"the lock file agrees: {what}", lock.file)]
+
+
+def lock_findings(file: Path, tasks: Sequence[Task]) -> list[Finding]:
+    """`check_lock` of a file; a finding if it cannot be read."""
+    try:
+        return check_lock(load_lock(file), tasks)
+    except HudUsage as error:
+        return [Finding("lock", "warning", error.message, one_line(file), error.hint)]
+
+
+def _is_of(lock: Lock, task: Task) -> bool:
+    """Whether a v4 task runs any build of the lock file's image; True if it names no image."""
+    images = [image_name(image) for image in images_of(task.more.get("mcp_config"))]
+    return not images or not lock.image or image_name(lock.image) in images
+
+
+def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
+    """The finding if all tasks run another image."""
+    images = (image for task in tasks for image in images_of(task.more.get("mcp_config")))
+    message = f"no task runs {one_line(lock.image, 90)}, the image of the lock file:"
+    message += f" they run {names(list(dict.fromkeys(images)))}"
+    fix = "set the right image in mcp_config, or keep the tasks beside their own lock file"
+    return Finding("lock", "warning", message, places(tasks), fix)
+
+
+def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Tasks that run another build of the lock file's image."""
+    if not lock.image:
+        return
+    name = image_name(lock.image)
+    others: dict[str, list[Task]] = {}
+    for task in tasks:
+        for image in images_of(task.more.get("mcp_config")):
+            if image_name(image) == name and image != lock.image:
+                others.setdefault(image, []).append(task)
+    for image, rows in others.items():
+        message = f"{count(len(rows), 'task')} run {one_line(image, 90)}"
+        message += f", the lock file names {one_line(lock.image, 90)}"
+        fix = "set the right image in mcp_config, or build again: hud build"
+        yield Finding("lock", "warning", message, places(rows), fix)
+
+
+def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Tools that are called by tasks and are not in the lock file."""
+    if not lock.tools:
+        return
+    missing: dict[str, list[Task]] = {}
+    for task in tasks:
+        for name in _unknown(lock, task):
+            missing.setdefault(name, []).append(task)
+    for name, rows in missing.items():
+        message = f"the lock file has no tool {one_line(name, 80)}"
+        has = names([tool.name for tool in lock.tools])
+        yield Finding("lock", "warning", message, places(rows), f"it has {has}; or {FIX}")
+
+
+def _unknown(lock: Lock, task: Task) -> Iterator[str]:
+    for key in CALLS:
+        for call in task.more.get(key) or ():
+            tool = lock.tool(call["name"])
+            inner = call["arguments"].get("name")
+            if tool is None:
+                yield call["name"]
+            elif tool.internal and isinstance(inner, str) and inner not in tool.internal:
+                yield f"{call['name']}.{inner}"
+
+
+def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
+    """Scenarios that are named by tasks and are not in the lock file."""
+    known = {name.rpartition(":")[2] for name in lock.scenarios}
+    unknown = [task for task in tasks if task.scenario.rpartition(":")[2] not in known]
+    if known and unknown:
+        missing = sorted({task.scenario for task in unknown})
+        message = f"the lock file has no scenario {names(missing)}"
+        fix = f"it has {names(sorted(known))}; or {FIX}"
+        yield Finding("lock", "warning", message, places(unknown), fix)
+
+
+def _called(lock: Lock) -> set[str]:
+    """Normalised names that tasks may use for the environment."""
+    return {_normal(name) for name in (lock.environment, image_name(lock.image)) if name}
+
+
+def _normal(name: str) -> str:
+    return name.strip().casefold().replace("_", "-").replace(" ", "-")
+
+
+# Completing task rows from the lock file beside them, which is only read if a row needs it.
+
+
+GRADED_CALLS = ("setup_tool", "evaluate_tool")
+
+
 class Completion:
-    """Adds the MCP servers of the lock file's image to v4 rows without any; the file is read when
-    a row needs it."""
+    """Adds the MCP servers of the lock file's image to v4 rows without any."""
 
     def __init__(self, lock: Path | None) -> None:
         self._lock = lock
+        self.used = 0
+        """Number of rows that were completed."""
 
     def __call__(self, row: Any) -> Any:
         """The completed row; other rows unchanged.
@@ -260,7 +632,10 @@ class Completion:
             return row
         if not row.get("prompt") or not any(row.get(key) for key in GRADED_CALLS):
             return row
-        return row if self.servers is None else {**row, "mcp_config": self.servers}
+        if self.servers is None:
+            return row
+        self.used += 1
+        return {**row, "mcp_config": self.servers}
 
     @cached_property
     def servers(self) -> dict[str, Any] | None:

@@ -72,6 +72,19 @@ def guarded_parser() -> type:
     return Guarded
 
 
+@cache
+def exact_constructor() -> type:
+    """ruamel's constructor with plain floats: its own, which preserve the notation, lose their last
+    digit when they are written again."""
+
+    class Exact(library().constructor.RoundTripConstructor):  # type: ignore[misc]
+        pass
+
+    plain = library().constructor.SafeConstructor.construct_yaml_float
+    Exact.add_constructor("tag:yaml.org,2002:float", plain)
+    return Exact
+
+
 class _Budget:
     """Size of the document with aliases expanded."""
 
@@ -193,6 +206,7 @@ def round_trip() -> Any:
     """A ruamel.yaml that keeps comments and order, and rejects what `read_yaml` rejects."""
     yaml = library().YAML(typ="rt", pure=True)
     yaml.Parser = guarded_parser()
+    yaml.Constructor = exact_constructor()
     yaml.preserve_quotes = True
     yaml.width = 1 << 16
     return yaml

@@ -113,6 +113,7 @@ SLOTS = {
             "init {file} -o made.yaml",
             "--headless init --show {file}",
             "--headless convert good.json --name org/tasks --no-push -o out",
+            "--headless preflight -m {model}",
         ),
     ),
     "gym": Slot(

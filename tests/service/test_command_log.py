@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from asyncio.subprocess import PIPE
 from contextlib import aclosing
 from dataclasses import replace
@@ -14,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_hud_tui
+from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_hud_tui, as_python
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.submit import omitted_tasks
@@ -187,10 +188,11 @@ async def test_curl_and_python_do_the_same_again(
     second = await head()
     [one] = entries(tmp_path, "set head")
     assert (one.before, one.after) != ("", "")
-    assert (await set_head(http, model["id"], one.before)).is_success
-    assert await head() == first
-    await run_with_key(served, "sh", "-c", as_curl(one))
-    assert await head() == second
+    for command in (["sh", "-c", as_curl(one)], [sys.executable, "-c", as_python(one)]):
+        assert (await set_head(http, model["id"], one.before)).is_success
+        assert await head() == first
+        await run_with_key(served, *command)
+        assert await head() == second
     everything = (tmp_path / "state" / NAME).read_text()
     assert served.api_key not in everything
 

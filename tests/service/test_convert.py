@@ -163,7 +163,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Convert:
 LOCAL = ("tasks.json", "--name", NOTE, "--no-push", "-o", "out")
 
 
-def test_the_parquet_file_is_what_datasets_reads(place: Path, run: Convert) -> None:
+def test_the_parquet_file_is_what_datasets_reads_and_the_lock_file_notes_it(
+    place: Path, run: Convert
+) -> None:
     result = run(*LOCAL)
     assert (result.code, result.kind, result.data["verdict"]) == (0, "dataset", "ok")
     assert result.data["file"] == "out/data/train-00000-of-00001.parquet"
@@ -178,19 +180,29 @@ def test_the_parquet_file_is_what_datasets_reads(place: Path, run: Convert) -> N
     assert [call["arguments"] for call in json.loads(row["setup_tool"])] == [{"hands": 3}, {}]
     assert json.loads(row["evaluate_tool"])["name"] == "evaluate"
     assert "load_dataset" in (place / "out" / "README.md").read_text()
-    assert (place / "hud.lock.yaml").read_text() == V1_3
+    lock = (place / "hud.lock.yaml").read_text()
+    assert "name: org/tasks  # the good one" in lock
+    assert "# chosen in spring" in lock
+    assert "task_count: 12" in lock
+    assert "path: out" in lock
 
 
-async def test_its_folder_and_its_file_are_tasksets(place: Path, bare: Command) -> None:
+async def test_it_is_the_taskset_where_none_is_named(place: Path, bare: Command) -> None:
     hud = bare
     arith = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
     write(place, [{**arith, "args": {"a": n, "b": 2}, "slug": f"s{n}"} for n in range(12)])
     base = (await hud("models")).data["models"][0]["model_name"]
     await hud("fork", base, "--name", "m", "-y")
     assert (await hud("convert", *LOCAL)).code == 0
-    for source in ("out", "out/data/train-00000-of-00001.parquet"):
-        result = await hud("preflight", source, "-m", "m")
-        assert (result.code, result.data["format"], result.data["tasks"]) == (0, "v6", 12)
+    result = await hud("preflight", "-m", "m")
+    assert (result.code, result.data["format"], result.data["tasks"]) == (0, "v6", 12)
+    assert result.data["source"] == "out"
+    one = await hud("preflight", "out/data/train-00000-of-00001.parquet", "-m", "m")
+    assert (one.data["tasks"], one.data["format"]) == (12, "v6")
+    (place / "hud.lock.yaml").write_text("image: org/x:1")
+    nothing = await hud("preflight", "-m", "m")
+    assert (nothing.code, "no primary_dataset" in nothing.error["message"]) == (2, True)
+    (place / "hud.lock.yaml").unlink()
     assert "give SOURCE" in (await hud("run", "-y")).error["message"]
 
 
@@ -227,6 +239,7 @@ def test_a_useless_or_telling_set_is_not_written(
     assert message in json.dumps(result.data["findings"])
     assert "hf_0123456789abcdef" not in json.dumps(result.documents) + result.err
     assert not (place / "out").exists()
+    assert (place / "hud.lock.yaml").read_text() == V1_3
 
 
 def test_what_cannot_be(place: Path, run: Convert) -> None:
@@ -318,6 +331,7 @@ def test_the_hub_says_no(
     assert (result.code, result.error["type"], result.error["status"]) == (code, kind, status)
     assert "hf_0123456789abcdef" not in json.dumps(result.documents) + result.err
     assert (place / "out" / "README.md").exists()
+    assert (place / "hud.lock.yaml").read_text() == V1_3
 
 
 def test_no_answer(the_hub: Hub, monkeypatch: pytest.MonkeyPatch, run: Convert) -> None:
@@ -350,6 +364,7 @@ def test_people_are_told(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().out.splitlines() == [
         "wrote out/data/train-00000-of-00001.parquet: 12 tasks; "
         "id, prompt, mcp_config, setup_tool, evaluate_tool, metadata",
+        "noted as primary_dataset in hud.lock.yaml",
     ]
     write(place, [])
     assert main(["convert", *LOCAL]) == 5

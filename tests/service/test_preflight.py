@@ -21,7 +21,7 @@ from hud_tui.wire_runs import JobDataset, JobParameters, SubmitJob
 from tests.conftest import Served
 from tests.service.clients import answered, over_socket
 from tests.service.headless import Command, Result, forked
-from tests.unit.legacy.locks import V1_0
+from tests.unit.legacy.locks import V1_0, V1_3
 
 pytestmark = pytest.mark.usefixtures("hurried", "here")
 TASKS = read_rows([{"env": "My_Env", "id": f"s{n % 2}", "args": {"n": n}} for n in range(12)])
@@ -175,6 +175,10 @@ async def preflight_beside(hud: Command, tmp_path: Path, lock: str | None, *rows
     return await hud("preflight", "tasks.json", "-m", "arith-rl")
 
 
+def of_lock(result: Result) -> list[dict[str, Any]]:
+    return [finding for finding in result.data["findings"] if finding["check"] == "lock"]
+
+
 async def test_rows_without_servers_load_where_a_lock_file_names_the_image(
     hud: Command, tmp_path: Path
 ) -> None:
@@ -182,9 +186,26 @@ async def test_rows_without_servers_load_where_a_lock_file_names_the_image(
     assert (alone.code, "mcp_config" in alone.error["message"]) == (2, True)
     beside = await preflight_beside(hud, tmp_path, V1_0, PLAY)
     assert (beside.data["format"], beside.data["tasks"]) == ("v4", 1)
+    assert beside.data["lock"] == "hud.lock.yaml"
+    assert [finding["level"] for finding in of_lock(beside)] == ["ok"]
     assert "not-to-be-shown" not in json.dumps(beside.documents)
-    broken = await preflight_beside(hud, tmp_path, "version: [", ROW)
-    assert broken.code == 0, "it is not needed"
+
+
+async def test_what_disagrees_is_a_warning(hud: Command, tmp_path: Path) -> None:
+    servers = {"hud": {"url": "u", "headers": {"Mcp-Image": "org/cards:0.1"}}}
+    call = {"name": "evaluate", "arguments": {"name": "score"}}
+    row = {**PLAY, "mcp_config": servers, "evaluate_tool": call}
+    [finding] = of_lock(await preflight_beside(hud, tmp_path, V1_3, row))
+    assert (finding["level"], "org/cards:0.1" in finding["message"]) == ("warning", True)
+    assert finding["where"] == "tasks.json row 1"
+
+
+async def test_a_lock_file_of_something_else_or_a_broken_one(hud: Command, tmp_path: Path) -> None:
+    row = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}}
+    assert of_lock(await preflight_beside(hud, tmp_path, V1_3, row)) == []
+    broken = await preflight_beside(hud, tmp_path, "version: [", row)
+    [finding] = of_lock(broken)
+    assert (broken.code, finding["level"], finding["where"]) == (0, "warning", "hud.lock.yaml")
     needed = await preflight_beside(hud, tmp_path, "version: [", PLAY)
     assert (needed.code, needed.error["message"][:20]) == (2, "hud.lock.yaml line 1")
 

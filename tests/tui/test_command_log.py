@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui
+from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui, as_python
 from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.json import JsonScreen
@@ -76,7 +76,7 @@ async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_
         assert one.by == "app"
         await app.press("y")
         await app.until(lambda: app.app.clipboard == as_hud_tui(one))
-        for place, text in enumerate((as_curl(one), as_hud(one))):
+        for place, text in enumerate((as_curl(one), as_hud(one), as_python(one))):
             await app.open(ChoiceDialog, "Y")
             await app.press(*["right"] * place, "enter")
             await app.until(lambda text=text: app.app.clipboard == text)
@@ -119,6 +119,7 @@ async def test_hostile_entries_are_shown_and_cannot_act(served: Served, tmp_path
                 assert bad not in drawn
         await app.until_notice("hud-tui has no command", "y")
         await app.open(ChoiceDialog, "Y")
+        assert "request body is not kept" in " ".join(map(str, app.screen.lines))
         await app.press("enter")
         await app.until(lambda: app.app.clipboard == as_curl(ODD))
 

@@ -1,5 +1,6 @@
-"""Commands to copy: what came from anywhere is one word of a shell."""
+"""Commands to copy: what came from anywhere is one word of a shell or one literal of Python's."""
 
+import ast
 import json
 import shlex
 from typing import Any
@@ -13,6 +14,7 @@ from hud_tui.audit_log import (
     as_curl,
     as_hud,
     as_hud_tui,
+    as_python,
     document,
     sent_to,
 )
@@ -80,16 +82,39 @@ def test_curl_has_the_whole_body_in_a_here_document_or_there_is_none(
     assert json.loads(body) == {"x": kept} | rest
 
 
+@given(ids, st.text(), st.text(), st.booleans(), st.sampled_from(VERBS[:6]))
+def test_python_is_a_program_with_these_literals(
+    model: str, subject: str, after: str, local: bool, verb: str
+) -> None:
+    one = entry(verb, model=model, subject=subject, after=after, local=local)
+    text = as_python(one)
+    assert text.isascii()
+    tree = ast.parse(text)
+    literals = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    meant = {
+        "set head": {model, after},
+        "fork": {model, subject},
+        "pin": {model, subject},
+        "unpin": {model, subject},
+        "cancel": {subject},
+        "resume": {subject},
+    }[verb]
+    assert meant <= literals
+    assert literals - meant <= {True, False, None}
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_has_no_command_has_none(verb: str) -> None:
     one = entry(verb, source="tasks.jsonl")
     assert bool(as_hud_tui(one)) is (verb in REPEATED)
     assert bool(as_hud(one)) is (verb in OF_HUD)
+    assert bool(as_python(one)) is (verb in VERBS[:6])
     assert as_curl(one)
     assert document(one)["commands"] == {
         "hud_tui": as_hud_tui(one),
         "hud": as_hud(one),
         "curl": as_curl(one),
+        "python": as_python(one),
     }
 
 
@@ -129,8 +154,10 @@ def test_a_fork_from_a_checkpoint_is_no_hud_command_and_on_hud_itself_no_url_is_
     one = entry("fork", body='{"checkpoint_id": "c"}')
     assert as_hud(one) == ""
     assert as_hud_tui(one) == "hud-tui --headless fork --name=s --checkpoint=c -y m"
+    assert "client.fork('m', 's', 'c')" in as_python(one)
     one = entry("set head", url="https://api.hud.ai/v2/models/m/head")
     assert as_hud(one) == "hud models head --set=a --yes m"
+    assert "read_settings()" in as_python(one)
 
 
 def test_a_command_names_the_directories_that_the_log_is_in() -> None:

@@ -108,11 +108,11 @@ def test_a_config_with_such_a_number_is_refused(tmp_path: Path, table: str, numb
         read_config(tmp_path)
 
 
-LOCK = "version: '1.0'\nimage: org/env:1\nenvironment:\n  toolCount: "
+LOCK = "version: '1.0'\nimage: org/env:1\nprimary_dataset:\n  name: org/tasks\n  task_count: "
 GYM = "action_mappings:\n  A: {_tool: t}\nrubric:\n  weights:\n    task_completion: "
 
 
-@pytest.mark.parametrize("number", [LONGER, ".nan", "-.inf", "1e999"])
+@pytest.mark.parametrize("number", [LONGER, ".nan", "-.inf", "1e999", "1.5", "'7'"])
 def test_a_lock_file_with_such_a_number_is_refused(number: str) -> None:
     with pytest.raises(HudUsage, match=r"^hud\.lock\.yaml"):
         read_lock("hud.lock.yaml", (LOCK + number).encode())

@@ -300,6 +300,8 @@ def of(check: str, findings: list[Finding]) -> Finding:
 def test_a_remote_graded_row_passes_on_the_platform_and_not_here() -> None:
     assert levels([v4()]) == {"graded": "ok", "remote": "ok"}
     assert levels([v4()], embedded=True)["environments"] == "failure"
+    gym = read_row({"prompt": "Go.", "gym": "hud-browser", "evaluate": "page.is x"})
+    assert levels([gym])["environments"] == "failure", "nobody runs it"
     assert check_legacy([read_row({"env": "e", "id": "s"})], (), embedded=True) == []
 
 

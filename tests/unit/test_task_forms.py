@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hud_tui.errors import HudBadTasks, HudUsage
 from hud_tui.rl.tasks.formats import KNOWN, detect, read_row, read_rows, try_file
-from hud_tui.rl.tasks.legacy import KNOWN_V4
+from hud_tui.rl.tasks.legacy import KNOWN_V3, KNOWN_V4
 from hud_tui.rl.tasks.task import HELD_OUT, Task, default_slug, form_of
 from hud_tui.rl.text import has_surrogate
 from tests.hostile import corpus
@@ -20,6 +20,7 @@ from tests.task_files import read_file
 SERVERS = {"hud": {"url": "https://mcp.hud.ai/v3/mcp", "headers": {"Mcp-Image": "a/b:1"}}}
 CALL = {"name": "evaluate", "arguments": {"name": "url_match", "arguments": {"url": "x"}}}
 V4 = {"prompt": "Go.", "mcp_config": SERVERS, "evaluate_tool": CALL}
+V3 = {"prompt": "Go.", "gym": "hud-browser"}
 ARGS = {"a": 1, "b": 2}
 
 
@@ -34,6 +35,8 @@ ARGS = {"a": 1, "b": 2}
         ({"env": "e", "scenario": "s", "name": "n"}, "export"),
         (V4, "v4"),
         ({**V4, "gym": None, "env": None}, "v4"),
+        (V3, "v3"),
+        ({**V3, "id": "first"}, "v3"),
     ],
 )
 def test_the_form_is_told_by_the_fields(row: dict[str, Any], form: str) -> None:
@@ -67,14 +70,14 @@ def test_every_spelling_of_a_call_is_the_same_call(spelling: object) -> None:
     assert (task.env, task.scenario) == ("hud", "evaluate")
 
 
-def test_a_tool_s_own_objects_are_its_arguments_and_a_gym_runs_nowhere() -> None:
+def test_a_tool_s_own_objects_are_its_arguments_and_a_gym_of_one_s_own_its_image() -> None:
     row = {**V4, "setup_tool": {"start": {"options": {"fast": True}}, "open": None}}
     assert read_row(row).more["setup_tool"] == [
         {"name": "start", "arguments": {"options": {"fast": True}}},
         {"name": "open", "arguments": {}},
     ]
-    with pytest.raises(HudBadTasks, match=r"with a gym, of hud 0\.3 or older, run nowhere"):
-        read_row({"prompt": "Go.", "gym": "hud-browser"})
+    gym = {"type": "public", "location": "local", "image_or_build_context": "my/gym:1"}
+    assert read_row({**V3, "gym": gym}).env == "my/gym:1"
 
 
 def test_a_row_of_json_strings_is_the_row_of_objects_and_servers_are_shared() -> None:
@@ -86,6 +89,26 @@ def test_a_row_of_json_strings_is_the_row_of_objects_and_servers_are_shared() ->
     first, second = read_rows([*rows])
     assert first.more["mcp_config"] == SERVERS
     assert first.more["mcp_config"] is second.more["mcp_config"]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "calls"),
+    [
+        ("chrome.maximize", [("chrome.maximize", [])]),
+        ("goto https://hud.ai", [("goto", ["https://hud.ai"])]),
+        (["goto", "https://hud.ai"], [("goto", ["https://hud.ai"])]),
+        (["chrome.maximize", "chrome.close"], [("chrome.maximize", []), ("chrome.close", [])]),
+        ({"function": "goto", "args": ["x"]}, [("goto", ["x"])]),
+        ([{"function": "goto"}, ["page", 3]], [("goto", []), ("page", [3])]),
+        ('["chrome.maximize", "chrome.close"]', [("chrome.maximize", []), ("chrome.close", [])]),
+        (None, []),
+    ],
+)
+def test_functions_of_the_first_versions(spelling: object, calls: list[Any]) -> None:
+    task = read_row({**V3, "setup": spelling, "evaluate": "page.is https://hud.ai"})
+    found = task.more.get("setup", [])
+    assert [(call["name"], call["arguments"]["args"]) for call in found] == calls
+    assert (task.env, task.scenario) == ("hud-browser", "page.is")
 
 
 def test_what_a_row_says_beside_its_args_is_sent_along_and_what_no_form_has_remembered() -> None:
@@ -175,7 +198,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 FIELDS = st.sampled_from(
-    sorted(KNOWN["v6"] | KNOWN["v5"] | KNOWN["upload"] | KNOWN_V4 | {"verifier"})
+    sorted(KNOWN["v6"] | KNOWN["v5"] | KNOWN["upload"] | KNOWN_V4 | KNOWN_V3 | {"verifier"})
 )
 
 

@@ -37,6 +37,7 @@ Check = Literal[
     "count",
     "vision",
     "runtime",
+    "lock",
     "signal",
     "model",
     "ready",
@@ -221,7 +222,7 @@ def check_args(
 
 
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    """Tasks by environment, in the order of first mention; rows of v4 name no environment and
+    """Tasks by environment, in the order of first mention; rows up to v4 name no environment and
     are left out."""
     tasks_by: dict[str, list[Task]] = {}
     for task in tasks:
@@ -327,7 +328,7 @@ def check_parameters(model: Model, asked: JobParameters) -> list[Finding]:
     return [Finding("model", "warning", message, listed, "remove it")]
 
 
-# Checks of rows of v4: grading, variables, keys, remote MCP servers.
+# Checks of rows up to v4: grading, gyms, variables, keys, remote MCP servers.
 #
 # Source: the ``hud`` SDK 0.4, whose remote training required MCP servers with remote URLs.
 
@@ -345,7 +346,7 @@ SHORTEST_KEY = 8
 
 
 def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
-    """All checks of rows of v4; empty if there are none.
+    """All checks of rows up to v4; empty if there are none.
 
     Args:
         tasks: Of any form.
@@ -354,12 +355,12 @@ def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) 
     if not older:
         return []
     findings = [*graded(older), *_variables(older, known), *_keys(older)]
-    return findings + (_embedded(older) if embedded else _remote(older))
+    return findings + (_embedded(older) if embedded else [*_gyms(older), *_remote(older)])
 
 
 def _embedded(tasks: Sequence[Task]) -> list[Finding]:
     message = (
-        f"{count(len(tasks), 'task')} in the legacy form of hud 0.4; the embedded service"
+        f"{count(len(tasks), 'task')} in the legacy form of hud 0.4 or older; the embedded service"
         " runs environments with scenarios only"
     )
     fix = "convert them to rows of an environment, or run them on HUD"
@@ -367,13 +368,24 @@ def _embedded(tasks: Sequence[Task]) -> list[Finding]:
 
 
 def graded(tasks: Sequence[Task]) -> list[Finding]:
-    """Whether every row of v4 has a grader."""
+    """Whether every row up to v4 has a grader."""
     blind = [task for task in tasks if not task.scenario]
     if not blind:
         return [Finding("graded", "ok", "every task has a grader")]
     message = f"no grader in {count(len(blind), 'task')}: all rewards would be equal"
-    fix = "name a call in evaluate_tool"
+    fix = "name a call in evaluate_tool (v4) or evaluate (v1 to v3)"
     return [Finding("graded", "failure", message, places(blind), fix)]
+
+
+def _gyms(tasks: Sequence[Task]) -> list[Finding]:
+    gyms = [task for task in tasks if task.form == "v3"]
+    if not gyms:
+        return []
+    message = (
+        f"{count(len(gyms), 'task')} in a gym of hud 0.3 or older, which is no longer supported"
+    )
+    fix = "convert them to rows of an environment"
+    return [Finding("environments", "failure", message, places(gyms), fix)]
 
 
 def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from hud_tui.errors import Problem
 from hud_tui.rl.json_tree import Parsed, Parser
-from hud_tui.rl.tasks.legacy import HINT_V4, read_v4
+from hud_tui.rl.tasks.legacy import HINT_V3, HINT_V4, read_v3, read_v4
 from hud_tui.rl.tasks.task import HINT, Fields, Form, Task, default_slug, kind_of, refuse
 from hud_tui.rl.text import one_line
 
@@ -45,10 +45,12 @@ def detect(row: dict[str, Any]) -> Form | None:
         return "export" if "name" in has and not has & {"slug", "id"} else "v5"
     if {"env", "task_id"} <= has:
         return "upload"
-    return "v6" if {"env", "id"} <= has else None
+    if {"env", "id"} <= has:
+        return "v6"
+    return "v3" if "gym" in has else None
 
 
-_MARKER_FIELDS = ("mcp_config", "prompt", "env", "scenario", "name", "slug", "id", "task_id")
+_MARKER_FIELDS = ("mcp_config", "prompt", "env", "scenario", "name", "slug", "id", "task_id", "gym")
 
 
 def read_row(row: object, where: str = "row") -> Task:
@@ -85,6 +87,8 @@ def try_row(row: object, where: str, problems: list[Problem], check: bool = True
     form = detect(row)
     if form == "v4":
         task = read_v4(fields)
+    elif form == "v3":
+        task = read_v3(fields)
     elif form is None:
         _report_missing(fields)
     else:
@@ -110,6 +114,8 @@ def hint_for(row: object) -> str:
     """An example of a row of the same form."""
     if not isinstance(row, dict):
         return HINT
+    if row.get("gym") and detect(row) == "v3":
+        return HINT_V3
     return HINT_V4 if row.get("mcp_config") or row.get("prompt") else HINT
 
 
@@ -172,8 +178,8 @@ def _report_missing(fields: Fields) -> None:
             if not row.get(key):
                 fields.wrong(key, f"expected {expected}, found {kind_of(row.get(key))}")
     elif row.get("prompt"):
-        gym = "; rows with a gym, of hud 0.3 or older, run nowhere" if row.get("gym") else ""
-        fields.wrong("mcp_config", f"expected the MCP servers beside prompt, found nothing{gym}")
+        expected = "expected mcp_config (v4) or gym (v1 to v3) beside prompt, found neither"
+        fields.wrong("mcp_config", expected)
     else:
         _read(fields, "upload" if row.get("task_id") else "v5" if row.get("scenario") else "v6")
 

@@ -1,10 +1,11 @@
-"""Task rows of v4: tool calls in every historical spelling, MCP servers, variables.
+"""Task rows of v1 to v4: tool calls in every historical spelling, MCP servers, variables.
 
 A call is ``{"name", "arguments"}``, ``{tool: {args}}``, nested ``{"setup": {"navigate": {…}}}``, a
-list of those, or a JSON string of any of them.
+list of those, or a JSON string of any of them. Before hud 0.4 a call was a function:
+``"chrome.maximize"``, ``"goto https://…"``, ``["goto", "https://…"]``, or ``{"function", "args"}``.
 
-Source: the ``hud`` SDK 0.4 (``setup_tool``, ``evaluate_tool``); data sets on Hugging Face, which
-contain these values as JSON strings.
+Source: the ``hud`` SDK 0.4 (``setup_tool``, ``evaluate_tool``) and 0.1 to 0.3 (``setup``,
+``evaluate``); data sets on Hugging Face, which contain these values as JSON strings.
 """
 
 import re
@@ -14,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from hud_tui.rl.json_tree import parse
-from hud_tui.rl.tasks.task import Fields, Task, digest, kind_of
+from hud_tui.rl.tasks.task import Fields, Form, Task, digest, kind_of
 from hud_tui.rl.text import one_line
 
 Call = dict[str, Any]
@@ -23,6 +24,7 @@ NO_CALL = ("", "{}", "null")
 HUBS = ("setup", "evaluate")
 """Hub tools: their arguments name another tool."""
 CALL = 'a call: {"name": TOOL, "arguments": {…}}, {TOOL: {…}}, a list of calls, or JSON of those'
+FUNCTION = 'a function: "NAME ARGS", {"function": NAME, "args": […]}, or a list of those'
 
 
 def read_calls(fields: Fields, key: str) -> list[Call]:
@@ -80,14 +82,59 @@ def _keyed(fields: Fields, at: str, calls: dict[str, Any]) -> Iterator[Call]:
         yield {"name": tool, "arguments": arguments or {}}
 
 
-# Rows of v4: prompt, MCP servers, setup and evaluate calls.
+def read_functions(fields: Fields, key: str) -> list[Call]:
+    """The functions of a v1–v3 field, as calls with their arguments under ``args``."""
+    value = fields.row.get(key)
+    if value is None or value == "":
+        return []
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        parsed = parse(value)
+        value = value if parsed.fault else parsed.value
+    several = isinstance(value, list) and not _is_tuple(value)
+    parts = [(f"{key}[{i}]", part) for i, part in enumerate(value)] if several else [(key, value)]
+    return [call for at, part in parts if (call := _function(fields, at, part))]
+
+
+def _is_tuple(value: list[Any]) -> bool:
+    """Whether a list is one function with arguments, e.g. ``["goto", "https://…"]``. A list
+    in which every item names a function is a list of functions."""
+    return bool(value) and isinstance(value[0], str) and not all(map(_is_function, value))
+
+
+def _is_function(value: object) -> bool:
+    if isinstance(value, str):
+        name = value.split(maxsplit=1)[0] if value.split() else ""
+        return name.replace(".", "_").isidentifier()
+    return isinstance(value, (dict, list))
+
+
+def _function(fields: Fields, at: str, value: object) -> Call | None:
+    if isinstance(value, str) and value.strip():
+        name, *rest = value.split(maxsplit=1)
+        return {"name": name, "arguments": {"args": rest}}
+    if isinstance(value, list) and value and isinstance(value[0], str):
+        return {"name": value[0], "arguments": {"args": value[1:]}}
+    if isinstance(value, dict) and isinstance(value.get("function"), str):
+        args = value.get("args")
+        return {"name": value["function"], "arguments": {"args": [] if args is None else args}}
+    found = "empty text" if isinstance(value, str) else kind_of(value)
+    fields.wrong(at, f"expected {FUNCTION}; found {found}")
+    return None
+
+
+# Rows up to v4: prompt, MCP servers or gym, setup and evaluate calls.
 
 
 HINT_V4 = 'a v4 row is {"prompt": TEXT, "mcp_config": {SERVER: {"url": …}}, "evaluate_tool": CALL}'
+HINT_V3 = 'a row of v1 to v3 is {"prompt": TEXT, "gym": NAME, "evaluate": FUNCTION}'
 CALLS = ("setup_tool", "evaluate_tool", "integration_test_tool")
 OBJECTS = ("agent_config", "metadata", "columns")
 KNOWN_V4 = frozenset(
     {"id", "prompt", "mcp_config", "agent_tools", "system_prompt", "slug", *CALLS, *OBJECTS}
+)
+KNOWN_V3 = frozenset(
+    {"id", "prompt", "setup", "evaluate", "gym", "config", "metadata", "columns", "description"}
+    | {"choices", "target", "files", "system_prompt", "sensitive_data"}
 )
 LONGEST_KEPT, MOST_KEPT = 10_000, 64
 """Maximum length of a JSON string whose parsed value is cached, and size of that cache."""
@@ -104,13 +151,31 @@ def read_v4(fields: Fields) -> Task:
     row = {"id": name, "prompt": prompt, "mcp_config": servers, **calls, **objects}
     row |= {"agent_tools": tools, "system_prompt": system}
     slug = fields.maybe_text("slug") or name
+    return _task(fields, "v4", "+".join(servers), calls["evaluate_tool"], slug, row)
+
+
+def read_v3(fields: Fields) -> Task:
+    """A row with a gym (v1 to v3)."""
+    prompt, gym = fields.text("prompt", "the instruction"), _gym(fields)
+    setup, evaluate = read_functions(fields, "setup"), read_functions(fields, "evaluate")
+    known = {"prompt": prompt, "setup": setup, "evaluate": evaluate, "gym": fields.row.get("gym")}
+    objects = {key: _object(fields, key) for key in ("config", "metadata", "columns")}
+    texts = {key: fields.maybe_text(key) for key in ("id", "description", "system_prompt")}
+    extras = {key: fields.row.get(key) for key in ("choices", "target", "files", "sensitive_data")}
+    row = {**known, **objects, **texts, **extras}
+    return _task(fields, "v3", gym, evaluate, texts["id"], row)
+
+
+def _task(
+    fields: Fields, form: Form, env: str, grading: list[Call], slug: str, row: dict[str, Any]
+) -> Task:
+    """The task, with the non-empty fields of its row."""
     row = {key: value for key, value in row.items() if value not in (None, "", [], {})}
-    grading = calls["evaluate_tool"]
     scenario = grading[0]["name"] if grading else ""
-    unknown = tuple(sorted(fields.row.keys() - KNOWN_V4))
+    unknown = tuple(sorted(fields.row.keys() - (KNOWN_V4 if form == "v4" else KNOWN_V3)))
     slug = slug or f"{scenario or 'task'}-{digest(row)[:8]}"
-    env = "+".join(servers)
-    return Task(env, scenario, {}, slug, objects["columns"], fields.where, "v4", row, unknown)
+    columns = row.get("columns", {})
+    return Task(env, scenario, {}, slug, columns, fields.where, form, row, unknown)
 
 
 def _servers(fields: Fields) -> dict[str, Any]:
@@ -160,6 +225,23 @@ def _tools(fields: Fields) -> list[Any]:
         return value or []
     fields.expected("agent_tools", "a list of tools' names", value)
     return []
+
+
+def _gym(fields: Fields) -> str:
+    """Name of the gym; a custom gym is given as an object."""
+    gym = fields.row["gym"]
+    if isinstance(gym, str):
+        return gym
+    if not isinstance(gym, dict):
+        fields.expected("gym", "its name, or {type, location, image_or_build_context}", gym)
+        return ""
+    if gym.get("location") not in (None, "local", "remote"):
+        fields.wrong("gym.location", "expected local or remote")
+    image = gym.get("image_or_build_context")
+    if image is not None and not isinstance(image, str):
+        fields.expected("gym.image_or_build_context", "text", image)
+        return ""
+    return image or str(gym.get("type") or "gym")
 
 
 # Variables in the MCP servers of v4 rows: names, missing ones, substitution.

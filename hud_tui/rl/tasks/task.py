@@ -174,7 +174,8 @@ def kind_of(value: object) -> str:
 # Tasks, independent of the form of their rows.
 
 
-Form = Literal["v4", "v5", "v6", "upload", "export"]
+Form = Literal["v3", "v4", "v5", "v6", "upload", "export"]
+"""Form of a row; ``v3`` stands for v1 to v3."""
 HELD_OUT = "heldout"
 """Value of ``columns.split`` for tasks that are never trained on."""
 
@@ -183,8 +184,8 @@ HELD_OUT = "heldout"
 class Task:
     """A task: a scenario of an environment, with its args.
 
-    Rows of v4 name no environment. For display, `env` is then the names of the MCP servers, and
-    `scenario` the grading call.
+    Rows up to v4 name no environment. For display, `env` is then the gym or the names of the MCP
+    servers, and `scenario` the grading call.
     """
 
     env: str
@@ -196,7 +197,7 @@ class Task:
     """Where it was read, e.g. ``tasks.jsonl line 3``."""
     form: Form = field(default="v6", compare=False)
     more: dict[str, Any] = field(default_factory=dict)
-    """Other fields, which are sent along. For rows of v4 all fields, with calls and
+    """Other fields, which are sent along. For rows up to v4 all fields, with calls and
     configurations as objects."""
     unknown: tuple[str, ...] = field(default=(), compare=False)
     """Names of unknown fields, which are dropped."""
@@ -207,11 +208,11 @@ class Task:
 
     @property
     def is_legacy(self) -> bool:
-        """Whether the row is of v4: tools instead of an environment."""
-        return self.form == "v4"
+        """Whether the row is of v4 or older: tools or a gym instead of an environment."""
+        return self.form in ("v3", "v4")
 
     def row(self) -> dict[str, Any]:
-        """The row as submitted: in v6 form; rows of v4 in their own."""
+        """The row as submitted: in v6 form; rows up to v4 in their own."""
         if self.is_legacy:
             return dict(self.more)
         again = f"{self.env}:"  # a reader removes this prefix once

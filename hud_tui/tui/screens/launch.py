@@ -337,7 +337,7 @@ class LaunchScreen(HudScreen):
         tasks, origin = await load_source(self.client, source)
         self.draft = replace(self.draft, tasks=tuple(tasks), taskset_id=origin.get("taskset_id"))
         self.show_tasks()
-        async for finding in preflight(self.client, tasks, model_id):
+        async for finding in preflight(self.client, tasks, model_id, lock=origin.get("lock")):
             self.draft = self.draft.found(finding)
             self.show_state()
         await self._read_past()

@@ -22,6 +22,7 @@ from hud_tui.audit_log import (
     as_curl,
     as_hud,
     as_hud_tui,
+    as_python,
     change_text,
     document,
     matching,
@@ -115,6 +116,7 @@ EMPTY = (
 )
 NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
+NO_PYTHON = "Not available as Python: the request body is not kept."
 AGAIN_S = 1.0
 """Seconds between two looks at whether anything was added."""
 NO_COMMAND = "hud-tui has no command for it: {log.copy_as} copies the request."
@@ -234,8 +236,12 @@ class LogScreen(Leavable[None]):
         settings = self._client.settings
         if entry.local and settings.local:
             entry = sent_to(entry, settings.api_url)
-        forms = {"curl": as_curl(entry, rest), "hud": as_hud(entry)}
-        choices = [(name, name) for name, text in forms.items() if text]
+        forms = {
+            "curl": ("curl", as_curl(entry, rest)),
+            "hud": ("hud", as_hud(entry)),
+            "python": ("Python", as_python(entry)),
+        }
+        choices = [(name, label) for name, (label, text) in forms.items() if text]
         if not choices and why:
             self.notify(f"Nothing to copy: {why}.", severity="warning", markup=False)
             return
@@ -244,11 +250,12 @@ class LogScreen(Leavable[None]):
             return
         lines = ["A command that sends the same request; it reads the key from $HUD_API_KEY."]
         lines += [f"Not available as curl: {why}."] * bool(why)
+        lines += [NO_PYTHON] * (not forms["python"][1])
         chosen = await self.app.push_screen_wait(
             ChoiceDialog("Copy the request as", lines, choices, choices[0][0], safe=True)
         )
         if chosen is not None:
-            self.app.copy_to_clipboard(forms[chosen])
+            self.app.copy_to_clipboard(forms[chosen][1])
 
     def action_filter(self) -> None:
         self.filter_field.focus()

@@ -53,6 +53,7 @@ CHECKS = {
     "graded": "graded",
     "variables": "variables",
     "remote": "MCP servers",
+    "lock": "lock file",
     "signal": "signal",
     "rollout": "one rollout",
 }

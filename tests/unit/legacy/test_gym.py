@@ -105,6 +105,8 @@ def test_what_cannot_be_known_is_said() -> None:
     config, warnings = new_gym(described(read_lock("f", V1_3.encode())))
     assert [warning.split(":")[0] for warning in warnings] == ["deal"]
     assert "- cards:blackjack" in config.system_prompt
+    assert config.job is not None
+    assert config.job.metadata["dataset"] == "org/cards"
     _, warnings = new_gym(Described("none"))
     assert "no tools known" in warnings[0]
     _, warnings = new_gym(Described("odd", [Tool("a-b", "", {})]))
