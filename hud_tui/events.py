@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from hud_tui.wire import Body, Checkpoint, EvaluationJob, Group, JobStatus, WorkState
+from hud_tui.wire import Body, Checkpoint, Group, WorkState
 
 
 class _Event(Body):
@@ -79,16 +79,16 @@ class WorkChanged(_Event):
     work: WorkState
 
     @property
-    def run(self) -> JobStatus | None:
+    def run(self) -> WorkState | None:
         """The run; None if it is an evaluation."""
-        return self.work if isinstance(self.work, JobStatus) else None
+        return None if self.work.is_evaluation else self.work
 
 
 class EvaluationsRead(_Event):
     """All known evaluations of the model as just read; a service never sends it."""
 
     type: Literal["evaluations"] = "evaluations"
-    evaluations: tuple[EvaluationJob, ...]
+    evaluations: tuple[WorkState, ...]
     """Oldest first."""
 
 

@@ -26,7 +26,7 @@ from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Move
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_private, read_regular, write_atomic
-from hud_tui.wire import Checkpoint, JobStatus, Model
+from hud_tui.wire import Checkpoint, Model, WorkState
 
 MOVES_MOST = 500
 """Maximum number of moves stored."""
@@ -211,7 +211,7 @@ class LastKnown:
     """The followed model."""
     tree: Tree
     """Its newest MOST_NODES checkpoints are stored."""
-    job: JobStatus | None = None
+    job: WorkState | None = None
 
 
 def file_of(state: Path, scope: str) -> Path:
@@ -230,7 +230,7 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
             models=tuple(Model.model_validate(one) for one in body["models"]),
             model=Model.model_validate(body["model"]),
             tree=Tree.of(Checkpoint.model_validate(node) for node in body["tree"]),
-            job=None if body["job"] is None else JobStatus.model_validate(body["job"]),
+            job=None if body["job"] is None else WorkState.model_validate(body["job"]),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None

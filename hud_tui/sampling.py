@@ -23,22 +23,15 @@ class Maker(Protocol, Generic[T, R_co]):
     def make(self, missing: Sequence[MissingRollouts[T]]) -> AsyncGenerator[R_co, None]:
         """Make these rollouts; yields each part of them as soon as it is graded.
 
-        A rollout that fails ends nothing: it stays missing.
-
-        Raises:
-            Exception: What ended the making early; see `recover`.
+        A rollout that fails ends nothing: it stays missing. Raises Exception: what ended the making
+        early; see `recover`.
         """
         ...
 
     async def recover(self, error: Exception, losses: int) -> None:
         """Prepare for making what is still missing, after `make` or the ledger raised an error.
-
-        Args:
-            losses: Consecutive errors without a part in between, this one included.
-
-        Raises:
-            Exception: The error, if trying again does not help.
-        """
+        `losses`: consecutive errors without a part in between, this one included. Raises Exception:
+        the error, if trying again does not help."""
         ...
 
 
@@ -57,11 +50,8 @@ class Ledger(Protocol[R_contra]):
 async def sample_missing(
     tasks: Sequence[T], samples: int, maker: Maker[T, R], ledger: Ledger[R]
 ) -> None:
-    """Make and store what is missing of an evaluation; rollouts that fail are tried once.
-
-    Raises:
-        Exception: Of the maker, or of the ledger, if it does not pass.
-    """
+    """Make and store what is missing of an evaluation; rollouts that fail are tried once. Raises
+    Exception: of the maker, or of the ledger, if it does not pass."""
     losses = 0
     while missing := missing_of(tasks, samples, await ledger.made()):
         keeping: asyncio.Future[None] | None = None

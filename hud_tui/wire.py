@@ -14,20 +14,21 @@ sent by the embedded service only; they are None or empty on HUD.
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, overload
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
-    Discriminator,
     FailFast,
     Field,
     GetCoreSchemaHandler,
     SerializationInfo,
     SerializerFunctionWrapHandler,
-    Tag,
+    model_serializer,
     model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
@@ -297,48 +298,6 @@ class Evaluation(Response):
     service does not support seeds."""
 
 
-class EvaluationJob(Response):
-    """GET /v1/evaluations/{id}: an evaluation that is queued, active or ended (embedded). Fields
-    that `Evaluation` has too are as there."""
-
-    kind: Literal["evaluation"] = "evaluation"
-    id: str
-    """Also the id of the job with its rollouts."""
-    model_id: str
-    model: str | None = None
-    checkpoint_id: str | None = None
-    """None for the weights that the model started from; so is `checkpoint`, its name."""
-    checkpoint: str | None = None
-    job_id: str | None = None
-    """The managed run that requested it; else equal to `id`."""
-    status: str
-    """queued, running, succeeded, cancelled, failed or interrupted."""
-    split: str = "heldout"
-    name: str | None = None
-    samples: int = 1
-    num_tasks: int = 0
-    done: int = 0
-    """Number of finished rollouts, of `total`."""
-    total: int = 0
-    mean_reward: float | None = None
-    """Of the finished rollouts."""
-    parameters: Json = Field(default_factory=dict)
-    """max_tokens, temperature, seed and solved_at in use."""
-    created_at: str | None = None
-    finished_at: str | None = None
-    seconds: float | None = None
-    """Duration of the finished rollouts, without waiting for other work; None if unknown."""
-    error: JobError | None = None
-    driver: str | None = None
-    """Machine and process that make its rollouts; None: the service does. It and `asked` are as in
-    `JobStatus`."""
-    asked: str | None = None
-    result: Evaluation | None = None
-    """None until it has succeeded."""
-    groups: list[Group] = Field(default_factory=list)
-    """Rewards by task of the finished rollouts; empty in lists and events."""
-
-
 class Checkpoint(Response):
     """A node of a model's checkpoint tree. Every optim-step appends one."""
 
@@ -499,34 +458,58 @@ class Fork(Request):
 # Work: managed runs and evaluations, and jobs.
 
 
-class JobStatus(Response):
-    """GET /v1/training/jobs/{model id or job id}/raw-status."""
+def _unix_s(given: object) -> object:
+    """Unix seconds of an ISO 8601 time; other values as they are."""
+    return datetime.fromisoformat(given).timestamp() if isinstance(given, str) else given
+
+
+def _error(given: object) -> object:
+    """An error that HUD sends as a text, as the others."""
+    return (JobError(message=given) if given else None) if isinstance(given, str) else given
+
+
+Moment = Annotated[float | None, BeforeValidator(_unix_s)]
+Text = Annotated[str, BeforeValidator(lambda given: given or "")]
+
+
+class WorkState(Response):
+    """How a managed run or an evaluation stands: the reply of GET
+    /v1/training/jobs/{model id or job id}/raw-status, of which HUD defines `status` to `error`, and
+    of all calls of the embedded service on either. Its JSON has what its kind has."""
 
     status: str
     """HUD's words; the embedded service adds ``interrupted`` (resumable)."""
-    kind: str = "training"
-    """Embedded: as in a job's metadata."""
     model: str | None = None
+    """Its slug."""
     fine_tuned_model: str | None = None
-    created_at: float | None = None
-    """Unix seconds; so are the two below."""
-    finished_at: float | None = None
+    created_at: Moment = None
+    """Unix seconds, as the two below; in the JSON of an evaluation ISO 8601."""
+    finished_at: Moment = None
     estimated_finish: float | None = None
     trained_tokens: int | None = None
     """Embedded: generated tokens with a gradient, summed over all steps."""
-    error: JobError | str | None = None
-    id: str | None = None
-    """Embedded, as are all fields below: the job's id."""
+    error: Annotated[JobError | None, BeforeValidator(_error)] = None
+    id: Text = ""
+    """Embedded, as are all fields below; also the id of the job with its rollouts."""
+    kind: str = "training"
+    """``training``; ``evaluation``; ``reported``: a training loop outside the service."""
     name: str | None = None
-    """E.g. ``mixed on arith-rl``."""
-    model_id: str | None = None
+    """E.g. ``mixed on arith-rl``; of an evaluation, the name of its tasks."""
+    model_id: Text = ""
+    parameters: Annotated[Json, BeforeValidator(lambda given: given or {})] = Field(
+        default_factory=dict
+    )
+    """Every parameter in use, including defaults."""
+    driver: str | None = None
+    """Machine and process that carry it out, e.g. ``laptop:4711``; None: the service does."""
+    asked: str | None = None
+    """``cancel``: its driver has been asked to stop but has not stopped yet."""
+    # Of a run.
     step: int | None = None
-    """Steps taken so far."""
+    """Steps taken so far, of `steps`."""
     step_s: float | None = None
     """Median seconds between its newest steps; `estimated_finish` goes by it."""
     steps: int | None = None
-    parameters: Json | None = None
-    """Every parameter as the run uses it, including defaults."""
     reason: str | None = None
     """Why it ended early without an error; after an error see `error`."""
     note: str | None = None
@@ -535,22 +518,54 @@ class JobStatus(Response):
     """Number of the next sampling of the next step, from 1."""
     waits: str | None = None
     """Why the engine's server delays it; None if it does not."""
-    driver: str | None = None
-    """Machine and process that take its steps, e.g. ``laptop:4711``; None: the service does."""
-    asked: str | None = None
-    """``cancel``: its driver has been asked to stop but has not stopped yet."""
+    # Of an evaluation; those that `Evaluation` has too are as there.
+    checkpoint_id: str | None = None
+    """None for the weights that the model started from; so is `checkpoint`, its name."""
+    checkpoint: str | None = None
+    job_id: str | None = None
+    """The run that requested it; else equal to `id`."""
+    split: str = "heldout"
+    samples: int = 1
+    num_tasks: int = 0
+    done: int = 0
+    """Number of finished rollouts, of `total`."""
+    total: int = 0
+    mean_reward: float | None = None
+    """Of the finished rollouts."""
+    seconds: float | None = None
+    """Duration of the finished rollouts, without waiting for other work; None if unknown."""
+    result: Evaluation | None = None
+    """None until it has succeeded."""
+    groups: list[Group] = Field(default_factory=list)
+    """Rewards by task of the finished rollouts; empty in lists and events."""
+
+    @property
+    def is_evaluation(self) -> bool:
+        return self.kind == "evaluation"
+
+    @model_serializer(mode="wrap")
+    def _of_its_kind(self, handler: SerializerFunctionWrapHandler) -> Json:
+        others = OF_A_RUN if self.is_evaluation else OF_AN_EVALUATION
+        body = {name: value for name, value in handler(self).items() if name not in others}
+        for name in ("created_at", "finished_at"):
+            if self.is_evaluation and body.get(name) is not None:
+                moment = datetime.fromtimestamp(body[name], UTC)
+                body[name] = moment.isoformat(timespec="microseconds")
+        return body
 
 
-WorkState = Annotated[
-    Annotated[JobStatus, Tag("training")] | Annotated[EvaluationJob, Tag("evaluation")],
-    Discriminator(lambda work: _kind_of(work)),
-]
-"""How a run or an evaluation stands."""
-
-
-def _kind_of(work: JobStatus | EvaluationJob | Mapping[str, Any]) -> str:
-    kind = work.get("kind") if isinstance(work, Mapping) else work.kind
-    return "evaluation" if kind == "evaluation" else "training"
+OF_A_RUN = frozenset(
+    {
+        *("fine_tuned_model", "estimated_finish", "trained_tokens"),
+        *("step", "step_s", "steps", "reason", "note", "attempt", "waits"),
+    }
+)
+OF_AN_EVALUATION = frozenset(
+    {
+        *("checkpoint_id", "checkpoint", "job_id", "split", "samples", "num_tasks", "done"),
+        *("total", "mean_reward", "seconds", "result", "groups"),
+    }
+)
 
 
 class Settled(Response):

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import EvaluationRows, RunRows
-from hud_tui.wire import Evaluation, Group, JobError, JobStatus, Json, Many, Page, Request, Response
+from hud_tui.wire import Evaluation, Group, JobError, Json, Many, Page, Request, Response, WorkState
 
 
 class EvaluationParameters(Request, EvaluationRows):
@@ -30,7 +30,7 @@ class SubmitEvaluation(Request):
     """POST /v1/models/{id}/evaluations (embedded)."""
 
     checkpoint_id: str | None = None
-    """As in `EvaluationJob`."""
+    """As in `WorkState`."""
     split: Literal["heldout", "train", "all"] | None = None
     """None: the held-out tasks, or all if there are none."""
     tasks: Many[Json] | None = None
@@ -84,7 +84,7 @@ class SubmittedJob(Response):
 
 class DriveRun(Request):
     """PUT /v1/training/jobs/{id}/drive (embedded): begin or continue a run whose steps a client
-    takes. `driver` and `parameters` are as in `JobStatus`."""
+    takes. `driver` and `parameters` are as in `WorkState`."""
 
     model_id: str
     start: str | None = None
@@ -98,7 +98,7 @@ class DriveRun(Request):
 
 class DriveReport(Request):
     """PATCH /v1/training/jobs/{id}/drive (embedded): state of a run, or of an evaluation, that a
-    client carries out; `attempt` and `note` as in `JobStatus`. Sent every few seconds; if none
+    client carries out; `attempt` and `note` as in `WorkState`. Sent every few seconds; if none
     arrives for a while, it is ``interrupted``."""
 
     status: Literal["running", "succeeded", "failed", "cancelled", "interrupted"] = "running"
@@ -114,13 +114,14 @@ class DriveReport(Request):
 
 class KeepEvaluation(Request):
     """PUT /v1/evaluations/{id} (embedded): state of an evaluation whose rollouts a client makes,
-    under a job of the same id. Fields are as in `EvaluationJob`."""
+    under a job of the same id. Fields are as in `WorkState`."""
 
     model_id: str
     checkpoint_id: str | None = None
     run_id: str | None = None
     """The run, driven by a client, that requested it; None if none did."""
-    driver: str = Field(min_length=1, max_length=200)
+    driver: str | None = Field(default=None, max_length=200)
+    """None: a client of an older version, which sends no reports of its own."""
     status: Literal["running", "succeeded", "failed", "cancelled"] = "running"
     split: Literal["heldout", "train", "all"] = "heldout"
     name: str | None = Field(default=None, max_length=200)
@@ -133,7 +134,7 @@ class KeepEvaluation(Request):
     """Complete if it has succeeded."""
 
 
-class RunRecord(JobStatus):
+class RunRecord(WorkState):
     """A row of GET /v1/runs (embedded): the state of a managed run, or of a training loop outside
     the service (kind ``reported``), and what it has come to. What only its own raw status says is
     left out: `error`, `reason`, `note`, `attempt`, `driver`, `asked`, `estimated_finish`,

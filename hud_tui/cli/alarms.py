@@ -12,7 +12,7 @@ from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import is_active
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, WorkState
 
 
 def thresholds() -> Thresholds:
@@ -37,7 +37,7 @@ def report_documents(report: Report) -> dict[str, Any]:
 
 
 def alarm_report(
-    tree: Tree, job: JobStatus | None, silent_s: float | None, limits: Thresholds
+    tree: Tree, job: WorkState | None, silent_s: float | None, limits: Thresholds
 ) -> Report:
     """Evaluate the detectors on the lineage of a tree's head.
 
@@ -50,7 +50,7 @@ def alarm_report(
     return monitor.report(silent_s if running else None)
 
 
-def silent_s(tree: list[Checkpoint], job: JobStatus | None) -> float | None:
+def silent_s(tree: list[Checkpoint], job: WorkState | None) -> float | None:
     """Seconds since the newest step, or since the job began; None if neither is known."""
     stamps = [seconds(tree[-1].created_at) if tree else None, job and job.created_at]
     times = [stamp for stamp in stamps if stamp]

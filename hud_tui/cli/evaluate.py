@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
@@ -48,7 +49,7 @@ from hud_tui.rollouts.evaluate import (
     tasks_of,
 )
 from hud_tui.rollouts.run_files import Order, environment_name
-from hud_tui.wire import Checkpoint, Estimate, EvaluationJob, Model
+from hud_tui.wire import Checkpoint, Estimate, Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
 LISTED = 20
@@ -115,7 +116,7 @@ class _Command:
         if compared is None:
             than = await self._than(model, tree, self._digest(rows))
         asks = SubmitEvaluation(split=self._args.split, tasks=rows, name=name, parameters=asked)
-        code, ended, shown = 0, list[EvaluationJob](), 0
+        code, ended, shown = 0, list[WorkState](), 0
         for place, checkpoint in enumerate(checkpoints):
             body = asks.model_copy(update={"checkpoint_id": checkpoint.id if checkpoint else None})
             begun = await self._evaluations.submit(
@@ -202,7 +203,7 @@ class _Command:
 
     async def _than(
         self, model: Model, tree: Tree | None, digest: str | None = None
-    ) -> EvaluationJob | None:
+    ) -> WorkState | None:
         """The evaluation of --fail-if-worse-than, with its rewards by task; None without the flag.
 
         Args:
@@ -245,7 +246,7 @@ class _Command:
             ]
         return self._client.settings.command(*words)
 
-    async def _followed(self, evaluation: EvaluationJob) -> EvaluationJob:
+    async def _followed(self, evaluation: WorkState) -> WorkState:
         """An evaluation after its end. If interrupted, it is cancelled, and can be resumed.
 
         Raises:
@@ -270,7 +271,7 @@ class _Command:
             )
         return now
 
-    async def _interrupted(self, now: EvaluationJob) -> None:
+    async def _interrupted(self, now: WorkState) -> None:
         again = self._resumes(now)
         try:
             async with asyncio.timeout(10):
@@ -284,10 +285,10 @@ class _Command:
             done = f"{now.done} of {now.total} rollouts"
             print_notice(f"cancelled after {done}, which are kept: {again} samples the rest")
 
-    def _resumes(self, evaluation: EvaluationJob) -> str:
+    def _resumes(self, evaluation: WorkState) -> str:
         return self._client.settings.command("eval", "--resume", evaluation.id)
 
-    def _judged(self, ended: EvaluationJob, than: EvaluationJob | None) -> int:
+    def _judged(self, ended: WorkState, than: WorkState | None) -> int:
         """Print its result and the gates' outcome; returns the exit code."""
         gates = _gates(ended, than, self._args.fail_under)
         found = {"evaluation": ended, "gates": [gate.document for gate in gates]}
@@ -297,7 +298,7 @@ class _Command:
             print_notice(gate.message)
         return HudGate.exit_code if failed else 0
 
-    def _compare(self, before: EvaluationJob, after: EvaluationJob) -> None:
+    def _compare(self, before: WorkState, after: WorkState) -> None:
         delta = _difference(before, after)
         if delta is None:
             print_notice("the two evaluations share no task: nothing to compare")
@@ -305,11 +306,11 @@ class _Command:
         self._show("comparison", _comparison(before, after, delta))
 
 
-def _scores(evaluation: EvaluationJob) -> Scores:
+def _scores(evaluation: WorkState) -> Scores:
     return Scores.of(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
 
 
-def _difference(before: EvaluationJob, after: EvaluationJob) -> Difference | None:
+def _difference(before: WorkState, after: WorkState) -> Difference | None:
     return difference(_scores(before), _scores(after))
 
 
@@ -323,7 +324,7 @@ class _Gate:
     message: str
 
 
-def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None) -> list[_Gate]:
+def _gates(ended: WorkState, than: WorkState | None, least: float | None) -> list[_Gate]:
     """The gates of the command line. Raises HudUsage: there is nothing to compare with."""
     gates, reward = [], ended.result.mean_reward if ended.result else 0.0
     if least is not None:
@@ -345,7 +346,7 @@ def _gates(ended: EvaluationJob, than: EvaluationJob | None, least: float | None
     return gates
 
 
-def _comparison(before: EvaluationJob, after: EvaluationJob, found: Difference) -> dict[str, Any]:
+def _comparison(before: WorkState, after: WorkState, found: Difference) -> dict[str, Any]:
     return {
         "before": {"id": before.id, "checkpoint": weights_name(before)},
         "after": {"id": after.id, "checkpoint": weights_name(after)},
@@ -380,7 +381,7 @@ class _Progress:
         self._quarter = -1
         self._open = False
 
-    def show(self, now: EvaluationJob) -> None:
+    def show(self, now: WorkState) -> None:
         if sys.stderr.isatty():
             mean = "" if now.mean_reward is None else f"  mean reward {short(now.mean_reward)}"
             line = f"{bar(now.done, now.total)} rollouts of {weights_name(now)}{mean}"
@@ -408,7 +409,7 @@ def _print(kind: str, data: Any) -> None:
     print("\n".join(one_line(line, 300) for line in lines))
 
 
-def _list_lines(model: str, evaluations: Sequence[EvaluationJob]) -> list[str]:
+def _list_lines(model: str, evaluations: Sequence[WorkState]) -> list[str]:
     if not evaluations:
         return [f"{model} has not been evaluated yet"]
     rows = [("id", "checkpoint", "split", "size", "status", "mean reward", "pass@1", "created")]
@@ -419,16 +420,20 @@ def _list_lines(model: str, evaluations: Sequence[EvaluationJob]) -> list[str]:
             status = f"{job.status}, {job.done} of {job.total}"
             mean = "–" if job.mean_reward is None else f"{short(job.mean_reward)} so far"
         first = (job.id[:8], weights_name(job), job.split, size(job.num_tasks, job.samples))
-        created = (job.created_at or "–")[:16]
+        created = (
+            "–"
+            if job.created_at is None
+            else datetime.fromtimestamp(job.created_at, UTC).isoformat()[:16]
+        )
         rows.append((*first, status, mean, texts.get("pass@1", "–"), created))
     return _table(rows)
 
 
-def _figures(one: EvaluationJob) -> Sequence[Any]:
+def _figures(one: WorkState) -> Sequence[Any]:
     return [] if one.result is None else figures(one.result)
 
 
-def _lines(one: EvaluationJob, gates: Sequence[dict[str, Any]]) -> list[str]:
+def _lines(one: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
     """Tasks first and totals last, where a terminal's output ends."""
     tasks = sorted(_scores(one).tasks, key=lambda task: (task.mean, task.slug))
     shown = [(t.slug, short(t.mean), f"{t.solved} of {len(t.rewards)}") for t in tasks[:LISTED]]

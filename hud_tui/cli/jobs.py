@@ -25,10 +25,8 @@ from hud_tui.cli.output import (
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
-from hud_tui.client.submit import SweepFiles
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
-from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import find_run, left_s, silent_s
@@ -36,6 +34,7 @@ from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
+from hud_tui.wire import WorkState
 from hud_tui.wire_rollouts import Trace
 
 
@@ -77,12 +76,22 @@ async def _cancel(client: HudClient, args: argparse.Namespace, job_id: str) -> i
         print_notice(f"cancelled, but its status could not be read: {error.message}")
     message = f"cancelled job {job_id}"
     if not result.cancelled:
-        state = f"had already ended ({status.status})" if status else "was not running"
-        message = f"nothing to cancel: job {job_id} {state}"
+        message = f"nothing to cancel: job {job_id} {_standing(client, status)}"
         if args.headless:
             print_notice(message)
     show(args, "job", {"job_id": job_id, "cancelled": result.cancelled, "status": status}, message)
     return 0
+
+
+def _standing(client: HudClient, status: WorkState | None) -> str:
+    """Why nothing was cancelled."""
+    if status is None:
+        return "was not running"
+    work = Work.of(status)
+    if not (work.is_active and work.run_id):
+        return f"had already ended ({status.status})"
+    cancel = client.settings.command("jobs", work.run_id, "--cancel")
+    return f"is part of run {work.run_id}: cancel that: {cancel}"
 
 
 async def _resume(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
@@ -190,14 +199,13 @@ def runs(args: argparse.Namespace) -> int:
 
 
 async def _work(client: HudClient, args: argparse.Namespace) -> int:
-    state = paths_of(args).state
-    notes = run_notes(state)
-    table = RunList(client, lambda: notes.notes, SweepFiles(state).names)
+    works = _works(client, args)
+    table = works.runs
     rows = list(await table.read())
     if args.run:
         rows = await _named(table, [find_run(name, rows) for name in args.run])
         if args.name is not None or args.note is not None:
-            return await _change(args, client, notes, table, rows[0])
+            return await _change(args, works, rows[0])
     now = time()
     keep = parse_filter(args.filter or "", now)
     matches = sort_rows([row for row in rows if keep(row)], args.sort or "", now)
@@ -218,21 +226,19 @@ async def _named(table: RunList, runs: Sequence[Work]) -> list[Work]:
     return [fresh.get(id_, run) for id_, run in named.items()]
 
 
-async def _change(
-    args: argparse.Namespace, client: HudClient, notes: Notebook, table: RunList, row: Work
-) -> int:
+async def _change(args: argparse.Namespace, works: WorkClient, row: Work) -> int:
     """Rename a run, or store a note on it."""
     if args.note is not None:
         try:
-            notes.write(row.id, args.note)
+            works.notes.write(row.id, args.note)
             changed(f"note on run {row.id[:8]}")
         except OSError as error:
             raise HudUsage(f"the note cannot be kept: {error}") from error
     if args.name is not None:
-        require_consent(args, client)
+        require_consent(args, works.client)
         await confirm(args, f"call run {row.id[:8]} ({row.name}) {args.name!r}?")
-        await client.rename_job(row.id, args.name)
-    after = {each.id: each for each in await table.read([row.id])}.get(row.id, row)
+        await works.client.rename_job(row.id, args.name)
+    after = {each.id: each for each in await works.runs.read([row.id])}.get(row.id, row)
     noted = f"  {after.note}" if after.note else ""
     show(args, "run", {"run": run_document(after, time())}, f"{after.id[:8]}  {after.name}{noted}")
     return 0

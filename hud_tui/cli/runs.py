@@ -33,19 +33,19 @@ from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, emit_event, p
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
-from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.submit import (
     Submission,
     SweepDriver,
-    SweepFiles,
     cancel_sweep,
     plan_sweep,
     refreshed,
     submit,
     sweep_to_resume,
 )
+from hud_tui.client.sweep_files import SweepFiles
+from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage, refuse_beyond
 from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.checkpoint_tree import own_models
@@ -69,6 +69,7 @@ from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of
 from hud_tui.rl.text import age, one_line
 from hud_tui.rl.work import Work
+from hud_tui.rollouts.control import works_of
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
@@ -136,7 +137,7 @@ async def _plan(
     start: str,
 ) -> dict[str, Any]:
     """Print everything that a submission sends and costs; returns the document of ``--dry-run``."""
-    like = await _paced_like(client, model, origin["name"])
+    like = await _paced_like(args, client, model, origin["name"])
     values = asked.model_dump(exclude_none=True)
     size = size_of_runs([values], 1, model, tasks, like)
     lines = _sent_facts(model, tasks, origin, values, start)
@@ -314,15 +315,21 @@ def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
     return None
 
 
+def _works(args: argparse.Namespace, client: HudClient) -> WorkClient:
+    return works_of(client, paths_of(args).state)
+
+
 COSTS = ("sampled_tokens", "trained_tokens", "seconds", "basis")
 """Of a single run, beside the fields of its `RunSize`."""
 
 
-async def _paced_like(client: HudClient, model: Model, taskset: str) -> Work | None:
+async def _paced_like(
+    args: argparse.Namespace, client: HudClient, model: Model, taskset: str
+) -> Work | None:
     """The run that an estimate of time goes by; None on HUD, which has no list of all runs."""
     if model.training_defaults is None:
         return None
-    return paced_like(await RunList(client).read(), model, taskset)
+    return paced_like(await _works(args, client).runs.read(), model, taskset)
 
 
 def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> JobParameters:
@@ -447,10 +454,10 @@ async def begin(
     """Print the cost of a sweep, then fork and submit; returns the exit code."""
     if args.leave_out:
         raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
-    files = SweepFiles(paths_of(args).state)
+    works = _works(args, client)
     of, shared, several = (source.place, tasks), parameters(args), swept(args)
-    sweep = await plan_sweep(client, files, model, of, shared, several, at_once, ())
-    like = await _paced_like(client, model, name)
+    sweep = await plan_sweep(works, model, of, shared, several, at_once, ())
+    like = await _paced_like(args, client, model, name)
     size = sweep_size(sweep, model, tasks, like)
     out = _plan_stream(args)
     print_notice(f"sweep {sweep.name}: {size.summary}", out)
@@ -463,10 +470,10 @@ async def begin(
         return 0
     many = len(sweep.members)
     await confirm(args, f"fork {model.model_name} {many} times and train on {name}?")
-    files.keep(sweep, cancelled=False)
+    works.sweeps.keep(sweep, cancelled=False)
     changed(f"begin {sweep.name}, no run yet", f"{_again(client, sweep)} submits them")
     show(args, SWEEP, document)
-    return await _drive(client, sweep, tasks, files, args.follow, args.headless)
+    return await _drive(works, sweep, tasks, args.follow, args.headless)
 
 
 def _at_once(args: argparse.Namespace) -> int | None:
@@ -482,12 +489,7 @@ def _print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
 
 
 async def _drive(
-    client: HudClient,
-    sweep: Sweep,
-    tasks: Sequence[Task],
-    files: SweepFiles,
-    follow: bool,
-    headless: bool,
+    works: WorkClient, sweep: Sweep, tasks: Sequence[Task], follow: bool, headless: bool
 ) -> int:
     printed: dict[str, str] = {}
 
@@ -498,12 +500,12 @@ async def _drive(
             printed[member.name] = line
             print(line, flush=True)
 
-    driver = SweepDriver(client, sweep, tasks, files, show_member)
+    driver = SweepDriver(works, sweep, tasks, show_member)
     try:
         ended = await driver.run(follow)
     except asyncio.CancelledError:
         print_notice(
-            f"{sweep.name}: its runs continue; start the others with {_again(client, sweep)}"
+            f"{sweep.name}: its runs continue; start the others with {_again(works.client, sweep)}"
         )
         raise
     if headless:
@@ -535,14 +537,12 @@ def sweep(args: argparse.Namespace) -> int:
     found = files.find(args.sweep)
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
-        return await _steer(client, args, found, files)
+        return await _steer(client, args, found)
 
     return asyncio.run(run_connected(work, args, connector_of(args)))
 
 
-async def _steer(
-    client: HudClient, args: argparse.Namespace, found: Sweep, files: SweepFiles
-) -> int:
+async def _steer(client: HudClient, args: argparse.Namespace, found: Sweep) -> int:
     if not await client.is_of(found.service):
         where = one_line(found.service, 100)
         where = where if "://" in where else f"the service of another data directory ({where})"
@@ -551,17 +551,18 @@ async def _steer(
         require_consent(args, client)
         what = "cancel" if args.cancel else "resume"
         await confirm(args, f"{what} {found.name}, {len(found.members)} runs?")
+    works = _works(args, client)
     if args.resume:
-        resumed, tasks = await sweep_to_resume(client, found, files, _at_once(args))
+        resumed, tasks = await sweep_to_resume(works, found, _at_once(args))
         changed(f"resume {resumed.name}")
         if all(member.ended for member in resumed.members):
             print_notice(f"nothing to resume: every run of {resumed.name} has ended")
             _show_sweep(args, resumed)
             return 0
-        return await _drive(client, resumed, tasks, files, args.follow, args.headless)
-    found = await refreshed(client, found)
+        return await _drive(works, resumed, tasks, args.follow, args.headless)
+    found = await refreshed(works, found)
     if args.cancel:
-        found = await cancel_sweep(client, found, files)
+        found = await cancel_sweep(works, found)
         changed(f"cancel {found.name}")
     _show_sweep(args, found)
     return 0
@@ -572,12 +573,10 @@ def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence
     service as they were when they were last followed from here."""
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
-        found.extend(
-            [
-                await refreshed(client, one) if await client.is_of(one.service) else one
-                for one in known
-            ]
-        )
+        works = _works(args, client)
+        for stored in known:
+            is_here = await client.is_of(stored.service)
+            found.append(await refreshed(works, stored) if is_here else stored)
         return 0
 
     found: list[Sweep] = []

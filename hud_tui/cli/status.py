@@ -10,10 +10,10 @@ from hud_tui.cli.models import checkpoint_document, named, newest
 from hud_tui.cli.output import emit, plain
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.errors import HudUsage
-from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.checkpoint_tree import Tree, step_metrics
 from hud_tui.rl.names import find_model
-from hud_tui.rl.run import Service, Status, job_document, last_metrics
-from hud_tui.wire import Checkpoint, JobStatus, Model
+from hud_tui.rl.run import Service, Status
+from hud_tui.wire import Checkpoint, Model, WorkState
 
 
 async def status(client: HudClient, args: argparse.Namespace) -> int:
@@ -21,7 +21,7 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
     asked = newest(client) if args.ref is None else named(client, args.ref)
     limits, model = await asyncio.gather(asyncio.to_thread(thresholds), asked)
     tree: list[Checkpoint] = []
-    job: JobStatus | None = None
+    job: WorkState | None = None
     if model is not None:
         job_id = await _job_id(client, model, args.ref)
         tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
@@ -32,11 +32,11 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
         head=grown.served,
         checkpoints=len(tree),
         job=job,
-        metrics=last_metrics(tree),
+        metrics=step_metrics(tree[-1]) if tree else {},
         as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
     )
     head = checkpoint_document(grown, grown.head)
-    details: dict[str, Any] = {"head": head, "job": job and job_document(job)}
+    details: dict[str, Any] = {"head": head}
     if args.verbose:
         details["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
     alarms = report_documents(alarm_report(grown, job, silent_s(tree, job), limits))

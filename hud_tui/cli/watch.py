@@ -26,7 +26,7 @@ from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, is_active
-from hud_tui.wire import JobStatus, Model
+from hud_tui.wire import Model, WorkState
 
 # Listener: events of a feed, with connection problems on stderr and a timeout.
 
@@ -135,7 +135,7 @@ class AlarmPrinter:
         self,
         limits: Thresholds,
         fail_on: str | None,
-        job: JobStatus | None = None,
+        job: WorkState | None = None,
         show: Show = emit_event,
     ) -> None:
         """
@@ -283,7 +283,7 @@ class Follower:
             if job is not None and is_ours and has_ended(job.status):
                 return await self._finish(submission, job)
 
-    async def _finish(self, submission: Submission, job: JobStatus) -> int:
+    async def _finish(self, submission: Submission, job: WorkState) -> int:
         result = await self._result()
         fields = {"job_id": submission.job_id, "model": self._model.model_name, "status": job}
         self._printer.show("job", {**fields, "result": result, **self._about()})

@@ -26,7 +26,6 @@ from hud_tui.wire import (
     HeadSet,
     Identity,
     Job,
-    JobStatus,
     Model,
     RenameJob,
     SetHead,
@@ -150,11 +149,8 @@ class HudClient:
         return models
 
     async def model(self, name: str) -> Model:
-        """A model by id, name, slug or the last part of its slug; case-insensitive.
-
-        Raises:
-            HudUsage: No such model, or several; the hint names similar ones.
-        """
+        """A model by id, name, slug or the last part of its slug; case-insensitive. Raises
+        HudUsage: no such model, or several; the hint names similar ones."""
         return find_model(name, await self.models())
 
     async def fork(self, source_id: str, name: str, checkpoint_id: str | None = None) -> Model:
@@ -195,10 +191,7 @@ class HudClient:
 
     async def tree(self, model_id: str, arrived: Arrived | None = None) -> tuple[Checkpoint, ...]:
         """The model's checkpoint tree, oldest first; the same tuple object while nothing changes.
-
-        Args:
-            arrived: Called with the progress; see `hud_tui.client.transport`.
-        """
+        `arrived` is called with the progress; see `hud_tui.client.transport`."""
         reader = self._trees.pop(model_id, None) or TreeReader()
         self._trees[model_id] = reader
         if len(self._trees) > TREES:
@@ -243,11 +236,8 @@ class HudClient:
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
         """Pin or unpin a checkpoint (embedded service). The service keeps the state of a pinned one
-        beyond its disk limit. Returns the checkpoint's row.
-
-        Raises:
-            HudNotFound: No such checkpoint, or its state is deleted already.
-        """
+        beyond its disk limit. Returns the checkpoint's row. Raises HudNotFound: no such checkpoint,
+        or its state is deleted already."""
         url = self.wire.api("/v2/models/{}/checkpoints/{}/pin", model_id, checkpoint_id)
         change = Change("pin" if pinned else "unpin", model_id, checkpoint_id)
 
@@ -264,15 +254,12 @@ class HudClient:
 
     # Jobs: managed runs, evaluations, and those of clients.
 
-    async def job_status(self, ref: str) -> JobStatus:
-        """A managed run, by its id, or by its model's id for that model's latest run.
+    async def job_status(self, ref: str) -> WorkState:
+        """A managed run, by its id, or by its model's id for that model's latest run. Raises
+        HudNotFound: no such run, or the model had none."""
+        return await self.wire.get(self.wire.rl("/v1/training/jobs/{}/raw-status", ref), WorkState)
 
-        Raises:
-            HudNotFound: No such run, or the model had none.
-        """
-        return await self.wire.get(self.wire.rl("/v1/training/jobs/{}/raw-status", ref), JobStatus)
-
-    async def known_job(self, ref: str) -> JobStatus | None:
+    async def known_job(self, ref: str) -> WorkState | None:
         """`job_status`, or None if there is no such run. Services without managed runs, or with
         other references, answer 400 or 405; that gives None too."""
         try:
@@ -295,8 +282,7 @@ class HudClient:
         shown = self.settings.command("jobs", job_id)
         hint = f"check whether it is active before you resume it again: {shown}"
         lookup = Lookup[WorkState](self.settle_job_url(job_id), find, hint)
-        kind: type[WorkState] = WorkState  # type: ignore[assignment]
-        return await self.wire.write("POST", url, kind, change, lookup=lookup)
+        return await self.wire.write("POST", url, WorkState, change, lookup=lookup)
 
     def settle_job_url(self, job_id: str) -> str:
         """URL that reports the outcome of a job's call by its key (embedded service)."""
@@ -361,11 +347,8 @@ LOOKED_THROUGH = 1000
 
 
 async def find_job(client: HudClient, ref: str) -> str:
-    """The id of a job, found by id, prefix, or model (its latest run).
-
-    Raises:
-        HudUsage: None or several match; the hint lists ids.
-    """
+    """The id of a job, found by id, prefix, or model (its latest run). Raises HudUsage: none or
+    several match; the hint lists ids."""
     try:
         return (await client.job(ref)).id
     except HudRefused as error:

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
+from time import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -24,7 +25,6 @@ from hud_tui.client.evaluation_files import (
     Graded,
     StoredEvaluation,
     listed_evaluations,
-    timestamp,
 )
 from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
@@ -40,9 +40,9 @@ from hud_tui.rl.evaluation import (
 from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import one_line, seconds
-from hud_tui.rl.work import SUCCEEDED, Work, has_ended, weights_name
-from hud_tui.wire import Checkpoint, Evaluation, EvaluationJob, Group, Json, Model
+from hud_tui.rl.text import one_line
+from hud_tui.rl.work import EVALUATION, SUCCEEDED, Work, has_ended, weights_name
+from hud_tui.wire import Checkpoint, Evaluation, Group, Json, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import SubmitEvaluation, UsualTasks
 
@@ -71,46 +71,40 @@ class Evaluations:
         self._offered: bool | None = None
         """Whether the service makes evaluations; None if not known yet."""
 
-    async def of_model(self, model: Model) -> list[EvaluationJob]:
-        """All known evaluations of a model, oldest first, without rewards by task.
-
-        Raises:
-            HudError: The service does not answer.
-        """
+    async def of_model(self, model: Model) -> list[WorkState]:
+        """All known evaluations of a model, oldest first, without rewards by task. Raises HudError:
+        the service does not answer."""
         files = await self._files.of_model(self._client, model.id)
-        stored = {one.evaluation.id: without_groups(self.now(one)) for one in files}
-        listed = {one.id: one for one in await self._listed(model.id) or ()}
+        stored = {
+            evaluation.evaluation.id: without_groups(self.now(evaluation)) for evaluation in files
+        }
+        listed = {evaluation.id: evaluation for evaluation in await self._listed(model.id) or ()}
         return list((listed | stored).values())  # where it is listed, in the service's order
 
-    async def get(self, evaluation_id: str, groups: bool = True) -> EvaluationJob:
-        """An evaluation by its id; with `groups`, including its rewards by task.
-
-        Raises:
-            HudNotFound: No such evaluation.
-        """
+    async def get(self, evaluation_id: str, groups: bool = True) -> WorkState:
+        """An evaluation by its id; with `groups`, including its rewards by task. Raises
+        HudNotFound: no such evaluation."""
         stored = await self._files.find(self._client, evaluation_id)
         if stored is not None:
             now = self.now(stored)
             return now if groups else without_groups(now)
         url = self._client.wire.rl("/v1/evaluations/{}", evaluation_id)
-        return await self._client.wire.get(url, EvaluationJob, {} if groups else {"groups": 0})
+        return await self._client.wire.get(url, WorkState, {} if groups else {"groups": 0})
 
-    async def find(self, ref: str) -> EvaluationJob:
-        """An evaluation by its id or a prefix of it, without rewards by task.
-
-        Raises:
-            HudAmbiguous: Several match; the hint lists them.
-            HudUsage: None matches; the hint lists the newest.
-        """
+    async def find(self, ref: str) -> WorkState:
+        """An evaluation by its id or a prefix of it, without rewards by task. Raises HudAmbiguous:
+        several match; the hint lists them; HudUsage: none matches; the hint lists the newest."""
         try:
             return await self.get(ref, groups=False)
         except HudRefused as error:
             if error.status not in NOT_THERE:
                 raise
-        known: list[EvaluationJob] = []
+        evaluations: list[WorkState] = []
         for model in await self._client.models():
-            known += await self.of_model(model)
-        newest = sorted(known, key=lambda one: seconds(one.created_at) or 0.0, reverse=True)
+            evaluations += await self.of_model(model)
+        newest = sorted(
+            evaluations, key=lambda evaluation: evaluation.created_at or 0.0, reverse=True
+        )
         return find_evaluation(ref, newest)
 
     def is_made_here(self, evaluation_id: str) -> bool:
@@ -131,11 +125,8 @@ class Evaluations:
 
     async def usual_tasks(self, model: Model) -> UsualTasks | None:
         """The default tasks of an evaluation: those of the model's latest run, or of the last
-        evaluation that this program made; None if there are none.
-
-        Raises:
-            HudError: The service does not answer.
-        """
+        evaluation that this program made; None if there are none. Raises HudError: the service does
+        not answer."""
         if await self._listed(model.id) is None:
             last = await self._last(model.id)
             if last is None:
@@ -151,38 +142,28 @@ class Evaluations:
     async def paired(
         self, before: Sequence[Evaluation], after: Sequence[Evaluation]
     ) -> Paired | None:
-        """The difference of two checkpoints, task by task; None if no two evaluations can be
-        compared.
-
-        Args:
-            before, after: The evaluations of each, oldest first.
-
-        Raises:
-            HudError: The service does not answer, or no longer has the evaluations.
-        """
+        """The difference of two checkpoints, task by task, from the evaluations of each, oldest
+        first; None if no two can be compared. Raises HudError: the service does not answer, or no
+        longer has the evaluations."""
         pair = pair_of(before, after)
         if pair is None:
             return None
         ids = pair[0].id or "", pair[1].id or ""
         if ids not in self._differences:
             scores = [
-                Scores.of((await self.get(one.id or "")).groups, one.solved_at) for one in pair
+                Scores.of((await self.get(evaluation.id or "")).groups, evaluation.solved_at)
+                for evaluation in pair
             ]
             while len(self._differences) >= DIFFERENCES:
                 self._differences.pop(next(iter(self._differences)))
             self._differences[ids] = await asyncio.to_thread(_drawn, *scores)
-        found = self._differences[ids]
-        return None if found is None else Paired(*pair, found)
+        shift = self._differences[ids]
+        return None if shift is None else Paired(*pair, shift)
 
     async def rollouts(self, of: Evaluation, node: Checkpoint | None, slug: str) -> Group:
-        """An evaluation's rollouts of one task, with their trace ids.
-
-        Args:
-            node: The evaluated checkpoint; None for the weights that the model started from.
-
-        Raises:
-            HudError: The service does not answer, or no longer has the rollouts.
-        """
+        """An evaluation's rollouts of one task, with their trace ids. `node`: the evaluated
+        checkpoint; None for the weights that the model started from. Raises HudError: the service
+        does not answer, or no longer has the rollouts."""
         own = of.job_id in (None, of.id)
         step = None if own or node is None else node.step
         traces = await self._client.rollouts.job_traces(of.job_id or of.id or "", step)
@@ -204,7 +185,7 @@ class Evaluations:
         called: str | None = None,
         source: TaskSource = UNNAMED,
         environment: Json | None = None,
-    ) -> EvaluationJob:
+    ) -> WorkState:
         """Submit an evaluation, once. If this program makes it from hosted rollouts, nothing
         happens until it is followed.
 
@@ -232,9 +213,7 @@ class Evaluations:
             return await self._send(model, body, source)
         return await self._begin(model, body, called)
 
-    async def _send(
-        self, model: Model, body: SubmitEvaluation, source: TaskSource
-    ) -> EvaluationJob:
+    async def _send(self, model: Model, body: SubmitEvaluation, source: TaskSource) -> WorkState:
         """Have the service make an evaluation."""
         client, before = self._client, body.checkpoint_id or ""
         url = client.wire.rl("/v1/models/{}/evaluations", model.id)
@@ -243,19 +222,16 @@ class Evaluations:
             "evaluate", model.id, before=before, made="id", omitted=omitted, source=source
         )
         listed = client.settings.command("eval", "-m", model.model_name, "--list")
-        lookup = Lookup[EvaluationJob](
+        lookup = Lookup[WorkState](
             client.wire.settle_url(model.id), hint=f"look at {listed} before you repeat"
         )
         write = client.wire.write
-        return await write("POST", url, EvaluationJob, change, body, SUBMIT_S, lookup=lookup)
+        return await write("POST", url, WorkState, change, body, SUBMIT_S, lookup=lookup)
 
-    async def requeue(self, stored: StoredEvaluation) -> EvaluationJob:
+    async def requeue(self, stored: StoredEvaluation) -> WorkState:
         """Queue one that this program or a process of this machine makes again; the process begins.
-
-        Raises:
-            HudUsage: It has succeeded, or its process goes on.
-            HudError: The process did not begin.
-        """
+        Raises HudUsage: it has succeeded, or its process goes on; HudError: the process did not
+        begin."""
         now = self.now(stored)
         # one from hosted rollouts that is running has lost the program that made it
         if now.status in SUCCEEDED or (stored.environment and not has_ended(now.status)):
@@ -267,17 +243,17 @@ class Evaluations:
             await self._start(now.id)
         return again.evaluation
 
-    async def _listed(self, model_id: str) -> list[EvaluationJob] | None:
+    async def _listed(self, model_id: str) -> list[WorkState] | None:
         """The service's evaluations of a model; None if it makes none."""
         if self._offered is False:
             return None
-        found = await listed_evaluations(self._client, model_id)
-        self._offered = found is not None
-        return found
+        evaluations = await listed_evaluations(self._client, model_id)
+        self._offered = evaluations is not None
+        return evaluations
 
     # Evaluations that this program makes.
 
-    def _log(self, begun: EvaluationJob, environment: Json, source: TaskSource) -> None:
+    def _log(self, begun: WorkState, environment: Json, source: TaskSource) -> None:
         """Add it to the command log, because no single request starts it."""
         before, writing = begun.checkpoint_id or "", self._client.wire.writing
         change = Change("evaluate", begun.model_id, before=before, after=begun.id, source=source)
@@ -293,7 +269,7 @@ class Evaluations:
         body: SubmitEvaluation,
         called: str | None,
         environment: Json | None = None,
-    ) -> EvaluationJob:
+    ) -> WorkState:
         """Store a new evaluation. Raises HudUsage if it cannot be made."""
         last = await self._last(model.id) if body.tasks is None else None
         rows: Sequence[Json] | None = body.tasks
@@ -311,7 +287,8 @@ class Evaluations:
         asked = body.parameters
         if (count := len(tasks) * asked.samples) > MOST:
             raise HudUsage(f"{count} rollouts", f"at most {MOST}: lower --samples")
-        evaluation = EvaluationJob(
+        evaluation = WorkState(
+            kind=EVALUATION,
             id=(id_ := str(uuid4())),
             model_id=model.id,
             model=model.model_name,
@@ -325,7 +302,7 @@ class Evaluations:
             num_tasks=len(tasks),
             total=len(tasks) * asked.samples,
             parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
-            created_at=timestamp(),
+            created_at=time(),
         )
         rows = [task.row() for task in tasks]
         service = await self._client.service_id()
@@ -336,15 +313,19 @@ class Evaluations:
         """The newest evaluation of a model that this program makes; None without any."""
         return next(reversed(await self._files.of_model(self._client, model_id)), None)
 
-    def now(self, stored: StoredEvaluation) -> EvaluationJob:
+    def now(self, stored: StoredEvaluation) -> WorkState:
         """How it stands; one whose process was killed says nothing itself."""
-        one = stored.evaluation
-        if stored.environment is None or has_ended(one.status) or self._drivers.is_active(one.id):
-            return one
-        stored = self._files.read(one.id) or stored  # it may have ended just now
+        evaluation = stored.evaluation
+        if (
+            stored.environment is None
+            or has_ended(evaluation.status)
+            or self._drivers.is_active(evaluation.id)
+        ):
+            return evaluation
+        stored = self._files.read(evaluation.id) or stored  # it may have ended just now
         if has_ended(stored.evaluation.status):
             return stored.evaluation
-        again = self._client.settings.command("jobs", one.id, "--resume")
+        again = self._client.settings.command("jobs", evaluation.id, "--resume")
         why = f"its driver ended; finished rollouts are kept; resume: {again}"
         return stored.ended("interrupted", why).evaluation
 
@@ -366,7 +347,7 @@ SAMPLED = {"max_tokens", "temperature"}
 class HostedMaker:
     """Makes rollouts on the service, each pinned to the checkpoint."""
 
-    def __init__(self, client: "HudClient", evaluation: EvaluationJob) -> None:
+    def __init__(self, client: "HudClient", evaluation: WorkState) -> None:
         self.trouble = ""
         """Error of the last rollout that failed."""
         self._client, self._evaluation = client, evaluation
@@ -378,8 +359,8 @@ class HostedMaker:
         of = self._evaluation
         sampling = {key: of.parameters[key] for key in SAMPLED & of.parameters.keys()}
         model = of.model or of.model_id
-        size = of.samples if all(one.count == of.samples for one in missing) else 1
-        groups = [one.task for one in missing for _ in range(one.count // size)]
+        size = of.samples if all(rollouts.count == of.samples for rollouts in missing) else 1
+        groups = [rollouts.task for rollouts in missing for _ in range(rollouts.count // size)]
         asked = SampleRequest(of.model_id, model, of.checkpoint_id, size, len(groups), sampling)
         tasks = of.name or f"{of.num_tasks} tasks"
         name = one_line(f"evaluation of {weights_name(of)} of {model} on {tasks}", 200)
@@ -408,11 +389,11 @@ def _evaluates(trace: Trace, node: Checkpoint | None) -> bool:
     return trace.evaluates is None and bool(trace.heldout) and not trace.step
 
 
-def without_groups(evaluation: EvaluationJob) -> EvaluationJob:
+def without_groups(evaluation: WorkState) -> WorkState:
     return evaluation.model_copy(update={"groups": []})
 
 
 def _drawn(before: Scores, after: Scores) -> Difference | None:
     """The difference, with its bootstrap intervals computed, which takes long."""
-    found = difference(before, after)
-    return found if found is None or (found.reward and found.solved) else None
+    shift = difference(before, after)
+    return shift if shift is None or (shift.reward and shift.solved) else None

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,10 +23,10 @@ from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import has_ended
+from hud_tui.rl.work import EVALUATION, has_ended
 from hud_tui.sampling import Maker, sample_missing
 from hud_tui.storage import read_regular, write_atomic
-from hud_tui.wire import EvaluationJob, Group, JobError, Json, WorkState
+from hud_tui.wire import Group, JobError, Json, WorkState
 from hud_tui.wire_runs import KeepEvaluation
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ Graded = tuple[str, float]
 class _File(BaseModel):
     service: str
     """`HudClient.service_id` of the service that has the model."""
-    evaluation: EvaluationJob
+    evaluation: WorkState
     tasks: list[Json]
     environment: Json | None = None
     """How its rollouts are made, if on an environment of the user's own."""
@@ -52,7 +52,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class StoredEvaluation:
-    evaluation: EvaluationJob
+    evaluation: WorkState
     tasks: Sequence[Json]
     environment: Json | None = None
     service: str = ""
@@ -77,33 +77,28 @@ class StoredEvaluation:
 
     def ended(self, status: str, why: str | None = None) -> "StoredEvaluation":
         error = None if why is None else JobError(code="rollouts", message=why)
-        return self.changed(status=status, error=error, finished_at=timestamp())
+        return self.changed(status=status, error=error, finished_at=time())
 
     def over(self, trouble: str) -> "StoredEvaluation":
         """After every rollout was tried; failed ones are not in the statistics. `trouble`: error of
         the last one that failed."""
-        one = self.evaluation
-        failed = one.total - one.done
-        why = f"{failed} of {one.total} rollouts failed: {trouble}: resume it to repeat them"
+        evaluation = self.evaluation
+        failed = evaluation.total - evaluation.done
+        why = f"{failed} of {evaluation.total} rollouts failed: {trouble}: resume it to repeat them"
         ended = self.ended("failed", why) if failed else self.ended("succeeded")
-        if not one.done:
+        if not evaluation.done:
             return ended
         fields = {
-            "id": one.id,
-            "job_id": one.id,
-            "split": one.split,
-            "name": one.name,
-            "created_at": timestamp(),
-            "max_tokens": one.parameters.get("max_tokens"),
-            "temperature": one.parameters.get("temperature"),
+            "id": evaluation.id,
+            "job_id": evaluation.id,
+            "split": evaluation.split,
+            "name": evaluation.name,
+            "created_at": datetime.now(UTC).isoformat(timespec="microseconds"),
+            "max_tokens": evaluation.parameters.get("max_tokens"),
+            "temperature": evaluation.parameters.get("temperature"),
         }
-        result = summarize(one.groups, one.parameters.get("solved_at", 1.0))
+        result = summarize(evaluation.groups, evaluation.parameters.get("solved_at", 1.0))
         return ended.changed(result=result.model_copy(update=fields))
-
-
-def timestamp() -> str:
-    # Evaluations are ordered by when they were made; two may be made in one second.
-    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 class EvaluationFiles:
@@ -114,7 +109,7 @@ class EvaluationFiles:
     def read(self, evaluation_id: str) -> StoredEvaluation | None:
         """An evaluation by its id, of whichever service; None if this program does not make it."""
         folder = self._folder
-        if folder is None or not all(one.isalnum() or one == "-" for one in evaluation_id):
+        if folder is None or not all(letter.isalnum() or letter == "-" for letter in evaluation_id):
             return None
         return _read(folder / f"{evaluation_id}.json")
 
@@ -127,11 +122,11 @@ class EvaluationFiles:
         """All evaluations of a model, oldest first."""
         files = () if self._folder is None else self._folder.glob("*.json")
         stored = map(_read, files)
-        found = [one for one in stored if one and one.evaluation.model_id == model_id]
-        services = {one.service for one in found}
+        matches = [one for one in stored if one and one.evaluation.model_id == model_id]
+        services = {one.service for one in matches}
         own = {service: await client.is_of(service) for service in services}
-        found = [one for one in found if own[one.service]]
-        return sorted(found, key=lambda one: one.evaluation.created_at or "")
+        matches = [one for one in matches if own[one.service]]
+        return sorted(matches, key=lambda one: one.evaluation.created_at or 0.0)
 
     def write(self, stored: StoredEvaluation) -> None:
         """Store an evaluation. Raises HudUsage if it cannot be written."""
@@ -156,20 +151,22 @@ class EvaluationFiles:
 def _read(file: Path) -> StoredEvaluation | None:
     """The evaluation in a file; None if the file is invalid."""
     try:
-        found = _File.model_validate_json(read_regular(file, MOST_BYTES))
+        content = _File.model_validate_json(read_regular(file, MOST_BYTES))
     except (OSError, ValueError, ValidationError):
         return None
-    return StoredEvaluation(found.evaluation, found.tasks, found.environment, found.service)
+    # older versions did not write the kind
+    evaluation = content.evaluation.model_copy(update={"kind": EVALUATION})
+    return StoredEvaluation(evaluation, content.tasks, content.environment, content.service)
 
 
 # What a service has of them.
 
 
-async def listed_evaluations(client: "HudClient", model_id: str) -> list[EvaluationJob] | None:
+async def listed_evaluations(client: "HudClient", model_id: str) -> list[WorkState] | None:
     """The service's evaluations of a model; None if it makes none."""
     try:
         url = client.wire.rl("/v1/models/{}/evaluations", model_id)
-        return await client.wire.get(url, list[EvaluationJob])
+        return await client.wire.get(url, list[WorkState])
     except HudRefused as error:
         if error.status not in NOT_THERE:
             raise
@@ -256,8 +253,10 @@ class EvaluationLedger:
                 await self._end(self.stored.ended("cancelled"))
 
     async def made(self) -> Mapping[str, int]:
-        one, stored = self.stored.evaluation, self.stored.rewards
-        rewards = await self._call(lambda c: known_rewards(c, one.id, one.samples, stored))
+        evaluation, stored = self.stored.evaluation, self.stored.rewards
+        rewards = await self._call(
+            lambda c: known_rewards(c, evaluation.id, evaluation.samples, stored)
+        )
         self.write(self.stored.scored(rewards, status="running"))
         return {slug: len(row) for slug, row in rewards.items()}
 
@@ -275,12 +274,14 @@ class EvaluationLedger:
 
     async def tell(self) -> None:
         """Tell the service how it stands."""
-        one = self.stored.evaluation
+        evaluation = self.stored.evaluation
         if self.is_told:
-            known = one.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
-            body = KeepEvaluation.model_validate(known | {"driver": this_process()})
+            fields = evaluation.model_dump(
+                include=set(KeepEvaluation.model_fields), exclude_none=True
+            )
+            body = KeepEvaluation.model_validate(fields | {"driver": this_process()})
             with suppress(HudUnreachable):  # the state is in the file already
-                await self._call(lambda client: client.runs.keep_evaluation(one.id, body))
+                await self._call(lambda client: client.runs.keep_evaluation(evaluation.id, body))
                 self.has_begun = True
 
     async def _end(self, stored: StoredEvaluation) -> None:

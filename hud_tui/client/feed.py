@@ -33,10 +33,10 @@ from hud_tui.events import (
     WorkChanged,
 )
 from hud_tui.patience import backoff
-from hud_tui.rl.checkpoint_tree import is_same
+from hud_tui.rl.checkpoint_tree import is_same, step_metrics
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active
-from hud_tui.wire import Checkpoint, Group, JobStatus
+from hud_tui.wire import Checkpoint, Group, WorkState
 
 
 class Reader(Protocol):
@@ -51,7 +51,7 @@ class Reader(Protocol):
         self, model_id: str, arrived: Arrived | None = None
     ) -> tuple[Checkpoint, ...]: ...
 
-    async def known_job(self, ref: str) -> JobStatus | None: ...
+    async def known_job(self, ref: str) -> WorkState | None: ...
 
 
 # Differences between two reads of a tree, as the events that a service would have sent.
@@ -61,16 +61,9 @@ _NUMBER = re.compile(r"(\d{1,15})$")
 
 
 def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]:
-    """Events that lead from one tree to the other, in the order of `hud_tui.events`.
-
-    Args:
-        old: The tree as read before, oldest first, shape (N,).
-        new: The tree as read now, shape (M,).
-
-    Returns:
-        A single `TreeRead` if there are other changes than new steps, head moves and updated
-        checkpoints.
-    """
+    """Events that lead from one tree to the other, both oldest first, in the order of
+    `hud_tui.events`; a single `TreeRead` if there are other changes than new steps, head moves and
+    updated checkpoints."""
     if not _grew(old, new):
         return [TreeRead(checkpoints=tuple(new))]
     before, after = _head(old), _head(new)
@@ -97,15 +90,9 @@ def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
         step=checkpoint.step or _number(checkpoint.name) or position,
         checkpoint_id=checkpoint.id,
         job_id=checkpoint.job_id,
-        metrics=_metrics(checkpoint),
+        metrics=step_metrics(checkpoint),
         groups=list(checkpoint.groups),
     )
-
-
-def _metrics(checkpoint: Checkpoint) -> dict[str, float]:
-    """A checkpoint's metrics, completed from its typed fields."""
-    typed = {"reward_mean": checkpoint.mean_reward, "learning_rate": checkpoint.learning_rate}
-    return {**{k: v for k, v in typed.items() if v is not None}, **checkpoint.metrics}
 
 
 def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:
@@ -261,17 +248,14 @@ class Poller:
     def __init__(
         self, client: Reader, model_id: str, arrived: Arrived = lambda size, total: None
     ) -> None:
-        """
-        Args:
-            arrived: Called with the progress of a tree's download.
-        """
+        """`arrived` is called with the progress of a tree's download."""
         self._client, self._arrived = client, arrived
         self._took_s = 0.0
         """Duration of the last read."""
         self._model_id = model_id
         self._groups = GroupReader(client, model_id)
         self._tree: tuple[Checkpoint, ...] | None = None
-        self._job: JobStatus | None = None
+        self._job: WorkState | None = None
 
     @property
     def interval_s(self) -> float:
@@ -288,11 +272,8 @@ class Poller:
         return first if job is None else [*first, WorkChanged(work=job)]
 
     async def news(self) -> list[Event]:
-        """Events since the last call; the first call is `whole`.
-
-        Raises:
-            HudError: A read failed; nothing is lost, the next call catches up.
-        """
+        """Events since the last call; the first call is `whole`. Raises HudError: a read failed;
+        nothing is lost, the next call catches up."""
         if self._tree is None:
             return await self.whole()
         # The job is read first: if it has ended, the tree read afterwards has all of its steps.
@@ -488,11 +469,8 @@ class Feed:
             await asyncio.sleep(self._poller.interval_s)
 
     async def _is_stream(self, answer: httpx.Response) -> bool:
-        """Whether this answer is an event stream; False if the service does not have one.
-
-        Raises:
-            HudRefused: The service is overloaded or failing.
-        """
+        """Whether this answer is an event stream; False if the service does not have one. Raises
+        HudRefused: the service is overloaded or failing."""
         if answer.is_success:
             kind: str = answer.headers.get("content-type", "")
             return kind.startswith("text/event-stream")

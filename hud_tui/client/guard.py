@@ -37,11 +37,8 @@ class Protection:
 
     @property
     def models(self) -> Mapping[str, str]:
-        """Names of protected models by id, as of when they were protected.
-
-        Raises:
-            HudUsage: The file is unreadable.
-        """
+        """Names of protected models by id, as of when they were protected. Raises HudUsage: the
+        file is unreadable."""
         if self._file is None:
             return self._models
         try:
@@ -54,11 +51,7 @@ class Protection:
             raise HudUsage(what, "fix it, or remove it to protect none") from error
 
     def protect(self, model_id: str, name: str, on: bool) -> None:
-        """Protect or unprotect a model.
-
-        Raises:
-            HudUsage: The file cannot be read or written.
-        """
+        """Protect or unprotect a model. Raises HudUsage: the file cannot be read or written."""
 
         def changed() -> dict[str, str]:
             others = {id_: kept for id_, kept in self.models.items() if id_ != model_id}
@@ -120,11 +113,7 @@ class Guard:
 
     @property
     def protected(self) -> Mapping[str, str]:
-        """Names of protected models by id.
-
-        Raises:
-            HudUsage: The list is unreadable.
-        """
+        """Names of protected models by id. Raises HudUsage: the list is unreadable."""
         return self.protection.models
 
     def set_offline(self, why: ReadOnly | None) -> None:

@@ -51,7 +51,7 @@ from hud_tui.rl.text import command_line, one_line
 from hud_tui.rl.work import ENDED
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
-from hud_tui.wire import JobStatus, Model
+from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_tasks import RegistryItem, ScenarioRecord
 
@@ -62,11 +62,7 @@ from hud_tui.wire_tasks import RegistryItem, ScenarioRecord
 
 
 async def check_environment(client: HudClient, env: str, tasks: list[Task]) -> list[Finding]:
-    """Findings on one environment.
-
-    Raises:
-        HudError: The service does not answer.
-    """
+    """Findings on one environment. Raises HudError: the service does not answer."""
     config = await client.tasks.environment(env)
     if config is None:
         return await _of_registry(client, env, tasks)
@@ -229,14 +225,9 @@ def choose_tasks(
 
 
 def path_of(source: str, program: str = "hud-tui") -> Path | None:
-    """The file or directory that a source names; None if it is the name of a taskset.
-
-    Args:
-        program: How commands for the service begin.
-
-    Raises:
-        HudUsage: A Python file, which is not executed; or an invalid path.
-    """
+    """The file or directory that a source names; None if it is the name of a taskset. `program`:
+    how commands for the service begin. Raises HudUsage: a Python file, which is not executed; or an
+    invalid path."""
     try:
         path = Path(expanduser(source))
         suffix = path.suffix.lower()
@@ -484,7 +475,7 @@ async def readiness(client: HudClient, model: Model) -> list[Finding]:
     return check_ready(model, await _running(client, model), client.settings.program)
 
 
-async def _running(client: HudClient, model: Model) -> JobStatus | None:
+async def _running(client: HudClient, model: Model) -> WorkState | None:
     """The run that trains the model now; None if there is none, or the service does not report
     it."""
     job = await _optional(client.known_job(model.id))

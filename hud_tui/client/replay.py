@@ -40,7 +40,7 @@ from hud_tui.rl.run import fold_tree
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
 from hud_tui.storage import open_regular
-from hud_tui.wire import JobStatus, Model
+from hud_tui.wire import Model, WorkState
 
 # Recording a session's events to a file as they arrive, up to a maximum size.
 
@@ -154,12 +154,8 @@ class Player:
 
 
 def player(demo_name: str | None, file: str | None, speed: float) -> Player:
-    """A player of a demo or of a file.
-
-    Raises:
-        HudUsage: There is no such demo; the file cannot be read, or is not a recording; or the
-            speed is invalid.
-    """
+    """A player of a demo or of a file. Raises HudUsage: there is no such demo; the file cannot be
+    read, or is not a recording; or the speed is invalid."""
     if demo_name is not None and file is not None:
         raise HudUsage("--demo plays no file", "leave out one of the two")
     _check_speed(speed)  # before reading a file, which may be large
@@ -168,11 +164,7 @@ def player(demo_name: str | None, file: str | None, speed: float) -> Player:
 
 
 def read_file(path: Path) -> Recording:
-    """Read a recording.
-
-    Raises:
-        HudUsage: It cannot be read, or is not a recording.
-    """
+    """Read a recording. Raises HudUsage: it cannot be read, or is not a recording."""
     name = one_line(path)
     try:
         with open_regular(path) as opened, TextIOWrapper(opened, "utf-8") as text:
@@ -201,11 +193,7 @@ class Playback:
     """
 
     def __init__(self, recording: Recording, speed: float, clock: Callable[[], float]) -> None:
-        """
-        Args:
-            speed: Seconds of the recording per second.
-            clock: Monotonic seconds.
-        """
+        """`speed`: seconds of the recording per second; `clock`: monotonic seconds."""
         self.speed, self.paused = speed, False
         self.seconds = recording.seconds
         self._steps = list(_steps(recording.moments))
@@ -362,7 +350,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
             tree = fold_tree(tree, event)
         return tree
 
-    def _job(self, ref: str) -> JobStatus | None:
+    def _job(self, ref: str) -> WorkState | None:
         """The newest state of a job, by its id or its model's."""
         jobs = [
             (moment.model_id, moment.event.run)

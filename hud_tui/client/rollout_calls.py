@@ -3,7 +3,7 @@
 from hud_tui.audit_log import Change
 from hud_tui.client.transport import Connection, Lookup
 from hud_tui.errors import HudNotFound
-from hud_tui.wire import Json, Page
+from hud_tui.wire import Json, Page, Request
 from hud_tui.wire_rollouts import (
     CheckpointTrace,
     JobEnter,
@@ -59,12 +59,8 @@ class RolloutCalls:
         return await self._wire.get(url, TraceEvents, {"since_seq": -1})
 
     async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
-        """Have the service sample and grade one task. Sent once.
-
-        Raises:
-            HudRefused: 404 or 422: something is wrong with the model, the environment, the scenario
-                or its args.
-        """
+        """Have the service sample and grade one task. Sent once. Raises HudRefused, 404 or 422:
+        something is wrong with the model, the environment, the scenario or its args."""
         url = self._wire.api("/v2/rollouts/submit")
         change = Change("rollout", subject=body.job_id, made="trace_id", omitted=ROLLOUT)
 
@@ -81,24 +77,15 @@ class RolloutCalls:
 
     async def enter_job(self, job_id: str, body: JobEnter) -> None:
         """Report the start of an own job. Idempotent."""
-        url, change = (
-            self._wire.api("/v2/trace/job/{}/enter", job_id),
-            Change("enter job", "", job_id),
-        )
-        await self._wire.write("POST", url, Json, change, body)
+        await self._tell("enter job", "/v2/trace/job/{}/enter", job_id, body)
 
     async def enter_trace(self, trace_id: str, body: TraceEnter) -> None:
         """Report the start of a rollout. Idempotent."""
-        url, change = (
-            self._wire.api("/v2/trace/{}/enter", trace_id),
-            Change("enter trace", "", trace_id),
-        )
-        await self._wire.write("POST", url, Json, change, body)
+        await self._tell("enter trace", "/v2/trace/{}/enter", trace_id, body)
 
     async def exit_trace(self, trace_id: str, body: TraceExit) -> None:
         """Report the end of a rollout."""
-        url, change = (
-            self._wire.api("/v2/trace/{}/exit", trace_id),
-            Change("exit trace", "", trace_id),
-        )
-        await self._wire.write("POST", url, Json, change, body)
+        await self._tell("exit trace", "/v2/trace/{}/exit", trace_id, body)
+
+    async def _tell(self, verb: str, path: str, id_: str, body: Request) -> None:
+        await self._wire.write("POST", self._wire.api(path, id_), Json, Change(verb, "", id_), body)

@@ -8,6 +8,7 @@ read yet has `Work.whole` False.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.runs import run_of, run_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import Work
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Job, Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -79,6 +80,7 @@ class RunList:
         """Notes and sweeps as of the last read."""
         self._budget = Budget(PER_MINUTE, clock)
         self._clock = clock
+        self._reading = asyncio.Lock()
         self._series: dict[str, tuple[RunSeries, frozenset[str]]] = {}
 
     @property
@@ -96,28 +98,23 @@ class RunList:
         return f"polls · ≤ {most} requests/min · {read} of {len(self.rows)} runs read"
 
     async def read(self, marked: Collection[str] = ()) -> tuple[Work, ...]:
-        """Read what has changed; return all rows.
-
-        Args:
-            marked: Ids of runs to read first, if rows are assembled here.
-
-        Raises:
-            HudError: The request failed; the rows stay as they were.
-        """
-        if self._polled is None:
-            try:
-                changed = await self._follow()
-            except HudRefused as error:
-                if error.status not in (404, 405):
-                    raise
-                self._polled = _Polled(self._client, self._budget, self._clock)
-        if self._polled is not None:
-            changed = {}
-            if await self._polled.read(marked):
-                changed = {run.id: run for run in self._polled.rows()}
-                self._known = {id_: r for id_, r in self._known.items() if id_ in changed}
-        self._take(changed)
-        return self.rows
+        """Read what has changed; return all rows. `marked`: ids of runs to read first, if rows are
+        assembled here. Raises HudError: the request failed; the rows stay as they were."""
+        async with self._reading:
+            if self._polled is None:
+                try:
+                    changed = await self._follow()
+                except HudRefused as error:
+                    if error.status not in (404, 405):
+                        raise
+                    self._polled = _Polled(self._client, self._budget, self._clock)
+            if self._polled is not None:
+                changed = {}
+                if await self._polled.read(marked):
+                    changed = {run.id: run for run in self._polled.rows()}
+                    self._known = {id_: r for id_, r in self._known.items() if id_ in changed}
+            self._take(changed)
+            return self.rows
 
     def _take(self, changed: Mapping[str, Work]) -> None:
         """Merge rows that may have changed, and changed notes and sweeps."""
@@ -143,11 +140,8 @@ class RunList:
         return replace(run, note=note, sweep=sweep)
 
     async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
-        """A run's steps so far, with these metrics; a further call reads only new steps.
-
-        Raises:
-            HudNotFound: No such run, or its model is unknown.
-        """
+        """A run's steps so far, with these metrics; a further call reads only new steps. Raises
+        HudNotFound: no such run, or its model is unknown."""
         if self._polled is not None:
             return RunSeries.of(await self._polled.steps(run_id))
         series, read = self._series.get(run_id, (RunSeries(), frozenset(keys)))
@@ -197,7 +191,7 @@ class _Polled:
     def __init__(self, client: HudClient, budget: Budget, clock: Callable[[], float]) -> None:
         self._client, self._budget, self._clock = client, budget, clock
         self._jobs: dict[str, Job] = {}
-        self._statuses: dict[str, JobStatus | None] = {}
+        self._statuses: dict[str, WorkState | None] = {}
         """Raw status of each job that was asked for; None if the job is not a managed run."""
         self._names: dict[str, Model] = {}
         """The catalog by id, slug and name."""
@@ -221,11 +215,8 @@ class _Polled:
         return [self._row(job) for job in self._jobs.values() if self._is_run(job)]
 
     async def steps(self, run_id: str) -> Sequence[Checkpoint]:
-        """The checkpoints that a run made, oldest first.
-
-        Raises:
-            HudNotFound: No such run, or its model is unknown.
-        """
+        """The checkpoints that a run made, oldest first. Raises HudNotFound: no such run, or its
+        model is unknown."""
         job = self._jobs.get(run_id) or await self._client.job(run_id)
         self._jobs[job.id] = job
         if job.id not in self._statuses:

@@ -47,10 +47,8 @@ async def recorded(
 ) -> dict[str, TaskSignal]:
     """Outcomes that the service has of a model on a taskset, by slug; empty if there are none.
 
-    They may be of earlier heads, because traces do not name the checkpoint.
-
-    Raises:
-        HudUnauthorized: The key is refused.
+    They may be of earlier heads, because traces do not name the checkpoint. Raises HudUnauthorized:
+    the key is refused.
     """
     by_slug = {task.slug: task for task in tasks}
     traces_of: dict[str, list[Trace]] = {}
@@ -294,11 +292,8 @@ MAX_BYTES = 64 * 1024 * 1024
 
 class SignalCache:
     def __init__(self, folder: Path, fresh: bool = False) -> None:
-        """
-        Args:
-            folder: Created with the first write.
-            fresh: Ignore cached outcomes; new ones are still written.
-        """
+        """`folder` is created with the first write; `fresh`: cached outcomes are ignored, and new
+        ones still written."""
         self._folder = folder
         self._fresh = fresh
 
@@ -397,11 +392,8 @@ NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"
 async def ask_of(
     client: HudClient, model: Model, parameters: JobParameters, groups: int
 ) -> SampleRequest:
-    """The rollouts to make, with the run's parameters and the model's current head.
-
-    Raises:
-        HudUsage: Too many rollouts.
-    """
+    """The rollouts to make, with the run's parameters and the model's current head. Raises
+    HudUsage: too many rollouts."""
     defaults = model.training_defaults
     size = parameters.group_size or (defaults.group_size if defaults else GROUP_SIZE)
     if groups * size > MOST:

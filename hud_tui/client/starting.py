@@ -29,11 +29,8 @@ class StartingPoint:
 
 
 async def read_start(client: HudClient, model: Model) -> StartingPoint:
-    """Where a run of a model, or a fork, starts now.
-
-    Raises:
-        HudError: The service does not answer, or names no head among the checkpoints.
-    """
+    """Where a run of a model, or a fork, starts now. Raises HudError: the service does not answer,
+    or names no head among the checkpoints."""
     if is_shared(model):
         return StartingPoint.at(None, model)
     tree = Tree.of(await client.checkpoints(model.id))

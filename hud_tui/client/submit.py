@@ -7,27 +7,21 @@ without making a fork or submitting a run twice.
 """
 
 import asyncio
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from pathlib import Path
 from time import time
 from typing import Any
 from uuid import uuid4
-
-from pydantic import ValidationError
 
 from hud_tui.audit_log import UNNAMED, AuditEntry, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.starting import read_start
+from hud_tui.client.works import WorkClient
 from hud_tui.errors import (
     HudConflict,
     HudError,
     HudNotFound,
-    HudNotStored,
     HudRefused,
     HudUnclear,
     HudUsage,
@@ -35,11 +29,10 @@ from hud_tui.errors import (
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.rl.tasks.task import Task, rows_digest
-from hud_tui.rl.text import command_line, one_line
-from hud_tui.rl.work import is_active
-from hud_tui.settings import every_variable, program
-from hud_tui.storage import change_atomic, held, read_regular
-from hud_tui.wire import BASE, JobStatus, Model
+from hud_tui.rl.text import one_line
+from hud_tui.rl.work import is_active, trouble
+from hud_tui.settings import every_variable
+from hud_tui.wire import BASE, Model, WorkState
 from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 
 # A single run.
@@ -56,24 +49,19 @@ class Submission:
     job_id: str
     found: bool = False
     """Whether its answer was lost, and the run was found as the model's latest."""
-    before: JobStatus | None = None
+    before: WorkState | None = None
     """The model's latest run before this submission."""
 
-    def is_before(self, job: JobStatus) -> bool:
+    def is_before(self, job: WorkState) -> bool:
         """Whether `job` is the run before this submission, as far as can be told."""
         before = self.before
         return before is not None and (before.id, before.created_at) == (job.id, job.created_at)
 
 
 async def submit(client: HudClient, body: SubmitJob, source: TaskSource = UNNAMED) -> Submission:
-    """Submit a run once. If the answer is lost, look for a new run of the model.
-
-    Args:
-        source: What its tasks came from, for the command log.
-
-    Raises:
-        HudError: Refused, or lost and no new run was found.
-    """
+    """Submit a run once. If the answer is lost, look for a new run of the model. `source`: what its
+    tasks came from, for the command log. Raises HudError: refused, or lost and no new run was
+    found."""
     before = await client.known_job(body.model_id)
     body = _filled(body)
     try:
@@ -129,12 +117,8 @@ def _filled(body: SubmitJob) -> SubmitJob:
 
 async def _find_new_run(
     client: HudClient, model_id: str, lost: Submission, failure: HudError
-) -> JobStatus:
-    """Find the new run, with several attempts.
-
-    Raises:
-        HudError: `failure`, with a hint.
-    """
+) -> WorkState:
+    """Find the new run, with several attempts. Raises HudError: `failure`, with a hint."""
     for attempt in range(LOOKS):
         await asyncio.sleep(LOOK_S if attempt else 0)
         try:
@@ -152,114 +136,11 @@ async def _find_new_run(
 
 LOCAL_S, HUD_S = 0.5, 10.0
 """Seconds between two reads of active runs: on the embedded service, and on HUD."""
-MOST_BYTES = 4_000_000
-"""Maximum size of a file that is read."""
-FOLDER = "sweeps"
 FORKING, SUBMITTING, REFUSED = "forking", "submitting", "refused"
 
 
-class SweepFiles:
-    """The sweeps started on this machine, one file each."""
-
-    def __init__(self, state: Path) -> None:
-        self._folder = state / FOLDER
-
-    def all(self) -> list[Sweep]:
-        """All sweeps, newest first; invalid files are skipped."""
-        sweeps = []
-        for file in sorted(self._folder.glob("*.json")) if self._folder.is_dir() else ():
-            try:
-                sweeps.append(Sweep.model_validate_json(read_regular(file, MOST_BYTES)))
-            except (OSError, ValueError, ValidationError):
-                continue
-        return sorted(sweeps, key=lambda sweep: -sweep.created_at)
-
-    def find(self, ref: str) -> Sweep:
-        """A sweep by its name, its id or a prefix of its id.
-
-        Raises:
-            HudUsage: There is none; the hint lists the known ones.
-        """
-        sweeps = self.all()
-        folded = ref.strip().casefold()
-        exact = [s for s in sweeps if folded in (s.id, s.name.casefold())]
-        matches = exact or [s for s in sweeps if len(folded) >= 4 and s.id.startswith(folded)]
-        if matches:
-            return matches[0]
-        names = ", ".join(sweep.name for sweep in sweeps[:5]) or "none was started on this machine"
-        raise HudUsage(f"no sweep named {one_line(ref, 60)}", f"known: {names}")
-
-    def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
-        """Store a sweep. `cancelled` in the file wins, so that any process can cancel a sweep.
-
-        Args:
-            cancelled: New value of its flag; None keeps the file's.
-
-        Returns:
-            The sweep as stored.
-
-        Raises:
-            HudNotStored: It cannot be written.
-        """
-        file, stored = self._file(sweep.id), sweep
-
-        def change() -> str:
-            nonlocal stored
-            flag = self._cancelled(file) if cancelled is None else cancelled
-            stored = sweep.model_copy(update={"cancelled": flag})
-            return stored.model_dump_json()
-
-        try:
-            change_atomic(file, change)
-        except OSError as error:
-            local = not sweep.service.startswith("http")
-            resume = command_line(program(local), "sweep", sweep.name, "--resume", "-y")
-            raise HudNotStored(
-                f"{file} cannot be written: {error.strerror or error}. {sweep.made_text}",
-                "make room, then "
-                + (f"continue it: {resume}" if file.exists() else "submit it again"),
-            ) from error
-        return stored
-
-    def names(self) -> Mapping[str, str]:
-        """Names of sweeps by the ids of their jobs."""
-        return {m.job_id: s.name for s in self.all() for m in s.members if m.job_id}
-
-    @contextmanager
-    def driving(self, sweep: Sweep, cancel: str) -> Iterator[None]:
-        """Hold the sweep's lock, which allows one process to drive it.
-
-        Args:
-            cancel: The command that cancels it, for an error's hint.
-
-        Raises:
-            HudUsage: Another process holds it, or it cannot be locked.
-        """
-        with ExitStack() as stack:
-            try:
-                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                lock = stack.enter_context(held(self._file(sweep.id).with_suffix(".lock")))
-            except OSError as error:
-                raise HudUsage(f"the lock of {sweep.name} cannot be taken: {error}") from error
-            if lock is None:
-                hint = f"wait for it, or end it: {cancel}"
-                raise HudUsage(f"another process drives {sweep.name}", hint)
-            yield
-
-    def _file(self, id_: str) -> Path:
-        plain = id_ if id_.isalnum() else sha256(id_.encode()).hexdigest()
-        return self._folder / f"{plain[:64]}.json"
-
-    def _cancelled(self, file: Path) -> bool:
-        try:
-            return bool(json.loads(read_regular(file, MOST_BYTES)).get("cancelled"))
-        except (OSError, ValueError, AttributeError):
-            return False
-
-
 async def plan_sweep(
-    client: HudClient,
-    files: SweepFiles,
+    works: WorkClient,
     model: Model,
     tasks: tuple[str, Sequence[Task]],
     parameters: Mapping[str, Any],
@@ -278,9 +159,9 @@ async def plan_sweep(
     Raises:
         HudUsage: It is too large, or a value is given twice.
     """
-    source, rows = tasks
+    client, (source, rows) = works.client, tasks
     taken = [name for m in await client.models() for name in (m.name, m.model_name) if name]
-    name = sweep_name(model.model_name, [*taken, *(sweep.name for sweep in files.all())])
+    name = sweep_name(model.model_name, [*taken, *(sweep.name for sweep in works.sweeps.all())])
     fixed = {key: value for key, value in parameters.items() if key not in swept}
     start = await read_start(client, model)
     if model.training_defaults is not None:
@@ -304,28 +185,22 @@ async def plan_sweep(
 
 
 async def sweep_to_resume(
-    client: HudClient, sweep: Sweep, files: SweepFiles, at_once: int | None = None
+    works: WorkClient, sweep: Sweep, at_once: int | None = None
 ) -> tuple[Sweep, list[Task]]:
-    """Prepare a sweep to continue, and store it; also load its tasks again.
-
-    Args:
-        at_once: New maximum number of runs at the same time; None keeps it.
-
-    Raises:
-        HudUsage: Its tasks have changed.
-        HudError: The service does not answer.
-    """
-    tasks, _ = await load_source(client, sweep.source)
+    """Prepare a sweep to continue, and store it; also load its tasks again. `at_once`: new maximum
+    number of runs at the same time; None keeps it. Raises HudUsage: its tasks have changed;
+    HudError: the service does not answer."""
+    tasks, _ = await load_source(works.client, sweep.source)
     tasks = [task for task in tasks if task.slug not in sweep.left_out]
     now = rows_digest([task.row() for task in tasks])
     if now != sweep.digest:
         where, was = one_line(sweep.source, 200), f"digest {now}, not {sweep.digest}"
         what = f"{where} has other tasks than when {sweep.name} was started: {was}"
         raise HudUsage(what, "put them back, or start another sweep")
-    going = requeued(await refreshed(client, sweep))
+    going = requeued(await refreshed(works, sweep))
     if at_once is not None:
         going = going.model_copy(update={"at_once": at_once})
-    return files.keep(going, cancelled=False), tasks
+    return works.sweeps.keep(going, cancelled=False), tasks
 
 
 class SweepDriver:
@@ -333,21 +208,18 @@ class SweepDriver:
 
     def __init__(
         self,
-        client: HudClient,
+        works: WorkClient,
         sweep: Sweep,
         tasks: Sequence[Task],
-        files: SweepFiles,
         on_change: Callable[[Sweep, Member], None] = lambda sweep, member: None,
     ) -> None:
-        """
-        Args:
-            on_change: Called with each member that has changed.
-        """
+        """`on_change` is called with each member that has changed."""
         self.sweep = sweep
-        self._client, self._files, self._on_change = client, files, on_change
+        self._works, self._client, self._files = works, works.client, works.sweeps
+        self._on_change = on_change
         self._rows = [task.row() for task in tasks]
         self._is_embedded = "sweep" in sweep.parameters  # HUD has no such parameter
-        local = client.settings.local or self._is_embedded
+        local = works.client.settings.local or self._is_embedded
         self._poll_s = LOCAL_S if local else HUD_S
 
     async def run(self, follow: bool) -> Sweep:
@@ -381,9 +253,9 @@ class SweepDriver:
         """Update the status of active runs."""
         for number, member in enumerate(self.sweep.members):
             if member.running:
-                status = await self._client.known_job(member.job_id)
+                status = await self._works.state(member.job_id)
                 if status is not None and status.status != member.status:
-                    self._set(number, status=status.status, error=_why(status.error))
+                    self._set(number, status=status.status, error=one_line(trouble(status), 300))
 
     async def _start_some(self) -> None:
         for number, member in enumerate(self.sweep.members):
@@ -420,7 +292,7 @@ class SweepDriver:
     async def _submit(self, number: int) -> None:
         member = self.sweep.members[number]
         if member.job_id:
-            status = await self._client.resume_job(member.job_id)
+            status = await self._works.resume(member.job_id)
             self._set(number, status=status.status, error="")
             return
         job = None
@@ -449,22 +321,19 @@ class SweepDriver:
         self._on_change(self.sweep, member)
 
 
-async def cancel_sweep(client: HudClient, sweep: Sweep, files: SweepFiles) -> Sweep:
+async def cancel_sweep(works: WorkClient, sweep: Sweep) -> Sweep:
     """Cancel the active runs of a sweep and start no further one; unchanged if all have ended.
-
-    Raises:
-        HudError: A run could not be cancelled; those before it were.
-    """
+    Raises HudError: a run could not be cancelled; those before it were."""
     if all(member.ended for member in sweep.members):
         return sweep
-    sweep = files.keep(sweep, cancelled=True)
+    sweep = works.sweeps.keep(sweep, cancelled=True)
     for number, member in enumerate(sweep.members):
         if member.running:
-            await client.cancel_job(member.job_id)
-            status = await client.known_job(member.job_id)
+            await works.cancel(member.job_id)
+            status = await works.state(member.job_id)
             now = status.status if status is not None else "cancelled"
             sweep = sweep.with_member(number, member.model_copy(update={"status": now}))
-    return files.keep(sweep)
+    return works.sweeps.keep(sweep)
 
 
 def requeued(sweep: Sweep) -> Sweep:
@@ -476,21 +345,15 @@ def requeued(sweep: Sweep) -> Sweep:
     return sweep.model_copy(update={"members": members, "cancelled": False})
 
 
-async def refreshed(client: HudClient, sweep: Sweep) -> Sweep:
+async def refreshed(works: WorkClient, sweep: Sweep) -> Sweep:
     """The sweep with the present status of each run."""
     for number, member in enumerate(sweep.members):
         if member.job_id and member.status not in ("succeeded", REFUSED, WAITING):
             try:
-                status = await client.known_job(member.job_id)
+                status = await works.state(member.job_id)
             except HudNotFound:
                 continue
             if status is not None:
-                now = {"status": status.status, "error": _why(status.error)}
+                now = {"status": status.status, "error": one_line(trouble(status), 300)}
                 sweep = sweep.with_member(number, member.model_copy(update=now))
     return sweep
-
-
-def _why(error: Any) -> str:
-    if error is None:
-        return ""
-    return one_line(error if isinstance(error, str) else error.message or error.code or "", 300)

@@ -32,11 +32,7 @@ class TaskCalls:
             raise
 
     async def taskset(self, name: str) -> TasksetExport:
-        """A taskset's rows, by its name or id.
-
-        Raises:
-            HudNotFound: No such taskset.
-        """
+        """A taskset's rows, by its name or id. Raises HudNotFound: no such taskset."""
         try:
             url = self._wire.api("/v2/tasksets/by-name/{}", name)
             id_ = (await self._wire.get(url, TasksetRef)).taskset_id

@@ -47,11 +47,8 @@ R = TypeVar("R", bound=Request)
 
 
 def checked(kind: type[R], **fields: Any) -> R:
-    """A request with these fields.
-
-    Raises:
-        HudBadInput: A field is out of its bounds; the message names it.
-    """
+    """A request with these fields. Raises HudBadInput: a field is out of its bounds; the message
+    names it."""
     for name, value in fields.items():
         numbers = value.values() if isinstance(value, Mapping) else [value]
         if any(isinstance(number, float) and not isfinite(number) for number in numbers):
@@ -102,11 +99,7 @@ CustomLoss = Callable[[list[ForwardDatum], list[Any]], tuple[Any, Mapping[str, f
 
 
 def load_torch() -> Any:
-    """Import torch, which only custom losses need.
-
-    Raises:
-        HudUsage: torch is not installed.
-    """
+    """Import torch, which only custom losses need. Raises HudUsage: torch is not installed."""
     try:
         return import_module("torch")
     except ImportError as error:
@@ -143,11 +136,8 @@ def differentiate(
 
 
 def check_weights(weights: Sequence[Sequence[float]], metrics: Mapping[str, float]) -> None:
-    """Reject NaN and infinities.
-
-    Raises:
-        HudBadInput: A weight or a metric is not finite; the message names the datum and the token.
-    """
+    """Reject NaN and infinities. Raises HudBadInput: a weight or a metric is not finite; the
+    message names the datum and the token."""
     for number, datum in enumerate(weights):
         bad = next((token for token, weight in enumerate(datum) if not isfinite(weight)), None)
         if bad is not None:
@@ -328,11 +318,8 @@ class TrainingClient:
             await self.client.aclose()
 
     async def entry(self) -> Model:
-        """The model's row of the catalog; looked up once.
-
-        Raises:
-            HudUsage: No such model, or several; the hint names similar ones.
-        """
+        """The model's row of the catalog; looked up once. Raises HudUsage: no such model, or
+        several; the hint names similar ones."""
         if self._entry is None:
             self._entry = await self.client.model(canonical_id(self.model) or self.model)
         return self._entry
@@ -376,10 +363,7 @@ class TrainingClient:
         A service that stores keys is asked by the call's key, and refuses the call should it arrive
         later. Otherwise, and for a set_head, the tree is read a few times. An unknown outcome is
         looked up again by the next `resume`, until another write is made. If nothing was lost, the
-        current state is returned.
-
-        Raises:
-            HudError: The service does not answer.
+        current state is returned. Raises HudError: the service does not answer.
         """
         settled = await self._settle()
         async for _ in outcome_looks():

@@ -54,13 +54,8 @@ class Item:
 
 
 def read_input(item: Input, where: str) -> Item:
-    """
-    Args:
-        where: Its place in messages, e.g. ``inputs[5]``.
-
-    Raises:
-        HudBadInput: It cannot be trained on.
-    """
+    """`where`: its place in messages, e.g. ``inputs[5]``. Raises HudBadInput: it cannot be trained
+    on."""
     if isinstance(item, UUID):
         return Item(item.hex)
     if isinstance(item, str):
@@ -291,11 +286,7 @@ class Reports:
     def __init__(
         self, client: HudClient, name: str | None = None, steps: int | None = None
     ) -> None:
-        """
-        Args:
-            name: Name of the job; None for ``loop on MODEL``.
-            steps: Number of steps that the loop will take; None if unknown.
-        """
+        """`name`: of the job; None for ``loop on MODEL``. `steps`: as far as it is known."""
         self.job_id = uuid4().hex
         self._name, self._steps = name, steps
         self._client = client
@@ -303,13 +294,7 @@ class Reports:
         self._open: set[str] = set()
 
     async def enter(self, model: str, group: list[str], task_slug: str, group_id: str) -> None:
-        """Report the start of a group of rollouts.
-
-        Args:
-            group: Trace ids, one per rollout.
-            task_slug: Name of the group's task.
-            group_id: Common id of the group.
-        """
+        """Report the start of a group of rollouts, given their trace ids and its common id."""
         if not self._entered:
             self._entered = True
             name = self._name or f"loop on {model}"
@@ -384,12 +369,8 @@ class Rollout:
 
 
 def sample_of(choice: ChatChoice) -> Sample:
-    """Tokens of a chat choice for training.
-
-    Raises:
-        HudMalformed: No tokens: the model is not trainable, or ``return_token_ids`` was not
-            requested.
-    """
+    """Tokens of a chat choice for training. Raises HudMalformed: no tokens: the model is not
+    trainable, or ``return_token_ids`` was not requested."""
     if choice.token_ids is None or choice.prompt_token_ids is None:
         raise HudMalformed(
             "the completion has no token ids",
@@ -411,12 +392,8 @@ def sample_of(choice: ChatChoice) -> Sample:
 async def sample_group(
     client: HudClient, reports: Reports, body: Chat, size: int, task_slug: str | None
 ) -> list[Rollout]:
-    """Sample one prompt `size` times, each answer with its own trace.
-
-    Raises:
-        HudBadInput: The size is below 1; nothing was sent.
-        HudError: No answer, or an answer without tokens.
-    """
+    """Sample one prompt `size` times, each answer with its own trace. Raises HudBadInput: the size
+    is below 1; nothing was sent; HudError: no answer, or an answer without tokens."""
     if size < 1:
         raise HudBadInput(f"group_size is {size}", "it must be at least 1")
     traces, group_id = [uuid4().hex for _ in range(size)], uuid4().hex

@@ -74,20 +74,14 @@ class TrainingCalls:
         return await self._wire.write("POST", url, kind, change, body, TRAIN_S, headers)
 
     async def settle(self, model_id: str, key: str) -> Settled:
-        """Outcome of a training write, by its key (embedded service). Safe to repeat.
-
-        Raises:
-            HudNotFound: The service does not store keys.
-        """
+        """Outcome of a training write, by its key (embedded service). Safe to repeat. Raises
+        HudNotFound: the service does not store keys."""
         url = self._wire.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
         return await self._wire.write("POST", url, Settled, None)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
-        """A completion by a model's head, or by the checkpoint that `body` pins. Sent once.
-
-        Args:
-            trace_id: The rollout it belongs to; the service stores its tokens under it.
-        """
+        """A completion by a model's head, or by the checkpoint that `body` pins. Sent once. The
+        service stores its tokens under `trace_id`, the rollout it belongs to."""
         url = f"{self._wire.settings.gateway_url}/chat/completions"
         trace = {} if trace_id is None else {"Trace-Id": trace_id}
         return await self._wire.write("POST", url, ChatReply, None, body, TRAIN_S, trace)

@@ -129,12 +129,8 @@ class Lookup(Generic[T]):
 
 
 async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
-    """The answer of a write whose answer was lost, reconstructed if the write was done.
-
-    Raises:
-        HudUnclear: The outcome is unknown.
-        HudUnreachable: It was not done, and will not be.
-    """
+    """The answer of a write whose answer was lost, reconstructed if the write was done. Raises
+    HudUnclear: the outcome is unknown; HudUnreachable: it was not done, and will not be."""
     settled = await _settled(wire, lookup.settle, error.key) if lookup.settle else None
     if settled is not None and settled.state == "done":
         return parse(kind, json.dumps(settled.reply).encode(), "its answer")
@@ -145,11 +141,11 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
     if lookup.find is not _nothing:
         async for _ in outcome_looks():
             try:
-                found = await lookup.find()
+                answer = await lookup.find()
             except HudError:
                 break  # report the original failure
-            if found is not None:
-                return found
+            if answer is not None:
+                return answer
     error.hint = lookup.hint or error.hint
     raise error
 
@@ -190,11 +186,8 @@ class Answer:
 
 
 async def read_body(answer: httpx.Response, arrived: Arrived | None) -> bytes:
-    """Read the whole body; `arrived` is called with the progress.
-
-    Raises:
-        httpx.ReadTimeout: It is too slow as a whole, although each piece arrives in time.
-    """
+    """Read the whole body; `arrived` is called with the progress. Raises httpx.ReadTimeout: it is
+    too slow as a whole, although each piece arrives in time."""
     patience_s, begun = _patience(answer.request), monotonic()
     body, length = bytearray(), answer.headers.get("content-length", "")
     total = int(length) if length.isdecimal() and len(length) < 20 else None
@@ -424,11 +417,8 @@ class Connection:
         most: int | None = None,
         params: Mapping[str, str | int] | None = None,
     ) -> list[T]:
-        """All rows of a paged collection, or the first `most`.
-
-        Raises:
-            HudMalformed: A page was empty although the total was not reached.
-        """
+        """All rows of a paged collection, or the first `most`. Raises HudMalformed: a page was
+        empty although the total was not reached."""
         rows: dict[str, T] = {}
         offset = 0
         while True:
@@ -612,11 +602,8 @@ async def together() -> AsyncIterator[asyncio.TaskGroup]:
     """A task group for requests; if one fails, the others are cancelled.
 
     This uses a plain ``except``, because Python 3.11.0 to 3.11.3 wrap what leaves an ``except*`` in
-    a group again (https://github.com/python/cpython/issues/103590).
-
-    Raises:
-        HudError: The first failure, if only requests failed.
-        BaseExceptionGroup: Something else failed too.
+    a group again (https://github.com/python/cpython/issues/103590). Raises HudError: the first
+    failure, if only requests failed; BaseExceptionGroup: something else failed too.
     """
     try:
         async with asyncio.TaskGroup() as tasks:

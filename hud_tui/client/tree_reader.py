@@ -49,14 +49,8 @@ class TreeReader:
         """Held from a request until its body is decoded."""
 
     async def read(self, body: bytes, etag: str = "") -> tuple[Checkpoint, ...]:
-        """The checkpoints of a JSON array, oldest first, shape (N,).
-
-        Args:
-            etag: Its ETag, if any.
-
-        Raises:
-            HudMalformed: Not a JSON array of checkpoints; the last read is kept.
-        """
+        """The checkpoints of a JSON array with this ETag, oldest first, shape (N,). Raises
+        HudMalformed: not a JSON array of checkpoints; the last read is kept."""
         try:
             text = body.decode("utf-8")
             if text == self._text and text:

@@ -1,5 +1,5 @@
-"""Runs and evaluations of a service: read, followed, cancelled and resumed, whoever carries them
-out.
+"""Runs and evaluations of a service: listed, read, followed, cancelled and resumed, whoever carries
+them out.
 
 The service carries out its own. Processes on this machine (`Drivers`) carry out those on
 environments of the user's own. This program makes evaluations from hosted rollouts, while somebody
@@ -9,18 +9,23 @@ follows them.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.client.evaluate import Evaluations, HostedMaker, without_groups
 from hud_tui.client.evaluation_files import (
+    NOT_THERE,
     Drivers,
     EvaluationFiles,
     EvaluationLedger,
     StoredEvaluation,
 )
+from hud_tui.client.runs import RunList
+from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
+from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.work import End, has_ended
-from hud_tui.wire import CancelJobResult, EvaluationJob, WorkState
+from hud_tui.wire import CancelJobResult, WorkState
 from hud_tui.wire_runs import DriveReport
 
 if TYPE_CHECKING:
@@ -32,46 +37,62 @@ and for one elsewhere."""
 
 
 class WorkClient:
-    def __init__(self, client: "HudClient", files: EvaluationFiles, drivers: Drivers) -> None:
+    def __init__(
+        self, client: "HudClient", files: EvaluationFiles, drivers: Drivers, state: Path | None
+    ) -> None:
         """
         Args:
             files: Has the evaluations that are made on this machine.
             drivers: Carry out what is on environments of the user's own.
+            state: Has notes on runs, and sweeps; None: nothing is kept.
         """
-        self._client, self._files, self._drivers = client, files, drivers
+        self.client = client
+        self._files, self._drivers = files, drivers
         self.evaluations = Evaluations(client, files, drivers)
+        self.notes = Notebook(None) if state is None else run_notes(state)
+        """The user's notes on runs, by run id."""
+        self.sweeps = SweepFiles(state)
+        names = dict if client.settings.local else self.sweeps.names  # a local run says it
+        self.runs = RunList(client, lambda: self.notes.notes, names)
+        """All runs of the service."""
 
     async def state(self, work_id: str) -> WorkState | None:
-        """How a run, or an evaluation that was begun here, stands; None if it is neither. If its
-        process on this machine was killed, it is interrupted, and the service is told.
-
-        Raises:
-            HudError: The service does not answer.
-        """
-        stored = await self._files.find(self._client, work_id)
+        """How a run or an evaluation stands; None if it is neither. If its process on this machine
+        was killed, it is interrupted, and the service is told. Raises HudError: the service does
+        not answer."""
+        stored = await self._files.find(self.client, work_id)
         if stored is None:
-            driven = await self._drivers.state(self._client, work_id)
-            return driven or await self._client.known_job(work_id)
+            driven = await self._drivers.state(self.client, work_id)
+            return driven or await self.client.known_job(work_id) or await self._listed(work_id)
         now = self.evaluations.now(stored)
         if has_ended(now.status) and not has_ended(stored.evaluation.status):
-            await tell_end(self._client, work_id, End(now.status, now.error))
+            await tell_end(self.client, work_id, End(now.status, now.error))
         return without_groups(now)
 
-    async def follow(self, evaluation_id: str) -> AsyncGenerator[EvaluationJob, None]:
+    async def _listed(self, evaluation_id: str) -> WorkState | None:
+        """An evaluation of the service; None if it has no such."""
+        try:
+            return await self.evaluations.get(evaluation_id, groups=False)
+        except HudRefused as error:
+            if error.status not in NOT_THERE:
+                raise
+            return None
+
+    async def follow(self, evaluation_id: str) -> AsyncGenerator[WorkState, None]:
         """Yield its state repeatedly; the last one has ended, and includes its rewards by task.
 
         An evaluation that is made from hosted rollouts progresses only in here. If this generator
         is closed or cancelled early, the service is told to stop open rollouts; the evaluation can
         be resumed. Others go on.
         """
-        stored = await self._files.find(self._client, evaluation_id)
+        stored = await self._files.find(self.client, evaluation_id)
         if stored is not None and stored.environment is None:
             async with aclosing(self._make(stored)) as made:
                 async for evaluation in made:
                     yield evaluation
             return
         look_s, longest_s, read = LOOK_S, LONGEST_LOOK_S, self.evaluations.get
-        if stored is None and not self._client.settings.local:
+        if stored is None and not self.client.settings.local:
             longest_s = FAR_LOOK_S
         while not has_ended((now := await read(evaluation_id, groups=False)).status):
             yield now
@@ -81,13 +102,10 @@ class WorkClient:
 
     async def cancel(self, work_id: str) -> CancelJobResult:
         """Stop anything between two steps or rollouts; what is finished is kept. A process of this
-        machine is told itself, too, and waited for. No effect on what has ended.
-
-        Raises:
-            HudError: The service refused, or did not answer.
-        """
-        stored = await self._files.find(self._client, work_id)
-        driven = await self._drivers.state(self._client, work_id)
+        machine is told itself, too, and waited for. No effect on what has ended. Raises HudError:
+        the service refused, or did not answer."""
+        stored = await self._files.find(self.client, work_id)
+        driven = await self._drivers.state(self.client, work_id)
         now = driven if stored is None else stored.evaluation
         if now is not None and has_ended(now.status):
             return CancelJobResult(cancelled=0, status="not_running")
@@ -96,14 +114,14 @@ class WorkClient:
             passed = HudRefused, HudUnreachable
         result = CancelJobResult(cancelled=1, status="cancelled")
         with suppress(*passed):
-            answer = await self._client.cancel_job(work_id)
+            answer = await self.client.cancel_job(work_id)
             if answer.cancelled or not passed:  # else it goes on without an open rollout
                 result = answer
         await self._drivers.stop(work_id)
         left = None if stored is None else self._files.read(work_id)
         if left is not None and not has_ended(left.evaluation.status):
             self._files.write(left.ended("cancelled"))
-            await tell_end(self._client, work_id, End("cancelled"))
+            await tell_end(self.client, work_id, End("cancelled"))
         return result
 
     async def resume(self, work_id: str) -> WorkState:
@@ -117,13 +135,13 @@ class WorkClient:
                 variable is missing here, or another run trains the model. It stays as it is.
             HudError: The service refused, or its process did not begin.
         """
-        stored = await self._files.find(self._client, work_id)
+        stored = await self._files.find(self.client, work_id)
         if stored is not None:
             return await self.evaluations.requeue(stored)
-        driven = await self._drivers.resume(self._client, work_id)
-        return driven or await self._client.resume_job(work_id)
+        driven = await self._drivers.resume(self.client, work_id)
+        return driven or await self.client.resume_job(work_id)
 
-    async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[EvaluationJob, None]:
+    async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[WorkState, None]:
         """Make the missing rollouts; yields the state after each part, and at last the outcome."""
         if has_ended(stored.evaluation.status):
             yield stored.evaluation
@@ -132,7 +150,7 @@ class WorkClient:
 
         async def make() -> None:
             async with ledger.ending():
-                await ledger.fill(HostedMaker(self._client, stored.evaluation))
+                await ledger.fill(HostedMaker(self.client, stored.evaluation))
 
         making = asyncio.create_task(make())
         try:
@@ -150,7 +168,7 @@ class WorkClient:
         yield ledger.stored.evaluation
 
     async def _ask(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any:
-        return await ask(self._client)
+        return await ask(self.client)
 
 
 async def tell_end(client: "HudClient", work_id: str, end: End) -> None:

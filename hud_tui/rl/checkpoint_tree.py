@@ -562,6 +562,13 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
     return tree.with_head(next((c.id for c in reversed(checkpoints) if c.is_active), None))
 
 
+def step_metrics(checkpoint: Checkpoint) -> dict[str, float]:
+    """A checkpoint's metrics, including its typed fields under the names that events use."""
+    typed = {"reward_mean": checkpoint.mean_reward, "learning_rate": checkpoint.learning_rate}
+    known = {name: value for name, value in typed.items() if value is not None}
+    return {**known, **checkpoint.metrics}
+
+
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:
     """Whether both are the same node, apart from the fields in MUTABLE."""
     if old is new:

@@ -24,7 +24,7 @@ from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import weights_name
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
 
 LEVEL = 0.95
 """Confidence level of all intervals."""
@@ -528,7 +528,7 @@ def sample_size(evaluation: Evaluation) -> str:
 
 
 def evaluation_results(
-    tree: Sequence[Checkpoint], jobs: Sequence[EvaluationJob]
+    tree: Sequence[Checkpoint], jobs: Sequence[WorkState]
 ) -> list[EvaluationResult]:
     """Every evaluation with a result: first those of the weights that the model started from, then
     by checkpoint.
@@ -583,7 +583,7 @@ class Paired:
     difference: Difference
 
 
-def last_requested(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
+def last_requested(jobs: Iterable[WorkState]) -> WorkState | None:
     """The newest evaluation that was requested by itself, not made by a run; None if there is none.
 
     Args:
@@ -593,7 +593,7 @@ def last_requested(jobs: Iterable[EvaluationJob]) -> EvaluationJob | None:
     return own[-1] if own else None
 
 
-def rollout_seconds(jobs: Iterable[EvaluationJob]) -> float | None:
+def rollout_seconds(jobs: Iterable[WorkState]) -> float | None:
     """Seconds per rollout of the newest evaluation that reports its duration; None if none does.
 
     Args:
@@ -603,13 +603,13 @@ def rollout_seconds(jobs: Iterable[EvaluationJob]) -> float | None:
     return None if not timed else (timed[-1].seconds or 0.0) / timed[-1].done
 
 
-def seconds_left(job: EvaluationJob) -> float | None:
+def seconds_left(job: WorkState) -> float | None:
     """Seconds until an active evaluation ends, at its own pace; None before its first rollouts."""
     pace = rollout_seconds([job])
     return None if pace is None else pace * max(0, job.total - job.done)
 
 
-def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> EvaluationJob:
+def find_evaluation(name: str, evaluations: Sequence[WorkState]) -> WorkState:
     """An evaluation by id or a prefix of it.
 
     Args:
@@ -620,16 +620,14 @@ def find_evaluation(name: str, evaluations: Sequence[EvaluationJob]) -> Evaluati
         HudUsage: None matches; the hint lists the newest.
     """
 
-    def label(evaluation: EvaluationJob) -> str:
+    def label(evaluation: WorkState) -> str:
         model = evaluation.model or evaluation.model_id
         return one_line(f"{evaluation.id} ({weights_name(evaluation)} of {model})", 120)
 
     return find_by_id(name, evaluations, "evaluation", label)
 
 
-def best_evaluated(
-    evaluations: Sequence[EvaluationJob], digest: str | None
-) -> EvaluationJob | None:
+def best_evaluated(evaluations: Sequence[WorkState], digest: str | None) -> WorkState | None:
     """The evaluation that ranks highest by the lower end of its mean reward's interval.
 
     Args:
@@ -645,8 +643,8 @@ def best_evaluated(
 
 
 def best_known(
-    evaluations: Sequence[EvaluationJob], checkpoint_id: str | None, digest: str | None = None
-) -> EvaluationJob | None:
+    evaluations: Sequence[WorkState], checkpoint_id: str | None, digest: str | None = None
+) -> WorkState | None:
     """The newest evaluation of a checkpoint that has a result, if possible on the same tasks.
 
     Args:

@@ -16,7 +16,7 @@ from hud_tui.rl.metrics import change
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, one_line
-from hud_tui.wire import Checkpoint, Evaluation, JobStatus
+from hud_tui.wire import Checkpoint, Evaluation, WorkState
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class HeadChange:
     evaluated_now: Evaluation | None = None
     """The current head's held-out evaluation."""
     evaluated_then: Evaluation | None = None
-    training: JobStatus | None = None
+    training: WorkState | None = None
     """The active run whose next step will branch from the new head."""
 
 

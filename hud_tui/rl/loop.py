@@ -85,6 +85,9 @@ class LoopFacts:
     """Whether a batch with a gradient waits to be trained on."""
     evaluated: frozenset[int] = frozenset()
     """Steps whose checkpoint was evaluated, or cannot be; 0 for the weights before the first."""
+    is_measured: bool = False
+    """Whether a batch for the next step was sampled from the present weights; the held-out tasks,
+    if they were due, with it."""
     solved: str | None = None
     """Why no further step is taken: the tasks are solved."""
 
@@ -103,17 +106,24 @@ class LoopFacts:
         return replace(self, ungraded=0, flat=Streak(), has_batch=True)
 
     def _again(self) -> "LoopFacts":
-        return replace(self, iteration=self.iteration + 1, attempt=self.attempt + 1)
+        return replace(
+            self, iteration=self.iteration + 1, attempt=self.attempt + 1, is_measured=True
+        )
 
     def discarded(self) -> "LoopFacts":
         """The batch was sampled from weights that are not the head any more: its iteration is
         sampled again."""
-        return replace(self, attempt=self.attempt + 1, has_batch=False)
+        return replace(self, attempt=self.attempt + 1, has_batch=False, is_measured=False)
 
     def stepped(self) -> "LoopFacts":
         """The batch was trained on, and its checkpoint is in the tree."""
         return replace(
-            self, step=self.step + 1, iteration=self.iteration + 1, attempt=1, has_batch=False
+            self,
+            step=self.step + 1,
+            iteration=self.iteration + 1,
+            attempt=1,
+            has_batch=False,
+            is_measured=False,
         )
 
     def scored(self) -> "LoopFacts":
@@ -122,7 +132,7 @@ class LoopFacts:
 
     def resumed(self) -> "LoopFacts":
         """The run was resumed: whoever did so wants batches to be tried again."""
-        return replace(self, flat=Streak(), ungraded=0)
+        return replace(self, flat=Streak(), ungraded=0, is_measured=False)
 
 
 @dataclass(frozen=True)
@@ -132,7 +142,7 @@ class Sample:
     iteration: int
     attempt: int
     with_heldout: bool
-    """Whether held-out tasks are sampled with it."""
+    """Whether held-out tasks are sampled with it: once per step, however often that is tried."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +213,6 @@ class Loop:
         return bool(self.eval_every) and facts.step % (self.eval_every or 1) == 0
 
     def _with_heldout(self, facts: LoopFacts) -> bool:
-        if not self.heldout_every:
+        if not self.heldout_every or facts.is_measured:
             return False
         return facts.step + 1 == self.steps or facts.step % self.heldout_every == 0

@@ -24,7 +24,7 @@ from statistics import NormalDist
 
 from hud_tui.rl.metrics import finite, metrics_of, of_weights, spelling
 from hud_tui.rl.text import counted
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
 
 REWARD, HELDOUT = "reward_mean", "heldout_reward"
 HELDOUT_TRACES = "num_heldout_traces"
@@ -599,9 +599,7 @@ def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:
     return max(newest_first, key=lambda evaluation: evaluation.num_traces, default=None)
 
 
-def with_results(
-    nodes: Iterable[Checkpoint], jobs: Iterable[EvaluationJob]
-) -> tuple[Checkpoint, ...]:
+def with_results(nodes: Iterable[Checkpoint], jobs: Iterable[WorkState]) -> tuple[Checkpoint, ...]:
     """Checkpoints with the results of evaluations that their rows lack: those made by this program,
     which a service without evaluations does not know."""
     results: dict[str, list[Evaluation]] = {}

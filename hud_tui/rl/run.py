@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from hud_tui.events import (
     CheckpointAdded,
@@ -24,9 +23,7 @@ from hud_tui.rl.work import has_ended, is_active, reason
 from hud_tui.wire import (
     Checkpoint,
     Evaluation,
-    EvaluationJob,
     Group,
-    JobStatus,
     Model,
     WorkState,
 )
@@ -70,7 +67,7 @@ class Run:
     tree: Tree = field(default_factory=Tree)
     series: Series = field(default_factory=Series)
     """The metrics of the head's lineage."""
-    job: JobStatus | None = None
+    job: WorkState | None = None
     """The model's current managed run, or the last one."""
     rollouts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Rewards of the step being sampled, by task slug, in order of arrival."""
@@ -84,7 +81,7 @@ class Run:
     """Newest last, at most LOG entries."""
     loaded: bool = False
     """Whether the tree has been read."""
-    evaluations: Mapping[str, EvaluationJob] = field(default_factory=dict)
+    evaluations: Mapping[str, WorkState] = field(default_factory=dict)
     """The newest evaluations, at most EVALUATIONS, by id, oldest first."""
     alarms: Report = field(default_factory=Report)
     """Alarms on the head's lineage, as far as it has been evaluated."""
@@ -221,7 +218,7 @@ class Run:
         return self._log(at, "  ".join(part for part in parts if part))
 
     def _with_work(self, work: WorkState, at: float) -> "Run":
-        if isinstance(work, JobStatus):
+        if not work.is_evaluation:
             return self._with_job(work, at)
         before = self.evaluations.get(work.id)
         run = self._with_evaluations([work])
@@ -230,7 +227,7 @@ class Run:
         of = work.checkpoint or "base"
         return run._log(at, f"evaluation of {of} {work.status}")
 
-    def _with_job(self, job: JobStatus, at: float) -> "Run":
+    def _with_job(self, job: WorkState, at: float) -> "Run":
         before = self.job
         run = replace(self, job=job)
         at = at or (job.finished_at if has_ended(job.status) else job.created_at) or 0.0
@@ -239,7 +236,7 @@ class Run:
         why = reason(job)
         return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
 
-    def _with_evaluations(self, new: Sequence[EvaluationJob]) -> "Run":
+    def _with_evaluations(self, new: Sequence[WorkState]) -> "Run":
         if not new:
             return self
         # oldest first, as are those that are known
@@ -256,7 +253,7 @@ class Run:
         newest = ordered[-EVALUATIONS:]
         return replace(run, evaluations={evaluation.id: evaluation for evaluation in newest})
 
-    def _log_trouble(self, before: JobStatus, job: JobStatus, at: float) -> "Run":
+    def _log_trouble(self, before: WorkState, job: WorkState, at: float) -> "Run":
         """Log what the run waits for, and its notes.
 
         A note about a zero-variance batch is left out: the new attempt is shown instead.
@@ -275,7 +272,7 @@ class Run:
         return replace(self, log=(*self.log[-LOG + 1 :], entry))
 
 
-def _is_news(old: EvaluationJob | None, new: EvaluationJob) -> bool:
+def _is_news(old: WorkState | None, new: WorkState) -> bool:
     """Whether what was read of an evaluation is newer than what is known: events may have overtaken
     the read."""
     return old is None or (not has_ended(old.status) and new.done >= old.done)
@@ -364,32 +361,9 @@ class Status:
     """The checkpoint being served; None for the base weights."""
     checkpoints: int
     """Checkpoints in the tree."""
-    job: JobStatus | None
+    job: WorkState | None
     """The model's current managed run, or the last one."""
     metrics: dict[str, float]
     """Metrics of the newest step; empty before the first."""
     as_of: str
     """When it was read, ISO 8601 in UTC."""
-
-
-def last_metrics(tree: Sequence[Checkpoint]) -> dict[str, float]:
-    """The newest step's metrics, including its typed fields under the names that events use.
-
-    Args:
-        tree: Oldest first, shape (N,).
-    """
-    if not tree:
-        return {}
-    newest = tree[-1]
-    typed = {"reward_mean": newest.mean_reward, "learning_rate": newest.learning_rate}
-    return {
-        **{name: value for name, value in typed.items() if value is not None},
-        **newest.metrics,
-    }
-
-
-def job_document(job: JobStatus) -> dict[str, Any]:
-    """A job's raw status; its error always has code, message and param."""
-    error = {"code": None, "message": job.error, "param": None}
-    dumped = job.model_dump(mode="json")
-    return dumped | {"error": error} if isinstance(job.error, str) else dumped

@@ -19,7 +19,7 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_
 from hud_tui.rl.progress import Progress, is_stalled, pace
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import TRAINING, Work
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Job, Model, WorkState
 from hud_tui.wire_runs import RunRecord
 
 
@@ -121,7 +121,7 @@ def ends_of(steps: int) -> int:
 def run_of_job(
     job: Job,
     model: Model | None,
-    status: JobStatus | None = None,
+    status: WorkState | None = None,
     steps: Sequence[Checkpoint] | None = None,
     parent: Checkpoint | None = None,
 ) -> Work:
@@ -132,7 +132,7 @@ def run_of_job(
         steps: The checkpoints that it made, oldest first; None if they were not read.
         parent: The checkpoint that the first of them was made from.
     """
-    status, metadata = status or JobStatus(status=""), job.metadata or {}
+    status, metadata = status or WorkState(status=""), job.metadata or {}
     row = Work.of(job)
     asked = _asked(status.parameters or {})
     run = replace(

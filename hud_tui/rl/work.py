@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from hud_tui.rl.metrics import estimate_text, finite
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Estimate, Evaluation, EvaluationJob, Job, JobError, JobStatus
+from hud_tui.wire import Estimate, Evaluation, Job, JobError, WorkState
 
 # Statuses, in HUD's words. A status that is not in ENDED is active.
 
@@ -69,13 +69,12 @@ def stopped(kind: str, ends_as: str) -> End:
     return End(ends_as, JobError(code="interrupted", message=SHUTDOWN[kind]))
 
 
-def trouble(job: JobStatus | EvaluationJob) -> str:
+def trouble(job: WorkState) -> str:
     """Why it failed, as reported by the service; empty if it did not fail."""
-    error = job.error.message if isinstance(job.error, JobError) else job.error
-    return error or ""
+    return (job.error.message or job.error.code or "") if job.error else ""
 
 
-def reason(job: JobStatus) -> str:
+def reason(job: WorkState) -> str:
     """Why a run ended, whether it failed or not; empty if the service gives no reason."""
     return trouble(job) or job.reason or ""
 
@@ -100,6 +99,8 @@ class Work:
     total: int | None = None
     why: str = ""
     """Why it ended, if it is told."""
+    run_id: str = ""
+    """The run that an evaluation is part of."""
     taskset: str = ""
     start: str = ""
     """The checkpoint that its first step started from, else what the model was forked from."""
@@ -141,14 +142,14 @@ class Work:
     """Whether its steps were read; if not, it has only what a list of jobs reports."""
 
     @classmethod
-    def of(cls, source: Job | JobStatus | EvaluationJob) -> Self:
+    def of(cls, source: Job | WorkState) -> Self:
         """From a row of the list of jobs, or from its own state."""
         match source:
             case Job():
                 return cls._of_row(source, source.metadata or {})
-            case JobStatus():
+            case WorkState() if not source.is_evaluation:
                 return cls(
-                    id=source.id or "",
+                    id=source.id,
                     kind=REPORTED if source.kind == REPORTED else TRAINING,
                     name=title_of(source.name, source.id),
                     status=one_line(source.status, 20),
@@ -160,7 +161,7 @@ class Work:
                     created_at=source.created_at,
                     why=reason(source),
                 )
-            case EvaluationJob():
+            case WorkState():
                 return cls(
                     id=source.id,
                     kind=EVALUATION,
@@ -169,6 +170,8 @@ class Work:
                     model_id=source.model_id,
                     done=source.done,
                     total=source.total,
+                    created_at=source.created_at,
+                    run_id=source.job_id or "" if source.job_id != source.id else "",
                     why=trouble(source),
                 )
 
@@ -188,6 +191,7 @@ class Work:
             done=0 if kind == EVALUATION and done is None else done,
             total=total,
             why=str(more.get("reason") or ""),
+            run_id=str(more.get("run_id") or ""),
         )
 
     @property
@@ -250,6 +254,8 @@ class Work:
         """Why it cannot be cancelled; empty if it can."""
         if self.is_loop:
             return f"{one_line(self.title, 60)} {OUTSIDE} cancel it."
+        if self.run_id and self.is_active:
+            return f"{one_line(self.title, 60)} is part of run {self.run_id}: cancel that."
         return "" if self.is_active else f"{self._standing}: nothing to cancel."
 
     @property
@@ -266,7 +272,7 @@ class Work:
         return f"{one_line(self.title, 60)} {is_or_has}"
 
 
-def weights_name(evaluation: EvaluationJob) -> str:
+def weights_name(evaluation: WorkState) -> str:
     """Display name of the evaluated weights."""
     return evaluation.checkpoint or (evaluation.checkpoint_id or "base")[:8]
 

@@ -42,7 +42,7 @@ from hud_tui.rollouts.run_files import (
 from hud_tui.service_file import daemon
 from hud_tui.settings import read_variables
 from hud_tui.storage import tail
-from hud_tui.wire import JobError, JobStatus, Model
+from hud_tui.wire import JobError, Model, WorkState
 
 START_S = 30.0
 """Longest wait for a driver to begin, seconds; usually it takes one."""
@@ -144,7 +144,7 @@ def evaluation_order(
     return order.model_copy(update={"mode": last.mode})
 
 
-async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
+async def begin(client: HudClient, order: Order, state: Path) -> WorkState:
     """Store a new run, and start its driver in the background.
 
     Raises:
@@ -166,7 +166,7 @@ async def begin(client: HudClient, order: Order, state: Path) -> JobStatus:
     return status
 
 
-async def _drive(client: HudClient, folder: RunFolder, state: Path) -> JobStatus:
+async def _drive(client: HudClient, folder: RunFolder, state: Path) -> WorkState:
     """Start a driver, and wait until the service, or the run's state, shows that it works."""
     logged, job_id = start_driver(client, folder, "driver", state), folder.path.name
     async for _ in Looks(POLL_S, START_S):
@@ -197,7 +197,7 @@ def not_begun(what: str, folder: DriverFolder, logged: int) -> HudError:
     return HudError(f"{what} did not begin: {why}", f"see {folder.driver_log}")
 
 
-async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobStatus:
+async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> WorkState:
     """A run's status from the service; from its files if the service does not know such runs. One
     that has not noticed that the driver is gone is told, since nobody else can know."""
     is_driven = folder.is_driven  # asked first: a driver reports its end before it exits
@@ -210,12 +210,11 @@ async def status_of(client: HudClient, folder: RunFolder, job_id: str) -> JobSta
         return job
     own = status_from_files(client, folder)
     if own.status == "interrupted":
-        error = own.error if isinstance(own.error, JobError) else None
-        await tell_end(client, job_id, End(own.status, error))
+        await tell_end(client, job_id, End(own.status, own.error))
     return job.model_copy(update={"status": own.status, "error": own.error})
 
 
-def status_from_files(client: HudClient, folder: RunFolder) -> JobStatus:
+def status_from_files(client: HudClient, folder: RunFolder) -> WorkState:
     order, state = folder.order(), folder.state()
     is_gone = state.status == "running" and not folder.is_driven
     error = state.error or {}
@@ -223,7 +222,7 @@ def status_from_files(client: HudClient, folder: RunFolder) -> JobStatus:
         again = client.settings.command("jobs", order.job_id, "--resume")
         why = f"its driver ended; finished rollouts are kept; resume: {again}"
         error = {"code": "interrupted", "message": why}
-    return JobStatus(
+    return WorkState(
         status="interrupted" if is_gone else state.status,
         model=order.model,
         id=order.job_id,
@@ -292,11 +291,11 @@ class ProcessDrivers:
                 return
         raise not_begun("the evaluation's process", folder, logged)
 
-    async def state(self, client: HudClient, run_id: str) -> JobStatus | None:
+    async def state(self, client: HudClient, run_id: str) -> WorkState | None:
         folder = driven_here(self._state, run_id)
         return None if folder is None else await status_of(client, folder, run_id)
 
-    async def resume(self, client: HudClient, run_id: str) -> JobStatus | None:
+    async def resume(self, client: HudClient, run_id: str) -> WorkState | None:
         """Raises HudConflict: it is running, or has taken all its steps; HudUsage: its environment,
         interpreter or a variable is missing here, or another run trains the model; HudError: its
         driver did not begin."""
@@ -320,7 +319,7 @@ class ProcessDrivers:
 def works_of(client: HudClient, state: Path | None) -> WorkClient:
     """The runs and evaluations of a service, with those that processes of this state directory
     carry out."""
-    return WorkClient(client, evaluation_files(state), ProcessDrivers(state))
+    return WorkClient(client, evaluation_files(state), ProcessDrivers(state), state)
 
 
 async def _order_here(client: HudClient, folder: RunFolder) -> Order:

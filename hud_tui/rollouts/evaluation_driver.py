@@ -33,7 +33,7 @@ from hud_tui.rollouts.worker_rollouts import (
     report_until_stopped,
 )
 from hud_tui.settings import read_paths
-from hud_tui.wire import BASE, EvaluationJob
+from hud_tui.wire import BASE, WorkState
 from hud_tui.wire_rollouts import JobEnter
 from hud_tui.wire_runs import DriveReport
 
@@ -118,7 +118,7 @@ class EvaluationDriver:
         return (await told).asked == "cancel"
 
 
-async def enter(client: HudClient, evaluation: EvaluationJob) -> None:
+async def enter(client: HudClient, evaluation: WorkState) -> None:
     """Have the service know of the job of its rollouts."""
     checkpoint = evaluation.checkpoint or evaluation.checkpoint_id or "base"
     name = f"evaluation of {checkpoint} of {evaluation.model}"

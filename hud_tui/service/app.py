@@ -44,10 +44,8 @@ from hud_tui.service.engines.base import (
     Engine,
     EngineError,
     EngineLost,
-    NotFinite,
-    StateGone,
 )
-from hud_tui.service.http import AT_ONCE, Refused, refusal, reply
+from hud_tui.service.http import AT_ONCE, Refused, refusal, reply, status_of
 from hud_tui.service.routes import (
     gateway,
     idempotency,
@@ -214,12 +212,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 class Gate:
     def __init__(self, app: ASGIApp, api_key: str, host: str = "127.0.0.1") -> None:
-        """
-        Args:
-            app: The app behind the gate.
-            api_key: The only accepted key.
-            host: The address that the service is bound to.
-        """
+        """`host`: the address that the service is bound to."""
         self._app = app
         self._api_key = api_key.encode()
         self._host = host
@@ -300,9 +293,6 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
             OSError: _disk,
             DiskFull: _disk,
             json.JSONDecodeError: _disk,  # of a stored text: `http.read` refuses a request's
-            EngineLost: _lost,
-            StateGone: _gone,
-            NotFinite: _not_finite,
             EngineError: _engine,
             Exception: _unexpected,
         },
@@ -332,18 +322,6 @@ async def _hung_up(request: Request, error: Exception) -> Response:
     return Response(status_code=gateway.HUNG_UP)
 
 
-async def _lost(request: Request, error: Exception) -> Response:
-    detail = (
-        f"{error}. Gradients that were accumulated are lost, and no step was taken:"
-        " the next call opens the head again, so repeat the whole step"
-    )
-    return reply({"detail": detail}, 503)
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return reply({"detail": str(error)}, 410)
-
-
 async def _disk(request: Request, error: Exception) -> Response:
     refused = refusal(error)
     if refused is None:
@@ -352,13 +330,17 @@ async def _disk(request: Request, error: Exception) -> Response:
     return reply({"detail": refused.detail}, refused.status)
 
 
-async def _not_finite(request: Request, error: Exception) -> Response:
-    return reply({"detail": str(error)}, 422)
-
-
 async def _engine(request: Request, error: Exception) -> Response:
-    log.error("%s %s: engine: %s", request.method, request.url.path, error)
-    return reply({"detail": f"the engine refused: {error}"}, 500)
+    assert isinstance(error, EngineError)
+    status, detail = status_of(error)
+    if isinstance(error, EngineLost):
+        detail += (
+            ". Gradients that were accumulated are lost, and no step was taken:"
+            " the next call opens the head again, so repeat the whole step"
+        )
+    elif status == 500:
+        log.error("%s %s: engine: %s", request.method, request.url.path, error)
+    return reply({"detail": detail}, status)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
@@ -480,11 +462,8 @@ def serve(
 
 @contextlib.contextmanager
 def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
-    """Write the data directory's service.json, and remove it when the service stops.
-
-    Raises:
-        CannotServe: There is something else with this name, or it cannot be written.
-    """
+    """Write the data directory's service.json, and remove it when the service stops. Raises
+    CannotServe: there is something else with this name, or it cannot be written."""
     file = data_dir / "service.json"
 
     def name(ready: ServiceReady) -> None:
@@ -573,8 +552,8 @@ async def _serve(
 ) -> None:
     def say_ready() -> None:
         ready = _ready(bound, host, service)
-        for one in on_ready:
-            one(ready)
+        for callback in on_ready:
+            callback(ready)
         print(ready.model_dump_json(), flush=True)
 
     async with contextlib.AsyncExitStack() as stack:

@@ -102,14 +102,8 @@ def make_batch(
     reward_scale: float = 1.0,
     norm_by_std: bool = False,
 ) -> Batch:
-    """Weight trajectories for a loss.
-
-    Args:
-        norm_by_std: As in `group_advantages`.
-
-    Raises:
-        Refused: 422, the number of trajectories is not a multiple of group_size.
-    """
+    """Weight trajectories for a loss. `norm_by_std`: as in `group_advantages`. Raises Refused, 422,
+    the number of trajectories is not a multiple of group_size."""
     check_groups(len(trajectories), group_size)
     size = group_size or len(trajectories)
     rewards = [trajectory.reward for trajectory in trajectories]
@@ -133,11 +127,8 @@ def check_loss(loss_fn: str) -> None:
 
 
 def check_trajectories(trajectories: Sequence[Trajectory], base: Base, loss_fn: str) -> None:
-    """Refuse invalid batches before any gradient is computed.
-
-    Raises:
-        Refused: 422, naming the input and the turn.
-    """
+    """Refuse invalid batches before any gradient is computed. Raises Refused, 422, naming the input
+    and the turn."""
     for index, trajectory in enumerate(trajectories):
         if not abs(trajectory.reward) <= LARGEST:
             message = f"the reward must be finite, from -{LARGEST:.0f} to {LARGEST:.0f}"
@@ -276,14 +267,14 @@ def resolve(
     if empty and group_size:
         _refuse_parted(inputs, set(empty), group_size)
     taken: set[str] = set()
-    found = [
+    trajectories = [
         _of_trace(db, number, item, sampled[item], base)
         if isinstance(item, str)
         else _of_payload(db, item, taken, temperatures)
         for number, item in enumerate(inputs)
         if not isinstance(item, str) or sampled[item]
     ]
-    return found, len(empty)
+    return trajectories, len(empty)
 
 
 def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:
@@ -313,17 +304,17 @@ def _without_samples(problem: str, empty: Sequence[str]) -> Refused:
 
 
 def _of_trace(
-    db: Db, number: int, ref: str, found: Sequence[tuple[Turn, str]], base: str
+    db: Db, number: int, ref: str, turns: Sequence[tuple[Turn, str]], base: str
 ) -> Trajectory:
     id_ = canonical(ref) or ""
     trace = traces.get(db, id_)
     field, reward = f"inputs.{number}", trace["reward"]
     if reward is None:
         raise bad_field(field, f"trace {id_} has no reward: report its exit first")
-    foreign = next((other for _, other in found if other not in (base, "")), None)
+    foreign = next((other for _, other in turns if other not in (base, "")), None)
     if foreign is not None:
         raise bad_field(field, f"trace {id_} was sampled from {foreign}, not {base}")
-    return Trajectory([turn for turn, _ in found], reward, trace["task_slug"], id_)
+    return Trajectory([turn for turn, _ in turns], reward, trace["task_slug"], id_)
 
 
 def _of_payload(
@@ -337,15 +328,15 @@ def _of_payload(
     trace_id = canonical(payload.trace_id or "")
     made, slug, errored = [], None, False
     for sample in payload.samples:
-        one = traces.within(db, trace_id, sample) if trace_id else None
-        if one is None:
+        turn = traces.within(db, trace_id, sample) if trace_id else None
+        if turn is None:
             same = traces.same(db, sample)
-            one = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
-        if one is not None:
-            slug = slug or one["task_slug"]
-            trace_id = trace_id or one["trace_id"]
-            errored = errored or one["status"] == "error"
-        made.append(_turn(sample, one["temperature"] if one else _recent(sample, temperatures)))
+            turn = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
+        if turn is not None:
+            slug = slug or turn["task_slug"]
+            trace_id = trace_id or turn["trace_id"]
+            errored = errored or turn["status"] == "error"
+        made.append(_turn(sample, turn["temperature"] if turn else _recent(sample, temperatures)))
     if trace_id is not None:
         taken.add(trace_id)
     return Trajectory(made, payload.reward, slug, trace_id, errored)
@@ -373,8 +364,8 @@ def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str
 def _recent(sample: Sample, temperatures: Temperatures) -> float:
     """Temperature of a turn without a trace; 1 if it was not sampled here recently."""
     prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
-    found = temperatures.find(prompt, output, sample.output_logprobs)
-    return 1.0 if found is None else found
+    temperature = temperatures.find(prompt, output, sample.output_logprobs)
+    return 1.0 if temperature is None else temperature
 
 
 def _turn(sample: Sample, temperature: float) -> Turn:
@@ -400,14 +391,14 @@ def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
     Keys that not every engine reports come from the last pass that has them.
     """
     merged: dict[str, float] = {}
-    for one in passes:
-        merged.update(one)
+    for figures in passes:
+        merged.update(figures)
     for key in KNOWN:
-        having = [one for one in passes if key in one]
+        having = [figures for figures in passes if key in figures]
         if having:
             merged[key] = fold(key, having)
     if LEFT_OUT in merged:
-        merged[LEFT_OUT] = sum(one.get(LEFT_OUT, 0.0) for one in passes)
+        merged[LEFT_OUT] = sum(figures.get(LEFT_OUT, 0.0) for figures in passes)
     return finite(merged)
 
 

@@ -211,8 +211,8 @@ class Stop:
                 raise Stopped
             return task.result()
         finally:
-            for one in (task, stopping):
-                one.cancel()
+            for future in (task, stopping):
+                future.cancel()
             await asyncio.gather(task, stopping, return_exceptions=True)
 
 

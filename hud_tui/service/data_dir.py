@@ -49,13 +49,8 @@ def read(db: sqlite3.Connection) -> str | None:
 
 
 def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str]]:
-    """Names of the directories that are needed, and of those whose files were deleted to save
-    space.
-
-    Args:
-        db: A database of any version.
-        version: Its version.
-    """
+    """Names of the directories that a database of this version needs, and of those whose files were
+    deleted to save space."""
     state = "state" if version >= HAS_STATES else "'full' AS state"
     whole: set[str] = set()
     all_: set[str] = set()
@@ -150,12 +145,8 @@ class Prepared:
 
 
 def prepare(data_dir: Path) -> Prepared:
-    """Prepare a data directory for a service, creating what is missing.
-
-    Raises:
-        Unusable: Its database cannot be used, or belongs to other checkpoints.
-        OSError: It cannot be written to.
-    """
+    """Prepare a data directory for a service, creating what is missing. Raises Unusable: its
+    database cannot be used, or belongs to other checkpoints; OSError: it cannot be written to."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     known, held = refuse_foreign(data_dir)
     (data_dir / CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
@@ -166,11 +157,8 @@ def prepare(data_dir: Path) -> Prepared:
 
 
 def refuse_foreign(data_dir: Path) -> tuple[Known, Contents]:
-    """Check that database and directory belong together; nothing is changed.
-
-    Raises:
-        Unusable: They do not belong together, or the database cannot be used.
-    """
+    """Check that database and directory belong together; nothing is changed. Raises Unusable: they
+    do not belong together, or the database cannot be used."""
     database, held = data_dir / DATABASE, _read_contents(data_dir / CHECKPOINTS)
     if not database.exists():
         if held.steps or held.others:
@@ -183,11 +171,8 @@ def refuse_foreign(data_dir: Path) -> tuple[Known, Contents]:
 
 
 def read_database(path: Path) -> Known:
-    """Check a database, and read what it says of the checkpoints. Nothing is written.
-
-    Raises:
-        Unusable: It is damaged, another program's, or a newer version's.
-    """
+    """Check a database, and read what it says of the checkpoints. Nothing is written. Raises
+    Unusable: it is damaged, another program's, or a newer version's."""
     check_regular(path)
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro", uri=True)) as db:
@@ -234,11 +219,11 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
     except (Unusable, OSError, sqlite3.Error) as error:
         what, _, fix = one_line(error, 1000).partition(". ")
         return [("failure", f"the service would not start: {what}", fix)]
-    found: list[tuple[Literal["ok", "warning", "failure"], str, str]] = []
+    problems: list[tuple[Literal["ok", "warning", "failure"], str, str]] = []
     if damaged := len(known.damaged | (known.kept - held.steps)):
         message = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
         fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"
-        found.append(("warning", message, fix))
+        problems.append(("warning", message, fix))
     strays = held.steps - known.kept - known.thinned
     if unknown := sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in strays):
         message = f"files of {counted(unknown, 'checkpoint')} that service.db does not know"
@@ -246,16 +231,13 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
             "a crash left them, or service.db is an older copy: put the newer one back before the"
             " next start, which moves them to leftovers-DATE in the data directory"
         )
-        found.append(("warning", message, fix))
-    return found or [("ok", "database and checkpoints match", "")]
+        problems.append(("warning", message, fix))
+    return problems or [("ok", "database and checkpoints match", "")]
 
 
 def load_key(path: Path) -> str:
-    """The bearer key of a data directory, created if missing; only the user can read it.
-
-    Raises:
-        Unusable: The file has other content, is not a regular file, or others can access it.
-    """
+    """The bearer key of a data directory, created if missing; only the user can read it. Raises
+    Unusable: the file has other content, is not a regular file, or others can access it."""
     try:
         key = read_private(path, MOST_BYTES).decode("ascii", "replace").strip()
     except FileNotFoundError:
@@ -343,12 +325,12 @@ def _read_contents(directory: Path) -> Contents:
 
 
 def _set_aside(data_dir: Path, unknown: Iterable[Path]) -> None:
-    place = data_dir / f"{LEFTOVERS}-{date.today().isoformat()}"
+    leftovers = data_dir / f"{LEFTOVERS}-{date.today().isoformat()}"
     moved = 0
     for path in unknown:
         try:
-            place.mkdir(exist_ok=True, mode=0o700)
-            path.rename(_free(place / path.name))
+            leftovers.mkdir(exist_ok=True, mode=0o700)
+            path.rename(_free(leftovers / path.name))
             moved += 1
         except OSError as error:
             why = "another disk" if error.errno == errno.EXDEV else error.strerror
@@ -357,7 +339,7 @@ def _set_aside(data_dir: Path, unknown: Iterable[Path]) -> None:
         log.warning(
             "%d checkpoint directories that %s does not know (a crash left them, or it is an"
             " older copy) were moved to %s; nothing was deleted",
-            *(moved, DATABASE, place),
+            *(moved, DATABASE, leftovers),
         )
 
 
@@ -466,10 +448,10 @@ class Retention:
     async def _thin(self) -> bool:
         """Thin one checkpoint by one stage; returns False if none can be."""
         opened = self._policies.sources() | self._unreadable
-        found = await self._store.read(checkpoints.next_to_thin, opened)
-        if found is None:
+        due = await self._store.read(checkpoints.next_to_thin, opened)
+        if due is None:
             return False
-        model_id, node = found
+        model_id, node = due
         if node.state == "full":
             done = await self._slim(model_id, node)
         else:
@@ -504,6 +486,6 @@ class Retention:
     async def _write_slim(self, model_id: str, node: Node, directory: Path) -> bool:
         await self._weights.check(node.state_path)
         path = await self._engine.slim(self._data_dir / node.state_path, directory)
-        place = str(Path(path).relative_to(self._data_dir))
-        saved = await asyncio.to_thread(saved_file, self._data_dir, directory, place)
+        path_here = str(Path(path).relative_to(self._data_dir))
+        saved = await asyncio.to_thread(saved_file, self._data_dir, directory, path_here)
         return await self._store.write(checkpoints.slimmed, model_id, node, saved)

@@ -108,15 +108,8 @@ def trace_rows(
     temperature: float,
     evaluates: str | None = None,
 ) -> list[TraceRow]:
-    """The rollouts as stored traces, with one turn each.
-
-    Args:
-        rollouts: Made together.
-        place: The job's id, the step, and the attempt at that step; both from 1.
-        model: The sampled model.
-        temperature: Sampling temperature.
-        evaluates: Id of the checkpoint that they evaluate.
-    """
+    """The rollouts as stored traces, with one turn each. `place`: the job's id, the step, and the
+    attempt at that step, both from 1; `evaluates`: id of the checkpoint that they evaluate."""
     job_id, step, attempt = place
     groups: defaultdict[int, str] = defaultdict(new_id)
     times = (rollouts.started_at, now())
@@ -256,7 +249,8 @@ class EngineMaker:
         context = self.parts.base(self.model).context
         most = AT_ONCE if (self.asked.max_tokens or context) < LONG else AT_ONCE // 2
         waiting = deque(
-            [(one.task, j) for one in part for j in one.indices] for part in in_parts(missing, most)
+            [(rollouts.task, j) for rollouts in part for j in rollouts.indices]
+            for part in in_parts(missing, most)
         )
         coming = deque[tuple[list[Wanted], asyncio.Future[list[Sampled]]]]()
 
@@ -279,7 +273,7 @@ class EngineMaker:
         finally:
             for _, sampling in coming:
                 sampling.cancel()
-            await asyncio.gather(*(one for _, one in coming), return_exceptions=True)
+            await asyncio.gather(*(rollouts for _, rollouts in coming), return_exceptions=True)
 
     async def recover(self, error: Exception, losses: int) -> None:
         """Wait a moment after a failure that may pass. Raises the error if it does not."""

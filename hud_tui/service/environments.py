@@ -33,10 +33,8 @@ def arguments(**properties: Schema) -> Schema:
 def check_args(schema: Schema, args: Mapping[str, Any]) -> dict[str, Any]:
     """The args as a new dict, validated by a schema of `arguments`.
 
-    As in JSON Schema, 3.0 is an integer; it becomes 3.
-
-    Raises:
-        ValueError: A field is missing, unknown, of the wrong type or out of bounds.
+    As in JSON Schema, 3.0 is an integer; it becomes 3. Raises ValueError: a field is missing,
+    unknown, of the wrong type or out of bounds.
     """
     properties: dict[str, Schema] = schema["properties"]
     for name in args:
@@ -104,11 +102,8 @@ class Scenario:
     """Highest reward of a wrong answer, below EXACT; its nearness is multiplied by it."""
 
     def prompt(self, args: Args) -> str:
-        """The user message of a task.
-
-        Raises:
-            ValueError: The args do not fit the schema; the message names the field.
-        """
+        """The user message of a task. Raises ValueError: the args do not fit the schema; the
+        message names the field."""
         return self.ask(**check_args(self.args_schema, args))
 
     def answer(self, args: Args) -> str:
@@ -256,6 +251,18 @@ LETTERS = Environment(
 
 ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT, LETTERS)}
 """Every environment by name."""
+
+
+def find_scenario(env: str, name: str) -> Scenario:
+    """An environment's scenario. Raises LookupError, which says what there is."""
+    environment = ENVIRONMENTS.get(env)
+    if environment is None:
+        raise LookupError(f"no such environment: {env}; this has {', '.join(ENVIRONMENTS)}")
+    scenario = environment.scenarios.get(name)
+    if scenario is None:
+        known = ", ".join(environment.scenarios)
+        raise LookupError(f"{env} has no scenario {name}; it has {known}")
+    return scenario
 
 
 # The tasksets that ship with the service, generated identically on every machine.

@@ -30,7 +30,7 @@ from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
-from hud_tui.wire import EvaluationJob, Group, WorkState
+from hud_tui.wire import Group, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 
 log = logging.getLogger(__name__)
@@ -44,13 +44,10 @@ class Evaluator:
         self._parts, self._works = parts, lives
         self._turn = asyncio.Lock()
 
-    async def submit(self, model: ModelRow, body: SubmitEvaluation, keep: Keep) -> EvaluationJob:
-        """Check everything, queue the evaluation and start it; `model` may be a base.
-
-        Raises:
-            Refused: 404, no such checkpoint; 410, its weights were deleted; 422, tasks that
-                cannot be rolled out, or none in the split.
-        """
+    async def submit(self, model: ModelRow, body: SubmitEvaluation, keep: Keep) -> WorkState:
+        """Check everything, queue the evaluation and start it; `model` may be a base. Raises
+        Refused, 404, no such checkpoint; 410, its weights were deleted; 422, tasks that cannot be
+        rolled out, or none in the split."""
         ref = body.checkpoint_id
         if ref is not None:
             ref = canonical(ref) or ref
@@ -87,11 +84,8 @@ class Evaluator:
         return UsualTasks(name=name, heldout=len(split.heldout), train=len(split.train))
 
     async def resume(self, evaluation_id: str, keep: Keep) -> WorkState:
-        """Resume an evaluation that ended early; finished rollouts are kept.
-
-        Raises:
-            Refused: 404; 409, it has succeeded or goes on; 410, the weights were deleted.
-        """
+        """Resume an evaluation that ended early; finished rollouts are kept. Raises Refused, 404;
+        409, it has succeeded or goes on; 410, the weights were deleted."""
         store = self._parts.store
         await self._works.settle(evaluation_id)
         row = await store.read(evaluations.get, evaluation_id)
@@ -125,11 +119,8 @@ class Evaluator:
         return rows, body.name or name
 
     async def _of_last_run(self, model: ModelRow) -> tuple[list[dict[str, Any]], str]:
-        """The tasks of the model's latest managed run, and their name.
-
-        Raises:
-            Refused: 404, it had none; 422, the latest was driven by a client, which has its tasks.
-        """
+        """The tasks of the model's latest managed run, and their name. Raises Refused, 404, it had
+        none; 422, the latest was driven by a client, which has its tasks."""
         job = await self._parts.store.read(jobs.training, model.id)
         if job["driver"] is not None:
             name = await self._parts.store.read(runs.taskset, job["id"]) or "of its own"
@@ -178,7 +169,7 @@ class EngineEvaluation:
         turn = asyncio.ensure_future(self.turn.acquire())
         try:
             await self.stop.unless(turn)
-            await self.parts.store.write(works.start, self.id)
+            await self.parts.store.write(works.mark, self.id, status="running")
             maker = EngineMaker(
                 self.parts,
                 self.model,
@@ -210,8 +201,8 @@ class EngineEvaluation:
 
     async def finish(self, end: End) -> None:
         """Store how it ended, with its results if it succeeded."""
-        found = groups = None
+        result = groups = None
         if end.status == "succeeded":
             groups = self.groups
-            found = await asyncio.to_thread(summarize, groups, self.asked.solved_at)
-        await self.parts.store.write(evaluations.finish, self.id, end, found, groups)
+            result = await asyncio.to_thread(summarize, groups, self.asked.solved_at)
+        await self.parts.store.write(evaluations.finish, self.id, end, result, groups)

@@ -41,12 +41,8 @@ def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
 
     With `prompt_token_ids`, the first `continuation_from` messages, not counting a system message,
     are exactly those tokens; only the messages after them are rendered. Tools that may not be
-    called
-    (``tool_choice: none``) are not shown to the model.
-
-    Raises:
-        Refused: 400, a message, a tool or an option of the template cannot be read, or
-            continuation_from is negative.
+    called (``tool_choice: none``) are not shown to the model. Raises Refused, 400, a message, a
+    tool or an option of the template cannot be read, or continuation_from is negative.
     """
     messages = [_readable(message) for message in body.messages]
     if not messages and not body.prompt_token_ids:
@@ -72,17 +68,16 @@ def offered_tools(body: Chat) -> list[dict[str, Any]]:
 
 
 def text_prompts(body: Completion, tokens: Tokenizer) -> list[list[int]]:
-    """The prompts of a text completion, given as one or several texts or lists of token ids.
-
-    Raises:
-        Refused: 400, no prompt, an empty one, or too many.
-    """
+    """The prompts of a text completion, given as one or several texts or lists of token ids. Raises
+    Refused, 400, no prompt, an empty one, or too many."""
     sent: list[Any] = body.prompt if isinstance(body.prompt, list) else [body.prompt]
     if sent and isinstance(sent[0], int):
         sent = [sent]
     if not 1 <= len(sent) <= MOST_PROMPTS:
         raise Refused(400, f"prompt must be 1 to {MOST_PROMPTS} prompts", param="prompt")
-    prompts = [tokens.encode(one) if isinstance(one, str) else list(one) for one in sent]
+    prompts = [
+        tokens.encode(prompt) if isinstance(prompt, str) else list(prompt) for prompt in sent
+    ]
     if not all(prompts):
         raise Refused(400, "prompt must not be empty", param="prompt")
     return prompts
@@ -130,6 +125,12 @@ class Answered:
         """Prompt of the choice with this index."""
         return self.prompts[number // (self.body.n or 1)]
 
+    def ids(self, number: int, sampled: Sampled) -> dict[str, Any]:
+        """The token ids of a choice, if they are asked for."""
+        if not self.body.return_token_ids:
+            return {}
+        return {"prompt_token_ids": list(self.prompt(number)), "token_ids": sampled.tokens}
+
     def text(self, sampled: Sampled) -> str:
         """A completion's text, without the stop sequence that ended it."""
         text = self.tokens.decode(sampled.tokens)
@@ -150,7 +151,7 @@ def stops(body: Sampling) -> list[str]:
 def whole(answered: Answered) -> dict[str, Any]:
     """The body of the reply."""
     form = _form(answered)
-    choices = [form.choice(number, one) for number, one in enumerate(answered.sampled)]
+    choices = [form.choice(number, sampled) for number, sampled in enumerate(answered.sampled)]
     head = _head(answered, form.prefix, form.kind)
     return {**head, "choices": choices, "usage": _usage(answered)}
 
@@ -185,10 +186,7 @@ class _ChatForm:
             "finish_reason": "tool_calls" if calls else sampled.finish_reason,
             "logprobs": self._logprobs(sampled, 0, len(sampled.tokens)),
         }
-        if self._body.return_token_ids:
-            prompt = list(self._answered.prompt(number))
-            choice |= {"prompt_token_ids": prompt, "token_ids": sampled.tokens}
-        return choice
+        return choice | self._answered.ids(number, sampled)
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
         """The role, then what each token adds (tool calls in one piece), then the finish reason."""
@@ -196,8 +194,8 @@ class _ChatForm:
         ids = {"prompt_token_ids": list(self._answered.prompt(number))}
         yield self._piece(number, {"role": "assistant", "content": ""}, None, ids)
         pieces = [text] if calls else _split(self._answered.tokens, sampled.tokens, text)
-        for place, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
-            delta: dict[str, Any] = {"content": pieces[place]} if pieces[place] else {}
+        for index, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
+            delta: dict[str, Any] = {"content": pieces[index]} if pieces[index] else {}
             if calls:
                 delta["tool_calls"] = [{"index": n, **call} for n, call in enumerate(calls)]
             ids = {"token_ids": sampled.tokens[start:end]}
@@ -232,8 +230,8 @@ class _ChatForm:
             {"token": piece, "logprob": logprob, "bytes": None, "top_logprobs": []}
             for piece, logprob in zip(pieces, sampled.logprobs[start:end], strict=True)
         ]
-        for row, top in zip(content, sampled.top[start:end], strict=False):
-            row["top_logprobs"] = [
+        for entry, top in zip(content, sampled.top[start:end], strict=False):
+            entry["top_logprobs"] = [
                 {"token": tokens.pieces([id_])[0], "logprob": logprob, "bytes": None}
                 for id_, logprob in top
             ]
@@ -254,10 +252,7 @@ class _TextForm:
             "finish_reason": sampled.finish_reason,
             "logprobs": self._logprobs(sampled, 0, len(sampled.tokens), 0),
         }
-        if self._body.return_token_ids:
-            prompt = list(self._answered.prompt(number))
-            choice |= {"prompt_token_ids": prompt, "token_ids": sampled.tokens}
-        return choice
+        return choice | self._answered.ids(number, sampled)
 
     def pieces(self, number: int, sampled: Sampled) -> Iterator[dict[str, Any]]:
         """What each token adds; the last piece, the only one without tokens, has the finish
@@ -265,18 +260,18 @@ class _TextForm:
         text = self._answered.text(sampled)
         pieces = _split(self._answered.tokens, sampled.tokens, text) or [text]
         offset = 0
-        for place, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
+        for index, (start, end) in enumerate(_spans(pieces, len(sampled.tokens))):
             is_last = end == len(sampled.tokens)
             choice: dict[str, Any] = {
                 "index": number,
-                "text": pieces[place],
+                "text": pieces[index],
                 "finish_reason": sampled.finish_reason if is_last else None,
                 "logprobs": self._logprobs(sampled, start, end, offset),
             }
             if self._body.return_token_ids:
                 ids = {} if start else {"prompt_token_ids": list(self._answered.prompt(number))}
                 choice |= {**ids, "token_ids": sampled.tokens[start:end]}
-            offset += len(pieces[place])
+            offset += len(pieces[index])
             yield choice
 
     def _logprobs(
@@ -287,13 +282,15 @@ class _TextForm:
             return None
         tokens = self._answered.tokens
         pieces = tokens.pieces(sampled.tokens[start:end])
-        places = [offset + sum(map(len, pieces[:n])) for n in range(len(pieces))]
-        top = [{tokens.pieces([id_])[0]: lp for id_, lp in one} for one in sampled.top[start:end]]
+        offsets = [offset + sum(map(len, pieces[:n])) for n in range(len(pieces))]
+        top = [
+            {tokens.pieces([id_])[0]: lp for id_, lp in ranked} for ranked in sampled.top[start:end]
+        ]
         return {
             "tokens": pieces,
             "token_logprobs": sampled.logprobs[start:end],
             "top_logprobs": top or None,
-            "text_offset": places,
+            "text_offset": offsets,
         }
 
 
@@ -317,7 +314,7 @@ def _head(answered: Answered, prefix: str, kind: str) -> dict[str, Any]:
 
 def _usage(answered: Answered) -> dict[str, int]:
     prompt = sum(map(len, answered.prompts))
-    produced = sum(len(one.tokens) for one in answered.sampled)
+    produced = sum(len(sampled.tokens) for sampled in answered.sampled)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": produced,
@@ -333,16 +330,16 @@ def _split(tokens: Tokenizer, ids: Sequence[int], text: str) -> list[str]:
     add nothing.
     """
     pieces, start = [""] * len(ids), 0
-    for place in range(len(ids)):
-        piece = tokens.decode(ids[start : place + 1])
-        if not piece.endswith(HALF) or place == len(ids) - 1:
-            pieces[place], start = piece, place + 1
+    for index in range(len(ids)):
+        piece = tokens.decode(ids[start : index + 1])
+        if not piece.endswith(HALF) or index == len(ids) - 1:
+            pieces[index], start = piece, index + 1
     if not "".join(pieces).startswith(text):
         return [text]
     left = len(text)
-    for place, piece in enumerate(pieces):
-        pieces[place] = piece[:left]
-        left -= len(pieces[place])
+    for index, piece in enumerate(pieces):
+        pieces[index] = piece[:left]
+        left -= len(pieces[index])
     return pieces
 
 
@@ -389,7 +386,7 @@ def check(parts: ServiceContext, body: Sampling) -> None:
         value = getattr(body, name, None)
         if value is not None and value not in neutral:
             engine = parts.engine.about().engine
-            ways = [f"send {_shown(one)}" for one in neutral]
+            ways = [f"send {_shown(accepted)}" for accepted in neutral]
             cure = ", or ".join(["remove it", *ways])
             problem = f"{name} is not supported by the {engine} engine: {cure}"
             raise Refused(400, problem, "unsupported_parameter", name)
@@ -412,7 +409,9 @@ async def complete(
         EngineLost: The engine stopped repeatedly.
     """
     check(parts, body)
-    kept_as = _trace_id(trace_id)
+    kept_as = canonical(trace_id or "")
+    if trace_id is not None and kept_as is None:
+        raise Refused(400, "Trace-Id must be 32 hex digits or a UUID")
     model = await parts.store.read(models.find, body.model)
     base, tokens = parts.base(model), await parts.tokenizer(model)
     node = await _node(parts, model, body.checkpoint)
@@ -421,12 +420,12 @@ async def complete(
     if max(map(len, prompts)) >= base.context and await _is_later_turn(parts, kept_as):
         none = [Sampled([], [], "length") for _ in prompts for _ in range(body.n or 1)]
         return Answered(model, node, body, tokens, prompts, none, started_at)
-    requests = [one for ids in prompts for one in _requests(body, ids, base, tokens)]
+    requests = [request for ids in prompts for request in _requests(body, ids, base, tokens)]
     sampled = await _sample(parts, model, node, body.checkpoint is not None, requests)
     answered = Answered(model, node, body, tokens, prompts, sampled, started_at)
-    for number, one in enumerate(sampled):
+    for number, request in enumerate(sampled):
         prompt = answered.prompt(number)
-        parts.temperatures.keep(prompt, one.tokens, one.logprobs, _temperature(body))
+        parts.temperatures.keep(prompt, request.tokens, request.logprobs, _temperature(body))
     if kept_as is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, kept_as, _turn(answered))
     return answered
@@ -470,12 +469,6 @@ async def _sample(
                 node = await parts.store.read(checkpoints.find, model.id, node.id)
 
 
-def _trace_id(header: str | None) -> str | None:
-    if header is not None and canonical(header) is None:
-        raise Refused(400, "Trace-Id must be 32 hex digits or a UUID")
-    return header and canonical(header)
-
-
 async def _node(parts: ServiceContext, model: ModelRow, pin: str | None) -> Node | None:
     if pin is None:
         return await parts.store.read(checkpoints.head, model.id)
@@ -499,29 +492,22 @@ def _requests(
     if min(prompt) < 0 or max(prompt) >= base.vocabulary:
         raise Refused(400, f"a prompt token id is outside the vocabulary of {base.vocabulary}")
     seed = randbits(63) if body.seed is None else body.seed % 2**63
+    if isinstance(body, Chat):
+        most, top = body.max_completion_tokens or body.max_tokens, body.top_logprobs
+    else:
+        most, top = body.max_tokens or TEXT_LENGTH, body.logprobs
     return [
         SampleRequest(
             prompt=prompt,
-            max_tokens=min(_most_tokens(body) or room, room),
+            max_tokens=min(most or room, room),
             temperature=_temperature(body),
             top_p=1.0 if body.top_p is None else body.top_p,
-            top_logprobs=_top_logprobs(body),
+            top_logprobs=top or 0,
             seed=(seed, number),
             stop=tuple(tuple(tokens.encode(text)) for text in stops(body)),
         )
         for number in range(body.n or 1)
     ]
-
-
-def _most_tokens(body: Chat | Completion) -> int | None:
-    """Requested maximum of tokens; None for as many as fit into the context."""
-    if isinstance(body, Chat):
-        return body.max_completion_tokens or body.max_tokens
-    return body.max_tokens or TEXT_LENGTH
-
-
-def _top_logprobs(body: Chat | Completion) -> int:
-    return (body.top_logprobs if isinstance(body, Chat) else body.logprobs) or 0
 
 
 def _temperature(body: Sampling) -> float:

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hud_tui.service.engines.base import DiskFull
+from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost, NotFinite, StateGone
 
 # Refused: the service does not carry out the request, and says why.
 
@@ -48,6 +48,12 @@ def bad_field(field: str, message: str) -> Refused:
     """422 in the shape of a validation error; `field` is a path such as ``inputs.3.reward``."""
     loc = ["body", *(int(part) if part.isdigit() else part for part in field.split("."))]
     return Refused(422, [{"type": "value_error", "loc": loc, "msg": message}])
+
+
+def invalid(place: str, error: ValidationError) -> Refused:
+    """`bad_field` for the first invalid field of what is in `place`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return bad_field(f"{place}.{first['loc'][0]}", first["msg"])
 
 
 def _sentence(detail: Any) -> str:
@@ -123,6 +129,18 @@ def refusal(error: BaseException) -> Refused | None:
     return None
 
 
+def status_of(error: EngineError) -> tuple[int, str]:
+    """Status and detail of the answer to an engine's failure."""
+    match error:
+        case StateGone():
+            return 410, str(error)
+        case NotFinite():  # of 500, OpenAI's clients would ask again
+            return 422, str(error)
+        case EngineLost():
+            return 503, str(error)
+    return 500, f"the engine refused: {error}"
+
+
 NO_TEXT = ("Could not decode to UTF-8", "user-defined function raised exception")
 """How sqlite3 says that a text is no UTF-8, when it is read; and that or another damage, when a
 seal is checked."""
@@ -186,12 +204,8 @@ MOST_ERRORS = 1000
 
 
 async def read_bytes(request: Request) -> bytes:
-    """The whole body.
-
-    Raises:
-        Refused: 413, it is larger than `MAX_BYTES`; what was sent is read nevertheless, so that
-            the client sees the answer. 408, the body is not complete in time.
-    """
+    """The whole body. Raises Refused, 413, it is larger than `MAX_BYTES`; what was sent is read
+    nevertheless, so that the client sees the answer. 408, the body is not complete in time."""
     async with AsyncExitStack() as room:
         return await _take(request, room)
 
@@ -230,12 +244,8 @@ async def _in_time(request: Request) -> AsyncIterator[bytes]:
 
 
 async def read(request: Request, model: type[M]) -> M:
-    """The body as one of the wire's models.
-
-    Raises:
-        Refused: 400, it is not JSON; 422, it does not fit the model; 408 and 413 as
-            `read_bytes`, and 413 for more than `MOST_VALUES` values.
-    """
+    """The body as one of the wire's models. Raises Refused, 400, it is not JSON; 422, it does not
+    fit the model; 408 and 413 as `read_bytes`, and 413 for more than `MOST_VALUES` values."""
     async with AsyncExitStack() as room:
         body = request.state.body = await _take(request, room)
         if body.count(b",") >= MOST_VALUES:

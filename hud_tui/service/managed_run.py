@@ -29,6 +29,7 @@ from hud_tui.service.batches import Batch, flat_groups, make_batch, name_flat
 from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engine_rollouts import (
     EngineMaker,
+    Rollout,
     Rollouts,
     grade_all,
     is_passing,
@@ -63,11 +64,7 @@ class Run:
         plan: Plan,
         facts: LoopFacts | None = None,
     ) -> None:
-        """
-        Args:
-            model: The fork to train.
-            facts: What earlier processes did of it; None for a new run.
-        """
+        """`facts`: what earlier processes did of it; None for a new run."""
         self.model = model
         self.id = job_id
         self.stop = Stop()
@@ -75,16 +72,18 @@ class Run:
         self._plan = plan
         self._loop = Loop.of(plan.parameters)
         self._facts = facts or LoopFacts()
+        self._heldout: tuple[str | None, Sequence[Rollout]] = (None, ())
+        """The held-out rollouts of this step, and the id of the head that they are of."""
         self._skipped = ""
         """Why the last batch had no gradient."""
-        tasks = (one.task.slug for one in (*plan.train, *plan.heldout))
+        tasks = (planned.task.slug for planned in (*plan.train, *plan.heldout))
         self._tasks_digest = tasks_digest(list(tasks))
         self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
 
     async def carry_out(self) -> End:
         """As `train`; followers are told what the engine's server is waiting for."""
-        await self._parts.store.write(works.start, self.id)
+        await self._parts.store.write(works.mark, self.id, status="running")
         telling = asyncio.create_task(log_waits(self._parts, self.id))
         try:
             return await self.train()
@@ -96,12 +95,8 @@ class Run:
         await self._parts.store.write(works.finish, self.id, end)
 
     async def train(self) -> End:
-        """Do what the loop says until it ends; returns how.
-
-        Raises:
-            Stopped: A stop was requested.
-            EngineError: The engine failed, or stopped too often.
-        """
+        """Do what the loop says until it ends; returns how. Raises Stopped: a stop was requested;
+        EngineError: the engine failed, or stopped too often."""
         async with self._session.lock:
             await self._session.drop()
         self._facts = await self._with_evaluations(self._facts)
@@ -153,20 +148,24 @@ class Run:
 
     async def _note_loss(self, what: str, node: Node | None, error: Exception) -> None:
         note = f"{what}: {error}: sampled again from {node.name if node else 'the start'}"
-        await self._parts.store.write(jobs.note, self.id, note)
+        await self._parts.store.write(works.mark, self.id, note=note)
 
     async def _iterate(self, action: Sample) -> None:
         """Sample a batch, and train on it if it has a gradient."""
         start = perf_counter()
         node = await self._parts.store.read(checkpoints.head, self.model.id)
         train = self._plan.tasks_of(action.iteration)
-        heldout = self._plan.heldout if action.with_heldout else ()
+        id_, (measured, known) = node.id if node else None, self._heldout
+        is_due = action.with_heldout or (bool(known) and measured != id_)
+        heldout = self._plan.heldout if is_due else ()
         rollouts = await self.stop.unless(self._sample(node, train, heldout))
+        if is_due:
+            self._heldout = id_, rollouts.heldout
         async with self._session.lock:
             now = await self._parts.store.read(checkpoints.head_id, self.model.id)
             if self.stop.requested.is_set():
                 return
-            if now != (node.id if node else None):
+            if now != id_:
                 await self._discard(len(rollouts.train), perf_counter() - start)
                 return
             place = (self.id, self._facts.step + 1, action.attempt)
@@ -177,6 +176,7 @@ class Run:
             sampled = self._facts.sampled(rewards, bool(batch.datums()))
             if self._loop.next(sampled) == Train():
                 await self._take_step(batch, rollouts, start)
+                self._heldout = None, ()
                 self._facts = sampled.stepped()
             else:
                 await self._skip(sampled, batch, rollouts, start)
@@ -184,7 +184,7 @@ class Run:
 
     async def _discard(self, rollouts: int, seconds: float) -> None:
         """Sample the iteration again: the head was set elsewhere while it was sampled."""
-        self._facts = self._facts.discarded()
+        self._facts, self._heldout = self._facts.discarded(), (None, ())
         await self._parts.store.write(
             jobs.advance,
             self.id,
@@ -206,17 +206,18 @@ class Run:
         await self._score(node)
 
     async def _score(self, node: Node | None) -> None:
-        """Sample the held-out tasks from a checkpoint, and store its evaluation.
-
-        Raises:
-            Stopped: A stop was requested.
-            EngineError: Sampling failed; the steps are kept.
-        """
-        tasks, what = self._plan.heldout, _evaluation(node)
+        """Sample the held-out tasks from a checkpoint, and store its evaluation. Raises Stopped: A
+        stop was requested; EngineError: sampling failed; the steps are kept."""
+        tasks = self._plan.heldout
+        what = f"evaluation of {node.name if node else 'base'} on the held-out tasks"
         if not tasks:
             return
-        await self._parts.store.write(jobs.note, self.id, f"{what}: {len(tasks)} tasks")
-        asked = self._asked()
+        await self._parts.store.write(works.mark, self.id, note=f"{what}: {len(tasks)} tasks")
+        parameters = self._plan.parameters
+        asked = EvaluationParameters(
+            samples=parameters.get("eval_samples", USUAL["eval_samples"]),
+            **{name: parameters[name] for name in ("max_tokens", "temperature", "seed")},
+        )
         maker = EngineMaker(
             self._parts,
             self.model,
@@ -242,13 +243,6 @@ class Run:
             why = f"all steps were taken, but the {what} failed: {error}"
             return f"{why}. Resume the run to repeat only that"
         return f"the {what} failed: {error}. Resume the run to continue from there"
-
-    def _asked(self) -> EvaluationParameters:
-        parameters = self._plan.parameters
-        return EvaluationParameters(
-            samples=parameters.get("eval_samples", USUAL["eval_samples"]),
-            **{name: parameters[name] for name in ("max_tokens", "temperature", "seed")},
-        )
 
     async def _sample(
         self, node: Node | None, train: Sequence[Planned], heldout: Sequence[Planned]
@@ -289,7 +283,7 @@ class Run:
         await self._session.optim_step(
             Adam(**{field.name: parameters[field.name] for field in fields(Adam)}),
             job_id=self.id,
-            extra=_extra(rollouts),
+            extra=_extra(rollouts, self._heldout[1]),
             also=lambda db, _: jobs.advance(
                 db,
                 self.id,
@@ -302,7 +296,9 @@ class Run:
 
     async def _skip(self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float) -> None:
         """Store a batch without a gradient."""
-        why = _why_skipped(batch, self._plan.parameters["loss_fn"])
+        why = f"every group had zero variance: {name_flat(flat_groups(batch))}"
+        if self._plan.parameters["loss_fn"] == CROSS_ENTROPY:
+            why = "every reward was 0"
         self._skipped = f"step {facts.step + 1}: {why}"
         count = f"{facts.flat.count} of {FLAT_IN_A_ROW}"
         await self._parts.store.write(
@@ -313,7 +309,7 @@ class Run:
             note=f"{self._skipped}: sampled again ({count})",
         )
         if facts.solved is not None:
-            await self._parts.store.write(jobs.solved, self.id, facts.solved)
+            await self._parts.store.write(works.mark, self.id, solved=facts.solved)
 
 
 @dataclass(frozen=True)
@@ -347,24 +343,14 @@ class _Scores:
         return await self.store.read(evaluations.made_by_run, self.place[0], self.node)
 
 
-def _evaluation(node: Node | None) -> str:
-    return f"evaluation of {node.name if node else 'base'} on the held-out tasks"
-
-
-def _why_skipped(batch: Batch, loss_fn: str) -> str:
-    if loss_fn == CROSS_ENTROPY:
-        return "every reward was 0"
-    return f"every group had zero variance: {name_flat(flat_groups(batch))}"
-
-
-def _extra(rollouts: Rollouts) -> dict[str, float]:
+def _extra(rollouts: Rollouts, heldout: Sequence[Rollout]) -> dict[str, float]:
     """Metrics of the step that only sampling knows."""
     metrics = {
         "rollout_s": rollouts.seconds,
         "tokens_per_s": rollouts.tokens / max(rollouts.seconds, 1e-9),
         "truncated_share": rollouts.truncated,
     }
-    if rollouts.heldout:
-        metrics["heldout_reward"] = fmean(rollout.reward for rollout in rollouts.heldout)
-        metrics["num_heldout_traces"] = float(len(rollouts.heldout))
+    if heldout:
+        metrics["heldout_reward"] = fmean(rollout.reward for rollout in heldout)
+        metrics["num_heldout_traces"] = float(len(heldout))
     return metrics

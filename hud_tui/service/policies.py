@@ -50,11 +50,8 @@ class Weights:
         self._data_dir = data_dir
 
     async def check(self, state_path: str) -> None:
-        """Check a state before it is loaded, or becomes the head.
-
-        Raises:
-            Refused: 410, its file is missing, or not the one that was saved.
-        """
+        """Check a state before it is loaded, or becomes the head. Raises Refused, 410, its file is
+        missing, or not the one that was saved."""
         row = await self._store.read(checkpoints.row, state_path)
         if row is None or "://" in state_path:
             return
@@ -83,10 +80,10 @@ class Weights:
     async def survey(self) -> None:
         """At start-up: look for every file, and read those of the heads."""
         rows = await self._store.read(checkpoints.weights_rows)
-        found = await asyncio.to_thread(_survey, self._data_dir, rows)
-        if found:
-            await self._store.write(_mark_all, found)
-        damaged = [(row, problem) for row, problem in found if problem]
+        changes = await asyncio.to_thread(_survey, self._data_dir, rows)
+        if changes:
+            await self._store.write(_mark_all, changes)
+        damaged = [(row, problem) for row, problem in changes if problem]
         for row, problem in damaged[:NAMED]:
             log.warning("%s of %s is damaged: %s", row.name, row.model, problem)
         if len(damaged) > NAMED:
@@ -121,41 +118,37 @@ def size_of(directory: Path) -> int:
 
 
 def damage_of(path: Path, sha256: str | None) -> str | None:
-    """What is wrong with a file, in words; None if it is the one that was saved.
-
-    Args:
-        path: Its path, ``…/checkpoints/ID/NAME``.
-        sha256: Checksum when it was saved; None if unknown.
-    """
-    place = "/".join(path.parts[-3:])
+    """What is wrong with the file ``…/checkpoints/ID/NAME``, in words; None if it is the one that
+    was saved, with this checksum if one is known."""
+    shown = "/".join(path.parts[-3:])
     try:
         if sha256 is None:
             path.stat()
         elif checksum(path) != sha256:
-            return f"{place} does not match its checksum"
+            return f"{shown} does not match its checksum"
     except FileNotFoundError:
-        return f"{place} is missing"
+        return f"{shown} is missing"
     except OSError as error:
-        return f"{place} cannot be read: {error.strerror}"
+        return f"{shown} cannot be read: {error.strerror}"
     return None
 
 
 def _survey(data_dir: Path, rows: Sequence[Row]) -> list[tuple[Row, str | None]]:
     """The rows whose files have changed their condition, with what is wrong now."""
     until = monotonic() + SURVEY_S
-    found = []
+    changes = []
     for row in rows:
         if "://" in row.path:
             continue
         reads = row.damage is not None or (row.is_head and monotonic() < until)
         problem = damage_of(data_dir / row.path, row.sha256 if reads else None)
         if problem != row.damage:
-            found.append((row, problem))
-    return found
+            changes.append((row, problem))
+    return changes
 
 
-def _mark_all(db: Db, found: Sequence[tuple[Row, str | None]]) -> None:
-    for row, problem in found:
+def _mark_all(db: Db, changes: Sequence[tuple[Row, str | None]]) -> None:
+    for row, problem in changes:
         with without_damaged(db, f"{row.name} of {row.model}"):
             checkpoints.mark(db, row.path, problem)
 
@@ -185,12 +178,7 @@ class Policies:
         data_dir: Path,
         weights: Weights,
     ) -> None:
-        """
-        Args:
-            engine: Opens the policies.
-            data_dir: State paths are relative to it.
-            weights: Checks a state's file before it is opened.
-        """
+        """State paths are relative to `data_dir`."""
         self._engine = engine
         self._data_dir = data_dir
         self._weights = weights
@@ -216,12 +204,8 @@ class Policies:
         return node.state_path if node else model.state_path or model.base
 
     async def open(self, source: str, model: ModelRow) -> Policy:
-        """Open weights under a new handle.
-
-        Raises:
-            Refused: 410, their file is missing or damaged.
-            PolicyLost: Retention moved them meanwhile: their checkpoint has another file.
-        """
+        """Open weights under a new handle. Raises Refused, 410, their file is missing or damaged;
+        PolicyLost: retention moved them meanwhile: their checkpoint has another file."""
         generation = self._generation
         target: str | Path = source
         if source != model.base:
@@ -342,8 +326,8 @@ class Policies:
         self._sampling.move_to_end(source)
         while len(self._sampling) > OPEN:
             surplus.append(self._sampling.popitem(last=False)[1])
-        for one in surplus:
-            await self.retire(one)
+        for unused in surplus:
+            await self.retire(unused)
         return policy
 
     def alive(self, policy: Policy) -> bool:

@@ -14,7 +14,7 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import check_loss
 from hud_tui.service.engines.base import Base, EngineRefused, Tokenizer, loss_config
-from hud_tui.service.environments import ENVIRONMENTS, Scenario
+from hud_tui.service.environments import Scenario, find_scenario
 from hud_tui.service.http import Refused, bad_field
 from hud_tui.wire_runs import JobParameters
 
@@ -66,11 +66,8 @@ class Plan:
 
 
 def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
-    """All parameters of a run: the given ones, and the base's defaults.
-
-    Raises:
-        Refused: 422, an unknown loss, or no room for a completion.
-    """
+    """All parameters of a run: the given ones, and the base's defaults. Raises Refused, 422, an
+    unknown loss, or no room for a completion."""
     defaults = base.defaults
     effort = effort_tokens(asked.reasoning_effort, base)
     loss_fn = asked.loss_fn or str(USUAL["loss_fn"])
@@ -123,12 +120,9 @@ def effort_tokens(effort: str | None, base: Base) -> int:
 def make_plan(
     parameters: Mapping[str, Any], rows: Sequence[dict[str, Any]], base: Base, tokens: Tokenizer
 ) -> Plan:
-    """Parse the rows and render every prompt.
-
-    Raises:
-        Refused: 422, naming the row: unreadable, unknown environment or scenario, args
-            that do not fit, a prompt beyond the context, a duplicate slug; or no training task.
-    """
+    """Parse the rows and render every prompt. Raises Refused, 422, naming the row: unreadable,
+    unknown environment or scenario, args that do not fit, a prompt beyond the context, a duplicate
+    slug; or no training task."""
     split = TaskSplit.of(plan_tasks(rows, base, tokens, "dataset.tasks"))
     if not split.train:
         raise bad_field("dataset.tasks", "every row is held out: nothing to train on")
@@ -146,7 +140,8 @@ def plan_tasks(
         tasks = read_rows(rows)
     except HudUsage as error:
         raise bad_field(field, f"{error.message} ({error.hint})") from error
-    _refuse_twins(tasks, field)
+    if twin := twin_of(tasks):
+        raise bad_field(f"{field}.{twin[0]}.slug", twin[1])
     room = base.context - 1
     return [
         _plan_task(number, task, tokens, room, f"{field}.{number}")
@@ -156,18 +151,10 @@ def plan_tasks(
 
 def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int, field: str) -> Planned:
     where = f"row {index + 1} ({task.slug})"
-    environment = ENVIRONMENTS.get(task.env)
-    if environment is None:
-        known = ", ".join(ENVIRONMENTS)
-        raise bad_field(field, f"{where}: no such environment: {task.env}; this has {known}")
-    scenario = environment.scenarios.get(task.scenario)
-    if scenario is None:
-        known = ", ".join(environment.scenarios)
-        message = f"{where}: {task.env} has no scenario {task.scenario}; it has {known}"
-        raise bad_field(field, message)
     try:
+        scenario = find_scenario(task.env, task.scenario)
         question = scenario.prompt(task.args)
-    except ValueError as error:
+    except (LookupError, ValueError) as error:
         raise bad_field(field, f"{where}: {error}") from error
     prompt = tokens.render([{"role": "user", "content": question}])
     if len(prompt) > room:
@@ -179,10 +166,12 @@ def _plan_task(index: int, task: Task, tokens: Tokenizer, room: int, field: str)
     return Planned(index, task, scenario, question, prompt)
 
 
-def _refuse_twins(tasks: Sequence[Task], field: str) -> None:
+def twin_of(tasks: Sequence[Task]) -> tuple[int, str] | None:
+    """Index of the first row with the slug of another one, and what is wrong with it; None if there
+    is none."""
     seen: dict[str, int] = {}
     for number, task in enumerate(tasks, 1):
         first = seen.setdefault(task.slug, number)
         if first != number:
-            message = f"row {number}: slug {task.slug} is row {first}'s already"
-            raise bad_field(f"{field}.{number - 1}.slug", message)
+            return number - 1, f"row {number}: slug {task.slug} is row {first}'s already"
+    return None

@@ -12,13 +12,12 @@ from pydantic import ValidationError
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service import gateway
 from hud_tui.service.context import ServiceContext
-from hud_tui.service.engines.base import LOSSES, Base, EngineError, Tokenizer
-from hud_tui.service.environments import ENVIRONMENTS, Scenario
+from hud_tui.service.engines.base import LOSSES, EngineError
+from hud_tui.service.environments import Scenario, find_scenario
 from hud_tui.service.gateway import whole
-from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, new_id
+from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, invalid, new_id
 from hud_tui.service.managed_run import Run
 from hud_tui.service.run_plan import (
-    Plan,
     checked_config,
     effort_tokens,
     fill,
@@ -29,7 +28,7 @@ from hud_tui.service.store import jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
-from hud_tui.wire import JobStatus, WorkState
+from hud_tui.wire import WorkState
 from hud_tui.wire_rollouts import SubmitRollout, TraceEnter, TraceExit
 from hud_tui.wire_runs import DriveRun, JobParameters, SubmitJob
 from hud_tui.wire_training import Chat
@@ -42,13 +41,10 @@ class Runner:
         self.submitting = asyncio.Lock()
         self._parts, self._works = parts, lives
 
-    async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> JobStatus:
-        """Check everything, queue the run and start it. Hold `submitting` around it.
-
-        Raises:
-            Refused: 409, another run trains it; 422, invalid parameters or rows; 507, the disk
-                has no room for a checkpoint.
-        """
+    async def submit(self, model: ModelRow, body: SubmitJob, keep: Keep) -> WorkState:
+        """Check everything, queue the run and start it. Hold `submitting` around it. Raises
+        Refused, 409, another run trains it; 422, invalid parameters or rows; 507, the disk has no
+        room for a checkpoint."""
         await self.refuse_busy(model.id)
         base = self._parts.base(model)
         await self._parts.retention.refuse_full(base)
@@ -66,11 +62,8 @@ class Runner:
         return await self._works.queue(run, jobs.submit, keep, submission)
 
     async def resume(self, job_id: str, keep: Keep) -> WorkState:
-        """Resume a run that ended before its last step, from the model's head.
-
-        Raises:
-            Refused: 404; 409, it succeeded, is running, or another run trains the model.
-        """
+        """Resume a run that ended before its last step, from the model's head. Raises Refused, 404;
+        409, it succeeded, is running, or another run trains the model."""
         store = self._parts.store
         job = await store.read(jobs.training, job_id)
         await self._works.settle(job["id"])
@@ -79,7 +72,8 @@ class Runner:
             return await store.write(kept, works.requeue, keep, job["id"])
         model = await store.read(models.find, job["model_id"])
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
-        plan = await asyncio.to_thread(_plan_again, job, base, tokens)
+        parameters, rows = planned_before(json.loads(job["parameters"])), works.tasks_of(job)
+        plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)
         run = Run(self._parts, model, job["id"], plan, jobs.facts(job))
         return await self._works.queue(run, works.requeue, keep, job["id"])
 
@@ -91,12 +85,9 @@ class Runner:
             await self._works.settle(job["id"])
             await self._parts.store.read(works.refuse_busy, model_id, driven_by)
 
-    async def drive(self, job_id: str, body: DriveRun) -> JobStatus:
-        """Begin or resume a run whose steps the client takes.
-
-        Raises:
-            Refused: As `jobs.drive`; 422, a loss or a key of its config that there is not.
-        """
+    async def drive(self, job_id: str, body: DriveRun) -> WorkState:
+        """Begin or resume a run whose steps the client takes. Raises Refused: as `jobs.drive`; 422,
+        a loss or a key of its config that there is not."""
         _check_loss(body.parameters)
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
@@ -107,15 +98,9 @@ class Runner:
         environment."""
         tasks = read_rows(rows)
         slugs = [task.slug for task in tasks]
-        known = await self._parts.store.read(models.holding, slugs)
+        taskset = await self._parts.store.read(models.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
-        return (known["id"], known["name"]) if known else (None, f"{len(tasks)} {envs} tasks")
-
-
-def _plan_again(job: sqlite3.Row, base: Base, tokens: Tokenizer) -> Plan:
-    return make_plan(
-        planned_before(json.loads(job["parameters"])), works.tasks_of(job), base, tokens
-    )
+        return (taskset["id"], taskset["name"]) if taskset else (None, f"{len(tasks)} {envs} tasks")
 
 
 def _check_loss(parameters: Mapping[str, Any]) -> None:
@@ -124,8 +109,7 @@ def _check_loss(parameters: Mapping[str, Any]) -> None:
     try:
         asked = JobParameters.model_validate(loss)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise bad_field(f"parameters.{first['loc'][0]}", first["msg"]) from error
+        raise invalid("parameters", error) from error
     checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
 
 
@@ -164,11 +148,8 @@ class Hosted:
         """Queue a rollout; returns its status. Submitting the same trace again changes nothing.
 
         A refused rollout is stored as an error if the client has entered its job, since nothing
-        else would end it.
-
-        Raises:
-            Refused: 400, 404 or 422, the model, the environment, the scenario or its args, or an
-                agent or a sampling parameter that is not supported; 429, too many wait.
+        else would end it. Raises Refused, 400, 404 or 422, the model, the environment, the scenario
+        or its args, or an agent or a sampling parameter that is not supported; 429, too many wait.
         """
         trace_id, job_id = canonical_id("trace", body.trace_id), canonical_id("job", body.job_id)
         entered = TraceEnter(
@@ -254,23 +235,19 @@ class Hosted:
         try:
             chat = Chat(model=model.id, messages=messages, **asked)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-            raise bad_field(f"agent.config.{first['loc'][0]}", first["msg"]) from error
+            raise invalid("agent.config", error) from error
         gateway.check(self._parts, chat)
         return chat
 
 
 def _flat(sent: object) -> dict[str, Any]:
-    """An agent's completion_kwargs as OpenAI's client sends them: ``extra_body`` merged.
-
-    Raises:
-        Refused: 422, they are no objects, or set what a rollout sets itself.
-    """
-    found = {} if sent is None else sent
-    extra = found.get("extra_body") or {} if isinstance(found, Mapping) else {}
-    if not isinstance(found, Mapping) or not isinstance(extra, Mapping):
+    """An agent's completion_kwargs as OpenAI's client sends them: ``extra_body`` merged. Raises
+    Refused, 422, they are no objects, or set what a rollout sets itself."""
+    options = {} if sent is None else sent
+    extra = options.get("extra_body") or {} if isinstance(options, Mapping) else {}
+    if not isinstance(options, Mapping) or not isinstance(extra, Mapping):
         raise bad_field("agent.config.completion_kwargs", "expected an object")
-    flat = {str(name): value for name, value in {**found, **extra}.items() if value is not None}
+    flat = {str(name): value for name, value in {**options, **extra}.items() if value is not None}
     if taken := OURS & flat.keys():
         named = f"agent.config.completion_kwargs.{min(taken)}"
         raise bad_field(named, "a hosted rollout has its own")
@@ -283,15 +260,11 @@ def _scenario(body: SubmitRollout) -> Scenario:
         raise bad_field("agent.type", "this service has agents of type openai_compatible only")
     if body.verifier is not None:
         raise bad_field("verifier", "this service grades by the scenario, and has no verifiers")
-    environment = ENVIRONMENTS.get(body.env)
-    if environment is None:
-        raise Refused(404, f"no such environment: {body.env}; this has {', '.join(ENVIRONMENTS)}")
-    scenario = environment.scenarios.get(body.task.removeprefix(f"{body.env}:"))
-    if scenario is None:
-        known = ", ".join(environment.scenarios)
-        raise Refused(404, f"{body.env} has no scenario {body.task}; it has {known}")
     try:
+        scenario = find_scenario(body.env, body.task.removeprefix(f"{body.env}:"))
         scenario.prompt(body.args)
+    except LookupError as error:
+        raise Refused(404, str(error)) from error
     except ValueError as error:
         raise bad_field("args", str(error)) from error
     return scenario
@@ -311,8 +284,8 @@ def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
 
 def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -> None:
     """End a rollout as refused, unless it has ended or its job was not entered."""
-    known = traces.status(db, trace_id)
-    if jobs.exists(db, job_id) and known in (None, "running"):
+    status = traces.status(db, trace_id)
+    if jobs.exists(db, job_id) and status in (None, "running"):
         traces.enter(db, trace_id, job_id, entered)
         traces.leave(db, trace_id, TraceExit(status="error", error=why))
 

@@ -20,12 +20,8 @@ class Service:
     """The embedded service over one data directory; an async context manager."""
 
     def __init__(self, data_dir: Path, engine: Engine, max_disk: int = DEFAULT_BYTES) -> None:
-        """
-        Args:
-            data_dir: Created if missing, private to the user.
-            engine: Started and stopped with the service.
-            max_disk: Most bytes of all checkpoints' files together.
-        """
+        """`data_dir` is created if missing, private to the user; `engine` is started and stopped
+        with the service; `max_disk`: most bytes of all checkpoints' files together."""
         self.data_dir = data_dir.resolve()
         self.parts = ServiceContext(self.data_dir, engine, max_disk)
         self.works = Works(self.parts)

@@ -101,12 +101,8 @@ class Session:
         self, batch: Batch, loss_fn: str, config: Mapping[str, float] | None = None
     ) -> tuple[dict[str, float], int]:
         """Accumulate a batch's gradients; returns its metrics, and the number of datums with a
-        gradient.
-
-        Raises:
-            Refused: 422, the engine does not support this loss or config.
-            EngineLost: All gradients are lost.
-        """
+        gradient. Raises Refused, 422, the engine does not support this loss or config; EngineLost:
+        all gradients are lost."""
         datums, count = batch.all_datums(), len(batch.datums())
         policy, start = await self._open(), perf_counter()
         async with self._passing(policy):
@@ -128,26 +124,22 @@ class Session:
         return id_, logprobs
 
     def passed(self, forward_id: str) -> Pass:
-        """A forward pass by its id.
-
-        Raises:
-            Refused: 404, unknown, expired, or the weights have changed since; 409, its gradients
-                are accumulated already.
-        """
-        found = self._forwards.get(forward_id)
-        if found is None or monotonic() - found.at > LIFETIME_S:
+        """A forward pass by its id. Raises Refused, 404, unknown, expired, or the weights have
+        changed since; 409, its gradients are accumulated already."""
+        forward = self._forwards.get(forward_id)
+        if forward is None or monotonic() - forward.at > LIFETIME_S:
             self._forwards.pop(forward_id, None)
             raise not_found(
                 "forward pass (ids end with the next step or set_head)", forward_id[:100]
             )
-        if found.is_used:
+        if forward.is_used:
             raise Refused(
                 409,
                 f"the gradients of forward pass {forward_id[:100]} are accumulated already: a"
                 " second backward would double them. For another loss on the same turns, call"
                 " forward again",
             )
-        return found
+        return forward
 
     async def backward(
         self, passed: Pass, weights: Sequence[Sequence[float]], own: Mapping[str, float]
@@ -189,9 +181,7 @@ class Session:
         """Check before a client's pass; batches without any gradient make room for it.
 
         After a step was refused for lack of a gradient, its batches do not count in the next one.
-
-        Raises:
-            Refused: 413, too much has accumulated already.
+        Raises Refused, 413, too much has accumulated already.
         """
         over = self._accumulated.refused or not self._accumulated.holds(batch)
         if over and not self.accumulated:
@@ -218,18 +208,10 @@ class Session:
         also: Also = lambda db, node: None,
         tasks_digest: str | None = None,
     ) -> Node:
-        """Step, save, and make the new checkpoint the head.
-
-        Args:
-            adam: The optimizer's parameters.
-            job_id, extra: The managed run that takes the step, and its metrics.
-            also: A change in the same transaction, given the new node.
-            tasks_digest: Names the tasks of that run.
-
-        Raises:
-            Refused: 409, nothing was accumulated; waiting gradients are kept.
-            EngineLost: All gradients are lost; no step was taken.
-        """
+        """Step, save, and make the new checkpoint the head. `job_id`, `extra` and `tasks_digest`
+        are those of a managed run and its metrics; `also` changes more in the same transaction.
+        Raises Refused, 409, nothing was accumulated; waiting gradients are kept; EngineLost: all
+        gradients are lost; no step was taken."""
         self._accumulated.refuse_empty()
         policy, start = await self._open(), perf_counter()
         await self._policies.hold(policy)
@@ -260,10 +242,8 @@ class Session:
     async def _save(self, handle: Handle, adam: Adam, directory: Path) -> tuple[Saved, File]:
         """Step into a new directory; returns the saved weights and their file.
 
-        Paths are relative to the data directory, so that it can be moved.
-
-        Raises:
-            EngineError: No step was taken.
+        Paths are relative to the data directory, so that it can be moved. Raises EngineError: no
+        step was taken.
         """
         await asyncio.to_thread(directory.mkdir, 0o700, parents=True)
         saved = await self._engine.optim_step(handle, adam, directory)
@@ -297,16 +277,9 @@ class Session:
         self, checkpoint_id: str, seen: Seen | None, also: AlsoOfHead
     ) -> tuple[Node, str | None]:
         """Serve another node; gradients are discarded, and training continues from there. Returns
-        it, and the id of the head that it replaces.
-
-        Args:
-            checkpoint_id: The node's.
-            seen: The head as the caller knows it; None if the caller does not say.
-            also: A change in the same transaction, given what is returned.
-
-        Raises:
-            Refused: As `checkpoints.set_head`; 410, its weights are missing or damaged.
-        """
+        it, and the id of the head that it replaces. `seen` is the head as the caller knows it, None
+        if the caller does not say; `also` changes more in the same transaction. Raises Refused: as
+        `checkpoints.set_head`; 410, its weights are missing or damaged."""
         chosen = await self._store.read(checkpoints.find, self._model.id, checkpoint_id)
         await self._weights.check(chosen.state_path)
         moved = await self._store.write(_set_head, self._model.id, checkpoint_id, seen, also)
@@ -339,11 +312,8 @@ class Session:
         await self._policies.retire(policy)
 
     async def _open(self) -> Policy:
-        """The training policy, opened at the head if none is open.
-
-        Raises:
-            EngineLost: The engine stopped since gradients were accumulated.
-        """
+        """The training policy, opened at the head if none is open. Raises EngineLost: the engine
+        stopped since gradients were accumulated."""
         if self._policy is not None and not self._policies.alive(self._policy):
             had = self.accumulated
             self._forget()  # its last user closes it
@@ -502,15 +472,8 @@ class Accumulated:
         saved: Saved,
         figures: Mapping[str, float],
     ) -> NewCheckpoint:
-        """The checkpoint of a step on these gradients, for the tree.
-
-        Args:
-            id_: The checkpoint's.
-            place: Ids of its model, its parent and its managed run.
-            adam: The optimizer's parameters.
-            saved: The saved weights.
-            figures: Further metrics of the step.
-        """
+        """The checkpoint of a step on these gradients, for the tree. `place`: ids of its model, its
+        parent and its managed run; `figures`: further metrics."""
         model_id, parent_id, job_id = place
         trajectories = self.trajectories
         row = Checkpoint(

@@ -41,12 +41,8 @@ class Carried(Protocol):
     stop: Stop
 
     async def carry_out(self) -> End:
-        """Do it to its end; returns how it ended.
-
-        Raises:
-            Stopped: A stop was requested.
-            Exception: It failed.
-        """
+        """Do it to its end; returns how it ended. Raises Stopped: a stop was requested; Exception:
+        it failed."""
         ...
 
     async def finish(self, end: End) -> None:
@@ -73,17 +69,8 @@ class Works:
     async def queue(
         self, work: Carried, change: Callable[..., T], keep: Callable[[Db, T], object], *args: Any
     ) -> T:
-        """Store that it is queued, for the first time or again, and begin it.
-
-        Args:
-            work: What is begun.
-            change: The function of the store.
-            keep: Stores the reply, in the same transaction as the change.
-            args: Of the change.
-
-        Raises:
-            Refused: By the change; nothing is begun then.
-        """
+        """Store by `change` that it is queued, for the first time or again, and the reply by
+        `keep`; then begin it. Raises Refused, by the change: nothing is begun then."""
         reply = await self._parts.store.write(kept, change, keep, *args)
         task = asyncio.create_task(self._guard(work), name=f"{work.kind} {work.id}")
         self._tasks[work.id] = work, task
@@ -221,4 +208,4 @@ async def log_waits(parts: ServiceContext, job_id: str) -> None:
         now = held_up(parts.engine)
         if now != logged:
             logged = now
-            await parts.store.write(jobs.waits, job_id, now)
+            await parts.store.write(works.mark, job_id, waits=now)

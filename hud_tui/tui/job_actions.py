@@ -17,22 +17,20 @@ from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost
 from hud_tui.tui.screens.base import HudScreen, WritePolicy
 from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, show_error
 from hud_tui.tui.session import RunSession
-from hud_tui.wire import Checkpoint, EvaluationJob, JobStatus
+from hud_tui.wire import Checkpoint, WorkState
 
 
-def to_cancel(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
+def to_cancel(run: Run, here: Checkpoint | None) -> WorkState | None:
     """The newest evaluation in progress: of the checkpoint under the cursor, else of any."""
     return _newest(run, here, lambda work: not work.why_no_cancel)
 
 
-def to_resume(run: Run, here: Checkpoint | None) -> EvaluationJob | None:
+def to_resume(run: Run, here: Checkpoint | None) -> WorkState | None:
     """The newest interrupted evaluation: of the checkpoint under the cursor, else of any."""
     return _newest(run, here, lambda work: not work.why_no_resume)
 
 
-def _newest(
-    run: Run, here: Checkpoint | None, fits: Callable[[Work], bool]
-) -> EvaluationJob | None:
+def _newest(run: Run, here: Checkpoint | None, fits: Callable[[Work], bool]) -> WorkState | None:
     newest = [job for job in list(run.evaluations.values())[::-1] if fits(Work.of(job))]
     of_here = (job for job in newest if job.checkpoint_id == (here.id if here else None))
     return next(of_here, newest[0] if newest else None)
@@ -138,7 +136,7 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
 
 
 async def may_leave(
-    app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
+    app: App[None], session: RunSession, writes: WritePolicy, job: WorkState
 ) -> bool:
     """Ask whether the active run continues or is cancelled; return whether to quit now."""
     run = of_session(session, job)
@@ -159,13 +157,13 @@ async def may_leave(
         return False
 
 
-def of_session(session: RunSession, job: JobStatus) -> Work:
+def of_session(session: RunSession, job: WorkState) -> Work:
     model = session.run.model
     return replace(Work.of(job), model_id=None if model is None else model.id)
 
 
 async def offer_resume(
-    app: App[None], session: RunSession, writes: WritePolicy, job: JobStatus
+    app: App[None], session: RunSession, writes: WritePolicy, job: WorkState
 ) -> None:
     """`ask_resume` for a run that a service shutdown interrupted; an error is displayed."""
     try:

@@ -19,7 +19,6 @@ from typing import Protocol
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
-from hud_tui.client.runs import RunList
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import EvaluationsRead, Event, HeadMoved, TreeRead, WorkChanged
@@ -45,7 +44,7 @@ from hud_tui.rl.work import Work, has_ended
 from hud_tui.rollouts.control import works_of
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
-from hud_tui.wire import EvaluationJob, JobStatus, Model
+from hud_tui.wire import Model, WorkState
 
 IDLE_S = 10
 """Resolution of the displayed age while nothing trains, seconds. Keep-alives arrive more often, so
@@ -88,10 +87,10 @@ class SessionOwner(Protocol):
     def alarms_raised(self, alarms: list[Alarm]) -> None:
         """These alarms are new, or more severe than before."""
 
-    def run_ended(self, job: JobStatus) -> None:
+    def run_ended(self, job: WorkState) -> None:
         """The run that was training has ended."""
 
-    def run_interrupted(self, job: JobStatus) -> None:
+    def run_interrupted(self, job: WorkState) -> None:
         """A shutdown of the service interrupted this run; called once per run."""
 
     def head_moved_elsewhere(self, move: Move) -> None:
@@ -138,7 +137,6 @@ class RunSession:
         self._loop_tree: Tree | None = None
         """The tree when `find_loop` last asked."""
         self._loop_read_at = 0.0
-        self._runs: RunList | None = None
         self._follower: Follower | None = None
         self._detecting: Follower | None = None
         """The follower whose long run `detect_alarms` is reading."""
@@ -232,7 +230,7 @@ class RunSession:
         not answer. Empty with HUD, where listing the runs costs one request each."""
         if self.replays or not self.client.settings.local:
             return {}
-        runs = self._runs = self._runs or RunList(self.client)
+        runs = self.works.runs
         with suppress(HudError):
             await runs.read()
         return {run.id: run for run in map(self.at_newest, runs.rows)}
@@ -280,7 +278,7 @@ class RunSession:
 
     def reconnect(self, client: HudClient) -> None:
         """Replace the lost client, and follow the selected model with the new one."""
-        self.client, self._runs, self._reconnected = client, None, True
+        self.client, self._reconnected = client, True
         self.works = works_of(client, self.store.directory)
         if self.run.model is not None:
             self.choose(self.run.model)
@@ -440,7 +438,7 @@ class EvaluationRunner:
             if selected is not None and selected.id == model.id:
                 self._session.fold(EvaluationsRead(evaluations=evaluations))
 
-    def _with_status(self, evaluation: EvaluationJob) -> EvaluationJob:
+    def _with_status(self, evaluation: WorkState) -> WorkState:
         """An unfinished evaluation of this app that no task samples is interrupted."""
         id_ = evaluation.id
         here = id_ not in self._tasks and self._evaluations.is_made_here(id_)
@@ -448,16 +446,16 @@ class EvaluationRunner:
             return evaluation
         return evaluation.model_copy(update={"status": "interrupted"})
 
-    def _show(self, evaluation: EvaluationJob) -> None:
+    def _show(self, evaluation: WorkState) -> None:
         model = self._session.run.model
         if model is not None and model.id == evaluation.model_id:
             self._session.fold(WorkChanged(at=self._session.clock(), work=evaluation))
 
-    def _known(self, evaluation_id: str) -> EvaluationJob | None:
+    def _known(self, evaluation_id: str) -> WorkState | None:
         """Display the events so far, and return what they say of an evaluation."""
         return self._session.catch_up().evaluations.get(evaluation_id)
 
-    def begin(self, submitted: EvaluationJob, before: EvaluationJob | None = None) -> None:
+    def begin(self, submitted: WorkState, before: WorkState | None = None) -> None:
         """Display a submitted evaluation, unless events about it came before the answer: then it is
         not as `before`. Have it sampled or watched if the service does not sample it."""
         if self._known(submitted.id) is before:
@@ -501,7 +499,7 @@ class EvaluationRunner:
             self._watched.discard(evaluation_id)
 
     @property
-    def running(self) -> list[EvaluationJob]:
+    def running(self) -> list[WorkState]:
         """The evaluations that this app samples, which end with it."""
         evaluations = self._session.run.evaluations
         return [evaluations[id_] for id_ in evaluations if id_ in self._tasks]
@@ -522,7 +520,6 @@ class EvaluationRunner:
         """Sample the missing rollouts of an evaluation. Raises HudError."""
         before = self._known(evaluation_id)
         resumed = await self._session.works.resume(evaluation_id)
-        assert isinstance(resumed, EvaluationJob)
         self.begin(resumed, before)
 
     async def stop(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.app import App
 
-from hud_tui.client.submit import SweepDriver, SweepFiles, cancel_sweep, refreshed, sweep_to_resume
+from hud_tui.client.submit import SweepDriver, cancel_sweep, refreshed, sweep_to_resume
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.sweep import Member, Sweep
@@ -16,28 +16,24 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.tui.screens.dialogs import ConfirmDialog, show_error, show_notice
 from hud_tui.tui.session import RunSession
 
-AskSweep = Callable[[App[None], RunSession, Sweep, SweepFiles], Coroutine[Any, Any, str | None]]
+AskSweep = Callable[[App[None], RunSession, Sweep], Coroutine[Any, Any, str | None]]
 
 
 SWEEPS = "sweeps"
 
 
-def start_sweep(
-    app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], files: SweepFiles
-) -> None:
+def start_sweep(app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task]) -> None:
     """Run a sweep to its end, whichever view is shown meanwhile."""
     session.sweeps[sweep.id] = sweep
-    app.run_worker(_drive(app, session, sweep, tasks, files), group=SWEEPS)
+    app.run_worker(_drive(app, session, sweep, tasks), group=SWEEPS)
 
 
-async def _drive(
-    app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], files: SweepFiles
-) -> None:
+async def _drive(app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task]) -> None:
     def observe(now: Sweep, member: Member) -> None:
         session.sweeps[now.id] = now
 
     try:
-        ended = await SweepDriver(session.client, sweep, tasks, files, observe).run(follow=True)
+        ended = await SweepDriver(session.works, sweep, tasks, observe).run(follow=True)
     except HudError as error:
         show_error(app, error)
     else:
@@ -46,9 +42,7 @@ async def _drive(
         session.sweeps.pop(sweep.id, None)
 
 
-async def ask_cancel_sweep(
-    app: App[None], session: RunSession, sweep: Sweep, files: SweepFiles
-) -> str | None:
+async def ask_cancel_sweep(app: App[None], session: RunSession, sweep: Sweep) -> str | None:
     """Cancel the active runs of a sweep and start no further one, after confirmation; return its
     status, or None if the user declined. Call it from a worker. Raises HudError if a run could not
     be cancelled."""
@@ -60,13 +54,11 @@ async def ask_cancel_sweep(
     dialog = ConfirmDialog("Cancel the sweep", lines, "Cancel sweep", True, "Keep training")
     if not await app.push_screen_wait(dialog):
         return None
-    now = await refreshed(session.client, sweep)
-    return (await cancel_sweep(session.client, now, files)).progress_text
+    now = await refreshed(session.works, sweep)
+    return (await cancel_sweep(session.works, now)).progress_text
 
 
-async def ask_resume_sweep(
-    app: App[None], session: RunSession, sweep: Sweep, files: SweepFiles
-) -> str | None:
+async def ask_resume_sweep(app: App[None], session: RunSession, sweep: Sweep) -> str | None:
     """Resume a sweep after confirmation; return its status, or None if the user declined. Call it
     from a worker. Raises HudError if its tasks have changed or the service does not answer."""
     lines = [
@@ -75,8 +67,8 @@ async def ask_resume_sweep(
     ]
     if not await app.push_screen_wait(ConfirmDialog("Resume the sweep", lines, "Resume sweep")):
         return None
-    going, tasks = await sweep_to_resume(session.client, sweep, files)
-    start_sweep(app, session, going, tasks, files)
+    going, tasks = await sweep_to_resume(session.works, sweep)
+    start_sweep(app, session, going, tasks)
     return going.progress_text
 
 

@@ -44,7 +44,7 @@ from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
 from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.tui.sweep_actions import may_leave_sweeps
-from hud_tui.wire import Job, JobStatus, Model
+from hud_tui.wire import Job, Model, WorkState
 
 LOOP_S = 2.0
 """Seconds between two reads of a training loop outside the service."""
@@ -187,11 +187,11 @@ class Workspace:
                 self._send(self._notifier, self._notifier.alarm(alarm, self._model_name))
         self.session_changed()
 
-    def run_ended(self, job: JobStatus) -> None:
+    def run_ended(self, job: WorkState) -> None:
         if self._notifier is not None:
             self._send(self._notifier, self._notifier.ended(job, self._model_name))
 
-    def run_interrupted(self, job: JobStatus) -> None:
+    def run_interrupted(self, job: WorkState) -> None:
         """Ask whether to resume a run that a service shutdown interrupted."""
         offer = offer_resume(self._app, self.session, self.writes, job)
         self._app.run_worker(offer, exclusive=True, group="resume")
@@ -354,7 +354,7 @@ class Workspace:
         else:
             self._app.run_worker(self._ask_to_leave(job, costs), exclusive=True, group="quit")
 
-    async def _ask_to_leave(self, job: JobStatus | None, costs: str) -> None:
+    async def _ask_to_leave(self, job: WorkState | None, costs: str) -> None:
         self._leaving = True
         try:
             leave = await may_end_evaluations(self._app, self.session)

@@ -30,7 +30,7 @@ from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.service.store import jobs
 from hud_tui.service_file import ServiceReady
 from hud_tui.settings import local_settings
-from hud_tui.wire import EvaluationJob
+from hud_tui.wire import WorkState
 from hud_tui.wire_rollouts import TraceEnter
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import OptimStep, OptimStepResult
@@ -136,7 +136,7 @@ async def test_its_evaluation_goes_on_when_the_service_took_its_driver_for_gone(
 
     async def statuses() -> list[str]:
         url = client.wire.rl("/v1/models/{}/evaluations", driven.model.id)
-        return [one.status for one in await client.wire.get(url, list[EvaluationJob])]
+        return [one.status for one in await client.wire.get(url, list[WorkState])]
 
     async def is_evaluating() -> bool:
         return await statuses() == ["running"]

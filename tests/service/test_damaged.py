@@ -209,6 +209,15 @@ async def test_a_row_that_is_not_as_it_was_written_is_told(data: Path) -> None:
         assert "Restore it from a backup" in detail(answer)
 
 
+async def test_a_damaged_row_of_a_step_does_not_hold_up_the_catalog(
+    http: AsyncClient, data: Path, model: Json
+) -> None:
+    with unsealed(data) as db:
+        db.execute("UPDATE checkpoint SET reward = reward + 1 WHERE step = 3")
+    assert model["id"] in [row["id"] for row in await catalog(http)]
+    assert (await http.get(f"/v2/models/{model['id']}/checkpoints")).status_code == 500
+
+
 def flipped(value: Any) -> Any:
     """The value with another lowest bit; of a text, in its last byte."""
     if isinstance(value, float):

@@ -32,7 +32,7 @@ def data(tmp_path: Path) -> Path:
 
 def without_news(reply: Any) -> Any:
     """Of runs and evaluations: they say now which they are, runs their pace, and evaluations who
-    makes their rollouts."""
+    makes their rollouts, and which run they are part of."""
     if isinstance(reply, list):
         return [without_news(item) for item in reply]
     if not isinstance(reply, dict):
@@ -40,7 +40,9 @@ def without_news(reply: Any) -> Any:
     if "items" in reply:
         return {**reply, "items": without_news(reply["items"])}
     if "parameters" not in reply:
-        return reply
+        more = reply.get("metadata") or {}
+        known = {key: value for key, value in more.items() if key != "run_id"}
+        return {**reply, "metadata": known} if more else reply
     if "revision" in reply:
         return {key: value for key, value in reply.items() if key not in ("step_s", "waits")}
     assert reply["kind"] == ("evaluation" if "samples" in reply else "training")

@@ -181,11 +181,11 @@ async def test_one_that_is_resumed_while_its_end_is_stored_is_kept_once(
     storing, resuming, opened = asyncio.Event(), asyncio.Event(), asyncio.Event()
     write, settle = service.parts.store.write, service.works.settle
 
-    async def held(change: Any, *args: Any) -> Any:
+    async def held(change: Any, *args: Any, **columns: Any) -> Any:
         if change is evaluations.finish:
             storing.set()
             await opened.wait()
-        return await write(change, *args)
+        return await write(change, *args, **columns)
 
     async def settled(work_id: str) -> None:
         resuming.set()

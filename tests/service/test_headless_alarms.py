@@ -15,7 +15,7 @@ from hud_tui.rl.alarms.detector import DETECTORS
 from hud_tui.rl.alarms.monitor import usual_thresholds
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, WorkState
 from tests.service.clients import documents
 from tests.service.headless import Command, Configure
 
@@ -181,7 +181,7 @@ def test_a_stall_is_printed_though_no_event_comes(
     monkeypatch.setattr(sentries, "monotonic", lambda: now)
     printer = AlarmPrinter(usual_thresholds(), "critical")
     printer.begin(TreeRead(checkpoints=()), news=True)
-    printer.process(WorkChanged(work=JobStatus(status="running", step=0, steps=9)))
+    printer.process(WorkChanged(work=WorkState(status="running", step=0, steps=9)))
     now += 60
     printer.wait()
     assert capsys.readouterr().out == ""

@@ -2,15 +2,18 @@
 
 import json
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
 from hud_tui.cli import jobs as headless_traces
+from hud_tui.client.client import HudClient
 from hud_tui.notebook import Notebook, notebook_file
-from hud_tui.rl.run import job_document
 from hud_tui.rl.tasks.task import HELD_OUT
+from hud_tui.rl.work import Work
 from hud_tui.service.store.jobs import enter
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
+from hud_tui.wire_runs import DriveRun, KeepEvaluation
 from tests.conftest import Served
 from tests.service.headless import Command, as_hud, forked, model_of
 
@@ -191,8 +194,8 @@ def test_an_error_is_always_code_message_and_param() -> None:
         ({**said, "code": "oom"}, {**said, "code": "oom"}),
         (None, None),
     ):
-        job = JobStatus.model_validate({"status": "failed", "error": given})
-        assert job_document(job)["error"] == told
+        job = WorkState.model_validate({"status": "failed", "error": given})
+        assert job.model_dump(mode="json")["error"] == told
 
 
 async def test_hud_is_told_an_effort_and_what_it_does_not_define_is_warned_of(
@@ -231,3 +234,22 @@ async def test_a_value_beyond_its_flag_s_bound_is_refused_with_the_bound(hud: Co
         refused = await hud("run", "arith", "-m", "arith-rl", *flags, "-y")
         assert (refused.code, refused.error["type"]) == (2, "usage")
         assert said in refused.err
+
+
+async def test_an_evaluation_of_a_driven_run_is_not_cancelled_but_its_run(
+    hud: Command, client: HudClient
+) -> None:
+    """Also one that a driver of an older version makes, which does not name itself."""
+    model = (await client.models())[-1]
+    run_id, evaluation_id = str(uuid4()), str(uuid4())
+    run = DriveRun(model_id=model.id, name="own", driver="here:1", parameters={"steps": 2})
+    await client.runs.drive(run_id, run)
+    about = {"model_id": model.id, "run_id": run_id, "samples": 1, "num_tasks": 2}
+    told = await client.runs.keep_evaluation(evaluation_id, KeepEvaluation.model_validate(about))
+    assert (told.status, told.driver, told.job_id) == ("running", None, run_id)
+    cancelled = await hud("jobs", evaluation_id, "--cancel", "-y")
+    assert (cancelled.code, cancelled.data["cancelled"]) == (0, 0)
+    assert f"is part of run {run_id}: cancel that: " in cancelled.err
+    assert f"jobs {run_id} --cancel" in cancelled.err
+    [job] = [job for job in await client.jobs() if job.id == evaluation_id]
+    assert Work.of(job).why_no_cancel.endswith(f"is part of run {run_id}: cancel that.")

@@ -24,7 +24,7 @@ from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
-from hud_tui.wire import EvaluationJob, Model
+from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 from tests.conftest import PATIENCE_S, Served, calling, fork, on_socket, serve_process, tasks_of
 from tests.service.calls import Held, Json, step, tree
@@ -361,7 +361,7 @@ async def from_here(
 FromHere = tuple[WorkClient, Model, SubmitEvaluation]
 
 
-async def last_of(works: WorkClient, id_: str) -> EvaluationJob:
+async def last_of(works: WorkClient, id_: str) -> WorkState:
     return [one async for one in works.follow(id_)][-1]
 
 

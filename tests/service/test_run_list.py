@@ -95,8 +95,8 @@ async def test_the_alarms_of_a_run_s_own_steps_are_in_its_row(
 ) -> None:
     step = managed_run._extra
 
-    def spoilt(rollouts: Any) -> dict[str, float]:
-        return {**step(rollouts), "errored_share": 0.9}
+    def spoilt(*sampled: Any) -> dict[str, float]:
+        return {**step(*sampled), "errored_share": 0.9}
 
     model = await fork(http)
     small = {"group_size": 4, "tasks_per_step": 1}

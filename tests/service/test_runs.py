@@ -15,7 +15,7 @@ from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, models, works
 from hud_tui.service.store.db import Db
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 from tests.conftest import at_end, ended, fork, submit, tasks_of, until
 from tests.service.calls import (
     Held,
@@ -136,7 +136,7 @@ async def test_a_tempered_run_trains_as_it_sampled(http: AsyncClient) -> None:
 async def test_status_has_every_parameter(http: AsyncClient, model: Json) -> None:
     job_id = await ran(http, model["id"], steps=2, reasoning_effort="low")
     for ref in (job_id, job_id.replace("-", ""), model["id"], model["model_name"]):
-        status = JobStatus.model_validate(await status_of(http, ref))
+        status = WorkState.model_validate(await status_of(http, ref))
         assert (status.id, status.model_id) == (job_id, model["id"])
         assert status.model == model["model_name"]
     assert (status.name, status.fine_tuned_model) == ("arith on arith-rl", "arith-rl")

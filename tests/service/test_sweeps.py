@@ -10,21 +10,16 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from hud_tui.client import submit
+from hud_tui.client import submit, sweep_files
 from hud_tui.client.client import HudClient
 from hud_tui.client.starting import read_start
-from hud_tui.client.submit import (
-    SweepDriver,
-    SweepFiles,
-    cancel_sweep,
-    plan_sweep,
-    refreshed,
-    requeued,
-)
+from hud_tui.client.submit import SweepDriver, cancel_sweep, plan_sweep, refreshed, requeued
+from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.errors import HudConflict, HudMalformed, HudRefused, HudUnreachable, HudUsage
 from hud_tui.rl.sweep import Member, Sweep, members_of
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
+from hud_tui.rollouts.control import works_of
 from hud_tui.wire import BASE, Checkpoint, Model
 from hud_tui.wire_runs import DriveRun
 from tests.conftest import (
@@ -82,7 +77,7 @@ async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
 
     model = await fork_of(client)
     sweep = planned(client, model, learning_rate=(0.1, 0.2), seed=(0, 1, 2))
-    driver = SweepDriver(client, sweep, await tasks_of(client), files, told)
+    driver = SweepDriver(works_of(client, tmp_path), sweep, await tasks_of(client), told)
     ended = await driver.run(follow=True)
     assert ended.status == "succeeded"
     assert max(seen) == 2
@@ -105,10 +100,12 @@ async def test_all_runs_of_a_sweep_start_where_its_plan_says(
     client: HudClient, tmp_path: Path
 ) -> None:
     """Also where the head moves between the plan and the forks, or between two of them."""
-    files, model = SweepFiles(tmp_path), await trained(client, steps=3, **FEW)
+    model = await trained(client, steps=3, **FEW)
     first, _, last = await client.checkpoints(model.id)
     tasks, swept = await tasks_of(client), {"seed": (0, 1, 2)}
-    plan = await plan_sweep(client, files, model, ("arith", tasks), SMALL, swept, 1, ())
+    plan = await plan_sweep(
+        works_of(client, tmp_path), model, ("arith", tasks), SMALL, swept, 1, ()
+    )
     assert (plan.checkpoint_id, plan.start) == (last.id, "step-000003")
 
     async def moves() -> None:
@@ -116,7 +113,7 @@ async def test_all_runs_of_a_sweep_start_where_its_plan_says(
             await client.set_head(model.id, node.id)
 
     await moves()
-    driver = SweepDriver(client, plan, tasks, files)
+    driver = SweepDriver(works_of(client, tmp_path), plan, tasks)
     ended, _ = await asyncio.gather(driver.run(follow=True), moves())
     assert ended.status == "succeeded"
     runs = [run for run in (await client.runs.run_page()).items if run.model_id != model.id]
@@ -177,20 +174,20 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
     sweep = planned(client, model, seed=(0, 1, 2))
     engine.rest_after(0)
     tasks = await tasks_of(client)
-    driver = SweepDriver(client, sweep, tasks, files)
+    driver = SweepDriver(works_of(client, tmp_path), sweep, tasks)
     running = asyncio.create_task(driver.run(follow=True))
     await until(lambda: sum(member.running for member in driver.sweep.members) == 2)
     with pytest.raises(HudUsage, match="another process drives"):
-        await SweepDriver(client, sweep, tasks, files).run(follow=False)
-    stopped = await cancel_sweep(client, files.find("s"), files)
+        await SweepDriver(works_of(client, tmp_path), sweep, tasks).run(follow=False)
+    stopped = await cancel_sweep(works_of(client, tmp_path), files.find("s"))
     assert (await running).cancelled, "who drives it ends by itself"
     statuses = [member.status for member in stopped.members]
     assert statuses == ["cancelled", "cancelled", "waiting"]
     assert stopped.status == "cancelled"
     engine.go_on()
-    going = requeued(await refreshed(client, files.find("s")))
+    going = requeued(await refreshed(works_of(client, tmp_path), files.find("s")))
     files.keep(going, cancelled=False)
-    ended = await SweepDriver(client, going, tasks, files).run(follow=True)
+    ended = await SweepDriver(works_of(client, tmp_path), going, tasks).run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded"] * 3
     assert len((await client.runs.run_page()).items) == 3, "what was stopped was resumed"
     assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
@@ -225,10 +222,10 @@ async def test_wherever_it_was_cut_off_nothing_is_made_twice(
     before = client.wire.http._transport
     client.wire.http._transport = Dying(before, writes)
     with pytest.raises(HudUnreachable):
-        await SweepDriver(client, sweep, tasks, files).run(follow=True)
+        await SweepDriver(works_of(client, tmp_path), sweep, tasks).run(follow=True)
     client.wire.http._transport = before
-    going = requeued(await refreshed(client, files.find("s")))
-    ended = await SweepDriver(client, going, tasks, files).run(follow=True)
+    going = requeued(await refreshed(works_of(client, tmp_path), files.find("s")))
+    ended = await SweepDriver(works_of(client, tmp_path), going, tasks).run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded"] * 2
     runs = (await client.runs.run_page()).items
     assert sorted(run.parameters["seed"] for run in runs if run.parameters) == [0, 1]
@@ -239,10 +236,9 @@ async def test_wherever_it_was_cut_off_nothing_is_made_twice(
 async def test_a_run_that_is_refused_does_not_stop_the_others(
     client: HudClient, tmp_path: Path
 ) -> None:
-    files = SweepFiles(tmp_path)
     model = await fork_of(client)
     sweep = planned(client, model, loss_fn=("ppo", "nonsense"))
-    driver = SweepDriver(client, sweep, await tasks_of(client), files)
+    driver = SweepDriver(works_of(client, tmp_path), sweep, await tasks_of(client))
     ended = await driver.run(follow=True)
     assert [member.status for member in ended.members] == ["succeeded", "refused"]
     assert "unknown loss" in ended.members[1].error
@@ -285,7 +281,7 @@ async def test_a_full_state_directory_is_told_with_what_was_made(
 ) -> None:
     base = (await hud("models")).data["models"][0]["model_name"]
     await hud("fork", base, "--name", "mine", "-y")
-    left, write = [writes], submit.change_atomic
+    left, write = [writes], sweep_files.change_atomic
 
     def full(file: Path, change: Callable[[], str]) -> None:
         if file.parent.name == "sweeps":
@@ -294,14 +290,14 @@ async def test_a_full_state_directory_is_told_with_what_was_made(
             left[0] -= 1
         write(file, change)
 
-    monkeypatch.setattr(submit, "change_atomic", full)
+    monkeypatch.setattr(sweep_files, "change_atomic", full)
     flags = ("--lr", "0.1,0.2", "--steps", "1", "--group-size", "2", "-y", "--follow")
     done = await hud("run", "arith", "-m", "mine", *flags)
     assert (done.code, done.error["type"]) == (1, "not_stored")
     assert "No space left on device. mine-sweep: " in done.error["message"]
     assert " of 2 forks were made, " in done.error["message"]
     assert "bug" not in done.err
-    monkeypatch.setattr(submit, "change_atomic", write)
+    monkeypatch.setattr(sweep_files, "change_atomic", write)
     if not writes:
         assert done.error["hint"] == "make room, then submit it again"
     else:

@@ -13,7 +13,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, JobStatus, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Model, WorkState
 
 START = 1_780_000_000.0
 """When the runs begin, Unix seconds."""
@@ -105,8 +105,8 @@ def checkpoints(steps: int, tasks: int = 12, grouped: int = 120) -> tuple[Checkp
     )
 
 
-def job(step: int, steps: int, status: str = "running") -> JobStatus:
-    return JobStatus(
+def job(step: int, steps: int, status: str = "running") -> WorkState:
+    return WorkState(
         status=status,
         id="7f3a52c1-9d",
         name="mixed on arith-rl",

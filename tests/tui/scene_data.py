@@ -24,11 +24,10 @@ from hud_tui.wire import (
     Checkpoint,
     Estimate,
     Evaluation,
-    EvaluationJob,
     Group,
     Job,
-    JobStatus,
     Model,
+    WorkState,
 )
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunRecord, RunSteps
@@ -218,7 +217,7 @@ SAMPLES = 4
 
 
 @cache
-def evaluations() -> tuple[EvaluationJob, ...]:
+def evaluations() -> tuple[WorkState, ...]:
     """What was evaluated, with the rewards by task."""
     held = [task for task in read_rows(TASKSETS["mixed"].tasks) if task.heldout]
     return tuple(
@@ -227,7 +226,7 @@ def evaluations() -> tuple[EvaluationJob, ...]:
     )
 
 
-def evaluation(number: int, step: int, gain: float, slugs: Sequence[str]) -> EvaluationJob:
+def evaluation(number: int, step: int, gain: float, slugs: Sequence[str]) -> WorkState:
     """One evaluation of a step; the same random numbers for the same task in each."""
     groups = [
         Group(
@@ -242,7 +241,8 @@ def evaluation(number: int, step: int, gain: float, slugs: Sequence[str]) -> Eva
     id_ = f"e7a1{number:04}-0000-4000-8000-000000000000"
     told = {"id": id_, "job_id": id_, "name": "mixed", "max_tokens": 20, "temperature": 1.0}
     found = summarize(groups).model_copy(update={**told, "created_at": stamp(40 - number)})
-    return EvaluationJob(
+    return WorkState(
+        kind="evaluation",
         id=id_,
         job_id=id_,
         model_id=MIXED.id,
@@ -275,8 +275,8 @@ def other_tree(model_id: str) -> list[Checkpoint]:
     return [*nodes[:-1], last]
 
 
-def run_status() -> JobStatus:
-    return JobStatus(
+def run_status() -> WorkState:
+    return WorkState(
         status="running",
         model="mixed-rl",
         id=JOB_ID,

@@ -13,7 +13,7 @@ from hud_tui.events import Event, TreeRead
 from hud_tui.settings import Start
 from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
-from hud_tui.wire import Checkpoint, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Job, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunPage
 from hud_tui.wire_training import TraceEvent, TraceEvents
@@ -78,7 +78,7 @@ class StillClient:
     async def jobs(self, limit: int = 200) -> list[Job]:
         return []
 
-    async def known_job(self, job_id: str) -> JobStatus | None:
+    async def known_job(self, job_id: str) -> WorkState | None:
         return None
 
     async def run_page(self, since: int = 0, offset: int = 0) -> RunPage:

@@ -29,7 +29,7 @@ from hud_tui.tui.screens.base import TopLine, top_line
 from hud_tui.tui.screens.dialogs import ALARM
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.focus_chart import FocusChart
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 from tests.conftest import Served, caller, ended, fork, submit, until
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grown
@@ -336,7 +336,7 @@ def test_each_detector_is_told_once_in_a_while_and_again_when_it_is_worse() -> N
 
 def test_an_ended_run_s_steps_are_counted() -> None:
     ended = Told(Notify(webhook=HOOK)).notifier.ended
-    told = [ended(JobStatus(id="j", status="failed", step=step), "m") for step in (0, 1, 2)]
+    told = [ended(WorkState(id="j", status="failed", step=step), "m") for step in (0, 1, 2)]
     assert [one and str(one["text"]).rpartition("after ")[2] for one in told] == [
         "0 steps", "1 step", "2 steps",
     ]  # fmt: skip
@@ -358,7 +358,7 @@ def test_what_is_turned_off_or_below_the_level_is_not_told() -> None:
     sent = told.notifier.alarm(alarm(level=Level.CRITICAL), "m")
     assert (sent["kind"], sent["name"], sent["onset"]) == ("alarm", "grad_norm", 4)
     assert (told.rings, told.written) == (0, [])
-    ended = told.notifier.ended(JobStatus(status="failed", id="j", step=7), "m")
+    ended = told.notifier.ended(WorkState(status="failed", id="j", step=7), "m")
     assert ended["text"] == "m: run failed after 7 steps"
 
 

@@ -19,7 +19,7 @@ from hud_tui.tui.app import VIEWS, Options, settle
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.workspace import READING
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 from tests.conftest import Served, on_socket, until
 from tests.toy_engine import ToyEngine
 from tests.tui import runs
@@ -286,7 +286,7 @@ async def test_a_notice_leaves_sooner_where_it_covers_the_rows(served: Served) -
 async def test_nobody_is_asked_twice_about_a_run_that_was_cut_short(served: Served) -> None:
     async with opened(Connector(served), Start("models")) as app:
         await app.until_view("models")
-        cut = WorkChanged(work=JobStatus(id="j1", status="interrupted", step=1, steps=2))
+        cut = WorkChanged(work=WorkState(id="j1", status="interrupted", step=1, steps=2))
         app.app.workspace.session._reconnected = True
         app.app.workspace.session._on_event(cut)
         assert "It continues" in await app.until_dialog()

@@ -20,7 +20,7 @@ from hud_tui.tui.screens.compare import TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.set_head import HeadDialog
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 from tests.conftest import Served, until
 from tests.tui.cockpit import Cockpit, cockpit
 from tests.tui.conftest import Connector, Net, forked, opened, run_of, trained
@@ -29,7 +29,7 @@ from tests.tui.conftest import Connector, Net, forked, opened, run_of, trained
 def news(app: HudApp) -> None:
     """The followed model's job has changed, and a frame is due."""
     busy = run_of(app).training
-    status = JobStatus(status="succeeded" if busy else "running", id="j1", step=1, steps=2)
+    status = WorkState(status="succeeded" if busy else "running", id="j1", step=1, steps=2)
     app.workspace.session.fold(WorkChanged(work=status))
 
 

@@ -25,7 +25,7 @@ from hud_tui.tui.screens.runs import RunDetails
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_status import status_line
-from hud_tui.wire import EvaluationJob
+from hud_tui.wire import WorkState
 from tests.conftest import Served, submit, until
 from tests.rollouts.driving import (
     SUMS,
@@ -268,7 +268,7 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         flown.screen.query_one("#samples").focus()
         await flown.press("end", "backspace", "3", "enter")
 
-        def own() -> list[EvaluationJob]:
+        def own() -> list[WorkState]:
             known = flown.view.run.evaluations.values()
             return [one for one in known if one.name == "sums" and one.status == "succeeded"]
 

@@ -27,7 +27,7 @@ from hud_tui.tui.widgets.checkpoint_tree import (
     fit,
 )
 from hud_tui.tui.widgets.form import Picker
-from hud_tui.wire import Estimate, Evaluation, EvaluationJob
+from hud_tui.wire import Estimate, Evaluation, WorkState
 from tests.conftest import Served, caller, calling, on_socket
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import toy_of, trained
@@ -55,12 +55,12 @@ async def dialog(flown: Cockpit) -> EvaluateDialog:
     return found
 
 
-def asked_for(run: Run) -> list[EvaluationJob]:
+def asked_for(run: Run) -> list[WorkState]:
     """Evaluations that were asked for, not the run's own."""
     return [one for one in run.evaluations.values() if one.job_id == one.id]
 
 
-async def over(flown: Cockpit, count: int = 1) -> list[EvaluationJob]:
+async def over(flown: Cockpit, count: int = 1) -> list[WorkState]:
     """So many, once all have succeeded."""
     await flown.until(lambda: [one.status for one in asked_for(flown.run)] == ["succeeded"] * count)
     return asked_for(flown.run)

@@ -16,7 +16,7 @@ from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.widgets.rollout import RolloutColumns
 from hud_tui.tui.widgets.run_curves import RunPreview
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, WorkState
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.scenes import LARGE, SCENES, SIZES, VIEWS, settle
@@ -147,7 +147,7 @@ def test_alarms(name: str, snap_compare: Callable[..., bool]) -> None:
 @pytest.mark.parametrize("name", PATHOLOGIES)
 async def test_an_alarm_is_told_whole_on_a_small_screen(name: str) -> None:
     """Its first line has what the user answered, its last ones what to do."""
-    run = replace(gone_wrong(name), job=JobStatus(id="j", status="succeeded"))
+    run = replace(gone_wrong(name), job=WorkState(id="j", status="succeeded"))
     stage = AlarmStage(run)
     async with stage.run_test(size=SMALL) as pilot:
         await until(lambda: stage.view.run.alarms.steps > 0)

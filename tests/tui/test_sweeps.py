@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.widgets import Button, Input
 
-from hud_tui.client.submit import SweepFiles
+from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.settings import Start
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.form import Field, Picker

@@ -20,7 +20,7 @@ from hud_tui.rl.alarms.statistics import Row
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.wire import Checkpoint, Group, JobStatus
+from hud_tui.wire import Checkpoint, Group, WorkState
 from tests.unit.inspecting import inspect, inspect_lineage, row, rows_of
 from tests.unit.trees import chain
 
@@ -567,7 +567,7 @@ def test_base_weights_have_nothing_to_judge_and_a_silent_run_is_among_the_alarms
     assert monitor.report().steps == 0
 
     monitor = AlarmMonitor()
-    monitor.follow(tree_of(BAD, 20), JobStatus(status="running", step=20, steps=100))
+    monitor.follow(tree_of(BAD, 20), WorkState(status="running", step=20, steps=100))
     assert monitor.report(5.9).alarms == ()
     [alarm] = monitor.report(15.0).alarms
     assert (alarm.name, alarm.onset, alarm.before_id) == ("stall", 20, "c20")

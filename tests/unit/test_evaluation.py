@@ -41,7 +41,7 @@ from hud_tui.rl.evaluation import (
     times_as_many,
 )
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, EvaluationJob, Group
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.2, 1.0]), min_size=1, max_size=6)
 TASKS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), REWARDS, min_size=1, max_size=9)
@@ -414,9 +414,9 @@ def test_two_checkpoints_are_compared_by_the_evaluations_that_are_most_alike() -
     assert pair_of([scored("8", split="train")], [same]) is None
 
 
-def of_job(id_: str, status: str = "succeeded", done: int = 144, **more: Any) -> EvaluationJob:
+def of_job(id_: str, status: str = "succeeded", done: int = 144, **more: Any) -> WorkState:
     usual = {"model_id": "m", "checkpoint_id": "c", "job_id": id_, "total": 144}
-    return EvaluationJob(id=id_, status=status, done=done, **{**usual, **more})
+    return WorkState(kind="evaluation", id=id_, status=status, done=done, **{**usual, **more})
 
 
 def test_what_was_made_from_here_is_said_of_its_checkpoint_whatever_comes_first() -> None:
@@ -457,7 +457,7 @@ def test_the_pace_is_that_of_the_newest_evaluation_that_says_it() -> None:
 
 def test_the_evaluation_of_a_checkpoint_and_the_best_of_all() -> None:
     def job(id_: str, checkpoint: str | None, mean: float | None, rollouts: int = 144, digest: str
-            = "a") -> EvaluationJob:  # fmt: skip
+            = "a") -> WorkState:  # fmt: skip
         result = scored(id_, digest, rollouts)
         result = None if mean is None else result.model_copy(update={"mean_reward": mean})
         return of_job(id_, checkpoint_id=checkpoint, result=result, model="arith-rl")
@@ -471,7 +471,7 @@ def test_the_evaluation_of_a_checkpoint_and_the_best_of_all() -> None:
         job("e6", "sure", 0.6, digest="b"),
     ]
 
-    def id_of(found: EvaluationJob | None) -> str | None:
+    def id_of(found: WorkState | None) -> str | None:
         return None if found is None else found.id
 
     best = [id_of(best_evaluated(jobs, digest)) for digest in (None, "a", "b", "c")]

@@ -52,7 +52,7 @@ from hud_tui.rl.report import (
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import count_unsafe, one_line
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from tests.unit.trees import tree_of
 
@@ -85,7 +85,7 @@ RUN = Run(
     model=Model(id="m", model_name=HOSTILE, base_model="tiny"),
     tree=Tree.of(NODES),
     series=Series.of(NODES),
-    job=JobStatus(
+    job=WorkState(
         status="failed",
         id="j",
         name=HOSTILE,

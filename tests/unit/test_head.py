@@ -24,14 +24,14 @@ from hud_tui.rl.head import (
     undo_note,
 )
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, WorkState
 from tests.unit.trees import parents, tree_of
 
 FORKED = [-1, 0, 1, 2, 1, 4, -1]
 """c0 c1, then c2 c3 on one branch and c4 c5 on another; and c6, beside them all."""
 
 
-def run_of(chosen: list[int], head: int | None, job: JobStatus | None = None) -> Run:
+def run_of(chosen: list[int], head: int | None, job: WorkState | None = None) -> Run:
     return Run(tree=tree_of(chosen, head), job=job)
 
 
@@ -91,7 +91,7 @@ def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
 
 def test_a_run_that_trains_is_named_and_a_checkpoint_that_is_not_there() -> None:
     for status, trains in (("running", True), ("succeeded", False)):
-        change = head_change(run_of([-1, 0], 1, JobStatus(status=status, id="j")), "c0")
+        change = head_change(run_of([-1, 0], 1, WorkState(status=status, id="j")), "c0")
         assert (change.training is not None) == trains
     with pytest.raises(KeyError):
         head_change(Run(), "c0")

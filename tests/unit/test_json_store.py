@@ -30,7 +30,7 @@ from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.head import Move
 from hud_tui.storage import MOST, JsonStore
 from hud_tui.tui.screens.base import offline_text
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from hud_tui.wire import Checkpoint, Group, Model, WorkState
 from tests.unit.trees import chain
 
 
@@ -155,7 +155,7 @@ def nodes(count: int, note: str = "") -> tuple[Checkpoint, ...]:
 
 def known(count: int = 3, note: str = "") -> LastKnown:
     tree = Tree.of(nodes(count, note))
-    return LastKnown(12.5, (MODEL,), MODEL, tree, JobStatus(status="running"))
+    return LastKnown(12.5, (MODEL,), MODEL, tree, WorkState(status="running"))
 
 
 def is_known(state: LastKnown | None) -> bool:

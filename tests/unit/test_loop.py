@@ -117,7 +117,7 @@ def test_who_resumes_a_run_without_a_gradient_wants_it_tried_again() -> None:
 @given(loops, happenings)
 def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: list[str]) -> None:
     """Drives the loop as a run does; a "stopped" is a process that was killed and resumed."""
-    facts, steps, evaluated, batches = LoopFacts(), 0, list[int](), 0
+    facts, steps, evaluated, batches, measured = LoopFacts(), 0, list[int](), 0, False
     pending = iter(events)
     for _ in range(1000):
         match loop.next(facts):
@@ -130,10 +130,12 @@ def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: lis
                 assert not loop.baseline or 0 in evaluated
                 last = steps + 1 == loop.steps
                 if loop.heldout_every:
-                    assert action.with_heldout == (last or steps % loop.heldout_every == 0)
+                    due = last or steps % loop.heldout_every == 0
+                    assert action.with_heldout == (due and not measured), "once per step"
                 else:
                     assert not action.with_heldout
                 event = next(pending, "signal")
+                measured = event != "stopped"
                 if event == "stopped":
                     facts = facts.resumed()
                 elif event == "ungraded":
@@ -143,10 +145,10 @@ def test_every_step_is_taken_once_and_evaluated_when_due(loop: Loop, events: lis
                     facts = facts.sampled(groups, event == "signal")
                     batches += event != "signal"
             case Train() if next(pending, "signal") == "moved":
-                facts, batches = facts.discarded(), batches + 1
+                facts, batches, measured = facts.discarded(), batches + 1, False
                 assert isinstance(loop.next(facts), Sample)
             case Train():
-                facts, steps, batches = facts.stepped(), steps + 1, 0
+                facts, steps, batches, measured = facts.stepped(), steps + 1, 0, False
                 assert facts.step == steps
             case Evaluate(step):
                 assert step == steps

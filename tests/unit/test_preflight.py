@@ -30,7 +30,7 @@ from hud_tui.rl.tasks.checks import (
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.rl.tasks.legacy import Variable, fill_rows, find_variables
 from hud_tui.rl.tasks.task import HELD_OUT, NAMED, Task, validator
-from hud_tui.wire import JobStatus, Model, TrainingDefaults
+from hud_tui.wire import Model, TrainingDefaults, WorkState
 from hud_tui.wire_runs import JobParameters
 
 SCHEMA = {
@@ -264,11 +264,11 @@ def test_a_model_is_ready_and_its_agent_records_tokens_where_the_service_says_so
     assert check_ready(model(status="ready"), None)[0].level == "ok"
     assert check_ready(model(status="deploying"), None)[0].level == "failure"
     assert check_ready(model(), None) == []
-    busy = check_ready(model(status="ready"), JobStatus(status="running", id="j-1"))
+    busy = check_ready(model(status="ready"), WorkState(status="running", id="j-1"))
     assert only(busy) == ("warning", "j-1")
     assert busy[0].fix == "wait until it ends, or cancel it: hud-tui jobs j-1 --cancel"
     assert busy[0].place == ""  # the fix says it
-    long = JobStatus(status="running", id="0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d")
+    long = WorkState(status="running", id="0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d")
     [busy] = check_ready(model(status="ready"), long)
     assert f"{busy.message} {busy.place} {busy.fix}".count("0a1b2c3d") == 1
     assert "0a1b2c3d-" not in f"{busy.message} {busy.where} {busy.fix}"

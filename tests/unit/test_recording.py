@@ -14,7 +14,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.events import CheckpointAdded, WorkChanged
 from hud_tui.rl.alarms.demos import demo, demo_names
 from hud_tui.rl.recording import SCHEMA, Recording, first_line, read_recording, to_line
-from hud_tui.wire import EvaluationJob, Model
+from hud_tui.wire import Model, WorkState
 
 FIRST = first_line("0.1.0", 1.78e9)
 MODEL = to_line("model", 0.0, Model(id="m", model_name="m"))
@@ -164,5 +164,5 @@ def test_a_recording_with_an_event_of_runs_and_one_of_evaluations_is_read_as_one
     assert isinstance(second, WorkChanged)
     assert first.run is not None
     assert (first.run.id, first.at) == ("r", 9.0)
-    assert isinstance(second.work, EvaluationJob)
+    assert isinstance(second.work, WorkState)
     assert (second.work.id, second.run) == ("e", None)

@@ -34,7 +34,7 @@ from hud_tui.rl.run import LOG, LeftBehind, Run, left_behind
 from hud_tui.rl.runs import eta_s, run_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import is_active
-from hud_tui.wire import Checkpoint, Group, Job, JobStatus
+from hud_tui.wire import Checkpoint, Group, Job, WorkState
 from tests.unit.trees import chain, tree_of
 
 
@@ -178,7 +178,7 @@ def test_rollouts_belong_to_the_step_and_the_attempt_that_is_sampled() -> None:
 
 
 def test_a_job_is_logged_when_its_status_changes_and_what_goes_by_within_it_once() -> None:
-    run, job = Run(), JobStatus(id="job-0123456", status="running", created_at=5.0)
+    run, job = Run(), WorkState(id="job-0123456", status="running", created_at=5.0)
     paused, lost = "paused: the server is short of capacity", "step 2: lost: sampled again"
     over = {"status": "succeeded", "reason": "solved: all scored 1.0", "finished_at": 90.0}
     for changed in (
@@ -226,7 +226,7 @@ def test_news_that_a_reading_has_overtaken_does_not_move_the_head_back() -> None
 
 def run_of(times: list[float], step: int = 0, steps: int | None = None) -> Run:
     steps_taken = chain(*({"created_at": stamp(at)} for at in times))
-    job = JobStatus(status="running", step=step, steps=steps)
+    job = WorkState(status="running", step=step, steps=steps)
     return Run().fold(TreeRead(checkpoints=tuple(steps_taken))).fold(WorkChanged(work=job))
 
 
@@ -254,7 +254,7 @@ def trained(
         sampled = [slugs[(wide * number + place) % len(slugs)] for place in range(wide)]
         groups = [Group(task_slug=slug, rewards=[0.0, 1.0]) for slug in sampled]
         nodes.append({"created_at": stamp(at), "job_id": job, "groups": groups})
-    status = JobStatus(
+    status = WorkState(
         status="running", id=jobs[-1], step=3, steps=10, parameters={**ALIKE, "seed": 1}
     )
     run = Run().fold(TreeRead(checkpoints=tuple(chain(*nodes))))
@@ -340,13 +340,13 @@ def test_a_time_that_is_none_is_unknown() -> None:
     ("job", "said"),
     [
         (None, "No steps yet."),
-        (JobStatus(status="running", step=0), "The first step is being sampled."),
-        (JobStatus(status="running", step=0, attempt=3), "sampled again, attempt 3"),
-        (JobStatus(status="failed", step=0), "No steps: the run ended before its first step."),
-        (JobStatus(status="failed", step=2), "No steps yet."),
+        (WorkState(status="running", step=0), "The first step is being sampled."),
+        (WorkState(status="running", step=0, attempt=3), "sampled again, attempt 3"),
+        (WorkState(status="failed", step=0), "No steps: the run ended before its first step."),
+        (WorkState(status="failed", step=2), "No steps yet."),
     ],
 )
-def test_a_run_without_steps_says_what_it_waits_for(job: JobStatus | None, said: str) -> None:
+def test_a_run_without_steps_says_what_it_waits_for(job: WorkState | None, said: str) -> None:
     assert said in awaiting(Run(job=job))
 
 

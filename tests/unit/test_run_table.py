@@ -40,7 +40,7 @@ from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.work import Work
 from hud_tui.tui.screens.base import loop_left
 from hud_tui.tui.widgets.run_curves import Compared
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, JobStatus, Model
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, WorkState
 from hud_tui.wire_runs import RunRecord
 
 NOW = 1_000_000.0
@@ -367,7 +367,7 @@ def test_a_job_s_model_is_known_by_its_row_or_by_the_job() -> None:
 
 
 def test_what_neither_a_job_nor_its_steps_say_is_left_out() -> None:
-    job, status = Job(id="j"), JobStatus(status="running", step=7, trained_tokens=50)
+    job, status = Job(id="j"), WorkState(status="running", step=7, trained_tokens=50)
     bare = run_of_job(job, None)
     assert (bare.step, bare.tokens, bare.lr, bare.whole) == (0, 0, None, False)
     status = status.model_copy(update={"parameters": {"learning_rate": 2e-4}})

@@ -17,7 +17,7 @@ from hud_tui import storage
 from hud_tui.audit_log import NAME as LOG
 from hud_tui.audit_log import AuditEntry, CommandLog, to_line
 from hud_tui.client.guard import NAME, Protection
-from hud_tui.client.submit import SweepFiles
+from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook
 from hud_tui.rl.names import LONGEST, plain_name

@@ -8,7 +8,7 @@ from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.task import Task
 from hud_tui.tui.run_draft import RunRequest
 from hud_tui.tui.widgets.run_status import DRIVEN, run_facts
-from hud_tui.wire import Disk, JobStatus, Model, TrainingDefaults
+from hud_tui.wire import Disk, Model, TrainingDefaults, WorkState
 from hud_tui.wire_runs import JobParameters
 from tests.unit.trees import chain
 
@@ -77,7 +77,7 @@ def nodes(*of_jobs: str | None) -> Tree:
 
 
 def test_a_run_started_where_its_first_step_has_its_parent() -> None:
-    job = JobStatus(id="j2", status="running", name="second", parameters={"seed": 7})
+    job = WorkState(id="j2", status="running", name="second", parameters={"seed": 7})
     run = Run(model=TRAINED, tree=nodes("j1", "j1", "j2", "j2"), job=job)
     assert starting_point(run) == "step-2"
     assert starting_point(Run(model=TRAINED, tree=nodes("j1"), job=job)) == "step-1"
@@ -96,7 +96,7 @@ def test_a_run_that_a_client_drives_has_no_parameters_of_managed_runs() -> None:
     given = {"steps": 5, "rollout_timeout": 300.0, "memory_mb": 4096, "failed": "drop"}
     managed = {"effort", "norm adv by std", "baseline", "held-out every", "sweep"}
     assert managed <= {one.label for one in settings(TRAINED, given)}
-    driven = JobStatus(id="j", status="running", parameters=given, driver="laptop:4711")
+    driven = WorkState(id="j", status="running", parameters=given, driver="laptop:4711")
     text = "\n".join(line.plain for line in run_facts(Run(model=TRAINED, job=driven)))
     assert not any(label in text for label in managed)
     labels = ("Adam beta1", "timeout, s", "memory, MB", "on failure")

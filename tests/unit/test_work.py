@@ -14,19 +14,25 @@ from hud_tui.rl.work import (
     is_lost,
     stopped,
 )
-from hud_tui.wire import EvaluationJob, Job, JobError, JobStatus
+from hud_tui.wire import Job, JobError, WorkState
 
 STATUSES = ("queued", "running", *sorted(ENDED), "warming_up")
 
 
 def run(status: str, **fields: object) -> Work:
-    return Work.of(JobStatus(id="r1", status=status, name="arith on m", **fields))
+    return Work.of(WorkState(id="r1", status=status, name="arith on m", **fields))
 
 
 def evaluation(status: str, done: int = 12) -> Work:
     return Work.of(
-        EvaluationJob(
-            id="e1", model_id="m", checkpoint="step-000003", status=status, done=done, total=48
+        WorkState(
+            kind="evaluation",
+            id="e1",
+            model_id="m",
+            checkpoint="step-000003",
+            status=status,
+            done=done,
+            total=48,
         )
     )
 

@@ -14,7 +14,7 @@ from annotated_types import Ge, Le
 from hud_tui.errors import TABLE, BadTuning
 from hud_tui.rl.metrics import short
 from hud_tui.rl.text import counted, one_line
-from hud_tui.wire import JobStatus
+from hud_tui.wire import WorkState
 
 
 class Level(StrEnum):
@@ -361,7 +361,7 @@ class Notifier:
         facts = {"name": alarm.name, "level": alarm.level, "onset": alarm.onset, "id": alarm.id}
         return self._send(line, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})
 
-    def ended(self, job: JobStatus, model: str) -> dict[str, object] | None:
+    def ended(self, job: WorkState, model: str) -> dict[str, object] | None:
         """Notify about the end of a run; return the document for the webhook, or None."""
         line = one_line(f"{model}: run {job.status} after {counted(job.step or 0, 'step')}", 300)
         facts = {"job": job.id, "status": job.status, "step": job.step}

@@ -9,7 +9,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.events import CheckpointAdded, Event, HeadMoved, StepTaken, TreeRead, WorkChanged
 from hud_tui.rl.recording import Moment, Recording
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Checkpoint, Group, JobStatus, Model
+from hud_tui.wire import Checkpoint, Group, Model, WorkState
 
 STEP_S = 2.0
 """Seconds per step."""
@@ -355,7 +355,7 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
 
 def _job(pathology: Pathology, step: int, began: float) -> WorkChanged:
     over = step >= pathology.steps and pathology.silent_from is None
-    job = JobStatus(
+    job = WorkState(
         status="succeeded" if over else "running",
         id=f"demo-{pathology.name}",
         name=pathology.about,

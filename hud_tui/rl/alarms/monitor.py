@@ -24,7 +24,7 @@ from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree, is_servable
 from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.progress import RECENT
-from hud_tui.wire import Checkpoint, JobStatus
+from hud_tui.wire import Checkpoint, WorkState
 
 # All detectors over one lineage, step by step. The result depends only on the thresholds and the
 # lineage, so a finished run and one that is followed live have the same alarms.
@@ -214,7 +214,7 @@ class AlarmMonitor:
         self._last_good: dict[tuple[str, int], str | None] = {}
         """Cache of `last_good_checkpoint` by the alarm's checkpoint id and the tree's edition."""
 
-    def follow(self, tree: Tree, job: JobStatus | None = None, most: int = ALL) -> bool:
+    def follow(self, tree: Tree, job: WorkState | None = None, most: int = ALL) -> bool:
         """Evaluate new steps of the head's lineage; return whether the report changed.
 
         Args:
@@ -299,7 +299,7 @@ class AlarmMonitor:
             del self._left[id_]
 
 
-def _length(tree: Tree, job: JobStatus | None) -> int | None:
+def _length(tree: Tree, job: WorkState | None) -> int | None:
     """Length of the head's lineage at the end of the run that trains it."""
     if job is None or job.step is None or job.steps is None or tree.head is None:
         return None

@@ -16,7 +16,7 @@ from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
 from hud_tui.rl.text import command_line, count_unsafe, one_line, wrong_loss_config
-from hud_tui.wire import JobStatus, Model
+from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_training import Losses
 
@@ -276,7 +276,7 @@ def check_loss(
     return [Finding("model", "failure", one_line(wrong), "loss-fn-config", fix)]
 
 
-def check_ready(model: Model, job: JobStatus | None, program: str = "hud-tui") -> list[Finding]:
+def check_ready(model: Model, job: WorkState | None, program: str = "hud-tui") -> list[Finding]:
     """Whether the model can be trained now; empty if the service does not report that.
 
     Args:

@@ -250,34 +250,23 @@ class Engine(Protocol):
     def about(self) -> About: ...
 
     async def tokenizer(self, base: str) -> Tokenizer:
-        """The base's tokenizer; the first call loads it in a thread.
-
-        Raises:
-            EngineError: No such base, or its tokenizer cannot be loaded.
-        """
+        """The base's tokenizer; the first call loads it in a thread. Raises EngineError: no such
+        base, or its tokenizer cannot be loaded."""
 
     async def start(self) -> None: ...
 
     async def stop(self) -> None: ...
 
     async def open(self, source: str | Path) -> Handle:
-        """Open a base by name, or a state path with its optimizer state.
-
-        Raises:
-            StateDamaged: The state's file is missing or incomplete.
-            EngineError: No such base.
-        """
+        """Open a base by name, or a state path with its optimizer state. Raises StateDamaged: the
+        state's file is missing or incomplete; EngineError: no such base."""
 
     async def close(self, handle: Handle) -> None:
         """Discard a policy and its gradients. Unknown handles are ignored."""
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        """One completion per request, in order.
-
-        Raises:
-            EngineRefused: A request is invalid, or wants `top_logprobs` that the engine, or the
-                server behind it, does not support.
-        """
+        """One completion per request, in order. Raises EngineRefused: a request is invalid, or
+        wants `top_logprobs` that the engine, or the server behind it, does not support."""
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         """Current logprobs of the output tokens, one list of shape (T,) per datum."""
@@ -312,10 +301,7 @@ class Engine(Protocol):
     async def slim(self, state: Path, directory: Path) -> str:
         """Write a state's weights without optimizer state into `directory`, fsynced; returns the
         path. `open` continues from it with fresh moments; samples are the same as from the state.
-
-        Raises:
-            EngineError: No such state, or it cannot be written.
-        """
+        Raises EngineError: no such state, or it cannot be written."""
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         """Take one step and save it into `directory`, complete and fsynced on return.
@@ -464,11 +450,8 @@ COOLEST, HOTTEST = 0.01, 100.0
 
 
 def loss_config(loss_fn: str, config: Mapping[str, float] | None) -> dict[str, float]:
-    """The loss's config with its defaults.
-
-    Raises:
-        EngineRefused: Unknown loss or key, or an invalid value.
-    """
+    """The loss's config with its defaults. Raises EngineRefused: unknown loss or key, or an invalid
+    value."""
     if loss_fn not in LOSSES:
         raise EngineRefused(f"unknown loss {loss_fn!r}; choose from {', '.join(LOSSES)}")
     defaults = CONFIG_DEFAULTS[loss_fn]
@@ -504,14 +487,8 @@ def check_requests(sampled: Sequence[SampleRequest], context: int, vocabulary: i
 
 
 def check_datums(trained: Sequence[Datum], context: int, vocabulary: int, ratios: bool) -> None:
-    """Raises EngineRefused unless every datum can be trained on.
-
-    Args:
-        trained: The datums.
-        context: Of the policy.
-        vocabulary: Of the policy.
-        ratios: Whether the loss needs sampling logprobs.
-    """
+    """Raises EngineRefused unless every datum can be trained on. `ratios`: whether the loss needs
+    sampling logprobs."""
     for index, datum in enumerate(trained):
         name = f"datum {index}"
         _ids(f"{name}: prompt", datum.prompt, vocabulary)

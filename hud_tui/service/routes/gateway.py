@@ -14,9 +14,9 @@ from starlette.routing import Route
 
 from hud_tui.rl.work import EVALUATION, TRAINING
 from hud_tui.service import gateway
-from hud_tui.service.engines.base import Base, EngineError, EngineLost, NotFinite, StateGone
+from hud_tui.service.engines.base import Base, EngineError
 from hud_tui.service.gateway import Answered, chunks, whole
-from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply
+from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply, status_of
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.routes.jobs import span_events
@@ -36,6 +36,15 @@ HUNG_UP = 499
 """Status after the client disconnected, as in nginx; nobody sees it."""
 
 
+OPENAI = {
+    410: ("invalid_request_error", "expired"),
+    422: ("invalid_request_error", "not_finite"),
+    500: ("server_error", None),
+    503: ("server_error", "engine_lost"),
+}
+"""OpenAI's type and code of an engine's failure, by its status."""
+
+
 class HungUp(Exception):
     """The client has closed the connection."""
 
@@ -53,16 +62,10 @@ def openai(handler: Handler) -> Handler:
             if refused.status == 404 and code is None:
                 code = "not_found"
             return _error(refused.status, refused.detail, str(refused), kind, code, refused.param)
-        except StateGone as error:
-            return _error(410, str(error), str(error), "invalid_request_error", "expired")
-        except NotFinite as error:  # of 500, OpenAI's clients would ask again
-            return _error(422, str(error), str(error), "invalid_request_error", "not_finite")
-        except EngineLost as error:
-            message = f"{error}. Nothing was sampled: ask again"
-            return _error(503, message, message, "server_error", "engine_lost")
         except EngineError as error:
-            message = f"the engine refused: {error}"
-            return _error(500, message, message, "server_error")
+            status, message = status_of(error)
+            message += ". Nothing was sampled: ask again" * (status == 503)
+            return _error(status, message, message, *OPENAI[status])
 
     return answer
 
@@ -83,8 +86,8 @@ async def list_models(request: Request) -> Response:
     parts = parts_of(request)
     rows, _ = await parts.store.read(models.catalog, MOST_MODELS, 0)
     bases = parts.bases()
-    found = [_model(row, bases[row.base]) for row in rows if row.base in bases]
-    return reply({"object": "list", "data": found})
+    shown = [_model(row, bases[row.base]) for row in rows if row.base in bases]
+    return reply({"object": "list", "data": shown})
 
 
 @openai
@@ -119,8 +122,8 @@ async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
             raise HungUp
         return task.result()
     finally:
-        for one in (task, gone):
-            one.cancel()
+        for future in (task, gone):
+            future.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
 
 

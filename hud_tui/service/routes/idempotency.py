@@ -32,16 +32,8 @@ async def answer(
     request: Request, model: ModelRow, act: Callable[[Session, Asked | None], Awaitable[Any]]
 ) -> Response:
     """Carry out a training call under the lock of the model's session, unless its key was answered
-    before.
-
-    Args:
-        request: Its body has been read.
-        model: The fork to train.
-        act: Carries it out, stores the answer under the key, and returns it.
-
-    Raises:
-        Refused: 409, a managed run trains the model; 409 or 422, the key was used.
-    """
+    before. `act` stores the answer under the key, and returns it. Raises Refused, 409, a managed
+    run trains the model; 409 or 422, the key was used."""
     parts, asked = parts_of(request), asked_of(request)
     runner, run = service_of(request).runner, driven_by(request)
     session = parts.session(model)
@@ -96,11 +88,8 @@ def _keep(db: Db, body: Any, scope: str, asked: Asked, status: int) -> None:
 
 
 def asked_of(request: Request) -> Asked | None:
-    """The key of a request whose body has been read; None if it has none.
-
-    Raises:
-        Refused: 400, the key is blank or too long.
-    """
+    """The key of a request whose body has been read; None if it has none. Raises Refused, 400, the
+    key is blank or too long."""
     key = request.headers.get("idempotency-key")
     if key is None:
         return None

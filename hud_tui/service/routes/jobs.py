@@ -3,7 +3,8 @@ loop."""
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from math import isfinite
 from statistics import fmean
 from typing import Any
@@ -38,7 +39,7 @@ from hud_tui.service.store import evaluations, events, jobs, models, runs, trace
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
-from hud_tui.wire import EvaluationJob, RenameJob
+from hud_tui.wire import RenameJob
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_runs import RunRecord
 from hud_tui.wire_training import content_text
@@ -46,46 +47,27 @@ from hud_tui.wire_training import content_text
 # Traces in the wire's format: a row, and the conversation as events.
 
 
+TRACE = (
+    *("id", "job_id", "status", "task_slug", "reward", "stop_reason", "error", "group_id", "step"),
+    *("attempt", "rollout", "completion", "num_tokens", "evaluates", "checkpoint_id", "model"),
+)
+"""Columns of a trace that the wire has under the same name."""
+
+
 def trace_record(row: sqlite3.Row) -> dict[str, Any]:
     """One row of a job's traces."""
-    heldout = row["heldout"]
-    return {
-        "id": row["id"],
-        "job_id": row["job_id"],
-        "status": row["status"],
-        "created_at": iso(row["created_at"]),
-        "start_time": iso(row["created_at"]),
+    began, heldout = iso(row["created_at"]), row["heldout"]
+    return {name: row[name] for name in TRACE} | {
+        "created_at": began,
+        "start_time": began,
         "ended_at": iso(row["ended_at"]) if row["ended_at"] else None,
-        "task_slug": row["task_slug"],
-        "reward": row["reward"],
-        "stop_reason": row["stop_reason"],
-        "error": row["error"],
-        "group_id": row["group_id"],
-        "step": row["step"],
-        "attempt": row["attempt"],
-        "rollout": row["rollout"],
-        "completion": row["completion"],
-        "num_tokens": row["num_tokens"],
         "heldout": None if heldout is None else bool(heldout),
-        "evaluates": row["evaluates"],
-        "checkpoint_id": row["checkpoint_id"],
-        "model": row["model"],
     }
 
 
-def whole_trace(row: sqlite3.Row) -> dict[str, Any]:
-    """GET /v2/trace/{id}: the row and its grading."""
-    result = row["evaluation_result"]
-    return trace_record(row) | {"evaluation_result": json.loads(result) if result else None}
-
-
 def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[dict[str, Any]]:
-    """The conversation as a user_message and an agent_message per turn.
-
-    Args:
-        turns: As the service sampled them.
-        tokens: Tokenizer of the sampled base; None if no engine here has it.
-    """
+    """The conversation as a user_message and an agent_message per turn that the service sampled.
+    `tokens`: tokenizer of the sampled base; None if no engine here has it."""
     events: list[dict[str, Any]] = []
     for turn in turns:
         times = {"started_at": iso(turn["started_at"]), "ended_at": iso(turn["ended_at"])}
@@ -115,29 +97,21 @@ def span_events(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def with_pieces(
     events: Sequence[dict[str, Any]], answered: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Events with the text of each token, if the service sampled the same ids itself.
-
-    Args:
-        events: From a client: token ids of an unknown tokenizer.
-        answered: The result of `turn_events` for the same trace.
-    """
+    """A client's events with the text of each token, if the service sampled the same ids itself.
+    `answered`: `turn_events` of the same trace."""
     known = {
         tuple(event["sample"]["output_token_ids"]): event["tokens"]
         for event in answered
         if "tokens" in event
     }
-    return [_with_pieces(event, known) for event in events]
-
-
-def _with_pieces(
-    event: dict[str, Any], known: Mapping[tuple[int, ...], list[str]]
-) -> dict[str, Any]:
-    sample = event.get("sample")
-    ids = sample.get("output_token_ids") if isinstance(sample, dict) else None
-    if not isinstance(ids, list) or not all(isinstance(each, int) for each in ids):
-        return event
-    pieces = known.get(tuple(ids))
-    return event if pieces is None else event | {"tokens": pieces}
+    seen = []
+    for event in events:
+        sample = event.get("sample")
+        ids: Any = sample.get("output_token_ids") if isinstance(sample, dict) else None
+        is_sampled = isinstance(ids, list) and all(isinstance(token, int) for token in ids)
+        pieces = known.get(tuple(ids)) if is_sampled else None
+        seen.append(event if pieces is None else event | {"tokens": pieces})
+    return seen
 
 
 def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -146,10 +120,8 @@ def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _user(body: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "kind": "user_message",
-        "text": content_text(body.get("messages") or body.get("content")),
-    }
+    text = content_text(body.get("messages") or body.get("content"))
+    return {"kind": "user_message", "text": text}
 
 
 def _agent(body: dict[str, Any]) -> dict[str, Any]:
@@ -247,7 +219,6 @@ def _metadata(row: sqlite3.Row, works: Works) -> dict[str, Any] | None:
         }
     if row["kind"] == EVALUATION:
         evaluation = works.state(row)
-        assert isinstance(evaluation, EvaluationJob)
         mean = None if evaluation.result is None else evaluation.result.mean
         return {
             "kind": EVALUATION,
@@ -259,7 +230,7 @@ def _metadata(row: sqlite3.Row, works: Works) -> dict[str, Any] | None:
             "samples": evaluation.samples,
             "mean": None if mean is None else mean.model_dump(exclude_none=True),
             "reason": trouble(evaluation) or None,
-        }
+        } | ({"run_id": row["run_id"]} if row["run_id"] else {})
     if row["shown_status"] == "error":
         return {"kind": row["kind"], "reason": row["first_error"]}
     return None
@@ -310,7 +281,11 @@ async def leave(request: Request) -> Response:
 
 
 async def get(request: Request) -> Response:
-    return reply(whole_trace(await parts_of(request).store.read(traces.get, _id(request))))
+    """The row and its grading."""
+    row = await parts_of(request).store.read(traces.get, _id(request))
+    result = row["evaluation_result"]
+    graded = {"evaluation_result": json.loads(result) if result else None}
+    return reply(trace_record(row) | graded)
 
 
 async def trace_events(request: Request) -> Response:
@@ -318,15 +293,15 @@ async def trace_events(request: Request) -> Response:
     parts, trace_id = parts_of(request), _id(request)
     since = request.query_params.get("since_seq", "-1")
     trace = await parts.store.read(traces.get, trace_id)
-    found = await _events(parts, trace_id)
+    events_of_trace = await _events(parts, trace_id)
     try:
-        shown = [event for event in found if event["seq"] > int(since[:18])]
+        shown = [event for event in events_of_trace if event["seq"] > int(since[:18])]
     except ValueError as error:
         raise Refused(422, "since_seq must be a whole number") from error
     return reply(
         {
             "events": shown,
-            "latest_seq": len(found) - 1,
+            "latest_seq": len(events_of_trace) - 1,
             "status": trace["status"],
             "reward": trace["reward"],
         }
@@ -337,22 +312,14 @@ async def _events(parts: ServiceContext, trace_id: str) -> list[dict[str, Any]]:
     """The client's uploaded events, else those of the turns that the service sampled."""
     uploaded = await parts.store.read(traces.spans_of, trace_id)
     sampled = await parts.store.read(traces.turns_of, trace_id)
-    answered = turn_events(
-        sampled, await _tokenizer(parts, sampled[0]["base"]) if sampled else None
-    )
+    tokens = None
+    if sampled and sampled[0]["base"] in parts.bases():  # else another engine sampled
+        with suppress(EngineError):  # the texts are stored
+            tokens = await parts.engine.tokenizer(sampled[0]["base"])
+    answered = turn_events(sampled, tokens)
     if any(str(span.get("name")).startswith("step.") for span in uploaded):
         return with_pieces(span_events(uploaded), answered)
     return answered
-
-
-async def _tokenizer(parts: ServiceContext, base: str) -> Tokenizer | None:
-    """None if another engine sampled, or its tokenizer cannot be loaded: the texts are stored."""
-    if base not in parts.bases():
-        return None
-    try:
-        return await parts.engine.tokenizer(base)
-    except EngineError:
-        return None
 
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
@@ -428,14 +395,14 @@ async def run_steps(request: Request) -> Response:
     after, limit = number(request, "after", 0, 2**31), number(request, "limit", MOST, MOST)
     keys = _keys(request.query_params.get("keys", "reward_mean"))
     run_id = path(request, "run_id")
-    found, total = await parts_of(request).store.read(runs.steps, run_id, after, limit, keys)
-    columns = list(zip(*found, strict=True)) if found else [()] * (3 + len(keys))
+    steps, total = await parts_of(request).store.read(runs.steps, run_id, after, limit, keys)
+    columns = list(zip(*steps, strict=True)) if steps else [()] * (3 + len(keys))
     scored = {}
     if HELDOUT in keys:
         scored = await parts_of(request).store.read(runs.evaluations, run_id)
     return reply(
         {
-            "step": list(range(after + 1, after + 1 + len(found))),
+            "step": list(range(after + 1, after + 1 + len(steps))),
             "at": [seconds(stamp) for stamp in columns[1]],
             "tokens": [int(count or 0) for count in columns[2]],
             "checkpoint_id": columns[0],

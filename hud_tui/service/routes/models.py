@@ -118,20 +118,13 @@ async def checkpoint_traces(request: Request) -> Response:
     ref = path(request, "checkpoint_id")
     id_ = canonical(ref) or ref
     rows = await parts.store.read(checkpoints.traces, model.id, id_, limit, offset)
-    return reply(
-        [
-            {
-                "trace_id": row["id"],
-                "status": row["status"],
-                "created_at": iso(row["created_at"]),
-                "reward": row["reward"],
-                "task_slug": row["task_slug"],
-                "group_id": row["group_id"],
-                "rollout": row["rollout"],
-            }
-            for row in rows
-        ]
-    )
+    names = ("status", "reward", "task_slug", "group_id", "rollout")
+    shown = [
+        {"trace_id": row["id"], "created_at": iso(row["created_at"])}
+        | {name: row[name] for name in names}
+        for row in rows
+    ]
+    return reply(shown)
 
 
 async def set_head(request: Request) -> Response:
@@ -174,13 +167,7 @@ async def _record(parts: ServiceContext, model: ModelRow) -> dict[str, Any]:
 
 
 def record(model: ModelRow, base: Base | None, about: About, disk: Disk | None) -> dict[str, Any]:
-    """One row of the catalog.
-
-    Args:
-        base: None if the engine does not offer it.
-        about: The engine.
-        disk: Disk usage of its checkpoints.
-    """
+    """One row of the catalog. `base`: None if the engine does not offer it."""
     return {
         "id": model.id,
         "model_name": model.slug,

@@ -25,6 +25,7 @@ from hud_tui.service.http import (
     window,
 )
 from hud_tui.service.routes import ANY, absent, parts_of, path
+from hud_tui.service.run_plan import twin_of
 from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
 from hud_tui.wire_tasks import UploadTasks
@@ -35,8 +36,8 @@ from hud_tui.wire_tasks import UploadTasks
 async def registry(request: Request) -> Response:
     limit, offset = window(request)
     query = _normal(request.query_params.get("search", ""))
-    found = [_item(env) for env in ENVIRONMENTS.values() if query in _normal(env.name)]
-    return page(found[offset : offset + limit], len(found), limit, offset)
+    matches = [_item(env) for env in ENVIRONMENTS.values() if query in _normal(env.name)]
+    return page(matches[offset : offset + limit], len(matches), limit, offset)
 
 
 async def registry_item(request: Request) -> Response:
@@ -157,8 +158,8 @@ ONLY: dict[str, Any] = {
 
 async def projects(request: Request) -> Response:
     (limit, offset), search = window(request), request.query_params.get("search", "")
-    found = [ONLY] if search.strip().casefold() in NAME else []
-    return page(found[offset : offset + limit], len(found), limit, offset)
+    matches = [ONLY] if search.strip().casefold() in NAME else []
+    return page(matches[offset : offset + limit], len(matches), limit, offset)
 
 
 async def project(request: Request) -> Response:
@@ -237,11 +238,8 @@ def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
         tasks = read_rows(rows)
     except HudUsage as error:
         raise Refused(400, f"{error.message} ({error.hint})") from error
-    seen: dict[str, int] = {}
-    for number, task in enumerate(tasks, 1):
-        first = seen.setdefault(task.slug, number)
-        if first != number:
-            raise Refused(400, f"row {number}: slug {task.slug} is row {first}'s already")
+    if twin := twin_of(tasks):
+        raise Refused(400, twin[1])
     return [(task.slug, row) for task, row in zip(tasks, rows, strict=True)]
 
 
@@ -263,14 +261,8 @@ def _upload(db: Db, body: UploadTasks, rows: list[tuple[str, dict[str, Any]]]) -
 
 
 def _record(row: sqlite3.Row) -> dict[str, Any]:
-    return {
-        "id": row["id"],
-        "name": row["name"],
-        "description": row["description"],
-        "task_count": row["task_count"],
-        "can_edit": True,
-        "created_at": iso(row["created_at"]),
-    }
+    columns = {name: row[name] for name in ("id", "name", "description", "task_count")}
+    return columns | {"can_edit": True, "created_at": iso(row["created_at"])}
 
 
 TASKSET_ROUTES = [

@@ -274,7 +274,7 @@ async def _batch(
 
 def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, Any]]:
     """One row per turn, with lists over prompt and output that are 0 on the prompt."""
-    rows, found = [], iter(logprobs)
+    rows, remaining = [], iter(logprobs)
     for index, trajectory in enumerate(batch.trajectories):
         for turn in trajectory.turns:
             zeros = [0.0] * len(turn.prompt)
@@ -283,7 +283,7 @@ def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, A
                     "reward": trajectory.reward,
                     "traj_idx": index,
                     "group_idx": index // batch.group_size if batch.grouped else None,
-                    "logprobs": [*zeros, *next(found)],
+                    "logprobs": [*zeros, *next(remaining)],
                     "sampling_logprobs": [*zeros, *turn.logprobs],
                     "mask": [*zeros, *([1.0] * len(turn.output))],
                 }

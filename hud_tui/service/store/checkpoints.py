@@ -122,23 +122,20 @@ def set_head(
 
 
 def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
-    if any(_only_trained(db, model_id, one) for one in seen.checkpoint_ids):
+    if any(_only_trained(db, model_id, id_) for id_ in seen.checkpoint_ids):
         return
-    now, was = head(db, model_id), " or ".join(one or "none" for one in seen.checkpoint_ids)
-    place = f"{now.name} ({now.id})" if now else "none"
-    raise Refused(409, f"the head is {place} now, not {was[:200]}: check the head, then retry")
+    now, was = head(db, model_id), " or ".join(id_ or "none" for id_ in seen.checkpoint_ids)
+    shown = f"{now.name} ({now.id})" if now else "none"
+    raise Refused(409, f"the head is {shown} now, not {was[:200]}: check the head, then retry")
 
 
 def refuse_other_start(db: Db, model_id: str, start: str) -> None:
-    """Raises Refused, 409: the head is not the one that a run is to start from.
-
-    Args:
-        start: Its id, or `BASE` for a model without steps.
-    """
+    """Raises Refused, 409: the head is not where a run is to start, by its id, or `BASE` for a
+    model without steps."""
     now = head(db, model_id)
     if start != (now.id if now else BASE):
-        place = f"{now.name} ({now.id})" if now else BASE
-        raise Refused(409, f"the head is {place}, not {start[:100]}, where the run was to start")
+        shown = f"{now.name} ({now.id})" if now else BASE
+        raise Refused(409, f"the head is {shown}, not {start[:100]}, where the run was to start")
 
 
 def _only_trained(db: Db, model_id: str, seen: str | None) -> bool:
@@ -194,11 +191,8 @@ class HeadHasMoved(Exception):
 
 
 def append(db: Db, new: NewCheckpoint) -> Node:
-    """Append a step to the tree as the head, and log it.
-
-    Raises:
-        HeadHasMoved: Its parent is not the head.
-    """
+    """Append a step to the tree as the head, and log it. Raises HeadHasMoved: its parent is not the
+    head."""
     parent_id = new.row.prev_model_checkpoint_id
     if head_id(db, new.model_id) != parent_id:
         raise HeadHasMoved
@@ -285,11 +279,8 @@ def announce(db: Db, model_id: str, checkpoint_id: str) -> bytes:
 
 
 def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -> list[sqlite3.Row]:
-    """The traces that one step was trained on, in the order they were sampled.
-
-    Raises:
-        Refused: 404.
-    """
+    """The traces that one step was trained on, in the order they were sampled. Raises Refused,
+    404."""
     find(db, model_id, checkpoint_id)
     query = f"""SELECT *, {intact("trace")} FROM trace WHERE checkpoint_id = ?
         ORDER BY rowid LIMIT ? OFFSET ?"""
@@ -351,14 +342,14 @@ _WEIGHTS_SELECT = """SELECT slug, c.model_id, step, c.name, c.state_path, sha256
 
 def row(db: Db, state_path: str) -> Row | None:
     """The checkpoint whose weights are at this path."""
-    found = db.execute(f"{_WEIGHTS_SELECT} AND c.state_path = ?", (state_path,)).fetchone()
-    return None if found is None else Row(*found)
+    columns = db.execute(f"{_WEIGHTS_SELECT} AND c.state_path = ?", (state_path,)).fetchone()
+    return None if columns is None else Row(*columns)
 
 
 def weights_rows(db: Db) -> list[Row]:
     """Every checkpoint with a file, heads first."""
     order = "ORDER BY c.id IS head.checkpoint_id DESC, c.rowid DESC"
-    return [Row(*found) for found in db.execute(f"{_WEIGHTS_SELECT} {order}")]
+    return [Row(*columns) for columns in db.execute(f"{_WEIGHTS_SELECT} {order}")]
 
 
 def mark(db: Db, state_path: str, damage: str | None) -> None:
@@ -401,10 +392,11 @@ def used(db: Db) -> int:
 
 
 def measured(db: Db, base: str) -> int | None:
-    """Size of the newest full checkpoint of any model of a base; None before the first."""
-    query = f"""SELECT c.bytes, {intact("checkpoint", "c")}
-        FROM checkpoint AS c JOIN model ON model.id = c.model_id
-        WHERE c.state = 'full' AND c.bytes > 0 AND model.base = ? ORDER BY c.rowid DESC LIMIT 1"""
+    """Size of the newest full checkpoint of any model of a base; None before the first. Damaged
+    rows are left out, so that one does not hold up the catalog."""
+    query = f"""SELECT c.bytes FROM checkpoint AS c JOIN model ON model.id = c.model_id
+        WHERE c.state = 'full' AND c.bytes > 0 AND model.base = ? AND {is_intact("checkpoint", "c")}
+        ORDER BY c.rowid DESC LIMIT 1"""
     row = db.execute(query, (base,)).fetchone()
     return None if row is None else int(row["bytes"])
 
@@ -445,11 +437,8 @@ def gone(db: Db, state_path: str) -> None:
 
 
 def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
-    """Exempt a checkpoint from the disk limit, or end that; returns its row as JSON.
-
-    Raises:
-        Refused: 404; 410, its weights are gone already.
-    """
+    """Exempt a checkpoint from the disk limit, or end that; returns its row as JSON. Raises
+    Refused, 404; 410, its weights are gone already."""
     look_up = loadable if pinned else find
     node = look_up(db, model_id, ref)
     db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))

@@ -12,9 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
-
-from pydantic import BaseModel
+from typing import Concatenate, ParamSpec, TypeVar
 
 from hud_tui.service.http import NO_TEXT, DamagedRow, not_found
 from hud_tui.service.store import seals
@@ -579,13 +577,8 @@ class Store:
 
 @contextmanager
 def without_damaged(db: Db, what: str) -> Iterator[None]:
-    """Leave out the rest of a block that needs a damaged row, and log that; so one row does not
-    hold up all others.
-
-    Args:
-        db: The connection.
-        what: What the block changes, for the log.
-    """
+    """Leave out the rest of a block that needs a damaged row, and log that, with what the block
+    changes; so one row does not hold up all others."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -608,7 +601,7 @@ def insert_all(
         db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", rows)
 
 
-def one(
+def fetched(
     db: Db, kind: str, ref: str, query: str, values: Sequence[object] | Mapping[str, object]
 ) -> sqlite3.Row:
     """The row of a query. Raises Refused, 404: there is no such `kind`, called `ref`."""
@@ -616,12 +609,6 @@ def one(
     if row is None:
         raise not_found(kind, ref)
     return row
-
-
-def fields_of(row: sqlite3.Row, model: type[BaseModel]) -> dict[str, Any]:
-    """A row's columns as the fields of a wire's model, in their order; None for the others."""
-    known = {*row.keys()}
-    return {name: row[name] if name in known else None for name in model.model_fields}
 
 
 def kept(db: Db, change: Callable[..., T], keep: Callable[[Db, T], object], *args: object) -> T:

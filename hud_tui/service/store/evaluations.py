@@ -12,10 +12,10 @@ from hud_tui.rl.work import EVALUATION, End
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
-from hud_tui.service.store.db import Db, insert, one
+from hud_tui.service.store.db import Db, fetched, insert
 from hud_tui.service.store.seals import intact
 from hud_tui.service.store.traces import SELECT, TraceRow, cancel_running, keep_rollouts
-from hud_tui.wire import Evaluation, EvaluationJob, Group
+from hud_tui.wire import Evaluation, Group, WorkState
 from hud_tui.wire_runs import EvaluationParameters, KeepEvaluation
 
 
@@ -36,10 +36,10 @@ class NewEvaluation:
     """max_tokens, temperature, seed and solved_at."""
 
 
-def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> EvaluationJob:
+def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> WorkState:
     """Queue an evaluation of these rows of tasks."""
     _begin(db, new, status="queued", **works.tasks_columns(tasks))
-    return _changed(db, new.id)
+    return works.changed(db, new.id)
 
 
 def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
@@ -56,7 +56,7 @@ def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
 def get(db: Db, ref: str) -> sqlite3.Row:
     """One evaluation by either spelling of its id. Raises Refused, 404."""
     query = f"{works.SELECT} WHERE work.id = ? AND work.kind = 'evaluation'"
-    return one(db, "evaluation", ref[:100], query, (canonical(ref),))
+    return fetched(db, "evaluation", ref[:100], query, (canonical(ref),))
 
 
 def known(db: Db, ref: str) -> str | None:
@@ -73,7 +73,7 @@ def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
     return db.execute(query, (model_id,)).fetchall()
 
 
-def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float) -> EvaluationJob:
+def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float) -> WorkState:
     """Store finished rollouts, with their number and the seconds they took."""
     keep_rollouts(db, rows, now())
     db.execute(
@@ -81,7 +81,7 @@ def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float
         " seconds = coalesce(seconds, 0) + ? WHERE id = ?",
         (len(rows), sum(row.reward for row in rows), seconds, evaluation_id),
     )
-    return _changed(db, evaluation_id)
+    return works.changed(db, evaluation_id)
 
 
 def made(db: Db, evaluation_id: str) -> list[Group]:
@@ -101,42 +101,37 @@ def finish(
     db: Db,
     evaluation_id: str,
     end: End,
-    found: Evaluation | None = None,
+    result: Evaluation | None = None,
     groups: Sequence[Group] | None = None,
-) -> EvaluationJob:
-    """Store how an evaluation ended.
-
-    Args:
-        end: Its final status.
-        found: Its result if it succeeded, also added to the checkpoint.
-        groups: Its rewards by task; None if its rollouts have them.
-    """
+) -> WorkState:
+    """Store how an evaluation ended; its result, if it succeeded, also with the checkpoint.
+    `groups`: its rewards by task; None if its rollouts have them."""
     stored = None if groups is None else _dump(groups)
     db.execute("UPDATE work SET groups = ? WHERE id = ?", (stored, evaluation_id))
-    if found is not None:
-        _keep_result(db, evaluation_id, found, now())
+    if result is not None:
+        _keep_result(db, evaluation_id, result, now())
     works.finish(db, evaluation_id, end)
-    return works.evaluation_of(get(db, evaluation_id))
+    return works.state_of(get(db, evaluation_id))
 
 
-def whole(db: Db, ref: str) -> EvaluationJob:
+def whole(db: Db, ref: str) -> WorkState:
     """One evaluation, with its rewards by task. Raises Refused, 404."""
     row = get(db, ref)
     stored = row["groups"]
     groups = (
         made(db, row["id"]) if stored is None else map(Group.model_validate, json.loads(stored))
     )
-    return works.evaluation_of(row, list(groups))
+    return works.state_of(row, list(groups))
 
 
-def _keep_result(db: Db, evaluation_id: str, found: Evaluation, at: float) -> None:
+def _keep_result(db: Db, evaluation_id: str, outcome: Evaluation, at: float) -> None:
     """Store what it found, also with its checkpoint."""
     row = get(db, evaluation_id)
     parameters = json.loads(row["parameters"])
     origin = {"id": row["id"], "job_id": row["run_id"] or row["id"], "split": row["split"]}
     origin |= {"name": row["tasks_name"]}
     origin |= {name: parameters.get(name) for name in ("max_tokens", "temperature", "seed")}
-    result = found.model_copy(update={**origin, "created_at": iso(at)})
+    result = outcome.model_copy(update={**origin, "created_at": iso(at)})
     text = result.model_dump_json(exclude_none=True)
     db.execute("UPDATE work SET result = ? WHERE id = ?", (text, row["id"]))
     db.execute("UPDATE work SET note = NULL WHERE id = ?", (origin["job_id"],))
@@ -147,12 +142,6 @@ def _keep_result(db: Db, evaluation_id: str, found: Evaluation, at: float) -> No
             (text, row["checkpoint_id"]),
         )
         checkpoints.announce(db, row["model_id"], row["checkpoint_id"])
-
-
-def _changed(db: Db, evaluation_id: str) -> EvaluationJob:
-    evaluation = works.changed(db, evaluation_id)
-    assert isinstance(evaluation, EvaluationJob)
-    return evaluation
 
 
 def _dump(groups: Sequence[Group]) -> str:
@@ -172,8 +161,8 @@ def due(db: Db, job_id: str) -> Node | None:
     ).fetchone()
     if row is None:
         return None
-    *node, known, _ = row
-    done = any(one["job_id"] == job_id for one in json.loads(known or "[]"))
+    *node, scored, _ = row
+    done = any(evaluation["job_id"] == job_id for evaluation in json.loads(scored or "[]"))
     return None if done or row["state"] == "expired" else Node(*node)
 
 
@@ -197,16 +186,10 @@ def record(
     node: Node | None,
     asked: EvaluationParameters,
     groups: Sequence[Group],
-    found: Evaluation,
-) -> EvaluationJob:
-    """Store what a managed run's own weights scored.
-
-    Args:
-        node: The checkpoint; None for the weights that the model started from.
-        asked: How the rollouts were sampled.
-        groups: Rewards by held-out task.
-        found: The result.
-    """
+    result: Evaluation,
+) -> WorkState:
+    """Store what a managed run's own weights scored. `node`: the checkpoint; None for the weights
+    that the model started from."""
     at, id_ = now(), new_id()
     insert(
         db,
@@ -228,24 +211,17 @@ def record(
         created_at=at,
         finished_at=at,
     )
-    _keep_result(db, id_, found, at)
-    return _changed(db, id_)
+    _keep_result(db, id_, result, at)
+    return works.changed(db, id_)
 
 
 # Those whose rollouts a client makes.
 
 
-def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
-    """How such an evaluation is doing; one that has succeeded stays as it is.
-
-    Args:
-        evaluation_id: In its usual spelling; its rollouts' job has the same.
-        body: As the client says it.
-
-    Raises:
-        Refused: 404, no such model, checkpoint or run; 409, the service makes it itself; 422, a
-            reward is not finite, or there is none.
-    """
+def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
+    """How such an evaluation is doing; one that has succeeded stays as it is. Its rollouts' job has
+    the same id. Raises Refused, 404, no such model, checkpoint or run; 409, the service makes it
+    itself; 422, a reward is not finite, or there is none."""
     rewards = _checked_rewards(body)
     if known(db, evaluation_id) is None:
         _begin_kept(db, evaluation_id, body)
@@ -253,23 +229,23 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> EvaluationJob:
     if row["tasks"] is not None:
         raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
     if row["status"] == "succeeded":
-        return works.evaluation_of(row)
+        return works.state_of(row)
     error = body.error.model_dump_json() if body.error else None
     db.execute(
         "UPDATE work SET status = 'running', finished_at = NULL, error = ?, done = ?,"
-        " reward_sum = ?, seconds = ?, groups = ?, driver = ? WHERE id = ?",
+        " reward_sum = ?, seconds = ?, groups = ?, driver = coalesce(?, driver) WHERE id = ?",
         (
             *(error, len(rewards), sum(rewards), body.seconds, _dump(body.groups)),
             *(body.driver, evaluation_id),
         ),
     )
     if body.status == "running":
-        return _changed(db, evaluation_id)
+        return works.changed(db, evaluation_id)
     cancel_running(db, evaluation_id)
-    found = None
+    result = None
     if body.status == "succeeded":
-        found = summarize(body.groups, body.parameters.get("solved_at", 1.0))
-    return finish(db, evaluation_id, End(body.status, body.error), found, body.groups)
+        result = summarize(body.groups, body.parameters.get("solved_at", 1.0))
+    return finish(db, evaluation_id, End(body.status, body.error), result, body.groups)
 
 
 def _checked_rewards(body: KeepEvaluation) -> list[float]:
@@ -310,4 +286,4 @@ def count(db: Db, evaluation_id: str, reward: float | None) -> None:
             " WHERE id = ? AND status = 'running' AND tasks IS NULL",
             (reward, evaluation_id),
         )
-    _changed(db, evaluation_id)
+    works.changed(db, evaluation_id)

@@ -60,10 +60,8 @@ def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
     """The model's events after one id, oldest first.
 
     For a reader far behind, rollouts of past steps are skipped, whose rewards are in those steps'
-    events: over a slow line it would never catch up otherwise.
-
-    Raises:
-        Damaged: One is not as it was written.
+    events: over a slow line it would never catch up otherwise. Raises Damaged: one is not as it was
+    written.
     """
     query = """SELECT id, type, CAST(body AS BLOB) AS body, body_crc FROM event
         WHERE model_id = ? AND id > ? AND (type != 'rollout' OR id > ?) ORDER BY id LIMIT ?"""
@@ -128,16 +126,9 @@ class Frames:
         self._locks: dict[str, asyncio.Lock] = {}
 
     async def after(self, store: Store, model_id: str, last: int, signal: asyncio.Event) -> Answer:
-        """The model's events after one id as sent, with the id of the last one; or `RESET`.
-
-        Events never change, so all readers of the same id get the same answer; an empty answer
-        is valid until the signal is set.
-
-        Args:
-            store: Has the events.
-            last: The id.
-            signal: The model's, taken from the hub before this call.
-        """
+        """The model's events after one id as sent, with the id of the last one; or `RESET`. Events
+        never change, so all readers of the same id get the same answer; an empty answer is valid
+        until the signal is set, which is taken from the hub before this call."""
         async with self._locks.setdefault(model_id, asyncio.Lock()):
             cached = self._cached.get((model_id, last))
             if cached is not None:

@@ -11,8 +11,8 @@ from hud_tui.rl.work import EVALUATION, SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
 from hud_tui.service.store import checkpoints, runs, traces, works
-from hud_tui.service.store.db import Db, insert, one, without_damaged
-from hud_tui.wire import JobError, JobStatus, WorkState
+from hud_tui.service.store.db import Db, fetched, insert, without_damaged
+from hud_tui.wire import JobError, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun
 
 # How a managed run can end, and what is stored of it.
@@ -85,12 +85,7 @@ def enter(
     taskset_id: str | None,
     steps: int | None = None,
 ) -> None:
-    """Begin a client's job. Repeating it changes nothing.
-
-    Args:
-        job_id, name, group, taskset_id: As the client sent them.
-        steps: Number of steps that the client announces.
-    """
+    """Begin a client's job, as the client describes it. Repeating it changes nothing."""
     insert(
         db,
         "work",
@@ -116,7 +111,7 @@ def rename(db: Db, job_id: str, name: str) -> None:
 
 
 def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
-    return one(
+    return fetched(
         db, "job", job_id[:100], f"{select} WHERE work.id = ? AND work.is_job", (canonical(job_id),)
     )
 
@@ -141,13 +136,7 @@ class Submission:
     """As in `SubmitJob`."""
 
 
-def _changed(db: Db, job_id: str) -> JobStatus:
-    run = works.changed(db, job_id)
-    assert isinstance(run, JobStatus)
-    return run
-
-
-def submit(db: Db, new: Submission) -> JobStatus:
+def submit(db: Db, new: Submission) -> WorkState:
     """Queue a managed run. Raises Refused, 409: the model is in another run, or its head is not
     where the run is to start."""
     works.refuse_busy(db, new.model_id)
@@ -155,7 +144,7 @@ def submit(db: Db, new: Submission) -> JobStatus:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
     more = works.tasks_columns(new.tasks)
     _begin(db, new.job_id, new, **more, taskset_id=new.taskset_id)
-    return _changed(db, new.job_id)
+    return works.changed(db, new.job_id)
 
 
 def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> None:
@@ -182,7 +171,7 @@ def training(db: Db, ref: str) -> sqlite3.Row:
     query = f"""{works.SELECT} WHERE work.id = (
         SELECT id FROM work WHERE kind = 'training' AND (id = :ref OR model_id = :ref)
         ORDER BY id = :ref DESC, rowid DESC LIMIT 1)"""
-    return one(db, "training job", ref[:200], query, {"ref": canonical(ref)})
+    return fetched(db, "training job", ref[:200], query, {"ref": canonical(ref)})
 
 
 def advance(
@@ -195,7 +184,7 @@ def advance(
     seconds: float = 0.0,
     wasted: int = 0,
     note: str | None = None,
-) -> JobStatus:
+) -> WorkState:
     """Count a batch: its `steps` (0 or 1) and `iterations` (0 if it is dealt out again), and the
     `wasted` rollouts that were not trained on."""
     if wasted:
@@ -213,19 +202,7 @@ def advance(
             "id": job_id,
         },
     )
-    return _changed(db, job_id)
-
-
-def note(db: Db, job_id: str, why: str) -> JobStatus:
-    """Store a note; nothing is counted."""
-    db.execute("UPDATE work SET note = ? WHERE id = ?", (why, job_id))
-    return _changed(db, job_id)
-
-
-def solved(db: Db, job_id: str, why: str) -> JobStatus:
-    """Record that the run takes no further step; only its evaluation is left."""
-    db.execute("UPDATE work SET solved = ? WHERE id = ?", (why, job_id))
-    return _changed(db, job_id)
+    return works.changed(db, job_id)
 
 
 def facts(job: sqlite3.Row) -> LoopFacts:
@@ -244,14 +221,11 @@ ABANDONED_S = 600.0
 """The same, after which its rollouts do, too: until then it may only be asleep."""
 
 
-def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
+def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
     """Begin a run that a client drives, or resume one that ended before its last step; rollouts
-    that an earlier driver left unfinished are cancelled.
-
-    Raises:
-        Refused: 409, the model is in another run, the run is complete, or the head is not
-            where it is to start; 422, the job is of another kind, or does not say where it starts.
-    """
+    that an earlier driver left unfinished are cancelled. Raises Refused, 409, the model is in
+    another run, the run is complete, or the head is not where it is to start; 422, the job is of
+    another kind, or does not say where it starts."""
     row = db.execute(f"{works.SELECT} WHERE work.id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
         raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
@@ -271,7 +245,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> JobStatus:
         "UPDATE work SET asked = NULL, driver = ?, parameters = ?, steps = ? WHERE id = ?",
         (body.driver, json.dumps(body.parameters), body.parameters.get("steps"), job_id),
     )
-    return _changed(db, job_id)
+    return works.changed(db, job_id)
 
 
 def driven(db: Db, work_id: str) -> sqlite3.Row:
@@ -284,11 +258,8 @@ def driven(db: Db, work_id: str) -> sqlite3.Row:
 
 def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
     """Store a driver's report. What was interrupted for lack of reports is active again; at its
-    end, unfinished rollouts are cancelled.
-
-    Raises:
-        Refused: 404; 409, it has ended otherwise, or another run trains the model.
-    """
+    end, unfinished rollouts are cancelled. Raises Refused, 404; 409, it has ended otherwise, or
+    another run trains the model."""
     row = driven(db, work_id)
     is_back = row["status"] == "interrupted" and body.status == "running"
     if is_back:
@@ -332,7 +303,7 @@ def _take_back(db: Db, row: sqlite3.Row) -> None:
     works.revive(db, row["id"], "running")
 
 
-def stepped(db: Db, job_id: str, checkpoint_id: str) -> JobStatus:
+def stepped(db: Db, job_id: str, checkpoint_id: str) -> WorkState:
     """Count a step of a driven run."""
     query = "SELECT json_extract(body, '$.num_tokens') FROM checkpoint WHERE id = ?"
     [tokens] = db.execute(query, (checkpoint_id,)).fetchone()
@@ -347,8 +318,7 @@ def ask_to_cancel(db: Db, work_id: str) -> bool:
     if row["status"] != "running" or row["run_id"]:
         return False
     if row["asked"] is None:
-        db.execute("UPDATE work SET asked = 'cancel' WHERE id = ?", (row["id"],))
-        works.changed(db, row["id"])
+        works.mark(db, row["id"], asked="cancel")
     return True
 
 
@@ -390,9 +360,3 @@ def _end_silent(db: Db, row: sqlite3.Row, silent_s: float) -> None:
     why = f"its driver does not answer: resume the {what} where it was begun:"
     why += f" {works.resuming(row)}"
     works.finish(db, row["id"], End("interrupted", JobError(code="interrupted", message=why)))
-
-
-def waits(db: Db, job_id: str, why: str | None) -> JobStatus:
-    """Store what the run waits for; None once it continues."""
-    db.execute("UPDATE work SET waits = ? WHERE id = ?", (why, job_id))
-    return _changed(db, job_id)

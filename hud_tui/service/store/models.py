@@ -9,7 +9,7 @@ from typing import Any
 from hud_tui.rl.checkpoint_tree import slug_of
 from hud_tui.service.http import Refused, canonical, named_id, new_id, not_found, now
 from hud_tui.service.store import checkpoints
-from hud_tui.service.store.db import Db, insert, one
+from hud_tui.service.store.db import Db, fetched, insert
 from hud_tui.service.store.seals import intact
 from hud_tui.wire import BASE
 
@@ -53,11 +53,8 @@ def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
 
 
 def find(db: Db, ref: str) -> ModelRow:
-    """The model with this id, slug, name or slug's tail, case-insensitively.
-
-    Raises:
-        Refused: 404.
-    """
+    """The model with this id, slug, name or slug's tail, case-insensitively. Raises Refused,
+    404."""
     id_, key = canonical(ref), ref.casefold()
     for where, value in (
         ("id = :value", id_),
@@ -73,18 +70,9 @@ def find(db: Db, ref: str) -> ModelRow:
 
 
 def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> ModelRow:
-    """Create a model with a tree of its own.
-
-    Args:
-        source: The model to fork.
-        name: Name of the new model.
-        checkpoint: Where it starts, by id, name or sampler path; `BASE`; None for the source's
-            head.
-
-    Raises:
-        Refused: 409, the name is taken; 404, the source has no such checkpoint; 410, that
-            has expired.
-    """
+    """Create a model with a tree of its own. `checkpoint`: where it starts, by id, name or sampler
+    path; `BASE`; None for the source's head. Raises Refused, 409, the name is taken; 404, the
+    source has no such checkpoint; 410, that has expired."""
     name = " ".join(name.split())
     taken = "SELECT 1 FROM model WHERE name_key = ? OR lower(slug) = ?"
     if not name:
@@ -110,11 +98,8 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
 
 
 def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None, str]:
-    """The state that a fork starts from (None for the base's weights), and its name.
-
-    Raises:
-        Refused: 404, the source has no such checkpoint; 410, that has expired.
-    """
+    """The state that a fork starts from (None for the base's weights), and its name. Raises
+    Refused, 404, the source has no such checkpoint; 410, that has expired."""
     if checkpoint == BASE:
         return source.state_path, source.slug
     if checkpoint is not None:
@@ -196,7 +181,7 @@ def _key(name: str) -> str:
 
 def get(db: Db, taskset_id: str) -> sqlite3.Row:
     """One taskset. Raises Refused, 404."""
-    return one(db, "taskset", taskset_id, f"{_SELECT_TASKSET} WHERE id = ?", (taskset_id,))
+    return fetched(db, "taskset", taskset_id, f"{_SELECT_TASKSET} WHERE id = ?", (taskset_id,))
 
 
 def rows(db: Db, taskset_id: str) -> list[tuple[str, dict[str, Any]]]:

@@ -52,12 +52,8 @@ def digest(body: bytes) -> str:
 
 
 def keep(db: Db, scope: str, stored: StoredReply) -> None:
-    """Store a reply, in the transaction of its write.
-
-    Args:
-        scope: The key's scope: the id of a model, a job or a trace.
-        stored: The write and its answer.
-    """
+    """Store a reply, in the transaction of its write. `scope`: the id of a model, a job or a
+    trace."""
     insert(
         db,
         "reply",

@@ -21,7 +21,7 @@ from hud_tui.rl.progress import RECENT
 from hud_tui.rl.runs import ENDS, MOST_POINTS
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
-from hud_tui.service.store.db import Db, Store, insert, one
+from hud_tui.service.store.db import Db, Store, fetched, insert
 from hud_tui.service.store.seals import INTACT_BODY, intact
 from hud_tui.service.store.works import STATUS
 from hud_tui.wire import Checkpoint
@@ -49,14 +49,7 @@ def taskset(db: Db, run_id: str) -> str | None:
 
 
 def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], at: float) -> None:
-    """Add a step of the tree to its run.
-
-    Args:
-        model_id: The trained model.
-        node: The step's row.
-        trace_ids: Rollouts that it was trained on.
-        at: When it was taken, Unix seconds.
-    """
+    """Add a step of the tree to its run; it was trained on these rollouts, `at` Unix seconds."""
     run_id = node.job_id or _loop(db, model_id, trace_ids)
     query = f"SELECT steps, rewards, times, {intact('run')} FROM run WHERE id = ?"
     row = db.execute(query, (run_id,)).fetchone()
@@ -143,11 +136,7 @@ class RunAlarms:
     """
 
     def __init__(self, store: Store, run_id: str, steps: int) -> None:
-        """
-        Args:
-            store: Has the run's steps.
-            steps: How many it is to take.
-        """
+        """`steps`: how many the run is to take."""
         self._store, self._run_id = store, run_id
         self._detectors = DetectorSet(steps=steps)
         self._written: Alarms | None = None
@@ -266,7 +255,7 @@ def page(db: Db, since: int, limit: int, offset: int) -> tuple[list[sqlite3.Row]
 
 def get(db: Db, run_id: str) -> sqlite3.Row:
     """One run. Raises Refused, 404."""
-    return one(db, "run", run_id[:100], f"{_SELECT} WHERE run.id = ?", (canonical(run_id),))
+    return fetched(db, "run", run_id[:100], f"{_SELECT} WHERE run.id = ?", (canonical(run_id),))
 
 
 def steps(

@@ -91,12 +91,8 @@ def are_utf8(*texts: bytes | None) -> bool:
 
 
 def add_functions(db: sqlite3.Connection, damage: list[str]) -> None:
-    """Add the functions of this module's SQL.
-
-    Args:
-        db: The connection.
-        damage: Gets the names of rows that a query finds damaged.
-    """
+    """Add the functions of this module's SQL; `damage` gets the names of rows that a query finds
+    damaged."""
 
     def check(table: str, seal: int | None, *values: str | bytes | float | None) -> int:
         if seal != seal_of(*values) and (seal is not None or any(v is not None for v in values)):

@@ -15,7 +15,7 @@ from hud_tui.events import RolloutDone
 from hud_tui.rl.text import with_text
 from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import checkpoints, events
-from hud_tui.service.store.db import Db, insert_all, one, without_damaged
+from hud_tui.service.store.db import Db, fetched, insert_all, without_damaged
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample
@@ -68,13 +68,13 @@ def _digest(prompt: str, output: Iterable[int], logprobs: Iterable[float]) -> st
 
 def add_turns(db: Db, turns: Iterable[tuple[str, TurnRow]]) -> None:
     """Store turns, each with its trace's id; the same prompt again replaces its answer."""
-    known: dict[tuple[int, ...], tuple[str, str]] = {}  # a group's turns have one prompt
+    prompts: dict[tuple[int, ...], tuple[str, str]] = {}  # a group's turns have one prompt
     turn_rows = []
     for trace_id, row in turns:
         prompt = tuple(row.prompt)
-        if prompt not in known:
-            known[prompt] = _joined(prompt), digest(prompt)
-        joined, prompt_digest = known[prompt]
+        if prompt not in prompts:
+            prompts[prompt] = _joined(prompt), digest(prompt)
+        joined, prompt_digest = prompts[prompt]
         sample = {
             "prompt_token_ids": prompt,
             "output_token_ids": row.output,
@@ -208,7 +208,7 @@ def _begin(db: Db, trace_id: str, at: float, status: str = "running") -> None:
 
 def get(db: Db, trace_id: str) -> sqlite3.Row:
     """One trace. Raises Refused, 404."""
-    return one(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
+    return fetched(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
 
 
 def place(db: Db, trace: sqlite3.Row) -> int | None:
@@ -258,8 +258,8 @@ def summary(db: Db, job_id: str) -> sqlite3.Row:
 def cancel_running(db: Db, job_id: str) -> list[str]:
     """Mark a job's unfinished traces as cancelled; returns their ids."""
     query = f"UPDATE trace SET status = 'cancelled', ended_at = ? WHERE job_id = ? AND {_OPEN}"
-    found = db.execute(f"{query} RETURNING id", (now(), job_id)).fetchall()
-    return [row["id"] for row in found]
+    stopped = db.execute(f"{query} RETURNING id", (now(), job_id)).fetchall()
+    return [row["id"] for row in stopped]
 
 
 def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
@@ -275,9 +275,9 @@ def end_queued(db: Db) -> None:
     error = "the service was stopped before the rollout was made"
     change = "UPDATE trace SET status = 'error', error = ?, ended_at = ? WHERE rowid = ?"
     queued = db.execute("SELECT rowid FROM trace WHERE status = 'queued'").fetchall()
-    for [place] in queued:
+    for [rowid] in queued:
         with without_damaged(db, "a queued rollout"):
-            db.execute(change, (error, now(), place))
+            db.execute(change, (error, now(), rowid))
 
 
 def cancel(db: Db, trace_id: str) -> str:
@@ -316,15 +316,8 @@ class TraceRow:
 
 
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
-    """Store finished rollouts of a managed run, and log them.
-
-    If an iteration is repeated after a failure, its rollouts replace the earlier ones.
-
-    Args:
-        model_id: The trained model.
-        rows: The rollouts.
-        step: Their step in the tree; None for the next one.
-    """
+    """Store finished rollouts of a managed run, and log them. If an iteration is repeated after a
+    failure, its rollouts replace the earlier ones. `step`: of the tree; None for the next one."""
     at, step = now(), step or checkpoints.next_step(db, model_id)
     keep_rollouts(db, rows, at)
     events.append(db, model_id, [_done(row, at, step) for row in rows])
@@ -381,14 +374,14 @@ def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
 def spans_of(db: Db, trace_id: str) -> list[dict[str, Any]]:
     """The uploaded spans of a trace, by start time."""
     query = f"SELECT body, {intact('span')} FROM span WHERE trace_id = ? ORDER BY rowid"
-    found = [json.loads(row["body"]) for row in db.execute(query, (trace_id,))]
-    return sorted(found, key=lambda span: str(span.get("start_time") or ""))
+    spans = [json.loads(row["body"]) for row in db.execute(query, (trace_id,))]
+    return sorted(spans, key=lambda span: str(span.get("start_time") or ""))
 
 
 def samples(db: Db, trace_id: str) -> list[Sample]:
     """The turns whose tokens are in a trace's spans, in order."""
-    found = [payload(span).get("sample") for span in spans_of(db, trace_id)]
-    read = [_sample(value) for value in found if isinstance(value, dict)]
+    payloads = [payload(span).get("sample") for span in spans_of(db, trace_id)]
+    read = [_sample(value) for value in payloads if isinstance(value, dict)]
     return [sample for sample in read if sample is not None and sample.output_token_ids]
 
 
@@ -403,10 +396,10 @@ def _sample(value: dict[str, Any]) -> Sample | None:
 def payload(span: dict[str, Any]) -> dict[str, Any]:
     """A span's ``hud.payload``; empty if it has none that can be parsed."""
     attributes = span.get("attributes")
-    found = attributes.get("hud.payload") if isinstance(attributes, dict) else None
-    if isinstance(found, str):
+    content = attributes.get("hud.payload") if isinstance(attributes, dict) else None
+    if isinstance(content, str):
         try:
-            found = with_text(json.loads(found))
+            content = with_text(json.loads(content))
         except (ValueError, RecursionError):
             return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}

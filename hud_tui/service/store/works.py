@@ -8,11 +8,11 @@ from typing import Any
 from hud_tui.events import WorkChanged
 from hud_tui.rl.progress import Progress, pace
 from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
-from hud_tui.service.http import DamagedRow, Refused, canonical, iso, now
+from hud_tui.service.http import DamagedRow, Refused, canonical, now
 from hud_tui.service.store import events
-from hud_tui.service.store.db import Db, fields_of, one, without_damaged
+from hud_tui.service.store.db import Db, fetched, without_damaged
 from hud_tui.service.store.seals import checksum, intact
-from hud_tui.wire import EvaluationJob, Group, JobStatus, WorkState
+from hud_tui.wire import Group, WorkState
 
 STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
     WHEN EXISTS (SELECT 1 FROM trace WHERE job_id = work.id AND status IN ('running', 'queued'))
@@ -36,7 +36,7 @@ SELECT = f"SELECT {COLUMNS} {FROM}"
 def get(db: Db, ref: str) -> sqlite3.Row:
     """A run or an evaluation by either spelling of its id. Raises Refused, 404."""
     query = f"{SELECT} WHERE work.id = ? AND work.kind != 'reported'"
-    return one(db, "run or evaluation", ref[:100], query, (canonical(ref),))
+    return fetched(db, "run or evaluation", ref[:100], query, (canonical(ref),))
 
 
 def tasks_columns(tasks: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -85,11 +85,8 @@ def refuse_resuming(row: sqlite3.Row) -> None:
 
 def requeue(db: Db, ref: str) -> WorkState:
     """Queue a run again that ended before its last step, or an evaluation before its last rollout.
-
-    Raises:
-        Refused: 404; 409, it did not end so, a client carries it out, or another run trains the
-            model.
-    """
+    Raises Refused, 404; 409, it did not end so, a client carries it out, or another run trains the
+    model."""
     row = get(db, ref)
     if row["driver"] is not None:
         what = "run" if row["kind"] == TRAINING else "evaluation"
@@ -113,21 +110,18 @@ def resuming(row: sqlite3.Row) -> str:
     return f"hud-tui --headless --local jobs {row['run_id'] or row['id']} --resume"
 
 
-def start(db: Db, work_id: str) -> WorkState:
-    """Mark as running what was queued."""
-    db.execute("UPDATE work SET status = 'running' WHERE id = ?", (work_id,))
+def mark(db: Db, work_id: str, /, **columns: object) -> WorkState:
+    """Store these of its columns, and tell its followers."""
+    names = ", ".join(f"{name} = :{name}" for name in columns)
+    db.execute(f"UPDATE work SET {names} WHERE id = :id", {**columns, "id": work_id})
     return changed(db, work_id)
 
 
 def finish(db: Db, work_id: str, end: End) -> WorkState:
     """Store how it ended."""
     error = end.error.model_dump_json() if end.error else None
-    db.execute(
-        "UPDATE work SET status = ?, finished_at = ?, error = ?, reason = ?, waits = NULL,"
-        " asked = NULL WHERE id = ?",
-        (end.status, now(), error, end.reason, work_id),
-    )
-    return changed(db, work_id)
+    told = {"status": end.status, "finished_at": now(), "error": error, "reason": end.reason}
+    return mark(db, work_id, **told, waits=None, asked=None)
 
 
 def interrupt_all(db: Db) -> None:
@@ -148,50 +142,42 @@ def changed(db: Db, work_id: str) -> WorkState:
     return state
 
 
-def state_of(row: sqlite3.Row) -> WorkState:
-    """A run or an evaluation in the wire's format."""
-    return evaluation_of(row) if row["kind"] == EVALUATION else run_of(row)
+def state_of(row: sqlite3.Row, groups: Sequence[Group] = ()) -> WorkState:
+    """A run or an evaluation in the wire's format; an evaluation with its rewards by task."""
+    columns = {name: row[name] for name in row.keys() if row[name] is not None}  # noqa: SIM118
+    known = {name: columns[name] for name in WorkState.model_fields if name in columns}
+    known |= {
+        "model": row["slug"],
+        "error": json.loads(row["error"]) if row["error"] else None,
+        "parameters": json.loads(row["parameters"]),
+    }
+    more = _of_evaluation(row, groups) if row["kind"] == EVALUATION else _of_run(row)
+    return WorkState.model_validate(known | more)
 
 
-def run_of(row: sqlite3.Row) -> JobStatus:
-    """A run in the wire's raw-status form."""
+def _of_run(row: sqlite3.Row) -> dict[str, Any]:
     done, steps = row["step"], row["steps"] or 0
     step_s = pace(json.loads(row["times"] or "[]"))
     left = Progress(done, steps, step_s).eta_s if row["status"] == "running" else None
-    return JobStatus.model_validate(
-        fields_of(row, JobStatus)
-        | {
-            "model": row["slug"],
-            "fine_tuned_model": row["slug"] if done else None,
-            "estimated_finish": now() + left if left else None,
-            "step_s": step_s,
-            "error": json.loads(row["error"]) if row["error"] else None,
-            "steps": steps,
-            "parameters": json.loads(row["parameters"]),
-        }
-    )
+    return {
+        "fine_tuned_model": row["slug"] if done else None,
+        "estimated_finish": now() + left if left else None,
+        "step_s": step_s,
+        "steps": steps,
+    }
 
 
-def evaluation_of(row: sqlite3.Row, groups: Sequence[Group] = ()) -> EvaluationJob:
-    """An evaluation in the wire's format, with its rewards by task."""
+def _of_evaluation(row: sqlite3.Row, groups: Sequence[Group]) -> dict[str, Any]:
     done = row["done"]
-    return EvaluationJob.model_validate(
-        fields_of(row, EvaluationJob)
-        | {
-            "model": row["slug"],
-            "checkpoint": row["checkpoint_name"],
-            "job_id": row["run_id"] or row["id"],
-            "name": row["tasks_name"],
-            "total": row["samples"] * row["num_tasks"],
-            "mean_reward": row["reward_sum"] / done if done else None,
-            "parameters": json.loads(row["parameters"]),
-            "created_at": iso(row["created_at"]),
-            "finished_at": iso(row["finished_at"]) if row["finished_at"] else None,
-            "error": json.loads(row["error"]) if row["error"] else None,
-            "result": json.loads(row["result"]) if row["result"] else None,
-            "groups": groups,
-        }
-    )
+    return {
+        "checkpoint": row["checkpoint_name"],
+        "job_id": row["run_id"] or row["id"],
+        "name": row["tasks_name"],
+        "total": row["samples"] * row["num_tasks"],
+        "mean_reward": row["reward_sum"] / done if done else None,
+        "result": json.loads(row["result"]) if row["result"] else None,
+        "groups": groups,
+    }
 
 
 def revive(db: Db, work_id: str, status: str) -> None:

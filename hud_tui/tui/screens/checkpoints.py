@@ -49,7 +49,7 @@ from hud_tui.tui.screens.set_head import HistoryPanel, move_head, read_tree
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.wire import Checkpoint, EvaluationJob, Group, Model
+from hud_tui.wire import Checkpoint, Group, Model, WorkState
 
 EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
@@ -426,7 +426,7 @@ class CheckpointsScreen(HudScreen):
         self._act(evaluation, ask_resume, "No evaluation was cut short.")
 
     @work(exclusive=True, group="act")
-    async def _act(self, evaluation: EvaluationJob | None, ask: Ask, why_not: str) -> None:
+    async def _act(self, evaluation: WorkState | None, ask: Ask, why_not: str) -> None:
         if evaluation is None:
             self.warn(why_not)
         else:

@@ -35,7 +35,7 @@ from hud_tui.rollouts.run_files import Order, environment_name
 from hud_tui.tui.screens.dialogs import Dialog, objection
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.form import Field, Picker
-from hud_tui.wire import Checkpoint, EvaluationJob, Json, Model
+from hud_tui.wire import Checkpoint, Json, Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 
 SPLITS = ("heldout", "train", "all")
@@ -107,7 +107,7 @@ class _Tasks:
         return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
 
 
-class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
+class EvaluateDialog(Dialog[list[WorkState] | None]):
     """Asks how to evaluate checkpoints, and submits the evaluations; returns those that were
     submitted."""
 
@@ -121,7 +121,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
         self._usual: _Tasks | None = None
         self._typed: _Tasks | None = None
         """The typed source, once it is read."""
-        self._begun: list[EvaluationJob] = []
+        self._begun: list[WorkState] = []
         last = last_requested(session.run.evaluations.values())
         self._samples = last.samples if last else SAMPLES.usual
         self._max_tokens = last.parameters.get("max_tokens") if last else None
@@ -310,7 +310,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
     async def _submit(
         self, checkpoint: Checkpoint | None, tasks: _Tasks, parameters: EvaluationParameters
-    ) -> EvaluationJob:
+    ) -> WorkState:
         body = SubmitEvaluation.model_validate(
             {
                 "checkpoint_id": checkpoint.id if checkpoint else None,
@@ -331,7 +331,7 @@ class EvaluateDialog(Dialog[list[EvaluationJob] | None]):
 
 async def ask_evaluation(
     app: App[None], session: RunSession, choices: Sequence[Evaluated]
-) -> list[EvaluationJob]:
+) -> list[WorkState]:
     """Ask how, and submit evaluations of the followed model's checkpoints. From a worker."""
     model = session.run.model
     if model is None:

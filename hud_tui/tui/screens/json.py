@@ -20,7 +20,6 @@ from hud_tui.errors import HudUsage
 from hud_tui.keys import Action
 from hud_tui.rl.json_tree import MOST_FOUND, JsonTree, Line, Path, path_text, shown, value_text
 from hud_tui.rl.names import find_model
-from hud_tui.rl.run import job_document
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, PageTitle
@@ -260,7 +259,7 @@ async def raw_status(client: HudClient, model: str, job: str | None = None) -> d
     row = await client.model(model)
     status, tree = await asyncio.gather(client.known_job(job or row.id), client.checkpoints(row.id))
     return {
-        "job": None if status is None else job_document(status),
+        "job": None if status is None else status.model_dump(mode="json"),
         "model": row.model_dump(mode="json"),
         "checkpoints": [checkpoint.model_dump(mode="json") for checkpoint in tree],
     }

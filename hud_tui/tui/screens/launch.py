@@ -22,10 +22,9 @@ from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
 from hud_tui.client.preflight import load_source, preflight, readiness
-from hud_tui.client.runs import RunList
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
 from hud_tui.client.starting import StartingPoint, read_start
-from hud_tui.client.submit import SweepFiles, plan_sweep, submit
+from hud_tui.client.submit import plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.parameters import RUNS_AT_ONCE
@@ -345,7 +344,7 @@ class LaunchScreen(HudScreen):
     async def _read_past(self) -> None:
         """Read the runs that the estimate of time goes by; HUD has no list of all runs."""
         if self.client.settings.local:
-            rows = await self.attempt(RunList(self.client).read())
+            rows = await self.attempt(self.session.works.runs.read())
             self.draft = replace(self.draft, past=tuple(rows or ()))
             self.show_state()
 
@@ -693,16 +692,15 @@ class LaunchScreen(HudScreen):
         self, model: Model, values: Mapping[str, Value], swept: Mapping[str, Sequence[Value]]
     ) -> None:
         """Show what a sweep forks, submits and costs; then begin it, and show its runs."""
-        directory = self.session.store.directory
-        if directory is None:
+        if self.session.store.directory is None:
             self.notify("a sweep is kept on disk: there is no state directory", severity="warning")
             return
-        draft, files = self.draft, SweepFiles(directory)
+        draft, works = self.draft, self.session.works
         fixed = parameters({key: value for key, value in values.items() if key not in swept})
         tasks, out = draft.chosen, tuple(sorted(draft.trial.left_out))
         typed, source = fixed.model_dump(exclude_none=True), (draft.task_source.place, tasks)
         at_once = self.form.at_once
-        planned = plan_sweep(self.client, files, model, source, typed, swept, at_once, out)
+        planned = plan_sweep(works, model, source, typed, swept, at_once, out)
         sweep = await self.attempt(planned)
         if sweep is None:
             return
@@ -715,8 +713,8 @@ class LaunchScreen(HudScreen):
         if not await self.app.push_screen_wait(dialog):
             return
         sweep = with_baseline(sweep, dialog.values) if "baseline" in known else sweep
-        files.keep(sweep, cancelled=False)
-        start_sweep(self.app, self.session, sweep, tasks, files)
+        works.sweeps.keep(sweep, cancelled=False)
+        start_sweep(self.app, self.session, sweep, tasks)
         await self.app.switch_mode("runs")
 
     def action_edit(self) -> None:

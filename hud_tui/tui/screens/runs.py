@@ -17,11 +17,9 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.client.runs import RunList
-from hud_tui.client.submit import SweepFiles
+from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
-from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.export import Sheet
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
@@ -222,16 +220,6 @@ NONE_MARKED = "Mark the runs to compare first: {runs.mark} marks one."
 ONE_MARKED = "Only this run is marked: go to the run to compare it with, then press {runs.compare}."
 
 
-@dataclass
-class Source:
-    """Source of the rows; another one for another client."""
-
-    list: RunList
-    client: object
-    notes: Notebook
-    sweeps: SweepFiles | None
-
-
 @dataclass(frozen=True)
 class Asks:
     """What a key asks of a run, or of its sweep."""
@@ -262,7 +250,6 @@ class RunsScreen(HudScreen):
         """The rows; None until they were read."""
         self._titles: Counter[str] = Counter()
         """Number of runs with each name."""
-        self._source: Source | None = None
         self._wrong = ""
         self._good: Callable[[Work], bool] | None = None
         """The last filter that left a row; None shows all."""
@@ -282,17 +269,9 @@ class RunsScreen(HudScreen):
     # Reading, and when it is repeated.
 
     @property
-    def source(self) -> Source:
-        """The list, its notes and its sweeps, of the present client."""
-        client = self.session.client
-        if self._source is None or self._source.client is not client:
-            place = self.session.store.directory
-            notes = Notebook(None) if place is None else run_notes(place)
-            sweeps = None if place is None else SweepFiles(place)
-            names = dict if sweeps is None or client.settings.local else sweeps.names
-            runs = RunList(client, lambda: notes.notes, names)
-            self._source = Source(runs, client, notes, sweeps)
-        return self._source
+    def works(self) -> WorkClient:
+        """Of the present client."""
+        return self.session.works
 
     def on_mount(self) -> None:
         self.set_interval(AGAIN_S, self._again)
@@ -301,7 +280,7 @@ class RunsScreen(HudScreen):
         self.read()
 
     def _again(self) -> None:
-        polls = self._source is not None and self._source.list.polls
+        polls = self.works.runs.polls
         due = self.context.clock() - self._read_at >= POLLED_S - AGAIN_S
         if self.is_current and not self.session.freshness.offline and (due or not polls):
             self.read()
@@ -314,7 +293,7 @@ class RunsScreen(HudScreen):
             return
         self._read_at = self.context.clock()
         try:
-            rows = await self.source.list.read(self.table.marked)
+            rows = await self.works.runs.read(self.table.marked)
         except HudError as error:
             if error.message != self._shown_error:
                 self._shown_error = error.message
@@ -441,8 +420,8 @@ class RunsScreen(HudScreen):
             by = "what differs" if made.group == DIFFERS else column(made.group).title
             parts.append(f"grouped by {by}")
         parts += self._sweeps
-        if self._source is not None and self._source.list.polls:
-            parts.append(self._source.list.source_text)
+        if self.works.runs.polls:
+            parts.append(self.works.runs.source_text)
         title.update(Content.assemble((" Runs", "bold"), (f"  {' · '.join(parts)}", "$text-muted")))
 
     def sheet(self) -> Sheet:
@@ -470,9 +449,9 @@ class RunsScreen(HudScreen):
     @work(exclusive=True, group="preview")
     async def _draw(self, row: Work) -> None:
         await sleep(RESTS_S)
-        if self._source is not None and not self._source.list.polls:
+        if not self.works.runs.polls:
             with suppress(HudError):
-                series = await self._source.list.series(row.id, (REWARD,))
+                series = await self.works.runs.series(row.id, (REWARD,))
                 self.preview.draw(row, series)
 
     @on(RunTable.Titled)
@@ -499,7 +478,7 @@ class RunsScreen(HudScreen):
         if model is None:
             return
         if at is None and not row.is_active and row.step:
-            series = await self.attempt(self.source.list.series(row.id, ("reward_mean",)))
+            series = await self.attempt(self.works.runs.series(row.id, ("reward_mean",)))
             at = series.ids[-1] if series is not None and series.ids else None
         if self.run.model is None or self.run.model.id != model.id:
             self.session.choose(model)
@@ -534,7 +513,7 @@ class RunsScreen(HudScreen):
         first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
         names = {row.id: self.table.name_of(row) for row in self._of(ids)}
         destination = await self.app.push_screen_wait(
-            RunComparison(lambda: self._of(ids), self.source.list, self.session, first, names)
+            RunComparison(lambda: self._of(ids), self.works.runs, self.session, first, names)
         )
         if destination is not None:
             self.show_run(destination.row, destination.view, destination.checkpoint_id)
@@ -581,7 +560,7 @@ class RunsScreen(HudScreen):
         name, note = texts
         if note != row.note:
             try:
-                self.source.notes.write(row.id, note)
+                self.works.notes.write(row.id, note)
             except OSError as error:
                 notice = f"The note is kept for this session only: {one_line(error, 80)}"
                 self.notify(notice, severity="warning", markup=False)
@@ -615,15 +594,14 @@ class RunsScreen(HudScreen):
     def _sweep_of(self, row: Work) -> Sweep | None:
         """The sweep of a run, if it was begun on this machine, with the table's statuses: its file
         has those of when a program last drove it."""
-        sweeps = self.source.sweeps
-        known = sweeps.all() if row.sweep and sweeps is not None else ()
+        known = self.works.sweeps.all() if row.sweep else ()
         own = next((sweep for sweep in known if sweep.name == row.sweep), None)
         return None if own is None else own.with_statuses(_statuses(self.rows or ()))
 
     def _unfinished(self, rows: Sequence[Work]) -> list[Sweep]:
         """The sweeps driven from here, and those of these runs that have runs waiting."""
-        files, driven, now = self.source.sweeps, self.session.sweeps, _statuses(rows)
-        known = files.all() if files is not None and any(row.sweep for row in rows) else ()
+        driven, now = self.session.sweeps, _statuses(rows)
+        known = self.works.sweeps.all() if any(row.sweep for row in rows) else ()
         others = (sweep.with_statuses(now) for sweep in known if sweep.id not in driven)
         is_here = (sweep for sweep in others if any(m.job_id in now for m in sweep.members))
         return [
@@ -645,10 +623,8 @@ class RunsScreen(HudScreen):
         if chosen == RUN:
             await act(self, asks.of_run, row)
         elif chosen == SWEEP:
-            files = self.source.sweeps
             assert sweep is not None
-            assert files is not None
-            status = await self.attempt(asks.of_sweep(self.app, self.session, sweep, files))
+            status = await self.attempt(asks.of_sweep(self.app, self.session, sweep))
             if status is not None:
                 self.notify(status, markup=False)
         self.read()

@@ -34,7 +34,7 @@ from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import LinesView, resize_virtually, revealed
-from hud_tui.wire import Estimate, Evaluation, EvaluationJob
+from hud_tui.wire import Estimate, Evaluation, WorkState
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
 
@@ -694,7 +694,7 @@ def evaluations_under_way(run: Run) -> list[Content]:
     return lines
 
 
-def _under_way(job: EvaluationJob) -> Content:
+def _under_way(job: WorkState) -> Content:
     name = one_line(weights_name(job), 40)
     if job.status == "queued":
         return Content.styled(f"evaluation of {name} waits: {job.total} rollouts", "$text-muted")

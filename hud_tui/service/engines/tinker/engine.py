@@ -58,13 +58,8 @@ SHORT = 512
 
 
 def make_base(name: str, model: str, context: int | None) -> Base:
-    """A base of a server's model.
-
-    Args:
-        name: The engine's name.
-        model: The server's name: a hub id, or a path.
-        context: The server's value, if it gives one.
-    """
+    """A base of a server's model, which it calls by a hub id or a path; `context`: its value, if it
+    gives one."""
     config = read_config(model)
     room = context or _number(config, "max_position_embeddings") or CONTEXT
     width = _number(config, "hidden_size") or WIDTH
@@ -175,11 +170,8 @@ class Connection:
         return About("tinker", options.url, queue, slots, options.ttl_s, SAVES, options.place)
 
     async def start(self) -> None:
-        """Connect; if the server is away, use the models of its last offer.
-
-        Raises:
-            EngineError: It does not answer and never has, or it refuses the key.
-        """
+        """Connect; if the server is away, use the models of its last offer. Raises EngineError: it
+        does not answer and never has, or it refuses the key."""
         try:
             await self.connect(START_S)
         except EngineError as error:
@@ -210,11 +202,8 @@ class Connection:
         return self.models[base]
 
     def place(self, source: str | Path) -> Pointer:
-        """The weights of a base, or of a state by its file here.
-
-        Raises:
-            EngineError: No such base or state, or it is on another server.
-        """
+        """The weights of a base, or of a state by its file here. Raises EngineError: no such base
+        or state, or it is on another server."""
         url = self._options.url
         if isinstance(source, str):
             return Pointer(url, source, self.model(source), self._options.rank)
@@ -293,11 +282,8 @@ def seed_of(seed: tuple[int, ...]) -> int:
 
 
 def make(data_dir: Path) -> Engine:
-    """The engine that the environment's variables describe; its files lie in ``tinker``.
-
-    Raises:
-        EngineError: A variable is invalid.
-    """
+    """The engine that the environment's variables describe; its files lie in ``tinker``. Raises
+    EngineError: A variable is invalid."""
     try:
         return TinkerEngine(read_options(), data_dir / "tinker")
     except BadOption as error:

@@ -89,11 +89,8 @@ class Link:
     async def ask(self, verb: str, **fields: Any) -> Any:
         """Send a request to the running process and await its result.
 
-        A cancelled sampling request is not sent on if it is still queued.
-
-        Raises:
-            EngineError: The request failed in the process.
-            EngineLost: The process exited before it answered.
+        A cancelled sampling request is not sent on if it is still queued. Raises EngineError: the
+        request failed in the process; EngineLost: the process exited before it answered.
         """
         if self._pipe is None:
             raise EngineLost(LOST)
@@ -224,11 +221,8 @@ class Pointer:
 
 
 def write_pointer(directory: Path, pointer: Pointer) -> Path:
-    """Write it into a directory, fsynced and renamed into place; returns the file.
-
-    Raises:
-        EngineError: It cannot be written.
-    """
+    """Write it into a directory, fsynced and renamed into place; returns the file. Raises
+    EngineError: it cannot be written."""
     path = directory / POINTER_FILE
     try:
         write_atomic(path, json.dumps(asdict(pointer)))
@@ -246,12 +240,8 @@ def read_pointer(path: Path) -> Pointer:
 
 
 def pointed_states(checkpoints: Path) -> set[str]:
-    """Every state that a checkpoint here points to, including those moved aside at start-up.
-
-    Raises:
-        EngineError: A pointer cannot be read.
-        OSError: There is no such directory.
-    """
+    """Every state that a checkpoint here points to, including those moved aside at start-up. Raises
+    EngineError: A pointer cannot be read; OSError: there is no such directory."""
     checkpoints.stat()
     aside = checkpoints.parent.glob(f"leftovers-*/*/{POINTER_FILE}")
     return {

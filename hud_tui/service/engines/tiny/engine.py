@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
@@ -171,12 +171,8 @@ class Dispatch:
         return f"the engine's process ({self.pid}), which does not answer"
 
     async def ask(self, request: dict[str, Any]) -> Any:
-        """Queue a request and await its result.
-
-        Raises:
-            EngineError: The worker failed, or refused it.
-            EngineLost: The worker died, or was stopped, before it answered.
-        """
+        """Queue a request and await its result. Raises EngineError: the worker failed, or refused
+        it; EngineLost: the worker died, or was stopped, before it answered."""
         if self._driver is None:
             self._driver = asyncio.create_task(self._drive(), name="tiny engine")
         call = Call(request)
@@ -376,11 +372,8 @@ class TinyEngine:
         return About("tiny", queue=self._worker.holds_up or "active")
 
     async def tokenizer(self, base: str) -> Tokenizer:
-        """A `BpeTokenizer` if the base has a file of merges, else a `CharTokenizer`.
-
-        Raises:
-            EngineError: No such base.
-        """
+        """A `BpeTokenizer` if the base has a file of merges, else a `CharTokenizer`. Raises
+        EngineError: no such base."""
         if base not in self._tokenizers:
             pairs = pairs_path(_known_base(base))
             tokenizer = BpeTokenizer.read(pairs) if pairs.exists() else CharTokenizer()
@@ -441,14 +434,8 @@ class TinyEngine:
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
         (moved, _), (others, _) = base_module.split(datums, base_module.advantages(datums))
         still = await self._measure(handle, others, full)
-        figures = [
-            await self._ask(
-                "forward_backward", handle, datums=moved[part], slice=number,
-                loss_fn=loss_fn, config=full,
-            )
-            for number, part in enumerate(cut(moved, opened.parameters))
-        ]  # fmt: skip
-        return base_module.of_pass(base_module.merge(figures) if figures else None, still)
+        fields = {"loss_fn": loss_fn, "config": full}
+        return await self._pass("forward_backward", handle, moved, still, lambda part: fields)
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -458,13 +445,9 @@ class TinyEngine:
         base_module.check_weights(weights, datums)
         (moved, rows), (others, _) = base_module.split(datums, list(map(list, weights)))
         still = await self._measure(handle, others, {})
-        figures = [
-            await self._ask(
-                "backward", handle, datums=moved[part], slice=number, weights=rows[part]
-            )
-            for number, part in enumerate(cut(moved, opened.parameters))
-        ]
-        return base_module.of_pass(base_module.merge(figures) if figures else None, still)
+        return await self._pass(
+            "backward", handle, moved, still, lambda part: {"weights": rows[part]}
+        )
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         self._known(handle)
@@ -474,6 +457,22 @@ class TinyEngine:
 
     async def slim(self, state: Path, directory: Path) -> str:
         return str(await self._ask("slim", "", path=str(state), directory=str(directory)))
+
+    async def _pass(
+        self,
+        verb: str,
+        handle: Handle,
+        moved: list[Datum],
+        still: Mapping[str, float] | None,
+        fields: Callable[[slice], dict[str, Any]],
+    ) -> dict[str, float]:
+        """Accumulate the gradients of turns slice by slice, each with its `fields`; returns the
+        metrics of the pass, with those of the turns that stand still."""
+        figures = [
+            await self._ask(verb, handle, datums=moved[part], slice=number, **fields(part))
+            for number, part in enumerate(cut(moved, self._known(handle).parameters))
+        ]
+        return base_module.of_pass(base_module.merge(figures) if figures else None, still)
 
     async def _measure(
         self, handle: Handle, datums: list[Datum], config: Mapping[str, float]

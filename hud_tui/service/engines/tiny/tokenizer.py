@@ -73,12 +73,9 @@ class ChatTemplate(ABC):
         tools: Sequence[Mapping[str, Any]] = (),
         options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Prompt ids of a conversation in OpenAI's format, ending where the answer begins.
-
-        Raises:
-            ValueError: An unknown role, content that is not text, an invalid tool or call (names
-                the place), or an option other than ``enable_thinking: false``.
-        """
+        """Prompt ids of a conversation in OpenAI's format, ending where the answer begins. Raises
+        ValueError: an unknown role, content that is not text, an invalid tool or call (names the
+        place), or an option other than ``enable_thinking: false``."""
         if any(name != "enable_thinking" or on for name, on in options.items()):
             raise ValueError("chat_template_kwargs: this model's chat template has no options")
         shown = "\n".join(self.signature(f"tools[{n}]", tool) for n, tool in enumerate(tools))
@@ -209,11 +206,8 @@ class BpeTokenizer(ChatTemplate):
         return [CONTROLS[i] if i in CONTROLS else self.decode([i]) or f"[id {i}]" for i in ids]
 
     def signature(self, place: str, tool: Mapping[str, Any]) -> str:
-        """``name(argument:type,…)``, with the choices instead of the type for an enum.
-
-        Raises:
-            ValueError: As `_function` does.
-        """
+        """``name(argument:type,…)``, with the choices instead of the type for an enum. Raises
+        ValueError: as `_function` does."""
         name, properties = _function(place, tool)
         typed = (
             f"{key}:{_kind(_object(f'{place}.function.parameters.properties.{key}', value))}"

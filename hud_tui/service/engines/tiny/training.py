@@ -409,11 +409,8 @@ def save_state(directory: Path, weights: Weights, moments: Moments | None, confi
 
 
 def load(path: Path) -> tuple[Weights, Moments | None, Config]:
-    """Read a base (no moments) or a state.
-
-    Raises:
-        EngineError: No such file, or it is truncated, of another format or of another shape.
-    """
+    """Read a base (no moments) or a state. Raises EngineError: no such file, or it is truncated, of
+    another format or of another shape."""
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}

@@ -1,0 +1,114 @@
+"""The sweeps that were started on this machine, one file each."""
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from hud_tui.errors import HudNotStored, HudUsage
+from hud_tui.rl.sweep import Sweep
+from hud_tui.rl.text import command_line, one_line
+from hud_tui.settings import program
+from hud_tui.storage import change_atomic, held, read_regular
+
+MOST_BYTES = 4_000_000
+"""Maximum size of a file that is read."""
+FOLDER = "sweeps"
+
+
+class SweepFiles:
+    """The sweeps started on this machine, one file each."""
+
+    def __init__(self, state: Path | None) -> None:
+        """`state`: the directory that has them; None: nothing is kept."""
+        self._folder = None if state is None else state / FOLDER
+
+    def all(self) -> list[Sweep]:
+        """All sweeps, newest first; invalid files are skipped."""
+        sweeps = []
+        files = () if self._folder is None else self._folder.glob("*.json")
+        for file in sorted(files):
+            try:
+                sweeps.append(Sweep.model_validate_json(read_regular(file, MOST_BYTES)))
+            except (OSError, ValueError, ValidationError):
+                continue
+        return sorted(sweeps, key=lambda sweep: -sweep.created_at)
+
+    def find(self, ref: str) -> Sweep:
+        """A sweep by its name, its id or a prefix of its id. Raises HudUsage: there is none; the
+        hint lists the known ones."""
+        sweeps = self.all()
+        folded = ref.strip().casefold()
+        exact = [s for s in sweeps if folded in (s.id, s.name.casefold())]
+        matches = exact or [s for s in sweeps if len(folded) >= 4 and s.id.startswith(folded)]
+        if matches:
+            return matches[0]
+        names = ", ".join(sweep.name for sweep in sweeps[:5]) or "none was started on this machine"
+        raise HudUsage(f"no sweep named {one_line(ref, 60)}", f"known: {names}")
+
+    def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
+        """Store a sweep. `cancelled` in the file wins, so that any process can cancel a sweep.
+
+        Args:
+            cancelled: New value of its flag; None keeps the file's.
+
+        Returns:
+            The sweep as stored.
+
+        Raises:
+            HudNotStored: It cannot be written.
+        """
+        file, stored = self._file(sweep.id), sweep
+
+        def change() -> str:
+            nonlocal stored
+            flag = self._cancelled(file) if cancelled is None else cancelled
+            stored = sweep.model_copy(update={"cancelled": flag})
+            return stored.model_dump_json()
+
+        try:
+            change_atomic(file, change)
+        except OSError as error:
+            local = not sweep.service.startswith("http")
+            resume = command_line(program(local), "sweep", sweep.name, "--resume", "-y")
+            raise HudNotStored(
+                f"{file} cannot be written: {error.strerror or error}. {sweep.made_text}",
+                "make room, then "
+                + (f"continue it: {resume}" if file.exists() else "submit it again"),
+            ) from error
+        return stored
+
+    def names(self) -> Mapping[str, str]:
+        """Names of sweeps by the ids of their jobs."""
+        return {m.job_id: s.name for s in self.all() for m in s.members if m.job_id}
+
+    @contextmanager
+    def driving(self, sweep: Sweep, cancel: str) -> Iterator[None]:
+        """Hold the sweep's lock, which allows one process to drive it; `cancel` is the command that
+        cancels it. Raises HudUsage: another process holds it, or it cannot be locked."""
+        with ExitStack() as stack:
+            try:
+                file = self._file(sweep.id)
+                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                lock = stack.enter_context(held(file.with_suffix(".lock")))
+            except OSError as error:
+                raise HudUsage(f"the lock of {sweep.name} cannot be taken: {error}") from error
+            if lock is None:
+                hint = f"wait for it, or end it: {cancel}"
+                raise HudUsage(f"another process drives {sweep.name}", hint)
+            yield
+
+    def _file(self, id_: str) -> Path:
+        if self._folder is None:
+            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
+        plain = id_ if id_.isalnum() else sha256(id_.encode()).hexdigest()
+        return self._folder / f"{plain[:64]}.json"
+
+    def _cancelled(self, file: Path) -> bool:
+        try:
+            return bool(json.loads(read_regular(file, MOST_BYTES)).get("cancelled"))
+        except (OSError, ValueError, AttributeError):
+            return False
