@@ -405,11 +405,11 @@ class Disk:
         self.full, self.refused, self._finish = True, 0, works.finish
         patch.setattr(works, "finish", self.finish)
 
-    def finish(self, db: Db, *args: Any) -> Any:
+    def finish(self, db: Db, *args: Any, **columns: Any) -> Any:
         if self.full:
             self.refused += 1
             raise sqlite3.OperationalError("database or disk is full")
-        return self._finish(db, *args)
+        return self._finish(db, *args, **columns)
 
 
 @pytest.fixture
@@ -447,7 +447,7 @@ async def test_an_evaluation_is_resumed_where_its_end_could_not_be_stored(
     model = await fork(http)
     url = f"/v1/models/{model['id']}/evaluations"
     with monkeypatch.context() as patch:
-        patch.setattr(works, "start", disk.finish)
+        patch.setattr(works, "mark", disk.finish)
         body = {"tasks": await tasks_of(http), "parameters": {"samples": 1}}
         evaluation = f"/v1/evaluations/{(await http.post(url, json=body)).json()['id']}"
         await until(lambda: disk.refused > 1)
@@ -475,7 +475,7 @@ async def test_it_can_be_resumed(
     monkeypatch.setattr(context, "backoff", lambda failures: 3600.0)
     model = await fork(http)
     with monkeypatch.context() as patch:
-        patch.setattr(works, "start", disk.finish)
+        patch.setattr(works, "mark", disk.finish)
         job_id = await submit(http, model["id"], steps=2)
         assert (await ended(http, job_id))["status"] == "failed"
     assert await stored(service, job_id) == "queued"
