@@ -21,7 +21,7 @@ from hud_tui.config import read_config
 from hud_tui.errors import HudError
 from hud_tui.notebook import Notebook, read_last_known, scope_of
 from hud_tui.storage import JsonStore
-from hud_tui.tui.layout import read_layout
+from hud_tui.tui.layout import LayoutStore
 
 
 async def replay(file: str) -> None:
@@ -39,7 +39,7 @@ def kept(directory: str) -> None:
     store = JsonStore(lambda: state)
     for name in ("look", "look-charts"):
         store.read(name)
-    read_layout(store, "0")
+    LayoutStore(store, "0")
     for line in store.problems():
         print(line)
     print(sorted(Notebook(state / "notes.json").notes.items()) != [])

@@ -217,7 +217,7 @@ async def test_it_trains_follows_to_the_end_and_says_what_it_came_to(
     assert (done.code, done.kind) == (0, "job"), done.err
     assert (done.data["status"]["status"], done.data["status"]["step"]) == ("succeeded", 2)
     if not is_told_of:
-        assert re.search(r"step 2 of 2: reward \d?\.?\d+ \(12 rollouts\)", done.err)
+        assert re.search(r"step 2 of 2: reward \S+ \(12 rollouts\)", done.err)
     assert (done.data["failed_rollouts"], done.data["failures"]) == (0, [])
     assert ("event" in {one["kind"] for one in done.documents}) == is_told_of
     result = done.data["result"]

@@ -392,7 +392,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned_or_damaged
             more = (File(node.state_path, 1, None),) if kept is checkpoints.slimmed else ()
             assert await store.write(kept, model_id, node, *more)
             await flown.until(lambda word=word: word in details_of(flown))
-        assert "◌" in tree(flown).render_line(3).text
+        await flown.until(lambda: "◌" in tree(flown).render_line(3).text)
         await noted(flown, "step-000004 has expired", "H")
         await noted(flown, "no state is left to pin", "p")
         assert flown.net.sent == []

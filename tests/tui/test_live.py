@@ -19,6 +19,7 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunStatus, constants_text
+from hud_tui.wire import JobError
 from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage, staged
@@ -343,7 +344,7 @@ LONG = (
 
 
 def failed(run: Run, why: str, step: int) -> Run:
-    job = runs.job(step, 400, "failed").model_copy(update={"error": why})
+    job = runs.job(step, 400, "failed").model_copy(update={"error": JobError(message=why)})
     return run.fold(WorkChanged(work=job, at=runs.START))
 
 
