@@ -481,6 +481,8 @@ class CheckpointTree(LinesView, can_focus=True):
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         look, now = self._look_now(), self.clock()
+        if self.run.tree is not self.checkpoints:  # its rows are laid out first, then drawn
+            return []
         if not len(self.rows):
             return [Strip([Segment(keyed(UNMATCHED), look.dim)])]
         return [self._line(number, look, now) for number in rows]
