@@ -185,7 +185,7 @@ def _read(line: str) -> AuditEntry | None:
             for field in fields(AuditEntry)
             if field.name not in ("at", "local", *LISTS) and row.get(field.name) is not None
         }
-        lists = {name: tuple(str(one) for one in row.get(name) or ()) for name in LISTS}
+        lists = {name: tuple(str(text) for text in row.get(name) or ()) for name in LISTS}
         entry = AuditEntry(at=at, local=bool(row.get("local")), **texts)
         return replace(entry, omitted=lists["omitted"], left_out=lists["left_out"])
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):

@@ -231,7 +231,7 @@ class PackedMetrics(Mapping[str, float]):
 @lru_cache(256)
 def _numbered(names: tuple[str, ...]) -> dict[str, int]:
     """The place of each name."""
-    return {name: place for place, name in enumerate(names)}
+    return {name: index for index, name in enumerate(names)}
 
 
 def _narrow(codes: str, numbers: list[Any]) -> Sequence[Any]:

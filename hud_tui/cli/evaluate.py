@@ -219,18 +219,18 @@ class _Command:
         known = await self._evaluations.of_model(model)
         prefix = ref.casefold().replace("-", "")
         matches = [job for job in known if job.id.replace("-", "").startswith(prefix)]
-        found = matches[0] if len(prefix) >= 4 and len(matches) == 1 else None
-        if found is None:
+        evaluation = matches[0] if len(prefix) >= 4 and len(matches) == 1 else None
+        if evaluation is None:
             tree = tree or Tree.of(await self._client.checkpoints(model.id))
             checkpoint = named_checkpoint(ref, tree)
-            found = best_known(known, checkpoint.id if checkpoint else None, digest)
+            evaluation = best_known(known, checkpoint.id if checkpoint else None, digest)
             if ref == "best":
-                found = best_evaluated(known, digest)
-            if found is None:
+                evaluation = best_evaluated(known, digest)
+            if evaluation is None:
                 named = label(checkpoint) if checkpoint else ref
                 hint = f"evaluate it first: {self._command(model, named)}"
                 raise HudUsage(f"{label(checkpoint)} has no finished evaluation", hint)
-        return await self._evaluations.get(found.id)
+        return await self._evaluations.get(evaluation.id)
 
     def _command(self, model: Model, checkpoint: str) -> str:
         """The command that evaluates another checkpoint in the same way."""
@@ -346,18 +346,18 @@ def _gates(ended: WorkState, than: WorkState | None, least: float | None) -> lis
     return gates
 
 
-def _comparison(before: WorkState, after: WorkState, found: Difference) -> dict[str, Any]:
+def _comparison(before: WorkState, after: WorkState, delta: Difference) -> dict[str, Any]:
     return {
         "before": {"id": before.id, "checkpoint": weights_name(before)},
         "after": {"id": after.id, "checkpoint": weights_name(after)},
-        "tasks": len(found.changes),
-        "missing": found.missing,
-        "samples": found.samples,
-        "reward": found.reward,
-        "solved": found.solved,
-        "improved": [_change(change) for change in found.better],
-        "regressed": [_change(change) for change in found.worse],
-        "summary": found.sentences(weights_name(before), weights_name(after)),
+        "tasks": len(delta.changes),
+        "missing": delta.missing,
+        "samples": delta.samples,
+        "reward": delta.reward,
+        "solved": delta.solved,
+        "improved": [_change(change) for change in delta.better],
+        "regressed": [_change(change) for change in delta.worse],
+        "summary": delta.sentences(weights_name(before), weights_name(after)),
     }
 
 
@@ -429,20 +429,23 @@ def _list_lines(model: str, evaluations: Sequence[WorkState]) -> list[str]:
     return _table(rows)
 
 
-def _figures(one: WorkState) -> Sequence[Any]:
-    return [] if one.result is None else figures(one.result)
+def _figures(evaluation: WorkState) -> Sequence[Any]:
+    return [] if evaluation.result is None else figures(evaluation.result)
 
 
-def _lines(one: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
+def _lines(evaluation: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
     """Tasks first and totals last, where a terminal's output ends."""
-    tasks = sorted(_scores(one).tasks, key=lambda task: (task.mean, task.slug))
+    tasks = sorted(_scores(evaluation).tasks, key=lambda task: (task.mean, task.slug))
     shown = [(t.slug, short(t.mean), f"{t.solved} of {len(t.rewards)}") for t in tasks[:LISTED]]
     lines = _table([("task, worst first", "mean", "solved"), *shown])
     if len(tasks) > LISTED:
         lines.append(f"{len(tasks) - LISTED} more; --headless has all")
-    of = f"{one.model} {weights_name(one)}" + (f" on {one.name}" if one.name else "")
-    lines += ["", f"{of}: {one.split}, {size(one.num_tasks, one.samples)}, evaluation {one.id}"]
-    rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(one)]
+    of = f"{evaluation.model} {weights_name(evaluation)}"
+    if evaluation.name:
+        of += f" on {evaluation.name}"
+    rollouts = size(evaluation.num_tasks, evaluation.samples)
+    lines += ["", f"{of}: {evaluation.split}, {rollouts}, evaluation {evaluation.id}"]
+    rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(evaluation)]
     lines += ["", *_table([("", "", "95 % interval"), *rows])]
     for gate in gates:
         if "summary" in gate:

@@ -462,7 +462,7 @@ async def begin(
     out = _plan_stream(args)
     print_notice(f"sweep {sweep.name}: {size.summary}", out)
     lines = sweep_facts(sweep, size, model, tasks)
-    lines += [(one.level, one.message) for one in check_room(model, size.steps)]
+    lines += [(finding.level, finding.message) for finding in check_room(model, size.steps)]
     _print_facts((line for line in lines if line[0] != "ok"), out)
     document = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
@@ -542,29 +542,29 @@ def sweep(args: argparse.Namespace) -> int:
     return asyncio.run(run_connected(work, args, connector_of(args)))
 
 
-async def _steer(client: HudClient, args: argparse.Namespace, found: Sweep) -> int:
-    if not await client.is_of(found.service):
-        where = one_line(found.service, 100)
+async def _steer(client: HudClient, args: argparse.Namespace, sweep: Sweep) -> int:
+    if not await client.is_of(sweep.service):
+        where = one_line(sweep.service, 100)
         where = where if "://" in where else f"the service of another data directory ({where})"
-        raise HudUsage(f"{found.name} was started on {where}", "connect to that service")
+        raise HudUsage(f"{sweep.name} was started on {where}", "connect to that service")
     if args.cancel or args.resume:
         require_consent(args, client)
         what = "cancel" if args.cancel else "resume"
-        await confirm(args, f"{what} {found.name}, {len(found.members)} runs?")
+        await confirm(args, f"{what} {sweep.name}, {len(sweep.members)} runs?")
     works = _works(args, client)
     if args.resume:
-        resumed, tasks = await sweep_to_resume(works, found, _at_once(args))
+        resumed, tasks = await sweep_to_resume(works, sweep, _at_once(args))
         changed(f"resume {resumed.name}")
         if all(member.ended for member in resumed.members):
             print_notice(f"nothing to resume: every run of {resumed.name} has ended")
             _show_sweep(args, resumed)
             return 0
         return await _drive(works, resumed, tasks, args.follow, args.headless)
-    found = await refreshed(works, found)
+    sweep = await refreshed(works, sweep)
     if args.cancel:
-        found = await cancel_sweep(works, found)
-        changed(f"cancel {found.name}")
-    _show_sweep(args, found)
+        sweep = await cancel_sweep(works, sweep)
+        changed(f"cancel {sweep.name}")
+    _show_sweep(args, sweep)
     return 0
 
 

@@ -122,11 +122,11 @@ class EvaluationFiles:
         """All evaluations of a model, oldest first."""
         files = () if self._folder is None else self._folder.glob("*.json")
         stored = map(_read, files)
-        matches = [one for one in stored if one and one.evaluation.model_id == model_id]
-        services = {one.service for one in matches}
+        matches = [kept for kept in stored if kept and kept.evaluation.model_id == model_id]
+        services = {kept.service for kept in matches}
         own = {service: await client.is_of(service) for service in services}
-        matches = [one for one in matches if own[one.service]]
-        return sorted(matches, key=lambda one: one.evaluation.created_at or 0.0)
+        matches = [kept for kept in matches if own[kept.service]]
+        return sorted(matches, key=lambda kept: kept.evaluation.created_at or 0.0)
 
     def write(self, stored: StoredEvaluation) -> None:
         """Store an evaluation. Raises HudUsage if it cannot be written."""

@@ -565,8 +565,8 @@ def reread(tree: Tree, checkpoints: Sequence[Checkpoint]) -> Tree | None:
 def step_metrics(checkpoint: Checkpoint) -> dict[str, float]:
     """A checkpoint's metrics, including its typed fields under the names that events use."""
     typed = {"reward_mean": checkpoint.mean_reward, "learning_rate": checkpoint.learning_rate}
-    known = {name: value for name, value in typed.items() if value is not None}
-    return {**known, **checkpoint.metrics}
+    given = {name: value for name, value in typed.items() if value is not None}
+    return {**given, **checkpoint.metrics}
 
 
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:

@@ -100,8 +100,8 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
     if key == IS:
         trait = fields.traits.get(value.casefold())
         if trait is None:
-            known = f"there are {', '.join(sorted(fields.traits))}"
-            raise HudUsage(f"{one_line(word, 40)}: unknown", known)
+            hint = f"there are {', '.join(sorted(fields.traits))}"
+            raise HudUsage(f"{one_line(word, 40)}: unknown", hint)
         return _holds(trait, bool, invert != (compare == "!="))
     if key in fields.texts:
         if compare not in (":", "=", "==", "!="):

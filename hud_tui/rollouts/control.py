@@ -138,9 +138,9 @@ def evaluation_order(
     given = {key: value for key, value in sampling.items() if value is not None}
     if last is None:
         return order_of(client, model, source, given, **options)
-    known = last.model_dump(include=Options.model_fields.keys() - {"tasks", "left_out"})
+    before = last.model_dump(include=Options.model_fields.keys() - {"tasks", "left_out"})
     chosen = {key: last.parameters.get(key) for key in SAMPLED} | given
-    order = order_of(client, model, source, chosen, **known | options)
+    order = order_of(client, model, source, chosen, **before | options)
     return order.model_copy(update={"mode": last.mode})
 
 

@@ -260,8 +260,8 @@ def find_scenario(env: str, name: str) -> Scenario:
         raise LookupError(f"no such environment: {env}; this has {', '.join(ENVIRONMENTS)}")
     scenario = environment.scenarios.get(name)
     if scenario is None:
-        known = ", ".join(environment.scenarios)
-        raise LookupError(f"{env} has no scenario {name}; it has {known}")
+        names = ", ".join(environment.scenarios)
+        raise LookupError(f"{env} has no scenario {name}; it has {names}")
     return scenario
 
 

@@ -50,10 +50,10 @@ def bad_field(field: str, message: str) -> Refused:
     return Refused(422, [{"type": "value_error", "loc": loc, "msg": message}])
 
 
-def invalid(place: str, error: ValidationError) -> Refused:
+def invalid(part: str, error: ValidationError) -> Refused:
     """`bad_field` for the first invalid field of what is in `place`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    return bad_field(f"{place}.{first['loc'][0]}", first["msg"])
+    return bad_field(f"{part}.{first['loc'][0]}", first["msg"])
 
 
 def _sentence(detail: Any) -> str:

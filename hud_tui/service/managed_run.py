@@ -155,8 +155,8 @@ class Run:
         start = perf_counter()
         node = await self._parts.store.read(checkpoints.head, self.model.id)
         train = self._plan.tasks_of(action.iteration)
-        id_, (measured, known) = node.id if node else None, self._heldout
-        is_due = action.with_heldout or (bool(known) and measured != id_)
+        id_, (measured, samples) = node.id if node else None, self._heldout
+        is_due = action.with_heldout or (bool(samples) and measured != id_)
         heldout = self._plan.heldout if is_due else ()
         rollouts = await self.stop.unless(self._sample(node, train, heldout))
         if is_due:

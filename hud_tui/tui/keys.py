@@ -96,12 +96,12 @@ def _keys(part: str) -> Iterator[Content]:
     if len(ids) == 1:
         yield clicked(keyed(part), ids[0])
         return
-    place = 0
+    end = 0
     for match in _ID.finditer(part):
-        yield Content(part[place : match.start()])
+        yield Content(part[end : match.start()])
         yield clicked(keyed(match[0]), match[1])
-        place = match.end()
-    yield Content(part[place:])
+        end = match.end()
+    yield Content(part[end:])
 
 
 # The actions that are possible now, for the help and the palette.

@@ -224,7 +224,7 @@ def _letters(block: Block, phrase: str) -> Iterator[int]:
     first, *others = list(phrase.replace(" ", ""))
     steps = (f"[^\n{re.escape(one)}]*{re.escape(one)}" for one in others)
     matches = _matches(re.escape(first) + "".join(steps), block.names)
-    spans = {line: one.end() - one.start() for line, one in islice(matches, MOST_LETTERS)}
+    spans = {line: match.end() - match.start() for line, match in islice(matches, MOST_LETTERS)}
     return iter(sorted(spans, key=spans.__getitem__))
 
 

@@ -166,8 +166,8 @@ class Places:
         names = [taskset.name for taskset in tasksets]
         section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
         yield section.add(names, [taskset.id for taskset in tasksets])
-        known = self._tasks_of
-        self._tasks_of = {taskset: known[taskset] for taskset in tasksets if taskset in known}
+        kept = self._tasks_of
+        self._tasks_of = {taskset: kept[taskset] for taskset in tasksets if taskset in kept}
         listed = 0
         for taskset in tasksets:
             if taskset not in self._tasks_of:
@@ -179,9 +179,9 @@ class Places:
                 return
             for heldout in (False, True):
                 slugs = [slug for slug, held in self._tasks_of[taskset] if held is heldout]
-                place = partial(self._task_of, taskset.name, slugs)
+                place_of = partial(self._task_of, taskset.name, slugs)
                 kind = "held-out task" if heldout else "task"
-                yield Section(kind, place, taskset.name).add(slugs)
+                yield Section(kind, place_of, taskset.name).add(slugs)
 
     def _task_of(self, taskset: str, slugs: Sequence[str], at: int) -> Place:
         """A task of a taskset, which Launch lists with its text."""
@@ -242,8 +242,8 @@ class Places:
     def _tasks(self) -> Section:
         tree = self._session.run.tree
         newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
-        known = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
-        slugs = sorted(slug for slug in known if slug)
+        sampled = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
+        slugs = sorted(slug for slug in sampled if slug)
 
         def place(at: int) -> Place:
             return Place(slugs[at], partial(self._show, "live", slugs[at]), IN_RUN)

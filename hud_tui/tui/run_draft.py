@@ -320,8 +320,8 @@ class Trial:
     def order(self, tasks: Sequence[Task]) -> list[int]:
         """Indices in the taskset, in the list's order."""
 
-        def spread(place: int) -> float:  # tasks that were not sampled come last
-            signal = self.signals.get(tasks[place].slug)
+        def spread(index: int) -> float:  # tasks that were not sampled come last
+            signal = self.signals.get(tasks[index].slug)
             return -1.0 if signal is None or signal.std is None else signal.std
 
         places = range(len(tasks))

@@ -313,10 +313,10 @@ async def test_what_one_cost_that_has_ended_is_read_when_prime_has_it(
     write_rental(state, rental, ended_at=clock.prime_now(state), why="its hours are spent")
     ended = prime.pods.pop(rental.id)
     await Pods(api, state).reconcile()
-    assert [one.billed for one in read_rentals(state)] == [None]
+    assert [rental.billed for rental in read_rentals(state)] == [None]
     prime.end(ended, billed=0.42)
     await Pods(api, state).reconcile()
-    assert [one.billed for one in read_rentals(state)] == [0.42]
+    assert [rental.billed for rental in read_rentals(state)] == [0.42]
 
 
 async def test_watchers_are_asked_regularly_and_only_where_there_are_some(

@@ -89,11 +89,13 @@ async def test_an_odd_offer_hides_no_other_and_is_told(
     usual = pod.offers[0]
     for odd, said in ODD_OFFERS:
         pod.offers[0] = {**usual, **odd}
-        found = await hud("pods", "--gpus", "2xH100")
-        assert [one["provider"] for one in found.data["offers"]] == ["runpod", "datacrunch"], odd
-        [why] = found.data["unread"]
+        answer = await hud("pods", "--gpus", "2xH100")
+        assert [offer["provider"] for offer in answer.data["offers"]] == ["runpod", "datacrunch"], (
+            odd
+        )
+        [why] = answer.data["unread"]
         assert why.startswith(said)
-        assert f"1 offer could not be read: {said}" in found.err
+        assert f"1 offer could not be read: {said}" in answer.err
     assert f"1 offer could not be read: {said}" in (await hud(*RENT, "--dry-run")).err
     assert (await hud(*RENT)).code == 0
 

@@ -136,7 +136,7 @@ async def test_its_evaluation_goes_on_when_the_service_took_its_driver_for_gone(
 
     async def statuses() -> list[str]:
         url = client.wire.rl("/v1/models/{}/evaluations", driven.model.id)
-        return [one.status for one in await client.wire.get(url, list[WorkState])]
+        return [evaluation.status for evaluation in await client.wire.get(url, list[WorkState])]
 
     async def is_evaluating() -> bool:
         return await statuses() == ["running"]

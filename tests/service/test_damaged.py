@@ -255,17 +255,17 @@ async def test_a_text_that_cannot_be_read_is_told(
     await ended(http, job)
     for bit in (0x80, 0x10):  # no UTF-8, and another letter
         with unsealed(data) as db:
-            found = db.execute(f"SELECT min(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
-            text = bytearray(found[1])
+            cell = db.execute(f"SELECT min(rowid), CAST({column} AS BLOB) FROM {table}").fetchone()
+            text = bytearray(cell[1])
             text[0] ^= bit
             change = f"UPDATE {table} SET {column} = CAST(? AS TEXT) WHERE rowid = ?"
-            db.execute(change, (bytes(text), found[0]))
+            db.execute(change, (bytes(text), cell[0]))
         answer = await http.get(path.format(model=model["id"], job=job))
         told = (answer.status_code, "Restore it from a backup" in detail(answer))
         assert told == (500, True), answer.text
         assert "service.db is damaged" in detail(answer)
         with unsealed(data) as db:
-            db.execute(change, (found[1], found[0]))
+            db.execute(change, (cell[1], cell[0]))
 
 
 def every(db: Db, query: str, read: Callable[..., object]) -> list[object]:

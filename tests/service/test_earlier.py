@@ -41,8 +41,8 @@ def without_news(reply: Any) -> Any:
         return {**reply, "items": without_news(reply["items"])}
     if "parameters" not in reply:
         more = reply.get("metadata") or {}
-        known = {key: value for key, value in more.items() if key != "run_id"}
-        return {**reply, "metadata": known} if more else reply
+        shown = {key: value for key, value in more.items() if key != "run_id"}
+        return {**reply, "metadata": shown} if more else reply
     if "revision" in reply:
         return {key: value for key, value in reply.items() if key not in ("step_s", "waits")}
     assert reply["kind"] == ("evaluation" if "samples" in reply else "training")

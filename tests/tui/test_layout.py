@@ -232,10 +232,10 @@ def test_every_field_comes_back(state: Path) -> None:
     }
     odd |= {"unfolded": {"m": [["a", "b"]]}, "details": False, "full_pane": True}
     file.write_text(json.dumps({**asdict(Layout()), "model": "m", **odd, "more": 1}))
-    found = read_valid(store, "layout-x", Layout)
+    layout = read_valid(store, "layout-x", Layout)
     assert store.problems() == []
-    assert found.unfolded == {"m": (("a", "b"),)}
-    assert json.loads(json.dumps(asdict(found))) == {**asdict(Layout()), "model": "m", **odd}
+    assert layout.unfolded == {"m": (("a", "b"),)}
+    assert json.loads(json.dumps(asdict(layout))) == {**asdict(Layout()), "model": "m", **odd}
 
 
 async def test_a_salt_that_others_can_read_is_told_once_and_nothing_is_kept(

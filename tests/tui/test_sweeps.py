@@ -127,7 +127,7 @@ async def test_a_sweep_knows_its_tasks_from_any_directory_and_its_runs_from_the_
         )
         await app.until(lambda: not runs(app).session.sweeps)
         [kept] = files.all()  # as it is where nobody has followed the last run to its end
-        started = [one.model_copy(update={"status": "queued"}) for one in kept.members]
+        started = [run.model_copy(update={"status": "queued"}) for run in kept.members]
         files.keep(kept.model_copy(update={"members": tuple(started)}))
         await app.until_notice(
             "has ended (succeeded): nothing to resume. Launch a new run with", "R"

@@ -471,8 +471,8 @@ def test_the_evaluation_of_a_checkpoint_and_the_best_of_all() -> None:
         job("e6", "sure", 0.6, digest="b"),
     ]
 
-    def id_of(found: WorkState | None) -> str | None:
-        return None if found is None else found.id
+    def id_of(evaluation: WorkState | None) -> str | None:
+        return None if evaluation is None else evaluation.id
 
     best = [id_of(best_evaluated(jobs, digest)) for digest in (None, "a", "b", "c")]
     assert best == ["e4", "e2", "e4", None]

@@ -151,12 +151,12 @@ def test_what_is_said_of_keys_follows_the_keymap() -> None:
 
 
 def test_text_names_actions_that_there_are() -> None:
-    views, known = {action.view for action in ACTIONS}, {action.id for action in ACTIONS}
+    views, action_ids = {action.view for action in ACTIONS}, {action.id for action in ACTIONS}
     for file in PACKAGE.glob("tui/**/*.py"):
         text = file.read_text()
         named = re.findall(r"\{\^?([a-z]+\.[a-z_.0-9-]+)\}|key\([\"']([a-z.]+)[\"']\)", text)
         ids = {one or other for one, other in named if (one or other).partition(".")[0] in views}
-        assert ids - known <= _attributes(text), file
+        assert ids - action_ids <= _attributes(text), file
 
 
 def _attributes(text: str) -> set[str]:

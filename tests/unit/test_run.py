@@ -296,7 +296,7 @@ def test_progress_says_how_long_it_still_takes_where_that_can_be_known() -> None
     ]
     assert progress(Run()) is None
     done = [progress(run_of([0], step=step, steps=2000)) for step in (0, 1999, 2000)]
-    assert [one.percent for one in done if one] == ["0 %", "99 %", "100 %"]
+    assert [progress.percent for progress in done if progress] == ["0 %", "99 %", "100 %"]
 
 
 def test_the_pace_is_that_which_the_service_reports_with_the_run() -> None:

@@ -102,7 +102,8 @@ class DetectorSet:
             self._begun.append(row.place)
             self.context.begin_tasks()
             self._detectors = [
-                one.on_other_tasks(row) if one.BY_TASKS else one for one in self._detectors
+                detector.on_other_tasks(row) if detector.BY_TASKS else detector
+                for detector in self._detectors
             ]
         self.context.read(row)
         self._time(row)

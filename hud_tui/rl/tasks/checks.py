@@ -76,8 +76,8 @@ class Finding:
     @property
     def line(self) -> str:
         """Level, message, place and fix, in one line."""
-        place, fix = f" [{self.place}]" * bool(self.place), f" ({self.fix})" * bool(self.fix)
-        return f"{self.level}: {self.message}{place}{fix}"
+        where, fix = f" [{self.place}]" * bool(self.place), f" ({self.fix})" * bool(self.fix)
+        return f"{self.level}: {self.message}{where}{fix}"
 
 
 def in_order(findings: Iterable[Finding]) -> list[Finding]:

@@ -145,14 +145,14 @@ def changed(db: Db, work_id: str) -> WorkState:
 def state_of(row: sqlite3.Row, groups: Sequence[Group] = ()) -> WorkState:
     """A run or an evaluation in the wire's format; an evaluation with its rewards by task."""
     columns = {name: row[name] for name in row.keys() if row[name] is not None}  # noqa: SIM118
-    known = {name: columns[name] for name in WorkState.model_fields if name in columns}
-    known |= {
+    fields = {name: columns[name] for name in WorkState.model_fields if name in columns}
+    fields |= {
         "model": row["slug"],
         "error": json.loads(row["error"]) if row["error"] else None,
         "parameters": json.loads(row["parameters"]),
     }
     more = _of_evaluation(row, groups) if row["kind"] == EVALUATION else _of_run(row)
-    return WorkState.model_validate(known | more)
+    return WorkState.model_validate(fields | more)
 
 
 def _of_run(row: sqlite3.Row) -> dict[str, Any]:

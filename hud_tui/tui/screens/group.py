@@ -204,12 +204,12 @@ class GroupScreen(Over[None]):
 
 def with_answers(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:
     """Rollouts, with the texts of those already read."""
-    known = {
+    texts = {
         answer.trace_id: answer for answer in read if answer.trace_id and answer.text is not None
     }
     return [
         replace(answer, text=other.text, tokens=other.tokens, ended=other.ended)
-        if (other := known.get(answer.trace_id or ""))
+        if (other := texts.get(answer.trace_id or ""))
         else answer
         for answer in shown
     ]

@@ -136,14 +136,14 @@ class Entry:
 
 def read_entries(machines: Machines) -> list[Entry]:
     """All machines and rentals, in alphabetical order. Raises HudUsage: a file cannot be read."""
-    known = {machine.name: machine for machine in machines.all()}
+    by_name = {machine.name: machine for machine in machines.all()}
     rentals = {rental.name: rental for rental in read_rentals(machines.state) if rental.runs}
     used, ahead = machines.used(), ahead_s(machines.state)
     now = time() - ahead
     return [
         Entry(
             name,
-            known.get(name),
+            by_name.get(name),
             rentals.get(name),
             machines.line(name),
             name == used,
@@ -151,7 +151,7 @@ def read_entries(machines: Machines) -> list[Entry]:
             guards=guards_text(machines.state, rentals[name], now) if name in rentals else "",
             ahead_s=ahead,
         )
-        for name in sorted({*known, *rentals})
+        for name in sorted({*by_name, *rentals})
     ]
 
 

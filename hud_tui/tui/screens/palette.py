@@ -102,7 +102,9 @@ class Palette(SearchList[Place | None]):
 
     def _show(self, matches: Sequence[tuple[Section, int]]) -> None:
         self._found = list(matches)
-        self._places = {f"{one.kind} {at} {one.within}": one.place(at) for one, at in matches}
+        self._places = {
+            f"{section.kind} {at} {section.within}": section.place(at) for section, at in matches
+        }
         self._draw()
 
     def _draw(self) -> None:

@@ -594,15 +594,15 @@ class RunsScreen(HudScreen):
     def _sweep_of(self, row: Work) -> Sweep | None:
         """The sweep of a run, if it was begun on this machine, with the table's statuses: its file
         has those of when a program last drove it."""
-        known = self.works.sweeps.all() if row.sweep else ()
-        own = next((sweep for sweep in known if sweep.name == row.sweep), None)
+        sweeps = self.works.sweeps.all() if row.sweep else ()
+        own = next((sweep for sweep in sweeps if sweep.name == row.sweep), None)
         return None if own is None else own.with_statuses(_statuses(self.rows or ()))
 
     def _unfinished(self, rows: Sequence[Work]) -> list[Sweep]:
         """The sweeps driven from here, and those of these runs that have runs waiting."""
         driven, now = self.session.sweeps, _statuses(rows)
-        known = self.works.sweeps.all() if any(row.sweep for row in rows) else ()
-        others = (sweep.with_statuses(now) for sweep in known if sweep.id not in driven)
+        sweeps = self.works.sweeps.all() if any(row.sweep for row in rows) else ()
+        others = (sweep.with_statuses(now) for sweep in sweeps if sweep.id not in driven)
         is_here = (sweep for sweep in others if any(m.job_id in now for m in sweep.members))
         return [
             *driven.values(),

@@ -288,8 +288,8 @@ class HeadDialog(ConfirmDialog):
         if change is None:
             return
         both = [change.then, change.now]
-        known = change.evaluated_then, change.evaluated_now
-        missing = [node for node, known_ in zip(both, known, strict=True) if known_ is None]
+        evaluated = change.evaluated_then, change.evaluated_now
+        missing = [node for node, score in zip(both, evaluated, strict=True) if score is None]
         offered = {" and ".join(map(name, of)): of for of in (missing or both, [change.then], both)}
         choices = [Evaluated(label, tuple(of)) for label, of in offered.items()]
         self.dismiss(False)

@@ -346,14 +346,14 @@ class MetricGrid(RunChart):
         """Choose a metric, or move the crosshair in the chosen one; two clicks open it."""
         cell = (self.width + GAP) // self.per_row
         column, line_ = min(self.per_row - 1, event.x // cell), event.y - 1 + self.scroll_offset.y
-        place = line_ // self.tall * self.per_row + column
-        if not event.y or place >= len(self.keys):
+        index = line_ // self.tall * self.per_row + column
+        if not event.y or index >= len(self.keys):
             return
         if event.chain == 2:
             self.post_message(self.Opened())
-        elif self.keys[place] != self.chosen or not line_ % self.tall:
-            self.post_message(self.Chosen(self.keys[place]))
-        elif 0 <= (place := event.x - column * cell) < (cells := cell - GAP - NUMBERS):
-            row = self.chart.row(2 * place, 2 * cells)
+        elif self.keys[index] != self.chosen or not line_ % self.tall:
+            self.post_message(self.Chosen(self.keys[index]))
+        elif 0 <= (x := event.x - column * cell) < (cells := cell - GAP - NUMBERS):
+            row = self.chart.row(2 * x, 2 * cells)
             if row is not None:
                 self.post_message(self.Pointed(row))

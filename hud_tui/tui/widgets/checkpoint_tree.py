@@ -246,8 +246,8 @@ class Marks:
         return MARKS + bool(self.notes)
 
     def letter(self, checkpoint_id: str) -> str:
-        place = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
-        return " " if place is None else "AB"[place]
+        index = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
+        return " " if index is None else "AB"[index]
 
 
 @dataclass(frozen=True)
@@ -481,8 +481,6 @@ class CheckpointTree(LinesView, can_focus=True):
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         look, now = self._look_now(), self.clock()
-        if self.run.tree is not self.checkpoints:  # its rows are laid out first, then drawn
-            return []
         if not len(self.rows):
             return [Strip([Segment(keyed(UNMATCHED), look.dim)])]
         return [self._line(number, look, now) for number in rows]
@@ -524,9 +522,9 @@ class CheckpointTree(LinesView, can_focus=True):
     def _measure(self, run: Run) -> None:
         """Update the scale of the error bars; if it changed, all lines are redrawn."""
         base = run.base_evaluation
-        ranges = [run.tree.evaluated_range, None if base is None else ends([base])]
-        known = [each for each in ranges if each is not None]
-        scale = (min(low for low, _ in known), max(high for _, high in known)) if known else None
+        ranges = (run.tree.evaluated_range, None if base is None else ends([base]))
+        pairs = [pair for pair in ranges if pair is not None]
+        scale = (min(low for low, _ in pairs), max(high for _, high in pairs)) if pairs else None
         if scale != self._scale:
             self._scale, self._look = scale, None
             self.redraw()
@@ -556,23 +554,24 @@ class CheckpointTree(LinesView, can_focus=True):
 
     def watch_run(self, before: Run, run: Run) -> None:
         """Draw new steps, and leave the cursor at its place on the screen."""
-        self._measure(run)
         if run.tree is self.checkpoints and run.model is before.model:
+            self._measure(run)
             return
         scroll, size = self.scroll_offset.y, len(self.rows)
-        place = self.cursor.number - scroll
-        seen = 0 <= place < self._visible
+        line = self.cursor.number - scroll
+        seen = 0 <= line < self._visible
         if other := (run.model and run.model.id) != (before.model and before.model.id):
             self.cursor, self.follow = TreeCursor(), True
             self.cursor.keep(self.marks.ids)
         self.cursor.show(run.tree, self.follow)
+        self._measure(run)  # may draw, which takes the rows of this tree
         resize_virtually(self, Size(self.width, self.count + self.headed))
         if self.follow and (seen or other):
             self._reveal()
         elif self.follow:  # after scrolling away from the head, the visible rows stay
             self._show_from(scroll + len(self.rows) - size)
         elif scroll or self.cursor.number >= self._visible:
-            self._show_from(self.cursor.number - place)
+            self._show_from(self.cursor.number - line)
         self.redraw()
         self.post_message(replace(self.at, by_run=True))
 

@@ -187,8 +187,8 @@ class RunCurves(LinesView, can_focus=False):
         if compared.at is not None and low <= compared.at <= high:
             column = round((compared.at - low) / (high - low) * (self._figure.cells - 1))
         styles = {name: self.tone(TONES[name]) for name in (AXES, POINTER, BLANK, CROSSHAIR)}
-        for place, id_ in enumerate(self.order):
-            styles[id_] = self.hue(place) + Style(bold=id_ == self.chosen)
+        for index, id_ in enumerate(self.order):
+            styles[id_] = self.hue(index) + Style(bold=id_ == self.chosen)
         drawn = self._figure.pointed(column).rows
         letters = self._letters(len(rows) - AXIS_ROWS)
         named = {row: Span(f" {letter(self.place(id_))}", id_) for row, id_ in letters.items()}
@@ -488,12 +488,12 @@ def facts_of(row: Work, now: float, width: int) -> list[Content]:
         for key, value in parameters
         if key not in BY_PARAMETER
     }
-    known = [(name, text) for name, text in facts.items() if text not in ("", "–")]
+    given = [(name, text) for name, text in facts.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
     lines = []
-    for at in range(min(FACTS_LINES, len(known))):
+    for at in range(min(FACTS_LINES, len(given))):
         parts = []
-        for name, text in known[at::FACTS_LINES][:FACTS_COLUMNS]:
+        for name, text in given[at::FACTS_LINES][:FACTS_COLUMNS]:
             label = fit_text(one_line(name, 60), FACTS_LABEL - 2) + "  "
             parts.append(Content.styled(label, "$text-muted"))
             parts.append(Content(fit_text(one_line(text, 200), room) + "  "))
