@@ -9,12 +9,13 @@ import asyncio
 import json
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from hud_tui.service.engines import base as base_module
+from hud_tui.service.engines import base
 from hud_tui.service.engines.base import (
     About,
     Adam,
@@ -28,12 +29,15 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
     StateDamaged,
+    Worth,
 )
 from hud_tui.service.engines.tiny.tokenizer import END, VOCABULARY, CharTokenizer
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 
 WAYS = 4
 START = [-1.2, 0.0, 0.0, 0.3]
+STATE = ("logits", "m", "v", "t")
+"""What is saved of a policy."""
 FOREIGN = -5.0
 """Logprob of a first token that no way begins with."""
 
@@ -46,41 +50,127 @@ TOY = Base(
 )
 
 
+Ways = Callable[[Sequence[int]], list[list[int]]]
+"""What each way says to a prompt, as tokens."""
+
+
 @dataclass
 class ToyPolicy:
+    ways: Ways
     logits: list[float] = field(default_factory=lambda: list(START))
     m: list[float] = field(default_factory=lambda: [0.0] * WAYS)
     v: list[float] = field(default_factory=lambda: [0.0] * WAYS)
     t: int = 0
     gradient: list[float] | None = None
 
-    def chances(self, temperature: float = 1.0) -> list[float]:
+    def _chances(self, temperature: float) -> list[float]:
         top = max(self.logits)
         weights = [math.exp((logit - top) / temperature) for logit in self.logits]
         return [weight / sum(weights) for weight in weights]
 
-    def push(self, chances: list[float], way: int, weight: float) -> None:
-        """Add weight · d logprob(way) / d logits to the ascent direction."""
+    def _way(self, datum: Datum) -> int | None:
+        output = list(datum.output)
+        ways = self.ways(datum.prompt)
+        return next((arm for arm, way in enumerate(ways) if way[: len(output)] == output), None)
+
+    def sample(self, request: SampleRequest) -> Sampled:
+        if request.top_logprobs:
+            raise EngineRefused("top_logprobs: the toy tells none")
+        chances = self._chances(request.temperature or 1.0)
+        way = chances.index(max(chances))
+        if request.temperature:
+            kept = [c if sum(b for b in chances if b > c) < request.top_p else 0 for c in chances]
+            way = random.Random(str(request.seed)).choices(range(WAYS), kept)[0]
+        said = _until(self.ways(request.prompt)[way], request.stop)
+        cut = said[: request.max_tokens]
+        logprobs = [math.log(chances[way])] + [0.0] * (len(cut) - 1)
+        return Sampled(cut, logprobs, "stop" if len(said) == len(cut) else "length")
+
+    def logprobs(self, datums: Sequence[Datum]) -> list[list[float]]:
+        return [[self._first(datum)] + [0.0] * (len(datum.output) - 1) for datum in datums]
+
+    def _first(self, datum: Datum) -> float:
+        """Logprob of the first token, which has all of it."""
+        way = self._way(datum)
+        return FOREIGN if way is None else math.log(self._chances(datum.temperature)[way])
+
+    def accumulate(
+        self,
+        datums: Sequence[Datum],
+        worth: Worth,
+        loss_fn: str | None,
+        config: Mapping[str, float],
+    ) -> dict[str, float]:
+        loss = 0.0
+        for datum, (first, *_) in zip(datums, worth, strict=True):
+            ratio, now = 1.0, self._first(datum)
+            if loss_fn not in (None, "cross_entropy"):
+                ratio = math.exp(now - datum.logprobs[0])
+            if loss_fn is not None:
+                loss -= first * (now if loss_fn == "cross_entropy" else ratio)
+            if first:
+                self._push(datum, first * ratio)
+        return self._figures(datums, loss)
+
+    def _push(self, datum: Datum, weight: float) -> None:
+        """Add weight · d logprob / d logits to the ascent direction."""
+        way = self._way(datum)
         gradient = self.gradient or [0.0] * WAYS
-        self.gradient = [
-            g + weight * ((arm == way) - chance)
-            for arm, (g, chance) in enumerate(zip(gradient, chances, strict=True))
-        ]
+        if way is not None:
+            chances = self._chances(datum.temperature)
+            gradient = [
+                g + weight * ((arm == way) - chance)
+                for arm, (g, chance) in enumerate(zip(gradient, chances, strict=True))
+            ]
+        self.gradient = gradient
+
+    def _figures(self, datums: Sequence[Datum], loss: float) -> dict[str, float]:
+        tokens = sum(len(datum.output) for datum in datums)
+        entropy = -sum(p * math.log(p) for p in self._chances(1.0)) * len(datums) / tokens
+        figures = {"loss:sum": loss, "num_tokens": float(tokens), "entropy": entropy}
+        if not all(datum.logprobs for datum in datums):
+            return figures
+        gaps = [self._first(datum) - datum.logprobs[0] for datum in datums]
+        low, high = base.BOUNDS
+        outside = sum(not low <= math.exp(gap) <= high for gap in gaps)
+        # Only a first token has a logprob: the ratios of the others are 1.
+        ratios = [math.exp(gap) for gap in gaps] + [1.0] * (tokens > len(datums))
+        return figures | {
+            "kl_sample_train": -sum(gaps) / tokens,
+            "ratio_max": max(ratios),
+            "clip_fraction": 0.0,
+            "ratio_outside": outside / tokens,
+        }
+
+    def optim_step(self, adam: Adam, directory: Path) -> Saved:
+        if self.gradient is None:
+            raise EngineRefused("nothing was accumulated")
+        gradient, self.gradient = self.gradient, None
+        self.t += 1
+        for arm, g in enumerate(gradient):
+            self.m[arm] = adam.beta1 * self.m[arm] + (1 - adam.beta1) * g
+            self.v[arm] = adam.beta2 * self.v[arm] + (1 - adam.beta2) * g * g
+            mean = self.m[arm] / (1 - adam.beta1**self.t)
+            scale = math.sqrt(self.v[arm] / (1 - adam.beta2**self.t)) + adam.eps
+            self.logits[arm] += adam.learning_rate * mean / scale
+        path = directory / "state.json"
+        path.write_text(json.dumps({name: getattr(self, name) for name in STATE}))
+        return Saved(str(path), str(path), {"grad_norm": math.hypot(*gradient)})
 
 
-class ToyEngine:
-    """Keeps `hud_tui.service.engines.base.Engine`."""
+class ToyEngine(base.InProcess):
+    """The contract by `hud_tui.service.engines.base.InProcess`, which tests can kill, fail and
+    hold."""
 
     def __init__(self) -> None:
         self.tokens = CharTokenizer()
-        self.policies: dict[str, ToyPolicy] = {}
-        self.opened = 0
+        super().__init__("toy", TOY, self.tokens, self._load, _slim)
         self.place = About("toy")
         """What it says of itself."""
         self.kill_next = ""
         """Name of the verb that the engine dies in, once."""
         self.fail_next: dict[str, EngineError] = {}
-        """What a verb raises once it reaches a policy, once; the engine stands."""
+        """What a verb raises, once; the engine stands."""
         self.may_roll_out = asyncio.Event()
         """Whether a run gets its rollouts, or waits for them; what samples once is answered."""
         self.may_roll_out.set()
@@ -107,50 +197,22 @@ class ToyEngine:
         if self._rests_after is not None and self._rests_after <= 0:
             self.may_roll_out.clear()
 
-    def bases(self) -> Sequence[Base]:
-        return [TOY]
-
     def about(self) -> About:
         return self.place
 
-    async def tokenizer(self, base: str) -> CharTokenizer:
-        if base != TOY.name:
-            raise EngineError(f"no base {base}")
-        return self.tokens
-
-    async def start(self) -> None:
-        return None
-
-    async def stop(self) -> None:
-        self.policies.clear()
-
     async def open(self, source: str | Path) -> str:
-        self._live("open")
-        policy = ToyPolicy()
-        if isinstance(source, Path):
-            policy = _load(source)
-        elif source != TOY.name:
-            raise EngineError(f"no base {source}")
-        self.opened += 1
-        handle = f"toy-{self.opened}"
-        self.policies[handle] = policy
-        return handle
-
-    async def close(self, handle: str) -> None:
-        self.policies.pop(handle, None)
+        self._reach("open")
+        return await super().open(source)
 
     async def sample(self, handle: str, requests: Sequence[SampleRequest]) -> list[Sampled]:
         if len(requests) > 1:
             await self.may_roll_out.wait()
-        self._live("sample")
-        policy = self._policy(handle, "sample")
-        base_module.check_requests(requests, TOY.context, TOY.vocabulary)
-        return [self._sample(policy, request) for request in requests]
+        self._reach("sample")
+        return await super().sample(handle, requests)
 
     async def forward(self, handle: str, datums: Sequence[Datum]) -> list[list[float]]:
-        self._live("forward")
-        policy = self._policy(handle)
-        return [self._logprobs(policy, datum) for datum in datums]
+        self._reach("forward")
+        return await super().forward(handle, datums)
 
     async def forward_backward(
         self,
@@ -159,81 +221,34 @@ class ToyEngine:
         loss_fn: str,
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        self._live("forward_backward")
-        policy = self._policy(handle, "forward_backward")
-        base_module.loss_config(loss_fn, config)
-        moved = [datum for datum in datums if datum.advantage]
-        loss = 0.0
-        for datum in moved:
-            now = self._logprobs(policy, datum)[0]
-            ratio = 1.0 if loss_fn == "cross_entropy" else math.exp(now - datum.logprobs[0])
-            loss -= datum.advantage * (now if loss_fn == "cross_entropy" else ratio)
-            self._push(policy, datum, datum.advantage * ratio)
-        return self._figures(policy, datums, [bool(d.advantage) for d in datums], loss)
+        self._reach("forward_backward")
+        return await super().forward_backward(handle, datums, loss_fn, config)
 
     async def backward(
-        self, handle: str, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+        self, handle: str, datums: Sequence[Datum], weights: Worth
     ) -> dict[str, float]:
-        self._live("backward")
-        policy = self._policy(handle)
-        for datum, row in zip(datums, weights, strict=True):
-            if any(row):
-                self._push(policy, datum, row[0])
-        return self._figures(policy, datums, [any(row) for row in weights], 0.0)
-
-    def _figures(
-        self, policy: ToyPolicy, datums: Sequence[Datum], moves: Sequence[bool], loss: float
-    ) -> dict[str, float]:
-        """As the contract has them, over all turns and over those that moved the policy."""
-        parts = []
-        for wanted in (True, False):
-            some = [d for d, moved in zip(datums, moves, strict=True) if moved == wanted]
-            parts.append(self._part(policy, some, loss if wanted else 0.0) if some else None)
-        return base_module.of_pass(*parts)
-
-    def _part(self, policy: ToyPolicy, datums: Sequence[Datum], loss: float) -> dict[str, float]:
-        tokens = sum(len(datum.output) for datum in datums)
-        entropy = -sum(p * math.log(p) for p in policy.chances()) * len(datums) / tokens
-        found = {"loss:sum": loss, "num_tokens": float(tokens), "entropy": entropy}
-        if not all(datum.logprobs for datum in datums):
-            return found
-        gaps = [self._logprobs(policy, d)[0] - d.logprobs[0] for d in datums]
-        low, high = base_module.BOUNDS
-        outside = sum(not low <= math.exp(gap) <= high for gap in gaps)
-        # Only a first token has a logprob: the ratios of the others are 1.
-        ratios = [math.exp(gap) for gap in gaps] + [1.0] * (tokens > len(datums))
-        return found | {
-            "kl_sample_train": -sum(gaps) / tokens,
-            "ratio_max": max(ratios),
-            "clip_fraction": 0.0,
-            "ratio_outside": outside / tokens,
-        }
+        self._reach("backward")
+        return await super().backward(handle, datums, weights)
 
     async def optim_step(self, handle: str, adam: Adam, directory: Path) -> Saved:
-        self._live("optim_step")
-        policy = self._policy(handle, "optim_step")
-        if policy.gradient is None:
-            raise EngineRefused("nothing was accumulated")
-        gradient, policy.gradient = policy.gradient, None
-        policy.t += 1
-        for arm, g in enumerate(gradient):
-            policy.m[arm] = adam.beta1 * policy.m[arm] + (1 - adam.beta1) * g
-            policy.v[arm] = adam.beta2 * policy.v[arm] + (1 - adam.beta2) * g * g
-            mean = policy.m[arm] / (1 - adam.beta1**policy.t)
-            scale = math.sqrt(policy.v[arm] / (1 - adam.beta2**policy.t)) + adam.eps
-            policy.logits[arm] += adam.learning_rate * mean / scale
-        path = directory / "state.json"
-        path.write_text(json.dumps(vars(policy) | {"gradient": None}))
+        self._reach("optim_step")
+        saved = await super().optim_step(handle, adam, directory)
         if self._rests_after is not None:
             self._rests_after -= 1
             self._rest_if_due()
-        return Saved(str(path), str(path), {"grad_norm": math.hypot(*gradient)})
+        return saved
 
     async def slim(self, state: Path, directory: Path) -> str:
-        self._live("slim")
-        path = directory / "weights.json"
-        path.write_text(json.dumps({"logits": _load(state).logits}))
-        return str(path)
+        self._reach("slim")
+        return await super().slim(state, directory)
+
+    def _reach(self, verb: str) -> None:
+        if self.kill_next == verb:
+            self.kill_next = ""
+            self.policies.clear()
+            raise EngineLost("the engine stopped")
+        if verb in self.fail_next:
+            raise self.fail_next.pop(verb)
 
     def flatten(self, solved: bool = False) -> None:
         """From now on a policy has one answer to a prompt, wrong or right: zero variance."""
@@ -244,61 +259,29 @@ class ToyEngine:
 
         self.ways = only  # type: ignore[method-assign]
 
-    def _live(self, verb: str) -> None:
-        if self.kill_next == verb:
-            self.kill_next = ""
-            self.policies.clear()
-            raise EngineLost("the engine stopped")
-
-    def _policy(self, handle: str, verb: str = "") -> ToyPolicy:
-        if verb in self.fail_next:
-            raise self.fail_next.pop(verb)
-        if handle not in self.policies:
-            raise EngineError("this policy is closed")
-        return self.policies[handle]
-
     def ways(self, prompt: Sequence[int]) -> list[list[int]]:
         """What each way says to a prompt, as tokens."""
         return _ways(tuple(prompt))
 
-    def _sample(self, policy: ToyPolicy, request: SampleRequest) -> Sampled:
-        ways = self.ways(request.prompt)
-        if request.top_logprobs:
-            raise EngineRefused("top_logprobs: the toy tells none")
-        chances = policy.chances(request.temperature or 1.0)
-        way = chances.index(max(chances))
-        if request.temperature:
-            kept = [c if sum(b for b in chances if b > c) < request.top_p else 0 for c in chances]
-            way = random.Random(str(request.seed)).choices(range(WAYS), kept)[0]
-        said = _until(ways[way], request.stop)
-        cut = said[: request.max_tokens]
-        logprobs = [math.log(chances[way])] + [0.0] * (len(cut) - 1)
-        return Sampled(cut, logprobs, "stop" if len(said) == len(cut) else "length")
-
-    def _way(self, datum: Datum) -> int | None:
-        output = list(datum.output)
-        ways = self.ways(datum.prompt)
-        return next((arm for arm, way in enumerate(ways) if way[: len(output)] == output), None)
-
-    def _logprobs(self, policy: ToyPolicy, datum: Datum) -> list[float]:
-        way = self._way(datum)
-        chances = policy.chances(datum.temperature)
-        first = FOREIGN if way is None else math.log(chances[way])
-        return [first] + [0.0] * (len(datum.output) - 1)
-
-    def _push(self, policy: ToyPolicy, datum: Datum, weight: float) -> None:
-        way = self._way(datum)
-        if way is None:
-            policy.gradient = policy.gradient or [0.0] * WAYS
-        else:
-            policy.push(policy.chances(datum.temperature), way, weight)
+    def _load(self, state: Path | None) -> ToyPolicy:
+        stored = {} if state is None else _read(state)
+        return ToyPolicy(lambda prompt: self.ways(prompt), **stored)
 
 
-def _load(path: Path) -> ToyPolicy:
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return ToyPolicy(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError) as error:
+        stored = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
         raise StateDamaged(f"{path.name} is not a whole state: {error}") from error
+    if not isinstance(stored, dict) or not stored.keys() <= set(STATE):
+        raise StateDamaged(f"{path.name} is not a whole state")
+    return stored
+
+
+def _slim(state: Path, directory: Path) -> str:
+    path = directory / "weights.json"
+    path.write_text(json.dumps({"logits": _read(state)["logits"]}))
+    return str(path)
 
 
 def _until(tokens: list[int], stops: Sequence[Sequence[int]]) -> list[int]:

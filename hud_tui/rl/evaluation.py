@@ -18,7 +18,7 @@ from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
-from hud_tui.rl.metrics import estimate_text
+from hud_tui.rl.metrics import estimate_text, short
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
@@ -340,20 +340,21 @@ class Difference:
         return self.reward.high is not None and self.reward.high < 0
 
     def sentences(self, before: str, after: str) -> list[str]:
-        """Conclusions about the solve rate and the mean reward; one sentence if both are the same
-        number.
+        """Conclusions about pass@1 and the mean reward; one sentence if both are the same number.
 
         `before` and `after` are the names of the two.
         """
         shares = [change.solved for change in self.changes]
         means = [change.delta for change in self.changes]
-        solved, reward = ("solves", self.solved, shares), ("scores", self.reward, means)
+        solved, reward = ("pass@1", self.solved, shares), ("mean reward", self.reward, means)
         measures = [solved, reward]
         if all(abs(mean - share) <= RESIDUE for mean, share in zip(means, shares, strict=True)):
             measures = [solved]  # rewards of 0 and 1: the mean reward is the share that is solved
         elif _is_unseen(self.solved) and _is_unseen(self.reward):
-            measures = [("either", max(self.solved, self.reward, key=_width), means)]
-        return [sentence(verb, delta, before, after, self.size, by) for verb, delta, by in measures]
+            wider = max(self.solved, self.reward, key=_width)
+            measures = [("pass@1 or mean reward", wider, means)]
+        of = f"{after} − {before}"
+        return [sentence(metric, delta, of, self.size, by) for metric, delta, by in measures]
 
 
 def _paired(deltas: Sequence[float], most: float) -> Estimate:
@@ -396,52 +397,35 @@ def difference(before: Scores, after: Scores) -> Difference | None:
     return Difference(changes, missing) if changes else None
 
 
-def sentence(
-    verb: str,
-    delta: Estimate,
-    before: str,
-    after: str,
-    size: str,
-    deltas: Sequence[float],
-) -> str:
-    """A difference in words, in points (hundredths of a reward or of a solve rate).
+def sentence(metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[float]) -> str:
+    """A difference with its interval, or what would show one.
 
     Args:
-        verb: ``solves`` or ``scores``; ``either`` if neither shows a difference.
+        metric: ``pass@1``, ``mean reward``, or both if neither shows a difference.
         delta: After minus before.
-        before, after: Names of the two.
+        of: Names of the two, ``after − before``.
         size: The sample, as `Difference.size`.
         deltas: Differences by task, shape (N,).
     """
     low, high = delta.low, delta.high
+    change = f"{of}: {metric} {'+' * (delta.value >= 0)}{estimate_text(delta.value, low, high)}"
     if low is None or high is None:
-        return (
-            f"{after} {verb} {_points(delta.value)} than {before} on {size}; one task says"
-            " nothing of others"
-        )
+        return f"{change} on {size}; one task says nothing of others"
     if low > 0 or high < 0:
-        ends = sorted((abs(low), abs(high)))
-        least = _number(ends[0]) if ends[0] >= 0.0005 else "less than 0.1"
-        between = f"between {least} and {_number(ends[1])}"
-        return f"{after} {verb} {_points(delta.value)} than {before}, {between}, on {size}"
-    what = {
-        "solves": "what they solve",
-        "scores": "their rewards",
-        "either": "what they solve or their rewards",
-    }[verb]
+        return f"{change} on {size}"
     differing = _differing(deltas)
     few = f", of which {differing or 'none'} differ{'s' * (differing < 2)}"
     on = size + (few if differing < FEWEST_DIFFERING else "")
-    return f"no difference in {what} is visible with {on}: {_more((high - low) / 2, len(deltas))}"
+    more = _more((high - low) / 2, len(deltas))
+    return f"{of}: no difference in {metric} is visible with {on}: {more}"
 
 
 def _more(half: float, tasks: int) -> str:
     times = max(times_as_many(half), ceil(fewest_tasks() / tasks))
-    effect = f"{_number(EFFECT)} points"
     if times <= 1:
-        return f"one of {effect} would have shown"
+        return f"one of {short(EFFECT)} would have shown"
     many = "more than 100" if times > 100 else f"about {times}"
-    return f"{many} times as many tasks would show one of {effect}"
+    return f"{many} times as many tasks would show one of {short(EFFECT)}"
 
 
 def times_as_many(half: float) -> int:
@@ -471,17 +455,6 @@ def _at_least(least: int, tasks: int, share: float) -> float:
     """Binomial probability of at least `least` successes in `tasks` draws."""
     fewer = (comb(tasks, k) * share**k * (1 - share) ** (tasks - k) for k in range(least))
     return 1 - fsum(fewer)
-
-
-def _points(delta: float) -> str:
-    count = _number(abs(delta))
-    return f"{count} {'point' if count == '1' else 'points'} {'more' if delta >= 0 else 'less'}"
-
-
-def _number(share: float) -> str:
-    """A share in points, with one decimal if small."""
-    points = 100 * share
-    return f"{points:.0f}" if points >= 2 or abs(points - round(points)) < 0.05 else f"{points:.1f}"
 
 
 # What tables in the app and on the command line show of an evaluation.

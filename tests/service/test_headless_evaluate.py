@@ -180,7 +180,7 @@ async def test_what_is_worse_beyond_chance_fails_the_gate(
     assert (worse.code, gate["passed"]) == (6, False)
     assert gate["reward"]["high"] < 0
     assert gate["regressed"]
-    assert "step-000002 solves" in worse.err
+    assert "step-000002 − " in worse.err
 
 
 async def test_what_cannot_be_asked_is_named_and_nothing_is_sent(hud: Command) -> None:

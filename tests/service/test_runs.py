@@ -306,9 +306,9 @@ async def test_an_engine_that_keeps_stopping_fails_the_run(
         if verb == "forward_backward":
             calls += 1
             engine.kill_next = verb
-            ToyEngine._live(engine, verb)
+            ToyEngine._reach(engine, verb)
 
-    monkeypatch.setattr(engine, "_live", dies)
+    monkeypatch.setattr(engine, "_reach", dies)
     model = await fork(http)
     status = await ended(http, await submit(http, model["id"], steps=2))
     assert (status["status"], status["error"]["code"]) == ("failed", "engine")

@@ -315,11 +315,11 @@ async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served:
         # The head's and the base's.
         await flown.until(lambda: len(re.findall(r"\d +36×4", flown.drawn)) == 2)
         assert "evaluation" in flown.drawn
-        await flown.until(lambda: "vs base" in flown.drawn)
+        await flown.until(lambda: "this − base" in flown.drawn)
         assert "heldout, 36 tasks × 4" in flown.drawn
         assert "pass@4" in flown.drawn
         await flown.press("end")
-        await flown.until(lambda: "vs ▶" in flown.drawn)
+        await flown.until(lambda: "this − ▶" in flown.drawn)
         await flown.press("home", "E")
         await flown.until(lambda: "step-000003 has these rollouts" in flown.drawn)
         await flown.press("escape")

@@ -589,7 +589,8 @@ class InProcess:
         """
         self._name, self._base, self._tokenizer = name, base, tokenizer
         self._load, self._slim = load, slim
-        self._policies: dict[Handle, Policy] = {}
+        self.policies: dict[Handle, Policy] = {}
+        """The open ones, by handle."""
         self._count = 0
 
     def bases(self) -> Sequence[Base]:
@@ -606,7 +607,7 @@ class InProcess:
     async def start(self) -> None: ...
 
     async def stop(self) -> None:
-        self._policies.clear()
+        self.policies.clear()
 
     async def open(self, source: str | Path) -> Handle:
         if isinstance(source, str):
@@ -614,16 +615,16 @@ class InProcess:
         policy = self._load(source if isinstance(source, Path) else None)
         self._count += 1
         handle = f"{self._name}-{self._count}"
-        self._policies[handle] = policy
+        self.policies[handle] = policy
         return handle
 
     async def close(self, handle: Handle) -> None:
-        self._policies.pop(handle, None)
+        self.policies.pop(handle, None)
 
     def _policy(self, handle: Handle) -> Policy:
-        if handle not in self._policies:
+        if handle not in self.policies:
             raise EngineError("this policy is closed: open it again")
-        return self._policies[handle]
+        return self.policies[handle]
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         policy = self._policy(handle)

@@ -141,8 +141,7 @@ class ComparePanel(Panel[None]):
 
 def said_of(paired: Paired, before: str, after: str) -> list[str]:
     """What their evaluations tell about two checkpoints, in sentences."""
-    sentences = paired.difference.sentences(before, after)
-    return [f"{sentence[:1].upper()}{sentence[1:]}." for sentence in sentences]
+    return [f"{sentence}." for sentence in paired.difference.sentences(before, after)]
 
 
 def _sentences(paired: Paired) -> Content:

@@ -202,9 +202,8 @@ def _evaluations(
         offer = "" if read_only else keyed(" · {checkpoints.evaluate} evaluates it")
         yield _line("eval", f"none yet{offer}")
     for name, paired in beside:
-        for sentence in paired.difference.sentences(name, "this"):
-            against = Content.styled(f"vs {one_line(name, 40)}  ", "$text-muted")
-            yield from (against + Content(sentence)).wrap(max(8, width))
+        for sentence in paired.difference.sentences(one_line(name, 40), "this"):
+            yield from Content(sentence).wrap(max(8, width))
     for evaluation in evaluations[:EVALUATIONS_MOST]:
         named = f", {one_line(evaluation.name, 40)}" if evaluation.name else ""
         ago = f"   {age(evaluation.created_at, now)}" if evaluation.created_at else ""
