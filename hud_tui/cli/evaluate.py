@@ -188,6 +188,7 @@ class _Command:
         self, order: Order
     ) -> tuple[list[dict[str, Any]] | None, str | None, TaskSource]:
         """The tasks of an environment, as of `_tasks`."""
+        print_notice(f"loading {one_line(order.source)}")
         loaded = await tasks_of(self._client, order, self._state)
         print_notice(f"{counted(len(loaded.tasks), 'task')} from {loaded.origin}")
         source = TaskSource(order.source)

@@ -245,19 +245,17 @@ class RunForm(Grid):
         """The parameters that the model's service accepts, with their defaults."""
         self.options: dict[str, Any] = {}
         """How its rollouts are made, as last read; fields of `Options`."""
+        fields = (
+            *map(field_of, FIELDS),
+            field_of(RUNS_AT_ONCE),
+            *map(_option_field, ROLLOUT_OPTIONS),
+        )
+        self._fields = sorted(fields, key=lambda field: field.folded)
 
     def compose(self) -> ComposeResult:
-        for row in FIELDS:
-            if row.place != "folded":
-                yield field_of(row)
-        yield field_of(RUNS_AT_ONCE)
+        yield from (field for field in self._fields if not field.folded)
         yield FoldRow("", id="fold", compact=True)
-        for row in FIELDS:
-            if row.place == "folded":
-                yield field_of(row)
-        for row in ROLLOUT_OPTIONS:
-            typed = Input(_initial(row), id=_id(row), compact=True, max_length=LONGEST)
-            yield Field(row.title, typed, row.allowed, folded=True, wide=not row.is_number)
+        yield from (field for field in self._fields if field.folded)
 
     def on_mount(self) -> None:
         self._fold()
@@ -271,7 +269,7 @@ class RunForm(Grid):
         """Fill in values by their wire names; a field without one cannot be set, and is hidden.
         `swept`: parameters with several values, which replace those in `values`."""
         several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
-        for field in self.query(Field):
+        for field in self._fields:
             key = field.key
             field.offered = self._offers(key, values)
             if key == RUNS_AT_ONCE.name:
@@ -292,7 +290,7 @@ class RunForm(Grid):
 
     def offer_options(self, is_of_environment: bool) -> None:
         self.is_of_environment = is_of_environment
-        for field in self.query(Field):
+        for field in self._fields:
             field.offered = self._offers(field.key, self._accepted)
         self.read()
         self._fold()
@@ -330,7 +328,7 @@ class RunForm(Grid):
                 values[key] = read[0]
                 swept |= {key: read} if len(read) > 1 else {}
         self.swept, self.options = swept, options
-        at_once = next(each for each in self.query(Field) if each.key == RUNS_AT_ONCE.name)
+        at_once = next(each for each in self._fields if each.key == RUNS_AT_ONCE.name)
         at_once.offered = at_once.display = bool(swept)
         return values if good else None
 
@@ -385,12 +383,12 @@ class RunForm(Grid):
         return f"{field.label}: {field.limits}{empty}{example}"
 
     def _offered(self) -> Iterable[Field]:
-        return (field for field in self.query(Field) if field.offered)
+        return (field for field in self._fields if field.offered)
 
     def _fold(self) -> None:
         """Show the available fields; of the folded ones only their number."""
         folded = [field for field in self._offered() if field.folded]
-        for field in self.query(Field):
+        for field in self._fields:
             field.display = field.offered and (self.unfolded or not field.folded)
         button = self.query_one("#fold", Button)
         changed = sum(map(self._is_set, folded))
@@ -456,6 +454,11 @@ ROWS = {row.name: row for row in (*FIELDS, RUNS_AT_ONCE)} | _OPTIONS
 OF_DRIVEN = frozenset(row.name for row in taken_by(TRAIN, FIELDS))
 OF_ENVIRONMENT = frozenset({*_OPTIONS, "max_tokens"})
 """What a run on an environment is asked of any service."""
+
+
+def _option_field(row: Parameter) -> Field:
+    typed = Input(_initial(row), id=_id(row), compact=True, max_length=LONGEST)
+    return Field(row.title, typed, row.allowed, folded=True, wide=not row.is_number)
 
 
 def field_of(row: Parameter) -> Field:
