@@ -44,14 +44,44 @@ async def retried(
         await asyncio.sleep(pause_s)
 
 
+class Patience:
+    """Seconds of waiting, counted from look to look.
+
+    Between two looks at most `look_s` count: a halt of this process, or a sleep of the machine, is
+    no time in which an answer could have come.
+    """
+
+    def __init__(self, seconds: float = inf, look_s: float | None = None) -> None:
+        """`seconds`: limit; `look_s` None: a quarter of it."""
+        self._seconds, self._look_s = seconds, seconds / 4 if look_s is None else look_s
+        self._waited_s, self._looked_at = 0.0, monotonic()
+
+    def count(self) -> float:
+        """Count the time since the last look; returns all that was counted, seconds."""
+        now = monotonic()
+        self._waited_s += min(now - self._looked_at, self._look_s)
+        self._looked_at = now
+        return self._waited_s
+
+    def is_over(self) -> bool:
+        """`count`; whether the limit is reached."""
+        return self.count() >= self._seconds
+
+    def renew(self) -> None:
+        """Count from 0 again: there was an answer."""
+        self._waited_s, self._looked_at = 0.0, monotonic()
+
+
 class Looks:
     """Moments to look whether something is so: now, and after each pause until time is over.
 
-    ``async for`` gives the seconds passed; what follows the loop is for when time was over.
+    ``async for`` gives the seconds passed; what follows the loop is for when time was over, as of
+    `Patience`.
     """
 
     def __init__(self, pause_s: float, patience_s: float = inf) -> None:
-        self._pause_s, self._patience_s = pause_s, patience_s
+        self._pause_s = pause_s
+        self._patience = Patience(patience_s, max(pause_s, patience_s / 4))
         self._began: float | None = None
 
     def __aiter__(self) -> "Looks":
@@ -60,8 +90,9 @@ class Looks:
     async def __anext__(self) -> float:
         if self._began is None:
             self._began = monotonic()
+            self._patience.renew()
             return 0.0
-        if monotonic() - self._began >= self._patience_s:
+        if self._patience.is_over():
             raise StopAsyncIteration
         await asyncio.sleep(self._pause_s)
         return monotonic() - self._began

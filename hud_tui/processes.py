@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from hud_tui.storage import held, is_held, read_regular
@@ -22,6 +23,17 @@ def boot_s() -> float:
     where the system can, the time counts in which the machine slept."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
+
+
+@lru_cache
+def boot_id() -> str:
+    """What differs with each boot of this machine; empty if the system does not say."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = ["sysctl", "-n", "kern.bootsessionuuid"]
+        return subprocess.run(asked, capture_output=True, timeout=5, text=True).stdout.strip()
+    return ""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 
 from hud_tui.build import is_other
 from hud_tui.errors import HudUsage
-from hud_tui.processes import boot_s, holder
+from hud_tui.processes import boot_id, boot_s, holder
 from hud_tui.rl.text import age, one_line
 from hud_tui.settings import Paths, every_variable
 from hud_tui.storage import (
@@ -258,7 +258,7 @@ def line_of(state: Path, name: str) -> dict[str, Any]:
     line = _document(state / REMOTES / name / LINE)
     if not line:
         return line
-    if not _is_fresh(line.get("beat")):
+    if line.get("boot") != boot_id() or not _is_fresh(line.get("beat")):
         kept = holder(keeper_lock(state, name)) is not None
         why = "the process that keeps it has said nothing since" if kept else "nothing keeps it"
         return {**line, "state": "unknown" if kept else "not open", "why": why}
@@ -269,7 +269,7 @@ def line_of(state: Path, name: str) -> dict[str, Any]:
 
 def write_line(state: Path, name: str, line: Mapping[str, Any]) -> None:
     """Write the state of a machine's tunnel, with the time on `boot_s`."""
-    content = json.dumps({"heard": boot_s(), **line, "beat": boot_s()})
+    content = json.dumps({"heard": boot_s(), **line, "beat": boot_s(), "boot": boot_id()})
     write_atomic(state / REMOTES / name / LINE, content)
 
 
@@ -612,7 +612,8 @@ def stopped_text(rental: Rental) -> str:
 
 BUDGET = "budget.json"
 """File in the folder of the machines with that process's last findings."""
-BUDGET_LOCK = "budget.lock"
+BUDGET_LOCKS = ("budget.lock", *(f"budget-{number}.lock" for number in range(2, 6)))
+"""Of which that process holds the first that is free: one that is halted holds its own."""
 BUDGET_S = 120.0
 """Seconds without a write after which that process counts as dead."""
 SILENT_S = 600.0
@@ -634,12 +635,13 @@ def keep_budgets(paths: Paths, now: float) -> None:
 
 
 def budget_kept(state: Path, now: float) -> bool:
-    """Whether that process is running: it holds its lock and has spoken. A process that is halted
-    holds its lock, and an id may be another program's by now."""
-    at = budget_found(state).get("at")
+    """Whether the process that spoke last is running: it holds the lock that it named, and spoke
+    lately. A process that is halted holds its lock, and an id may be another program's by now."""
+    said = budget_found(state)
+    at, lock = said.get("at"), said.get("lock")
     if not isinstance(at, int | float) or not -BUDGET_S < now - at < BUDGET_S:
         return False
-    return is_held(state / REMOTES / BUDGET_LOCK)
+    return lock in BUDGET_LOCKS and is_held(state / REMOTES / str(lock))
 
 
 def budget_found(state: Path) -> dict[str, Any]:

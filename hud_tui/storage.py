@@ -22,7 +22,7 @@ from io import BufferedReader
 from itertools import count
 from pathlib import Path
 from shutil import disk_usage
-from time import monotonic, sleep, time
+from time import monotonic, sleep
 from typing import Any
 
 from hud_tui.errors import HudUsage
@@ -33,8 +33,8 @@ PRIVATE = 0o600
 LOCK_S = 5.0
 """Maximum wait for the lock, seconds; writers hold it for milliseconds."""
 LOOK_S = 0.005
-STALE_S = 30.0
-"""Age at which a lock file counts as abandoned, seconds."""
+LOCK = ".lock"
+"""File that is locked where directories cannot be."""
 Content = str | bytes | Iterable[str]
 
 
@@ -72,57 +72,40 @@ def locked(directory: Path) -> Iterator[None]:
     """Hold the lock of a directory's files, across threads and processes. Not reentrant.
 
     Raises:
-        OSError: The directory cannot be created or opened, or the lock is not released in time.
+        OSError: The directory cannot be created or opened, the lock is not released in time, or
+            the file system has no locks.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    held = os.open(directory, os.O_RDONLY)  # the kernel releases it when this program ends
-    try:
-        if _flock(held):
-            yield
-        else:
-            with _lock_file(directory):
-                yield
-    finally:
-        os.close(held)
-
-
-def _flock(held: int) -> bool:
-    """Lock an open directory; False if the file system does not support that."""
-    until = monotonic() + LOCK_S
-    while True:
-        try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except OSError as error:
-            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                return False
-            _wait(until)
-
-
-@contextmanager
-def _lock_file(directory: Path) -> Iterator[None]:
-    """A lock for file systems that cannot lock directories: a file that only one process can
-    create."""
-    lock, until = directory / ".lock", monotonic() + LOCK_S
-    while True:
-        try:
-            os.close(os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
-            break
-        except FileExistsError:
-            with suppress(FileNotFoundError):
-                if time() - lock.stat().st_mtime > STALE_S:
-                    lock.unlink()
-            _wait(until)
+    lock = _lock(directory)  # the kernel releases it when this program ends, and not before
     try:
         yield
     finally:
-        lock.unlink(missing_ok=True)
+        os.close(lock)
 
 
-def _wait(until: float) -> None:
-    if monotonic() > until:
-        raise TimeoutError(errno.ETIMEDOUT, "another program holds the lock")
-    sleep(LOOK_S)
+def _lock(directory: Path) -> int:
+    """Open and lock a directory; or a file in it, as NFS locks files alone."""
+    try:
+        return _taken(os.open(directory, os.O_RDONLY))
+    except TimeoutError:
+        raise
+    except OSError:
+        return _taken(open_or_make(directory / LOCK))
+
+
+def _taken(lock: int) -> int:
+    """Lock what is open, or close it. Raises TimeoutError: another program holds it for `LOCK_S`;
+    OSError: the file system has no locks."""
+    until = monotonic() + LOCK_S
+    try:
+        while not _takes(lock):
+            if monotonic() > until:
+                raise TimeoutError(errno.ETIMEDOUT, "another program holds the lock")
+            sleep(LOOK_S)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _replace(file: Path, content: Content) -> None:

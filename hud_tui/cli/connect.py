@@ -36,7 +36,7 @@ class Connector:
         self,
         paths: Callable[[], Paths],
         guard: Callable[[], Guard],
-        observe: Callable[[AuditEntry], None],
+        observe: Callable[[AuditEntry], object],
         flags: str = "",
     ) -> None:
         self._paths, self._guard, self._observe = paths, guard, observe
@@ -63,7 +63,11 @@ class Connector:
 def connector_of(args: argparse.Namespace) -> Connector:
     """The connector for the command line's flags."""
     paths = partial(paths_of, args)
-    observe = partial(_write_down, args, paths)
+    by = "headless" if args.headless else "app"
+
+    def observe(written: AuditEntry) -> str:
+        return write_down(paths().state, by, written)
+
     return Connector(paths, partial(guard_of, args), observe, flags_of(args))
 
 
@@ -79,15 +83,15 @@ def paths_of(args: argparse.Namespace) -> Paths:
     return with_machine(read_paths(args.state_dir, args.data_dir))
 
 
-def _write_down(args: argparse.Namespace, paths: Callable[[], Paths], written: AuditEntry) -> None:
-    """Append a write to the command log."""
-    by = "headless" if args.headless else "app"
-    trouble = CommandLog(paths().state, by).add(written)
+def write_down(state: Path, by: str, written: AuditEntry) -> str:
+    """Append a change to the command log, and tell of it; returns why it could not be appended."""
+    trouble = CommandLog(state, by).add(written)
     if written.outcome == "done":
         what = f"{written.verb} {change_text(written)}".rstrip()
         changed(what, "" if trouble else IN_LOG)
         if trouble:
             tell(f"done, but not in the command log, which cannot be written: {what}: {trouble}")
+    return trouble
 
 
 def guard_of(args: argparse.Namespace) -> Guard:

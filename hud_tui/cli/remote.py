@@ -10,8 +10,8 @@ from dataclasses import asdict
 from time import time
 from typing import Any
 
-from hud_tui.audit_log import CommandLog, as_flags, command_entry
-from hud_tui.cli.connect import command_of, guard_of, print_costs, progress
+from hud_tui.audit_log import as_flags, command_entry
+from hud_tui.cli.connect import command_of, guard_of, print_costs, progress, write_down
 from hud_tui.cli.output import (
     confirm,
     emit,
@@ -21,7 +21,6 @@ from hud_tui.cli.output import (
     require_consent,
     show,
 )
-from hud_tui.cli.streams import IN_LOG, changed
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.remote import keeper
 from hud_tui.remote.engines import ENGINES, Wish, describe
@@ -63,9 +62,8 @@ def log_command(args: argparse.Namespace, subject: str, flags: Sequence[str] = (
     these of its flags."""
     words = [args.command, args.action, subject, *_repeated(args, flags)]
     words += ["-y"] if "yes" in vars(args) else []
-    entry = command_entry(time(), words)
-    CommandLog(machines_of(args).state, "headless" if args.headless else "cli").add(entry)
-    changed(f"{entry.verb} {entry.subject}", IN_LOG)
+    by = "headless" if args.headless else "cli"
+    write_down(machines_of(args).state, by, command_entry(time(), words))
 
 
 def _repeated(args: argparse.Namespace, flags: Sequence[str]) -> list[str]:

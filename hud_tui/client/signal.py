@@ -25,6 +25,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.feed import plain_id
 from hud_tui.client.transport import together
 from hud_tui.errors import HudError, HudRefused, HudUnauthorized, HudUnclear, HudUsage
+from hud_tui.patience import Patience
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.json_tree import parse
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
@@ -174,7 +175,7 @@ class _Sampling:
         self._total = len(self._waiting)
         self._open: dict[str, Task] = {}
         self._signals: dict[str, TaskSignal] = {}
-        self._began = self._answered_at = monotonic()
+        self._began, self._patience = monotonic(), Patience(PATIENCE_S)
         self._trouble = ""
         self._done = 0
 
@@ -190,7 +191,7 @@ class _Sampling:
             await self._submit()
             await self._poll()
             yield self._progress()
-            if self._open and monotonic() - self._answered_at > PATIENCE_S:
+            if self._patience.is_over() and self._open:
                 for task in self._open.values():
                     self._note(task, None, "no answer came")
                 return
@@ -255,7 +256,7 @@ class _Sampling:
         for trace in await self._client.rollouts.job_traces(self._job_id):
             if trace.status in ENDED and plain_id(trace.id) in self._open:
                 task = self._open.pop(plain_id(trace.id))
-                self._answered_at = monotonic()
+                self._patience.renew()
                 usable = trace.status == "completed" and trace.reward is not None
                 problem = one_line(trace.error or f"a rollout was {trace.status}", 300)
                 self._note(task, trace if usable else None, problem)

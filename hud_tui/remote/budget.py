@@ -12,12 +12,12 @@ import json
 import os
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
-from time import time
 
 from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudError, HudUsage
@@ -28,7 +28,7 @@ from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.rl.text import one_line
 from hud_tui.service_file import (
     BUDGET,
-    BUDGET_LOCK,
+    BUDGET_LOCKS,
     BUDGET_S,
     Rental,
     budget_found,
@@ -43,6 +43,8 @@ ASK_S = 60.0
 """Seconds between two requests to Prime."""
 HEARD_S = 120.0
 """Seconds between two questions to the pods' watchers."""
+UNHEARD = 3
+"""Questions in a row that a watcher did not answer when it counts as silent."""
 CHECK_S = 0.75 * BUDGET_S
 """Maximum seconds of one check, since it is to speak in time."""
 SURE_S = LATER_S + 2 * ASK_S
@@ -102,19 +104,22 @@ class Budgets:
         self._prime = prime or partial(open_prime, machines.state)
         self._again_at: dict[str, float] = {}
         """When a pod's end is asked for again, as Prime wished."""
-        self._token = secrets.token_hex(8)
+        self._unheard: Counter[str] = Counter()
+        """How often in a row each pod's watcher did not answer this process."""
+        self._token, self._lock = secrets.token_hex(8), ""
 
     async def run(self) -> None:
         """Run until nothing is rented, and what was has surely ended; returns at once if another
         process does this.
 
-        One that holds the lock and does not speak is halted: this one takes its place, and the
+        One that holds its lock and does not speak is halted: this one takes its place, and the
         other ends as it goes on.
         """
         state = self._machines.state
-        with held(self._machines.folder / BUDGET_LOCK) as ours:
-            if ours is None and budget_kept(state, self._clock()):
-                return
+        if budget_kept(state, self._clock()):
+            return
+        with ExitStack() as held_locks:
+            self._lock = self._first_free(held_locks)
             why, wait_s = "", 0.0
             before = {self._token, budget_found(state).get("token"), None}
             self._write(why)
@@ -132,6 +137,13 @@ class Budgets:
                     why = f"Prime does not answer within {CHECK_S:.0f} s"
                 except OSError as error:  # a full disk is no reason to guard nothing
                     why = f"{error.filename or 'a file'}: {error.strerror}"
+
+    def _first_free(self, held_locks: ExitStack) -> str:
+        """The lock that this process holds from now on; empty if all are held by others."""
+        for name in BUDGET_LOCKS:
+            if held_locks.enter_context(held(self._machines.folder / name)) is not None:
+                return name
+        return ""
 
     def is_needed(self) -> bool:
         """Whether something runs, or was said to have ended and may run all the same."""
@@ -172,16 +184,14 @@ class Budgets:
             raise failures[0]
 
     async def _hear(self, pods: Pods, now: float) -> None:
-        """Ask watchers whether they live, each in time, and before one counts as silent."""
-        due = now - self._heard_at >= HEARD_S or now < self._heard_at
-        if due:
-            self._heard_at = now
-        asked = [
-            rental
-            for rental in self._running()
-            if rental.watched and rental.address and (due or self._why(rental, now))
-        ]
-        await asyncio.gather(*(pods.hear(rental, self._machines.ssh_to) for rental in asked))
+        """Ask watchers whether they live, each in time."""
+        if 0 <= now - self._heard_at < HEARD_S:
+            return
+        self._heard_at = now
+        asked = [rental for rental in self._running() if rental.watched and rental.address]
+        hears = (pods.hear(rental, self._machines.ssh_to) for rental in asked)
+        for rental in await asyncio.gather(*hears):
+            self._unheard[rental.name] = self._unheard[rental.name] + 1 if rental.heard else 0
 
     async def _end(self, pods: Pods, spent: Mapping[str, str], failures: list[HudError]) -> None:
         """Terminate pods by name, each for its reason; one that fails holds up no other."""
@@ -198,17 +208,18 @@ class Budgets:
                 failures.append(error)
 
     def _why(self, rental: Rental, now: float) -> str:
-        """As `why_spent`; a pod that somebody is working on, or trains on, counts as used now."""
+        """As `why_spent`; a pod that somebody is working on, or trains on, counts as used now, and
+        no watcher as silent that was not asked: this machine may have slept."""
         folder = self._machines.folder_of(rental.name)
         file = folder / f"{WORK}.lock"
         line = self._machines.line(rental.name)
         trains = self._machines.used() == rental.name and line.get("state") == "up"
-        at = line.get("at")
-        trains = trains and isinstance(at, int | float) and abs(time() - at) < ASK_S
         if trains or self._machines.busy(rental.name, WORK):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             file.touch(0o600)
             os.utime(file, (now, now))
+        if rental.watched and self._unheard[rental.name] < UNHEARD:
+            return over_budget(rental, now)
         used_at = file.stat().st_mtime if file.exists() else 0.0
         return why_spent(rental, used_at if used_at <= now + ASK_S else 0.0, now)
 
@@ -220,9 +231,10 @@ class Budgets:
         return {rental.name: "its watcher shut it down" for rental in shut}
 
     def _write(self, why: str) -> None:
-        said = {"token": self._token, "at": self._clock(), "why": one_line(why, 400)}
+        said = {"pid": os.getpid(), "token": self._token, "lock": self._lock}
+        said |= {"at": self._clock(), "why": one_line(why, 400)}
         with suppress(OSError):
-            write_atomic(self._machines.folder / BUDGET, json.dumps({"pid": os.getpid(), **said}))
+            write_atomic(self._machines.folder / BUDGET, json.dumps(said))
 
 
 def main() -> None:

@@ -116,7 +116,6 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
     if machines.used() != machine.name:
         return
     line = machines.line(machine.name)
-    at = line.get("at") or 0.0
     if not machines.busy(machine.name, KEEPER):
         why = f"{machine.name} is used, and nothing keeps its tunnel"
         yield "warning", why, "hud-tui --local starts it again"
@@ -125,9 +124,9 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Found]:
         breaks = counted(int(line.get("breaks") or 0), "break")
         yield "ok", f"{machine.name} is used; its tunnel is up: {took * 1000:.0f} ms, {breaks}", ""
     else:
-        why = one_line(line.get("why") or "connecting", 300)
+        why, since = one_line(line.get("why") or "connecting", 300), line.get("since") or 0.0
         fix = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
-        yield "warning", f"{machine.name} is used; its tunnel: {why} ({age(at, time())})", fix
+        yield "warning", f"{machine.name} is used; its tunnel: {why} ({age(since, time())})", fix
 
 
 def check_costs(state: Path, now: float) -> Iterator[Found]:

@@ -7,16 +7,14 @@ last moment that is known in both.
 
 import json
 import os
-import subprocess
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from hud_tui.processes import boot_s
+from hud_tui.processes import boot_id, boot_s
 from hud_tui.storage import change_atomic, read_regular
 
 CLOCK = "remotes/clock.json"
@@ -25,17 +23,6 @@ JUMP_S = 300.0
 """Seconds by which a clock may differ from what was counted; more is a jump."""
 KEPT_S = 60.0
 """Seconds after which the moment is written again, so that little is unknown after a reboot."""
-
-
-@lru_cache
-def boot_id() -> str:
-    """What differs with each boot of this machine; empty if the system does not say."""
-    with suppress(OSError):
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-    with suppress(OSError, subprocess.SubprocessError):
-        asked = ["sysctl", "-n", "kern.bootsessionuuid"]
-        return subprocess.run(asked, capture_output=True, timeout=5, text=True).stdout.strip()
-    return ""
 
 
 def wall() -> float:

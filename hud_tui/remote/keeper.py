@@ -21,7 +21,7 @@ from time import monotonic, time
 from typing import Any
 
 from hud_tui.errors import HudError, HudUnreachable, HudUsage
-from hud_tui.patience import Looks, backoff
+from hud_tui.patience import Looks, Patience, backoff
 from hud_tui.processes import boot_s, holder, holding, process, read_process
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.machines import Machine, Machines, machines_in
@@ -65,8 +65,6 @@ class Line:
     why: str = "connecting"
     since: float = 0.0
     """Since when, Unix seconds."""
-    at: float = 0.0
-    """Time of the last check's result, Unix seconds."""
     latency_s: float | None = None
     """Round trip of one call to the server."""
     breaks: int = 0
@@ -162,9 +160,8 @@ class Keeper:
         machine = setup.machine
         url = machine.url + find_engine(machine.engine).health
         quick = 0.1  # until it is up for the first time
-        hung = 0.0
+        hung = Patience(HUNG_S, POLL_S + 2 * ANSWER_S)
         while True:
-            began = monotonic()
             await asyncio.wait([going], timeout=min(quick, POLL_S))
             probe = asyncio.ensure_future(asyncio.to_thread(ask, url))
             await asyncio.wait([going, probe], return_when=asyncio.FIRST_COMPLETED)
@@ -174,10 +171,10 @@ class Keeper:
             latency = probe.result()
             # A server may take its time: that says nothing of the tunnel.
             works = latency is not None or await tunnel.works(ANSWER_S)
-            # a pause of this process counts as one look
-            hung = 0.0 if works else hung + min(monotonic() - began, POLL_S + 2 * ANSWER_S)
-            if hung > HUNG_S:
-                return LineLost(f"the tunnel's ssh does not answer for {hung:.0f} s")
+            if works:
+                hung.renew()
+            elif hung.is_over():
+                return LineLost(f"the tunnel's ssh does not answer for {HUNG_S:.0f} s")
             self._heard(latency, works and quick > 1.0)
             if latency is None and quick < POLL_S:
                 quick *= 1.5
@@ -221,7 +218,6 @@ class Keeper:
 
     def _become(self, state: str, why: str = "") -> None:
         self.line.become(state, why)
-        self.line.at = time()
         self._write()
 
     def _write(self) -> None:
@@ -273,7 +269,7 @@ async def _up(
     machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
 ) -> None:
     """Wait until the tunnel to a machine in use is up."""
-    began, began_at = boot_s(), time()
+    began = boot_s()
     await asyncio.to_thread(keep_line, with_machine(paths), machine.name)
     message = ""
     async for _ in Looks(0.1, USE_S):
@@ -281,7 +277,7 @@ async def _up(
         if line.get("state") == "up" and line.get("heard", 0) >= began - 2 * POLL_S:
             return
         message = f"opening the tunnel, for up to {USE_S:.0f} s"
-        if line.get("at", 0) >= began_at and line.get("why"):
+        if line.get("beat", 0) >= began and line.get("why"):
             message = str(line["why"])
         message = f"{machine.name}: {message.removeprefix(f'{machine.name}: ')}"
         report(message)

@@ -1,7 +1,8 @@
 """Who uses a machine: a file there for each client, renewed for as long as it uses the machine.
 
-A client is a state directory. ``leases/ID`` holds its user and host; its date, by the machine's own
-clock, is when it was last renewed: by a set-up, and by the process that keeps the tunnel.
+A client is a state directory. ``leases/ID`` holds its user and host, and the boot and uptime of
+the machine when it was last renewed: by a set-up, or by the process that keeps the tunnel. The
+machine's wall clock, which may be set by a year, is asked only about a lease of an earlier boot.
 """
 
 import getpass
@@ -28,15 +29,20 @@ MOST = 100
 OWNER = "owner"
 """File in the folder of the machines with the id of this client."""
 _ID = re.compile(r"[0-9a-f]{16}")
+UPTIME = """\
+uptime_s() { cut -d. -f1 /proc/uptime 2>/dev/null || date +%s; }
+"""
 READ = f"""\
+{UPTIME}\
 date_of() {{ stat -c %Y "$1" 2>/dev/null || stat -f %m "$1" 2>/dev/null; }}
-echo "now=$(date +%s)"
+echo "now=$(date +%s)"; echo "boot=$(boot)"; echo "up=$(uptime_s)"
 for file in "$R/used" "$R"/state/service.db-wal; do
   [ -f "$file" ] && echo "used=$(date_of "$file")"
 done
 for file in $(ls "$R/leases" 2>/dev/null | head -n {MOST}); do
-  [ -f "$R/leases/$file" ] &&
-    echo "lease=$file $(date_of "$R/leases/$file") $(head -n 1 "$R/leases/$file" | head -c 200)"
+  [ -f "$R/leases/$file" ] || continue
+  echo "lease=$file $(date_of "$R/leases/$file") $(head -n 1 "$R/leases/$file" | head -c 200)"
+  echo "renewed=$file $(sed -n 2p "$R/leases/$file" | head -c 80)"
 done
 [ -d "$R" ] || exit 0
 alive "$R/loop" && echo "running=yes"
@@ -103,14 +109,16 @@ def client_id(folder: Path) -> str:
 
 
 def renew(client: str) -> str:
-    """A script that renews a client's lease; it never fails."""
+    """A script that renews a client's lease; it never fails. It uses `boot` of the machine's
+    commands."""
     user = "somebody"
     with suppress(OSError, KeyError):
         user = getpass.getuser()
     who = quote(one_line(f"{user}@{socket.gethostname()}", 100))
     file = f'"$R/leases/{client}"'
     return (
-        f'{{ [ -d "$R" ] && mkdir -p "$R/leases" && echo {who} > {file}.part &&'
+        f'{UPTIME}{{ [ -d "$R" ] && mkdir -p "$R/leases" &&'
+        f' printf "%s\\n" {who} "$(boot) $(uptime_s)" > {file}.part &&'
         f" mv {file}.part {file}; }} 2>/dev/null || :\n"
     )
 
@@ -120,11 +128,26 @@ def read_use(text: str, client: str) -> Use:
     pairs = [line.partition("=")[::2] for line in text.splitlines()]
     values = dict(pairs)
     now = read_number(values.get("now")) or 0
-    leases = [lease for key, value in pairs if key == "lease" for lease in _lease(value)]
-    others = [lease for lease in leases if lease.client != client and lease.is_fresh(now)]
-    is_ours = any(lease.client == client and now - lease.renewed < CALLED_S for lease in leases)
+    passed = _passed(pairs, values)
+    leases = [
+        lease for key, value in pairs if key == "lease" for lease in _lease(value, now, passed)
+    ]
+    others = [lease for lease in leases if lease.client != client and lease.age_s < FRESH_S]
+    is_ours = any(lease.client == client and lease.age_s < CALLED_S for lease in leases)
     called = "" if is_ours else _called([value for key, value in pairs if key == "used"], now)
-    return Use(tuple(lease.text(now) for lease in others), called, tuple(_goes(values)))
+    return Use(tuple(lease.text for lease in others), called, tuple(_goes(values)))
+
+
+def _passed(pairs: Iterable[tuple[str, str]], values: Mapping[str, str]) -> dict[str, int]:
+    """Seconds since each client renewed its lease, where that was in this boot of the machine."""
+    up = read_number(values.get("up")) or 0
+    renewed = [value.split() for key, value in pairs if key == "renewed"]
+    times = {
+        words[0]: read_number(words[2])
+        for words in renewed
+        if len(words) == 3 and words[1] == values.get("boot")
+    }
+    return {client: up - at for client, at in times.items() if at is not None and at <= up}
 
 
 def _called(times: Iterable[str], now: int) -> str:
@@ -150,22 +173,22 @@ def _goes(values: Mapping[str, str]) -> Iterator[str]:
 @dataclass(frozen=True)
 class _Lease:
     client: str
-    renewed: int
-    """Seconds by the machine's clock."""
+    age_s: int
+    """Seconds since it was renewed."""
     owner: str
 
-    def is_fresh(self, now: int) -> bool:
-        return now - self.renewed < FRESH_S
-
-    def text(self, now: int) -> str:
+    @property
+    def text(self) -> str:
         """E.g. ``ann@desk, 2 m ago``."""
-        return f"{self.owner or self.client}, {age(self.renewed, now)} ago"
+        return f"{self.owner or self.client}, {age(0, self.age_s)} ago"
 
 
-def _lease(value: str) -> list[_Lease]:
-    """A lease as it is printed; none if it makes no sense."""
+def _lease(value: str, now: int, passed: Mapping[str, int]) -> list[_Lease]:
+    """A lease as it is printed; none if it makes no sense. `now`: Unix seconds there; `passed`: as
+    of `_passed`."""
     words = value.split(maxsplit=2)
     renewed = read_number(words[1]) if len(words) > 1 else None
     if renewed is None or not _ID.fullmatch(words[0]):
         return []
-    return [_Lease(words[0], renewed, one_line(words[2], 100) if len(words) > 2 else "")]
+    owner = one_line(words[2], 100) if len(words) > 2 else ""
+    return [_Lease(words[0], passed.get(words[0], now - renewed), owner)]

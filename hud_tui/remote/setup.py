@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
+from hud_tui.patience import Patience
 from hud_tui.remote.engines import Engine, find_engine
 from hud_tui.remote.facts import read_number
 from hud_tui.remote.jobs import PIECE, new_job, poll_job, read_poll, start_job, written
@@ -43,7 +43,8 @@ UV_INSTALLER = "https://astral.sh/uv/0.9.11/install.sh"
 SENDABLE = ("HF_TOKEN", "WANDB_API_KEY", "HUD_API_KEY", "PRIME_API_KEY")
 """Secrets that may be sent to a machine, if requested by name."""
 POLL_S, SLOW_POLL_S = 0.2, 2.0
-"""Seconds between two checks of a job: at first, and after it was silent for a while."""
+"""Seconds between two checks of a job: at first, and after it was silent for `QUICK_S`."""
+QUICK_S = 10.0
 QUIET_S = 60
 """Seconds: longer than a waiting job is ever silent."""
 TOKENIZER = (
@@ -540,7 +541,7 @@ class Setup:
         """
         id_ = self.machine.job.get(step.name) or new_job(step.name)
         self._keep(replace(self.machine, job={**self.machine.job, step.name: id_}))
-        offset, log, heard_at, gone = 0, "", monotonic(), 0
+        offset, log, silence, gone = 0, "", Patience(step.timeout_s), 0
         await self._direct(start_job(id_, step.do))
         while True:
             try:
@@ -551,7 +552,8 @@ class Setup:
                 what = f"{step.about}: {where} is not what the job wrote"
                 raise HudMalformed(one_line(what, 400), error.hint) from None
             if job.count:
-                offset, heard_at = offset + job.count, monotonic()
+                offset += job.count
+                silence.renew()
                 log = (log + job.piece)[-20_000:]
                 self._report_log(job.piece)
             if job.code is not None and not job.count:
@@ -560,12 +562,12 @@ class Setup:
             if gone > GONE:  # the machine was rebooted, or the job was killed
                 self._forget_job(step)
                 return await self._job(step)
-            silent = monotonic() - heard_at
-            if silent > step.timeout_s:
+            if silence.is_over():
                 self._forget_job(step)
-                raise ScriptFailed(f"{step.about}: nothing said for {silent:.0f} s", "see its log")
+                what = f"{step.about}: nothing said for {step.timeout_s:.0f} s"
+                raise ScriptFailed(what, "see its log")
             if not job.count:
-                await asyncio.sleep(POLL_S if silent < 10 else SLOW_POLL_S)
+                await asyncio.sleep(POLL_S if silence.count() < QUICK_S else SLOW_POLL_S)
         self._forget_job(step)
         if job.code:
             raise script_failed(f"{step.about}, on {self.machine.name}", log, job.code)

@@ -20,11 +20,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import TypeVar
 
 from hud_tui.errors import HudError, HudMalformed, HudUnreachable, HudUsage
-from hud_tui.patience import backoff, retried
+from hud_tui.patience import Patience, backoff, retried
 from hud_tui.pipes import send_signal
 from hud_tui.remote.shared import end_hung, greets, watched
 from hud_tui.rl.text import clean, last_lines, one_line, size
@@ -671,10 +670,10 @@ async def patient(call: Callable[[], Awaitable[T]], report: Report, patience_s: 
     Raises:
         LineLost: It was broken for `patience_s`.
     """
-    began = monotonic()
+    patience = Patience(patience_s, patience_s / 2)  # a look may take a minute
 
     def pause(error: LineLost, failures: int) -> float | None:
-        if monotonic() - began >= patience_s:
+        if patience.is_over():
             return None
         pause_s = backoff(failures)
         report(f"{error.message}: trying again in {pause_s:.1f} s")

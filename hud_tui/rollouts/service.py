@@ -3,13 +3,12 @@
 import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from time import monotonic
 from typing import TypeVar
 
 from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUnreachable
-from hud_tui.patience import retried
+from hud_tui.patience import Patience, retried
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.run_files import Order
 from hud_tui.service_file import ServiceReady, is_serving, named, same_directory
@@ -19,7 +18,7 @@ log = logging.getLogger("hud_tui.driver")
 
 T = TypeVar("T")
 PATIENCE_S = 600.0
-"""Seconds that a service may be away; then the run stops, and can be resumed."""
+"""Seconds that a service may be away, as of `Patience`; then the run stops, and can be resumed."""
 RETRY_S = 1.0
 
 
@@ -52,7 +51,7 @@ class ServiceLink:
         Raises:
             HudError: It was refused; or the service was away for `PATIENCE_S`, or when to stop.
         """
-        until = monotonic() + PATIENCE_S
+        patience = Patience(PATIENCE_S)
 
         async def once() -> T:
             try:
@@ -62,7 +61,7 @@ class ServiceLink:
                 raise
 
         def pause(error: HudUnreachable, failures: int) -> float | None:
-            if monotonic() > until or self._is_stopping():
+            if patience.is_over() or self._is_stopping():
                 return None
             log.warning("the service does not answer: %s", one_line(error.message))
             return RETRY_S

@@ -53,6 +53,7 @@ from hud_tui.tui.screens.dialogs import (
     HelpScreen,
     Leavable,
     Over,
+    Unlogged,
     ViewList,
     is_alarm,
     limit_time,
@@ -63,6 +64,7 @@ from hud_tui.tui.screens.dialogs import (
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ascii_filter
 
 if TYPE_CHECKING:
+    from hud_tui.audit_log import AuditEntry
     from hud_tui.client.client import HudClient
     from hud_tui.client.replay import Recorder
     from hud_tui.rl.alarms.alarm import Notify
@@ -82,6 +84,8 @@ STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is
 """Inside the package in a wheel, beside it in a checkout."""
 STORE_S = 1.0
 """Seconds for which changes of the layout are collected before they are written."""
+UNLOGGED_S = 4.0
+"""Seconds for which the notice of a change is left before one says that it is not logged."""
 OPENING = "opening"
 """Mode shown while another service is opened in place of the present one."""
 VIEWS = {
@@ -235,6 +239,8 @@ class HudApp(App[None]):
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         self.theme_choice = ThemeChoice(self, self.store)
         self.type_ahead = TypeAhead(self, self._hand_on)
+        self._told: set[str] = set()
+        """Why changes were not logged, as was said."""
 
     def get_default_screen(self) -> ConnectScreen:
         return self.connect_screen
@@ -284,7 +290,7 @@ class HudApp(App[None]):
         self.connect_screen.wait("connecting…")
         views = create_task(to_thread(load_views))  # import views while the service starts
         try:
-            client = await self._connect(mode, key, self.connect_screen.wait)
+            client = self._observed(await self._connect(mode, key, self.connect_screen.wait))
             self.workspace = self._new_workspace(client, mode)
             first = await self.workspace.opening()
         except HudError as error:
@@ -346,11 +352,28 @@ class HudApp(App[None]):
             except HudError as error:
                 self.show_error(error)
             else:
-                await self.workspace.reconnect(client)
+                await self.workspace.reconnect(self._observed(client))
         elif self.connect_screen.state == "failed":
             self.connect_screen.action_retry()
 
     # Notices.
+
+    def _observed(self, client: HudClient) -> HudClient:
+        """The client, whose changes are told if the command log lacks them."""
+        log = client.wire.writing.observe
+
+        def observe(written: AuditEntry) -> None:
+            if why := log(written):
+                self.post_message(Unlogged(str(why)))
+
+        return client.observed(observe) if client.is_observed else client
+
+    def on_unlogged(self, event: Unlogged) -> None:
+        """Say once what prevents that changes are logged, after what the change itself shows."""
+        if event.why not in self._told:
+            self._told.add(event.why)
+            text = f"done, but not in the command log, which cannot be written: {event.why}"
+            self.set_timer(UNLOGGED_S, partial(self.show_notice, text))
 
     def show_error(self, error: HudError) -> None:
         show_error(self, error)

@@ -10,7 +10,7 @@ from hud_tui.processes import holding
 from hud_tui.remote.checks import check_costs, check_keys, check_line, check_machines
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
-from hud_tui.service_file import Rental, keeper_lock, write_rental
+from hud_tui.service_file import BUDGET_LOCKS, Rental, keeper_lock, write_rental
 from hud_tui.storage import held
 from tests.remote.far import Far, free_port
 
@@ -57,7 +57,7 @@ def test_the_tunnel_of_the_machine_that_is_used(tmp_path: Path) -> None:
     machines.key("box")
     machines.use(BOX, "hud")
     assert "nothing keeps its tunnel" in said(check_line(machines, BOX))[0][1]
-    line = {"pid": os.getpid(), "state": "up", "latency_s": 0.0234, "breaks": 2, "at": time()}
+    line = {"pid": os.getpid(), "state": "up", "latency_s": 0.0234, "breaks": 2}
     machines.set_line("box", line)
     assert "nothing keeps its tunnel" in said(check_line(machines, BOX))[0][1], "an id is nothing"
     with holding(keeper_lock(tmp_path, "box")):
@@ -92,9 +92,9 @@ def test_what_costs_money(tmp_path: Path) -> None:
     assert ("warning", "p is not set up, and not watched") in found
     assert ("warning", "no process here keeps the budget of what is rented") in found
     for why, level in (("", "ok"), ("Prime does not answer", "warning")):
-        kept = {"at": now, "why": why}
+        kept = {"at": now, "why": why, "lock": BUDGET_LOCKS[1]}
         (tmp_path / "remotes/budget.json").write_text(json.dumps(kept))
-        with held(tmp_path / "remotes/budget.lock"):
+        with held(tmp_path / "remotes" / BUDGET_LOCKS[1]):
             [last] = said(check_costs(tmp_path, now))[-1:]
         assert last[0] == level
         assert why in last[1]

@@ -23,7 +23,7 @@ from hud_tui.client.transport import LONGEST_S
 from hud_tui.errors import HudRefused, HudUnclear, HudUsage
 from hud_tui.processes import process
 from hud_tui.remote import clock, watcher
-from hud_tui.remote.budget import HEARD_S, Budgets
+from hud_tui.remote.budget import HEARD_S, UNHEARD, Budgets
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import NEW_S, Filter, PodFailed, Pods, RentalRequest
 from hud_tui.remote.prime import Prime, PrimeSettings, open_prime, read_prime
@@ -32,6 +32,7 @@ from hud_tui.service_file import (
     budget_found,
     budget_kept,
     costs_text,
+    guards_text,
     read_rentals,
     write_rental,
 )
@@ -325,8 +326,9 @@ async def test_watchers_are_asked_regularly_and_only_where_there_are_some(
     rental, asked = await rented(api, state), list[str]()
     rental = write_rental(state, rental, address="me@127.0.0.1 -p 9")
 
-    async def hear(self: Pods, rental: Rental, ssh_to: object) -> None:
+    async def hear(self: Pods, rental: Rental, ssh_to: object) -> Rental:
         asked.append(rental.name)
+        return rental
 
     monkeypatch.setattr(Pods, "hear", hear)
     now = [clock.prime_now(state)]
@@ -537,10 +539,13 @@ async def test_a_halted_process_is_replaced_and_an_id_says_nothing(
         assert not budget_kept(state, clock.prime_now(state))
         second = await asyncio.create_subprocess_exec(*command)
         await until(lambda: budget_found(state).get("token") not in (None, old["token"]))
+        first.send_signal(signal.SIGCONT)
+        assert await first.wait() == 0
+        assert budget_kept(state, clock.prime_now(state)), "by the one that goes on"
+        assert "here" in guards_text(state, rental, clock.prime_now(state))
         write_rental(state, rental, at=rental.at - 7300)
         await until(lambda: prime.pods == {})
-        first.send_signal(signal.SIGCONT)
-        assert await asyncio.gather(first.wait(), second.wait()) == [0, 0]
+        assert await second.wait() == 0
     finally:
         await ended(*filter(None, (first, second)))
 
@@ -588,7 +593,12 @@ async def test_a_dead_watcher_is_started_again_and_a_silent_one_is_said(
     assert "refused" in silent.heard
     assert pod.pods
     now = clock.prime_now(machines.state) + 61 * 60
-    await Budgets(machines, clock=lambda: now).check()
+    after_a_sleep = Budgets(machines, clock=lambda: now)
+    for _ in range(UNHEARD - 1):
+        await after_a_sleep.check()
+        now += HEARD_S
+    assert pod.pods, "it was not asked often enough to be called silent"
+    await after_a_sleep.check()
     assert pod.pods == {}, "the rule here takes over"
 
 

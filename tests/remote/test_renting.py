@@ -22,7 +22,7 @@ from hud_tui.cli.connect import progress
 from hud_tui.cli.main import main
 from hud_tui.cli.remote_pods import costs_beside
 from hud_tui.errors import HudRefused, HudUsage
-from hud_tui.processes import alive
+from hud_tui.processes import alive, boot_s
 from hud_tui.remote.budget import Budgets, why_spent
 from hud_tui.remote.keeper import Keeper
 from hud_tui.remote.machines import Machine, Machines
@@ -257,11 +257,11 @@ async def test_one_that_is_worked_or_trained_on_is_not_idle(
     budgets = Budgets(machines, clock=lambda: clock[0])
     machines.use(machines.write(Machine("p", Address("far"), "hud-tui", pod="pod1")))
     machines.set_key("p", "key")
-    machines.set_line("p", {"state": "up", "at": time() if trains else time() - 61})
+    machines.set_line("p", {"state": "up", "heard": boot_s() - (0 if trains else 61)})
     with nullcontext() if trains else machines.alone("p", WORK):
         clock[0] += 60 * 60
         await budgets.check()
-    machines.set_line("p", {"state": "down", "at": time()})
+    machines.set_line("p", {"state": "down"})
     clock[0] += 29 * 60
     await budgets.check()
     assert pod.pods

@@ -15,9 +15,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hud_tui import patience
 from hud_tui.errors import HudUsage
 from hud_tui.processes import alive
 from hud_tui.remote.engines import ENGINES, Engine, Wish, _same, describe, name_of
+from hud_tui.remote.jobs import poll_job
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import (
     Setup,
@@ -32,22 +34,23 @@ from tests.remote.far import Far, cut_line
 FAR = Address("far")
 
 
+PYTHON = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
+UV_VENV = f"""\
+echo "$UV_CACHE_DIR" >> "$HOME/uv-cache"
+[ "$1" = venv ] || exit 1; echo once >> "$HOME/environments"; for last; do :; done
+mkdir -p "$last/bin"; printf '{PYTHON}' > "$last/bin/python"; chmod +x "$last/bin/python"
+"""
+"""In place of uv: an environment out of the tests' own, as there is no network."""
+
+
 @pytest.fixture(autouse=True)
 def counted(far: Far, light: Engine, monkeypatch: pytest.MonkeyPatch) -> Engine:
-    """How often packages are installed is counted; uv makes an environment out of the tests' own,
-    as there is no network."""
+    """How often packages are installed is counted."""
     install = 'echo installing; echo once >> "$HOME/installs"; sleep 0.1; : > "$R/installed"'
     engine = replace(light, installed='[ -f "$R/installed" ]', install=install)
     monkeypatch.setitem(ENGINES, "hud-tui", engine)
     monkeypatch.setattr("hud_tui.remote.ssh.backoff", lambda failures: 0.01)
-    python = f'#!/bin/sh\\nexec {sys.executable} "$@"\\n'
-    far.tool(
-        "uv",
-        'echo "$UV_CACHE_DIR" >> "$HOME/uv-cache"\n'
-        f'[ "$1" = venv ] || exit 1; echo once >> "$HOME/environments"; for last; do :; done\n'
-        f'mkdir -p "$last/bin"; printf \'{python}\' > "$last/bin/python"\n'
-        'chmod +x "$last/bin/python"',
-    )
+    far.tool("uv", UV_VENV)
     return engine
 
 
@@ -203,6 +206,26 @@ async def test_a_job_that_was_killed_there_is_begun_anew(
         (far.home / "killed").touch()
         os.killpg(os.getpgid(int(pid.read_text())), signal.SIGKILL)
         assert (await going).ready
+
+
+async def test_a_halt_is_no_silence_of_a_job(
+    machines: Machines, far: Far, counted: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step may be silent for a minute; this process is halted for longer."""
+    go, ran, looks = far.home / "go", patience.monotonic, 0
+
+    def poll(id_: str, offset: int) -> str:
+        nonlocal looks
+        looks += id_.startswith("python")
+        if looks > 1:
+            go.touch()
+        return poll_job(id_, offset)
+
+    far.tool("uv", f'while [ ! -e "{go}" ]; do sleep 0.05; done; {UV_VENV}')
+    monkeypatch.setattr("hud_tui.remote.setup.poll_job", poll)
+    monkeypatch.setattr(patience, "monotonic", lambda: ran() + (180.0 if looks else 0.0))
+    async with begun(machines) as setup:
+        assert (await setup.run({})).ready
 
 
 async def test_a_disk_that_is_full_there(

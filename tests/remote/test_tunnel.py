@@ -1,6 +1,7 @@
 """The process that keeps a tunnel: paused, killed, and taken for another by its id."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -132,12 +133,14 @@ async def test_the_tunnel_of_a_machine_that_was_removed_is_left_alone(
 
 
 async def test_up_is_what_answered_lately(machines: Machines, box: Machine) -> None:
-    up = {"state": "up", "latency_s": 0.02, "since": 1.0, "at": 1.0}
+    up = {"state": "up", "latency_s": 0.02, "since": 1.0}
     machines.set_line("box", up)
     assert line_text(machines.line("box"), 2.0) == "up, 20 ms"
     machines.set_line("box", {**up, "heard": boot_s() - 60})
     assert line_text(machines.line("box"), 2.0).startswith("silent for")
     file = machines.folder_of("box") / "line.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "boot": "another", **up}))
+    assert "nothing keeps it" in line_text(machines.line("box"), 2.0), "it was said before a reboot"
     file.write_text('{"state": "up", "beat": 0.5, "since": 1.0}')
     assert "nothing keeps it" in line_text(machines.line("box"), 2.0)
 

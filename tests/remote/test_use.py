@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from argparse import Namespace
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -20,6 +21,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transport import Failures
 from hud_tui.errors import BY_ITSELF, START_AGAIN
 from hud_tui.processes import alive
+from hud_tui.remote import keeper
 from hud_tui.remote.engines import Wish, describe
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
@@ -137,7 +139,7 @@ async def test_what_an_earlier_tunnel_said_is_not_said_again(
 ) -> None:
     monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
     monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
-    machines.set_line("box", {"state": "broken", "why": "box: no key", "at": time() - 60})
+    machines.set_line("box", {"state": "broken", "why": "box: no key"})
     refused = await hud("remote", "use", "box")
     assert refused.error["message"] == "box: opening the tunnel, for up to 0 s"
 
@@ -164,11 +166,16 @@ def test_a_service_behind_a_tunnel_is_not_to_be_started(name: str, hint: str) ->
 async def test_a_port_that_is_taken_here_is_said(
     hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def looks(pause_s: float, patience_s: float) -> AsyncIterator[float]:
+        """Until it is said, and once more."""
+        while "is taken" not in machines.line("box").get("why", ""):
+            yield 0.0
+            await asyncio.sleep(pause_s)
+        yield 0.0
+
+    monkeypatch.setattr(keeper, "Looks", looks)
     with socket.create_server(("127.0.0.1", box.local_port)):
-        using = asyncio.create_task(hud("remote", "use", "box"))
-        await until(lambda: "is taken" in machines.line("box").get("why", ""))
-        monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)  # it need not be waited for longer
-        refused = await using
+        refused = await hud("remote", "use", "box")
     assert (refused.code, refused.error["type"]) == (3, "unreachable")
     assert f"port {box.local_port} of this machine is taken" in refused.error["message"]
     assert machines.used() is None

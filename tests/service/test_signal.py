@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from hud_tui import patience
+from hud_tui.client import signal
 from hud_tui.client.client import HudClient
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, choose, measure
 from hud_tui.errors import HudUnauthorized, HudUsage
@@ -193,6 +195,21 @@ def _with(row: dict[str, Any]) -> Callable[[httpx.Request], httpx.Response]:
         return found
 
     return answer
+
+
+async def test_a_halt_is_no_lack_of_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran, made, lists = patience.monotonic, _with({"status": "completed", "reward": 0.5}), 0
+    monkeypatch.setattr(
+        patience, "monotonic", lambda: ran() + (2 * signal.PATIENCE_S if lists else 0.0)
+    )
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        nonlocal lists
+        lists += request.url.path.endswith("/traces")
+        return made(request) if lists != 1 else httpx.Response(200, json={"items": [], "total": 0})
+
+    last = await last_of(handler)
+    assert [each.errors for each in last.signals] == [0, 0, 0]
 
 
 async def test_a_key_that_may_not_ends_it_and_a_service_without_hosted_rollouts_says_so() -> None:

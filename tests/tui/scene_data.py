@@ -482,7 +482,6 @@ POD = Rental("hud-a100-1", "pod1", "1×A100", price_hr=1.5, hours=4, at=NOW - 72
 LINE = {
     "pid": 1,
     "state": "up",
-    "at": NOW - 4,
     "since": NOW - 5000,
     "latency_s": 0.0231,
     "breaks": 1,

@@ -1,8 +1,12 @@
 """The command log's screen: every key of it, what is empty, and what came from elsewhere."""
 
+import errno
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pytest
 
 from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui, as_python
 from hud_tui.settings import Start
@@ -82,6 +86,25 @@ async def test_what_the_app_does_is_there_and_can_be_copied(served: Served, tmp_
             await app.until(lambda text=text: app.app.clipboard == text)
         assert "command  hud-tui --headless --local fork --name=" in app.said("#log-text")
         assert (tmp_path / NAME).read_text().count("\n") == 1
+
+
+async def test_what_cannot_be_written_down_is_told_once(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.tui.app.UNLOGGED_S", 0.01)
+    (tmp_path / NAME).mkdir()
+    said = f"done, but not in the command log, which cannot be written: {os.strerror(errno.EISDIR)}"
+    async with opened(Logging(served, tmp_path), MODELS, state=lambda: tmp_path) as app:
+        await app.until_view("models")
+        await app.until(lambda: app.screen.query("#note") and "forks" in app.said("#note"))
+        await app.press("enter", then="launch")
+        await app.until_notice(said)
+        assert app.app.workspace is not None
+        client = app.app.workspace.session.client
+        [base, *_] = await client.models()
+        await client.fork(base.id, "another")
+        await app.press("1", then="models")
+        assert said not in app.told
 
 
 async def test_filter_details_refresh_and_back(served: Served, tmp_path: Path) -> None:

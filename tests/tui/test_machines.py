@@ -29,7 +29,7 @@ from tests.tui import scene_data as data
 from tests.tui.conftest import Connector, Opened, opened
 
 __all__ = ["far", "kept", "light"]
-LINE = {key: value for key, value in data.LINE.items() if key not in ("at", "since")}
+LINE = {key: value for key, value in data.LINE.items() if key != "since"}
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def use_box(state: Path, **line: object) -> Machines:
     machines.write(data.HOST)
     machines.key("gpubox")
     machines.use(data.HOST, "tinker")
-    machines.set_line("gpubox", {**LINE, "at": time(), "since": time(), **line})
+    machines.set_line("gpubox", {**LINE, "since": time(), **line})
     return machines
 
 
@@ -98,7 +98,7 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     assert said.place == "23 ms · 85 %, 60 of 160 GB · 819 GB free"
     assert aside(state, time()).machine == "", "on HUD nothing is trained there"
     assert said.warning == ""
-    machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
+    machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60})
     write_rental(state, replace(data.POD, at=time() - 3600))
     said = aside(state, time(), "gpubox")
     assert said.place == ""
@@ -125,7 +125,7 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
 async def test_pages_over_a_view_say_what_costs_too(served: Served, state: Path) -> None:
     """At 80 columns, with a title that does not fit beside it."""
     machines = use_box(state)
-    machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60, "at": time()})
+    machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60})
     write_rental(state, replace(data.POD, at=time() - 3600, heard_at=time() - 12))
     long = AuditEntry(time(), *["x" * 100] * 8, method="POST", url="https://x")
     CommandLog(state, "app").add(long)
@@ -253,7 +253,7 @@ async def test_a_machine_that_does_not_answer_is_not_used(
     machines = use_box(state)
 
     def refused(paths: Paths, name: str) -> None:
-        line = {"state": "broken", "why": "Connection refused", "at": time()}
+        line = {"state": "broken", "why": "Connection refused"}
         machines.set_line(name, {**LINE, **line})
 
     monkeypatch.setattr("hud_tui.remote.keeper.keep_line", refused)

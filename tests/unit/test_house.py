@@ -42,7 +42,7 @@ CONCEPTS = {
     "a request to a process and its answer": (
         "pipes: Pipe ProcessEnded answer_requests next_document"
     ),
-    "waiting, and the next attempt": "patience: backoff retried Looks in_time rest",
+    "waiting, and the next attempt": "patience: backoff retried Patience Looks in_time rest",
     "when a run samples, trains, evaluates and ends": (
         "rl.loop: Loop LoopFacts Streak FLAT_IN_A_ROW"
     ),

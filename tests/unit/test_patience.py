@@ -5,7 +5,10 @@ from itertools import count
 
 import pytest
 
-from hud_tui.patience import Looks, backoff, in_time, rest, retried
+from hud_tui import patience
+from hud_tui.errors import HudUnreachable
+from hud_tui.patience import Looks, Patience, backoff, in_time, rest, retried
+from hud_tui.rollouts.service import PATIENCE_S, ServiceLink
 
 
 def test_each_wait_is_longer_up_to_a_limit_and_not_the_same_for_all() -> None:
@@ -47,6 +50,52 @@ async def test_one_looks_at_once_and_after_each_pause_until_time_is_over() -> No
     assert looks[0] == 0.0
     assert looks[1] >= 0.001
     assert looks[2] >= looks[1] + 0.001
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    seconds = [0.0]
+    monkeypatch.setattr(patience, "monotonic", lambda: seconds[0])
+    return seconds
+
+
+def test_a_halt_uses_up_no_patience(clock: list[float]) -> None:
+    waiting = Patience(60.0)
+    counted = []
+    for halt in (180.0, 5.0, 180.0, 15.0, 10.0):
+        clock[0] += halt
+        counted.append(waiting.count())
+        assert waiting.is_over() == (waiting.count() >= 60.0)
+    assert counted == [15.0, 20.0, 35.0, 50.0, 60.0]
+    waiting.renew()
+    assert waiting.count() == 0.0
+
+
+async def test_after_a_halt_one_looks_on(clock: list[float]) -> None:
+    looks = 0
+    async for _ in Looks(0.0, 60.0):
+        looks += 1
+        clock[0] += 180.0 if looks == 1 else 10.0
+    assert looks == 6
+
+
+async def test_a_driver_that_was_halted_waits_for_its_service_on(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hud_tui.rollouts.service.RETRY_S", 0.0)
+    looks = 0
+
+    def none_runs() -> None:
+        nonlocal looks
+        looks += 1
+        clock[0] += 2 * PATIENCE_S if looks == 1 else 100.0
+
+    async def never(client: object) -> None:
+        raise AssertionError("there is none")
+
+    with pytest.raises(HudUnreachable):
+        await ServiceLink(none_runs, lambda: False).call(never)
+    assert looks == 6, "the halt counts as one look"
 
 
 async def test_an_answer_is_awaited_for_a_time() -> None:

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import stat
 from collections.abc import Iterator
 from multiprocessing import Pipe
@@ -24,6 +25,7 @@ from hud_tui.rl.names import LONGEST, plain_name
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.storage import (
+    LOCK,
     JsonStore,
     change_atomic,
     check_new,
@@ -35,7 +37,18 @@ from hud_tui.storage import (
     write_named,
     write_numbered,
 )
-from tests.unit.storage_writers import LONG, NOTES, choose, protect, rewrite, take_notes, writer
+from tests.unit.storage_writers import (
+    LONG,
+    NFS,
+    NOTES,
+    choose,
+    hold,
+    protect,
+    rewrite,
+    take_notes,
+    unsupported,
+    writer,
+)
 
 
 @given(st.text())
@@ -166,9 +179,9 @@ def test_what_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
     assert file.read_text() == "old"
 
 
-def unsupported(*_: object) -> None:
-    """In place of flock, on a file system that has no such locks."""
-    raise OSError(errno.EBADF, "Bad file descriptor")
+def files(directory: Path) -> set[str]:
+    """What is in a directory, but for its lock."""
+    return {*os.listdir(directory)} - {LOCK}
 
 
 @pytest.mark.parametrize("kernel", [True, False])
@@ -176,7 +189,7 @@ def test_one_writes_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: bool
 ) -> None:
     if not kernel:
-        monkeypatch.setattr(storage.fcntl, "flock", unsupported)
+        monkeypatch.setattr(storage, "fcntl", NFS)
     file, inside = tmp_path / "count.json", Event()
 
     def count() -> None:
@@ -195,7 +208,7 @@ def test_one_writes_at_a_time(
         thread.start()
     for thread in threads:
         thread.join()
-    assert (file.read_text(), os.listdir(tmp_path)) == ("80", ["count.json"])
+    assert (file.read_text(), files(tmp_path)) == ("80", {"count.json"})
 
 
 @pytest.mark.parametrize("kernel", [True, False])
@@ -204,22 +217,42 @@ def test_a_writer_that_never_ends_is_said_and_not_waited_for(
 ) -> None:
     monkeypatch.setattr(storage, "LOCK_S", 0.0)
     if not kernel:
-        monkeypatch.setattr(storage.fcntl, "flock", unsupported)
+        monkeypatch.setattr(storage, "fcntl", NFS)
     with locked(tmp_path), pytest.raises(TimeoutError, match="holds the lock"):
         write_atomic(tmp_path / "state.json", "x")
     with locked(tmp_path), pytest.raises(HudUsage, match="cannot be written"):
         Protection(lambda: tmp_path).protect("m", "m", True)
-    assert os.listdir(tmp_path) == []
+    assert files(tmp_path) == set()
 
 
-def test_a_lock_that_a_killed_program_left_is_taken(
+def test_a_lock_is_its_holder_s_until_that_ends_by_whatever_clock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "fcntl", NFS)
+    monkeypatch.setattr(storage, "LOCK_S", 0.0)
+    here, there = Pipe(duplex=False)
+    holder = writer(hold, tmp_path, there)
+    try:
+        assert here.recv() == "held"
+        assert holder.pid is not None
+        os.kill(holder.pid, signal.SIGSTOP)
+        os.utime(tmp_path / LOCK, (0, 0))  # for years, by the wall clock
+        with pytest.raises(TimeoutError, match="holds the lock"):
+            write_atomic(tmp_path / "state.json", "x")
+    finally:
+        holder.kill()
+        holder.join()
+    write_atomic(tmp_path / "state.json", "x")
+    assert files(tmp_path) == {"state.json"}
+
+
+def test_without_any_lock_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage.fcntl, "flock", unsupported)
-    (tmp_path / ".lock").touch()
-    os.utime(tmp_path / ".lock", (0, 0))
-    write_atomic(tmp_path / "state.json", "x")
-    assert os.listdir(tmp_path) == ["state.json"]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        write_atomic(tmp_path / "state.json", "x")
+    assert files(tmp_path) == set()
 
 
 def test_a_lock_file_that_cannot_be_opened_is_nobody_s(tmp_path: Path) -> None:

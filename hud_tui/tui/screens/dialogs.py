@@ -21,6 +21,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
+from textual.message import Message
 from textual.notifications import Notification
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
@@ -445,6 +446,15 @@ def show_error(app: App[None], error: HudError) -> None:
         message = "The service on the machine in use does not answer."
     text = clean(f"{message}\n{hint}".strip(), 600)
     app.notify(text, severity="error", markup=False, timeout=10)
+
+
+class Unlogged(Message):
+    """A change was made that the command log lacks."""
+
+    def __init__(self, why: str) -> None:
+        """`why`: what prevents that it is written."""
+        super().__init__()
+        self.why = why
 
 
 def show_notice(app: App[None], text: str) -> None:

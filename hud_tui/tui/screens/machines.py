@@ -67,13 +67,17 @@ from hud_tui.settings import read_paths
 from hud_tui.storage import tail
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
-from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, show_notice
+from hud_tui.tui.screens.dialogs import (
+    ConfirmDialog,
+    InputDialog,
+    Leavable,
+    Unlogged,
+    show_notice,
+)
 from hud_tui.tui.widgets.table import DIM, Column, RowList, grown, item_row
 
 READ_S = 2.0
 """Seconds between two reads of the files."""
-FRESH_S = 20.0
-"""Seconds for which the state that the tunnel's process wrote is valid."""
 SET_UPS = "machines"
 """Worker group of set-ups: they outlive screens, and the connection to the service."""
 KEPT = 12
@@ -234,8 +238,7 @@ def _machine_text(entry: Entry, machine: Machine) -> Iterator[Content]:
 def _line_text(entry: Entry, now: float) -> Iterator[Content]:
     line, free = entry.line, entry.pulse.get("free_kb")
     breaks = counted(int(line.get("breaks") or 0), "break")
-    seen = age(line.get("at"), now)
-    yield _field("tunnel", f"{line_text(line, now)}, {breaks}, seen {seen} ago")
+    yield _field("tunnel", f"{line_text(line, now)}, {breaks}")
     disk = f"{size(free * 1024)} of disk free" if isinstance(free, int) else ""
     if there := " · ".join(filter(None, (gpu_use(entry.pulse), disk))):
         yield _field("now", there)
@@ -305,9 +308,7 @@ def aside(state: Path | None, now: float, name: str = "") -> Aside:
 
 def _broken(line: Mapping[str, Any], now: float) -> str:
     """That a tunnel is not up, and since when; empty if it is."""
-    checked = line.get("at")
-    is_fresh = isinstance(checked, int | float) and now - checked <= FRESH_S
-    if line.get("state") == "up" and is_fresh:
+    if line.get("state") == "up":
         return ""
     since = age(line.get("since"), now) if line.get("since") else "now"
     return one_line(f"⚠ {one_line(line.get('state') or 'no tunnel', 20)} {since}", 60)
@@ -505,7 +506,9 @@ class SetUps:
 
     def log(self, *words: str) -> None:
         """Add an action to the command log, as the command that repeats it."""
-        CommandLog(self._machines.state, "app").add(command_entry(time(), words))
+        log = CommandLog(self._machines.state, "app")
+        if why := log.add(command_entry(time(), words)):
+            self._app.post_message(Unlogged(why))
 
     async def terminate(self, rental: Rental) -> None:
         async with open_prime(self._machines.state) as prime:

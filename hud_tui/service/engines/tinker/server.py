@@ -12,9 +12,9 @@ import urllib.request
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from time import monotonic
 from typing import Any
 
+from hud_tui.patience import Patience
 from hud_tui.service.engines.base import EngineError, EngineRefused, PolicyLost, StateGone
 from hud_tui.service.engines.tinker.link import ANSWER_S, PROBE_S, Presence
 
@@ -186,16 +186,13 @@ class Calls:
             raise
 
     async def _until_done(self, task: asyncio.Task[Any], limit_s: float) -> None:
-        waited_s = silent_s = 0.0
-        began = monotonic()
+        silence, wait = Patience(AWAY_S, PROBE_S + ANSWER_S), Patience(look_s=PROBE_S + ANSWER_S)
         while not (await asyncio.wait({task}, timeout=PROBE_S))[0]:
-            answers = await self._presence.check()
-            # no look takes longer, unless this process was halted
-            passed_s, began = min(monotonic() - began, PROBE_S + ANSWER_S), monotonic()
-            waited_s += passed_s
-            silent_s = 0.0 if answers else silent_s + passed_s
-            if silent_s > AWAY_S:
+            if await self._presence.check():
+                silence.renew()
+            if silence.is_over():
                 raise PolicyLost(f"{self._url} stopped answering in the middle of a call")
+            waited_s = wait.count()
             if waited_s > (PAUSED_S if self._paused() else limit_s):
                 why = self._paused() or "no reason was given"
                 took = f"{waited_s:.0f} s"
