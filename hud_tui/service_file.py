@@ -464,6 +464,15 @@ class Rental:
         """Maximum cost, dollars."""
         return self.dollars or self.price_hr * self.hours
 
+    @property
+    def price(self) -> str:
+        """E.g. ``$4.20 per hour``."""
+        return f"${self.price_hr:.2f} per hour"
+
+    def costs(self, now: float) -> str:
+        """E.g. ``$4.20 per hour, $1.20 so far``."""
+        return f"{self.price}, ${self.spent(now):.2f} so far"
+
     def spent(self, now: float) -> float:
         """Cost until now in dollars, as billed by Prime or by the clock."""
         if self.billed is not None:

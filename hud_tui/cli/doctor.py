@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import distributions
 from pathlib import Path
 from platform import machine, python_implementation, python_version, system
-from typing import Any, Literal, get_args
+from typing import Any
 
 from hud_tui import __version__
 from hud_tui import settings as configured
@@ -21,7 +21,7 @@ from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.probe import Host, probe, probe_url
 from hud_tui.client.transport import origin_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
+from hud_tui.errors import LEVELS, HudError, HudInsecure, HudNoKey, HudUsage, Level
 from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
@@ -32,7 +32,6 @@ from hud_tui.settings import Paths, Place, Settings, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
 from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
 
-Level = Literal["failure", "warning", "ok"]
 NEEDED = {"api": "HUD_API_URL", "rl": "HUD_RL_URL", "gateway": "HUD_GATEWAY_URL"}
 """Hosts that training needs; without the others only reports and links are missing."""
 PROXIES = ("HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy")
@@ -127,7 +126,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         "machines": (Finding(*one) for one in check_machines(machines_in(paths.state))),
     }
     findings = [replace(one, check=name) for name, found in checks.items() for one in found]
-    findings.sort(key=lambda one: get_args(Level).index(one.level))
+    findings.sort(key=lambda finding: LEVELS.index(finding.level))
     return {"verdict": findings[0].level, **facts, "findings": findings}
 
 

@@ -60,8 +60,8 @@ from hud_tui.rl.export import (
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.tasks.checks import count, verdict
-from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.tasks.checks import verdict
+from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import every_variable
 from hud_tui.storage import check_new, write_folder, write_named, write_numbered
@@ -98,7 +98,7 @@ def convert(args: argparse.Namespace) -> int:
         return _end(args, document, HudPreflightFailed.exit_code)
     if pushes:
         kind = "private" if args.private else "public"
-        what = f"{count(len(tasks), 'task')} to the {kind} data set {args.name}"
+        what = f"{counted(len(tasks), 'task')} to the {kind} data set {args.name}"
         asyncio.run(confirm(args, f"push {what}?"))
     folder = Path(args.output or args.name.rpartition("/")[2])
     file = write_parquet_folder(folder, columns, rows, dataset_card(args.name, tasks, columns))
@@ -115,7 +115,7 @@ def convert(args: argparse.Namespace) -> int:
 def _end(args: argparse.Namespace, document: dict[str, Any], code: int) -> int:
     lines = ["nothing was written"]
     if not code:
-        rows, columns = count(document["tasks"], "task"), ", ".join(document["columns"])
+        rows, columns = counted(document["tasks"], "task"), ", ".join(document["columns"])
         lines = [f"wrote {document['file']}: {rows}; {columns}"]
         if document["pushed"]:
             lines.append(f"pushed to {document['pushed']}")
@@ -149,11 +149,11 @@ def export(args: argparse.Namespace) -> int:
     changed(f"write {file}")
     body = {"file": str(file), "what": sheet.name, "format": args.format}
     body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
-    size = f"{count(len(rows), 'row')}, {count(len(sheet.columns), 'column')}"
+    size = f"{counted(len(rows), 'row')}, {counted(len(sheet.columns), 'column')}"
     show(args, "export", body, f"wrote {file}: {size}")
     if aside:
         print_notice(
-            f"{sheet.name} of the steps to the head; {count(aside, 'other step')}"
+            f"{sheet.name} of the steps to the head; {counted(aside, 'other step')}"
             f" of the tree {'is' if aside == 1 else 'are'} not on its line"
             " (--what checkpoints lists all)"
         )
@@ -174,7 +174,7 @@ def report(args: argparse.Namespace) -> int:
     folder = write_folder(directory, f"{_stem(run)}-report", files)
     changed(f"write {folder}")
     charts = len(files) - 1
-    wrote = f"wrote {folder / FILE} and {count(charts, 'chart')}"
+    wrote = f"wrote {folder / FILE} and {counted(charts, 'chart')}"
     show(args, "report", {"file": str(folder / FILE), "charts": charts}, wrote)
     return 0
 
@@ -288,7 +288,7 @@ def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, 
         transforms = list(config.transforms())
         emit("gym_config", facts | {"transforms": transforms, "config": config.plain()})
         return
-    print(f"{title}: {count(len(config.action_mappings), 'action')}")
+    print(f"{title}: {counted(len(config.action_mappings), 'action')}")
     for name, action in config.action_mappings.items():
         brackets = ", ".join(one_line(arg, 60) for arg in action.parser.positional)
         print(f"  {one_line(name, 60)}({brackets}) → {one_line(action.tool or 'the end', 60)}")

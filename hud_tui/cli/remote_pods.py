@@ -33,7 +33,7 @@ from hud_tui.cli.remote import (
 )
 from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUsage
 from hud_tui.remote.clock import ahead_s, prime_now
-from hud_tui.remote.engines import Wish, find_engine
+from hud_tui.remote.engines import find_engine
 from hud_tui.remote.machines import LOG, MACHINE
 from hud_tui.remote.pods import (
     WORK,
@@ -41,13 +41,14 @@ from hud_tui.remote.pods import (
     Pods,
     RentalRequest,
     available,
-    check_key,
+    begun,
     check_name,
-    choose_image,
+    choose,
     find_rental,
     loosened,
     read_gpus,
     totals,
+    wish_of,
 )
 from hud_tui.remote.prime import Offer, Prime, open_prime, read_prime
 from hud_tui.remote.setup import secret_values
@@ -156,6 +157,9 @@ RENT_FLAGS = (
 )
 
 
+WISHES = ("engine", "model", "root", "env", "package")
+
+
 async def create(args: argparse.Namespace) -> int:
     """Show what is rented and what it costs, ask for consent, rent it once, and set it up.
 
@@ -174,7 +178,19 @@ async def create(args: argparse.Namespace) -> int:
     async with _prime(args) as prime:
         if not args.dry_run and (begun := await _begun(args)) is not None:
             return await _carry_on(args, prime, begun, values)
-        asked = await _choose(args, prime, query)
+        wish = {name: vars(args)[name] for name in WISHES if vars(args)[name]}
+        asked, warnings = await choose(
+            prime,
+            query,
+            args.identity,
+            args.image or "",
+            hours=args.hours,
+            idle_min=args.idle,
+            name=args.name or "",
+            wish={"bare": "yes"} if args.bare else wish,
+        )
+        for warning in warnings:
+            print_notice(warning)
         for line in asked.lines():
             print(f"  {line}", file=sys.stderr, flush=True)
         if args.dry_run:
@@ -183,8 +199,7 @@ async def create(args: argparse.Namespace) -> int:
         machines = machines_of(args)
         pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
         rental = await pods.rent(asked)
-        cost = f"${rental.price_hr:.2f} per hour"
-        print_notice(f"rented {rental.name}: {cost}, {_until(args, rental)}")
+        print_notice(f"rented {rental.name}: {rental.price}, {_until(args, rental)}")
         if warning := asked.dearer(rental):
             print_notice(warning)
         log_command(args, f"--name={rental.name}", [flag for flag in RENT_FLAGS if flag != "name"])
@@ -207,12 +222,11 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
     rentals = read_rentals(machines.state)
     if args.name is not None:
         return _named(args.name, rentals, machines.names())
-    left = [each for each in rentals if each.unfinished and not machines.busy(each.name, WORK)]
-    if not left or args.another:
+    rental = begun(machines)
+    if rental is None or args.another:
         return None
-    rental = left[-1]
-    cost = f"${rental.price_hr:.2f} per hour"
-    message = f"{rental.name} ({rental.gpus}) is rented already and not set up; it costs {cost}"
+    what = f"{rental.name} ({rental.gpus}) is rented already and not set up"
+    message = f"{what}; it costs {rental.price}"
     if args.yes or not sys.stdin.isatty():
         go_on = f"go on with it: {_set_up(args, rental)}; rent one more: --another"
         raise HudUsage(message, go_on)
@@ -235,36 +249,6 @@ def _named(name: str, rentals: Sequence[Rental], machines: Collection[str]) -> R
     return find_rental(rentals, name) if name in machines else None
 
 
-async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> RentalRequest:
-    """The cheapest offer, with an ssh key that Prime knows.
-
-    Raises:
-        HudUsage: Nothing matches, or the key cannot be used.
-    """
-    answer = await available(prime, query)
-    if answer.warning:
-        print_notice(answer.warning)
-    if not answer.offers:
-        hint = "; ".join(await loosened(prime, query))
-        raise HudUsage("nothing to be rented fits", hint)
-    offer = answer.offers[0]
-    price = offer.price(query.disk)
-    if price is None:
-        raise HudUsage("the provider does not say what it costs", "another --provider")
-    image = choose_image(offer, args.image or "")
-    key = args.identity or prime.settings.ssh_key
-    if warning := await check_key(prime, key):
-        print_notice(warning)
-    wish = {name: vars(args)[name] for name in ("engine", "model", "root", "env", "package")
-            if vars(args)[name]}  # fmt: skip
-    return RentalRequest(
-        *(offer, price, args.hours, args.idle, query.max_price, query.disk, image),
-        name=args.name or "",
-        key=key,
-        wish={"bare": "yes"} if args.bare else wish,
-    )
-
-
 def _only_said(args: argparse.Namespace, asked: RentalRequest) -> int:
     if args.headless:
         emit("plan", {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most})
@@ -280,8 +264,7 @@ async def setup(args: argparse.Namespace) -> int:
     if not rental.runs:
         rent = command_of(args, "pods", "create")
         raise HudUsage(f"{rental.name} has ended: {rental.why}", f"{rent} rents one")
-    cost = f"${rental.price_hr:.2f} per hour, {_until(args, rental)}"
-    print_notice(f"{rental.name} ({rental.gpus}): {cost}")
+    print_notice(f"{rental.name} ({rental.gpus}): {rental.price}, {_until(args, rental)}")
     await confirm(args, f"set {rental.name} up?")
     async with _prime(args) as prime:
         code = await _carry_on(args, prime, rental, values)
@@ -301,8 +284,7 @@ async def _carry_on(
         try:
             return await _finish(args, pods, rental, values)
         except asyncio.CancelledError:  # ctrl+c
-            price = f"${rental.price_hr:.2f} per hour"
-            print_notice(f"{rental.name} runs and costs {price}, {_until(args, rental)}")
+            print_notice(f"{rental.name} runs and costs {rental.price}, {_until(args, rental)}")
             print_notice(f"go on: {_set_up(args, rental)}; end it: {_end(args, rental)}")
             raise
         except HudError as error:
@@ -323,10 +305,8 @@ async def _finish(
     if "bare" in rental.wish:
         print_notice(f"{rental.name} answers: {command_of(args, 'pods', 'ssh', rental.name)}")
     else:
-        wish = {name: text for name, text in rental.wish.items() if name != "package"}
         fields = {**vars(args), "yes": True, "package": rental.wish.get("package")}
-        wished = Wish(rental.name, **wish, pod=rental.id)
-        code = await set_up(argparse.Namespace(**fields), address, wished, values)
+        code = await set_up(argparse.Namespace(**fields), address, wish_of(rental), values)
     write_rental(machines.state, rental, done=True)
     return code
 
@@ -358,7 +338,7 @@ async def _offer_to_terminate(
     rental = find_rental(read_rentals(machines.state), rental.name)
     if not rental.id:
         return
-    cost = f"{rental.name} runs and costs ${rental.price_hr:.2f} per hour"
+    cost = f"{rental.name} runs and costs {rental.price}"
     then = f"{cost}: {_end(args, rental)}; or go on: {_set_up(args, rental)}"
     error.hint = f"{error.hint}; {then}" if error.hint else then
     if not sys.stdin.isatty() or args.headless:
@@ -482,7 +462,7 @@ def _status_lines(
     spent = f"${_spent(args, rental):.2f} so far" if rental.runs else f"${_spent(args, rental):.2f}"
     until = _until(args, rental) if rental.runs else f"ended: {rental.why}"
     lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
-    lines += [f"${rental.price_hr:.2f} per hour, {spent}, {until}"]
+    lines += [f"{rental.price}, {spent}, {until}"]
     if rental.runs:
         state = machines_of(args).state
         lines += [guards_text(state, rental, prime_now(state))]
@@ -548,10 +528,7 @@ async def terminate(args: argparse.Namespace) -> int:
     await confirm(args, f"terminate {rental.name}? what is on it is lost")
     async with _prime(args) as prime:
         pods = Pods(prime, machines.state, print_notice)
-        if rental.runs and not rental.id:
-            rental = await pods.find(rental)
-        if rental.id:  # even if it counts as ended, because it may still be running
-            rental = await pods.terminate(rental, "terminated", args.confirm)
+        rental = await pods.end(rental, args.confirm)
     forget(args, machines, rental.name)
     log_command(args, rental.name, ("confirm",))
     ended = f"{rental.name} was terminated; it cost ${_spent(args, rental):.2f}"

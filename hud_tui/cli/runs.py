@@ -34,11 +34,12 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
-from hud_tui.client.starting import StartingPoint, read_start
+from hud_tui.client.starting import read_start
 from hud_tui.client.submit import (
     Submission,
     SweepDriver,
     cancel_sweep,
+    job_of,
     plan_sweep,
     refreshed,
     submit,
@@ -66,13 +67,13 @@ from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Progress, check_signal, document
-from hud_tui.rl.tasks.task import Task, form_of
+from hud_tui.rl.tasks.task import Task, form_of, split_text
 from hud_tui.rl.text import age, one_line
 from hud_tui.rl.work import Work
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import Model
-from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
+from hud_tui.wire_runs import JobParameters
 
 # Choosing the model, and printing what a submission sends.
 
@@ -171,12 +172,10 @@ def _sent_facts(
     start: str,
 ) -> list[tuple[str, str]]:
     """What a submission sends: labels and texts."""
-    train = sum(not task.heldout for task in tasks)
-    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
     return [
         ("model", model.model_name),
         ("starts from", start),
-        ("tasks", f"{train} to train on{held}, form {form_of(tasks)}"),
+        ("tasks", f"{split_text(tasks)}, form {form_of(tasks)}"),
         ("from", f"{origin['loaded_from']} {origin['source']}"),
         ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
         *((setting_label(name), json.dumps(value)) for name, value in values.items()),
@@ -265,21 +264,10 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
             show(args, "run", plan, "nothing was submitted: --dry-run")
             return 0
     await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
-    once = partial(submit, client, _body(model, tasks, asked, start), source)
+    once = partial(submit, client, job_of(model, tasks, asked, start), source)
     if printer is not None:
         return await Follower(client, model, printer).run(once)
     return await _submit(client, args, model, once)
-
-
-def _body(
-    model: Model, tasks: Sequence[Task], asked: JobParameters, start: StartingPoint
-) -> SubmitJob:
-    return SubmitJob(
-        model_id=model.id,
-        dataset=JobDataset(tasks=[task.row() for task in tasks]),
-        config=JobConfig(parameters=asked),
-        start=start.ref,
-    )
 
 
 async def _submit(

@@ -16,7 +16,7 @@ from uuid import uuid4
 from hud_tui.audit_log import UNNAMED, AuditEntry, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
-from hud_tui.client.starting import read_start
+from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import (
     HudConflict,
@@ -40,6 +40,18 @@ from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 
 LOOKS, LOOK_S = 3, 1.0
 """Attempts to find a lost submission, and seconds between them."""
+
+
+def job_of(
+    model: Model, tasks: Sequence[Task], asked: JobParameters, start: StartingPoint
+) -> SubmitJob:
+    """The request of a run."""
+    return SubmitJob(
+        model_id=model.id,
+        dataset=JobDataset(tasks=[task.row() for task in tasks]),
+        config=JobConfig(parameters=asked),
+        start=start.ref,
+    )
 
 
 @dataclass(frozen=True)

@@ -386,13 +386,6 @@ class TrainingClient:
                 return None
             raise
 
-    async def _remember(self) -> None:
-        """Store the state of the tree before a step, to recognise the step if its answer is
-        lost."""
-        if self._seen is None or self._lost is not None:
-            self._seen = seen_of(await self.checkpoints())
-            self._lost = None
-
     @asynccontextmanager
     async def _once(self, call: str, asked: str | None = None) -> AsyncIterator[str]:
         """Context of a write with the yielded key; records a lost answer and adds a hint."""
@@ -595,7 +588,9 @@ class TrainingClient:
         return await self.backward(passed.forward_id, weights, metrics=metrics)
 
     async def _step(self, body: OptimStep) -> OptimStepResult:
-        await self._remember()
+        if self._seen is None or self._lost is not None:
+            self._seen = seen_of(await self.checkpoints())
+            self._lost = None
         model_id = (await self.entry()).id
         async with self._once("optim_step") as key:
             result = await self.client.training.optim_step(model_id, body, key)

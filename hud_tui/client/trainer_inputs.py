@@ -22,7 +22,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transport import together
 from hud_tui.errors import HudBadInput, HudError, HudMalformed
 from hud_tui.rl.groups import has_signal
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import listed, one_line
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat, ChatChoice, Payload, Sample
 
@@ -80,7 +80,13 @@ def _payload(item: Mapping[str, Any], where: str) -> Payload:
 
 def _read_scored(item: Any, where: str) -> Item:
     """A rollout object: its tokens if it has them, else its trace id."""
-    _refuse_ungraded(item, where)
+    trace = getattr(item, "trace", None)
+    stopped = {getattr(trace, "stop_reason", None), getattr(item, "stop_reason", None)}
+    choice = "exclude its whole group, or send a Payload with a reward of your choice"
+    if "timeout" in stopped:
+        raise HudBadInput(f"{where} timed out, so its reward is not a valid grade", choice)
+    if getattr(getattr(item, "grade", None), "is_error", False):
+        raise HudBadInput(f"{where} has no valid grade", choice)
     trace_id, group_id = getattr(item, "trace_id", None), getattr(item, "group_id", None)
     name = None if trace_id is None else _trace_id(str(trace_id), where)
     reward = getattr(item, "reward", None)
@@ -98,17 +104,6 @@ def _read_scored(item: Any, where: str) -> Item:
             "sample with return_token_ids, and give trace ids, payloads or graded rollouts",
         )
     return Item(sent, seen, None if group_id is None else str(group_id))
-
-
-def _refuse_ungraded(item: Any, where: str) -> None:
-    """Reject rollouts whose reward is not a valid grade."""
-    trace = getattr(item, "trace", None)
-    stopped = {getattr(trace, "stop_reason", None), getattr(item, "stop_reason", None)}
-    choice = "exclude its whole group, or send a Payload with a reward of your choice"
-    if "timeout" in stopped:
-        raise HudBadInput(f"{where} timed out, so its reward is not a valid grade", choice)
-    if getattr(getattr(item, "grade", None), "is_error", False):
-        raise HudBadInput(f"{where} has no valid grade", choice)
 
 
 def _turns(item: Any) -> list[Any]:
@@ -197,7 +192,14 @@ def to_inputs(
     ]
     if group_size is not None:
         _check_groups(items, group_size)
-        _check_whole(len(items), group_size)
+        count = len(items)
+        left = count % group_size
+        if left:
+            raise HudBadInput(
+                f"{count} inputs do not divide into groups of {group_size}:"
+                f" the last group, inputs[{count - left}:{count}], has {left}",
+                "every group must be complete: advantages are relative to its mean",
+            )
     if compared:
         _warn_flat(items, group_size or len(items))
     return [item.sent for item in items]
@@ -217,12 +219,11 @@ def _check_groups(items: Sequence[Item], group_size: int) -> None:
     ids = [item.group_id for item in items if item.group_id is not None]
     if len(ids) < len(items):
         return
-    broken = [(id_, count) for id_, count in Counter(ids).items() if count != group_size]
+    counts = Counter(ids).items()
+    broken = [f"{_quoted(id_)} has {count}" for id_, count in counts if count != group_size]
     if broken:
-        named = ", ".join(f"{_quoted(id_)} has {count}" for id_, count in broken[:NAMED])
-        more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
         raise HudBadInput(
-            f"groups without {group_size} rollouts: {named}{more}",
+            f"groups without {group_size} rollouts: {listed(broken)}",
             "exclude incomplete groups, or sample the missing rollouts",
         )
     for start in range(0, len(ids), group_size):
@@ -233,16 +234,6 @@ def _check_groups(items: Sequence[Item], group_size: int) -> None:
                 f" {' and '.join(map(_quoted, mixed[:NAMED]))}",
                 "keep the rollouts of a group together: groups are consecutive inputs",
             )
-
-
-def _check_whole(count: int, group_size: int) -> None:
-    left = count % group_size
-    if left:
-        raise HudBadInput(
-            f"{count} inputs do not divide into groups of {group_size}:"
-            f" the last group, inputs[{count - left}:{count}], has {left}",
-            "every group must be complete: advantages are relative to its mean",
-        )
 
 
 def _warn_flat(items: Sequence[Item], size: int) -> None:

@@ -27,13 +27,11 @@ from hud_tui.rl.tasks.checks import (
     check_fields,
     check_rows,
     check_slugs,
-    count,
     graded,
-    names,
 )
 from hud_tui.rl.tasks.legacy import CALLS
 from hud_tui.rl.tasks.task import Task, form_of, places
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, listed, one_line
 from hud_tui.storage import check_regular
 
 HEAD = """\
@@ -56,7 +54,7 @@ def dataset_card(name: str, tasks: Sequence[Task], columns: Sequence[str]) -> st
     shown = ", ".join(f"`{_code(env)}`" for env in envs[:10]) + (" …" if len(envs) > 10 else "")
     loading = f'from datasets import load_dataset\n\nload_dataset("{name}", split="train")'
     return (
-        f"{HEAD}\n# {one_line(name)}\n\n{count(len(tasks), 'task')} for HUD, in the form "
+        f"{HEAD}\n# {one_line(name)}\n\n{counted(len(tasks), 'task')} for HUD, in the form "
         f"{form_of(tasks)}, of {shown}. Every column is text; objects stand there as JSON.\n\n"
         f"Columns: {', '.join(f'`{_code(column)}`' for column in columns)}.\n\n"
         f"```python\n{loading}\n```\n"
@@ -177,11 +175,11 @@ def check_dataset(
     older = [task for task in tasks if task.is_legacy]
     findings += graded(older) if older else []
     if len({task.form for task in tasks}) > 1:
-        forms = names(sorted({task.form for task in tasks}))
+        forms = listed(sorted({task.form for task in tasks}))
         message = f"tasks of several forms ({forms}) have no columns in common"
         findings.append(Finding("rows", "failure", message, fix="convert each form by itself"))
     if len(tasks) < LEAST:
-        message = f"{count(len(tasks), 'task')}: a managed run needs at least {LEAST}"
+        message = f"{counted(len(tasks), 'task')}: a managed run needs at least {LEAST}"
         findings.append(Finding("rows", "warning", message, fix="add tasks before you train on it"))
     return findings + list(_secrets(tasks, rows, values))
 
@@ -199,7 +197,7 @@ def _secrets(
             continue
         holding = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
         if holding:
-            message = f"{count(len(holding), 'task')} contain the value of {one_line(name, 60)}"
+            message = f"{counted(len(holding), 'task')} contain the value of {one_line(name, 60)}"
             yield Finding("variables", "failure", message, places(holding), fix)
 
 

@@ -6,9 +6,8 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import time
-from typing import Literal
 
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.errors import HudError, HudUsage, Level
 from hud_tui.remote.clock import JUMP_S, ahead_s, prime_now
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.prime import read_prime
@@ -29,9 +28,8 @@ from hud_tui.service_file import (
 from hud_tui.settings import every_variable
 from hud_tui.storage import read_private
 
-Level = Literal["failure", "warning", "ok"]
 Found = tuple[Level, str, str]
-"""Level (``ok``, ``warning``, ``failure``), what was found, and what to do about it."""
+"""Level, what was found, and what to do about it."""
 PATIENCE_S = 15.0
 AGENT_S = 5.0
 
@@ -158,7 +156,7 @@ def check_costs(state: Path, now: float) -> Iterator[Found]:
 
 def _check_rental(state: Path, rental: Rental, now: float) -> Iterator[Found]:
     end = f"hud-tui pods terminate {rental.name}"
-    cost = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
+    cost = rental.costs(now)
     if not rental.id:
         message = f"{rental.name} may have been rented: Prime's answer was lost, or did not fit"
         yield "warning", message, "hud-tui pods list looks for it"

@@ -31,6 +31,8 @@ from hud_tui.errors import (
 )
 from hud_tui.patience import Looks
 from hud_tui.remote.clock import is_known, prime_now
+from hud_tui.remote.engines import Wish
+from hud_tui.remote.machines import Machines
 from hud_tui.remote.prime import Offer, Offers, Pod, PodStatus, Prime, PrimeSettings
 from hud_tui.remote.ssh import (
     PATIENCE_S,
@@ -228,9 +230,9 @@ class RentalRequest:
         """A warning if Prime's price is higher than the displayed one; else empty."""
         if rental.price_hr <= self.price_hr + 0.01:
             return ""
-        asked, costs = f"${self.price_hr:.2f}", f"${rental.price_hr:.2f} per hour"
+        asked = f"${self.price_hr:.2f}"
         ends = f"it ends after {age(rental.at, rental.deadline)}, for ${rental.most:.2f} at most"
-        return f"{rental.name} costs {costs}, not {asked} as shown: {ends}"
+        return f"{rental.name} costs {rental.price}, not {asked} as shown: {ends}"
 
     def lines(self) -> list[str]:
         """What will be rented and what it costs, as lines of text."""
@@ -251,6 +253,48 @@ class RentalRequest:
         if offer.prices.is_variable:
             lines.append("note    its price may change while it runs")
         return [one_line(line, 200) for line in lines]
+
+
+async def choose(
+    prime: Prime, query: Filter, key: str = "", image: str = "", **how: Any
+) -> tuple[RentalRequest, list[str]]:
+    """The cheapest offer, with an ssh key that Prime knows; also returns warnings.
+
+    Args:
+        key: Identity file; empty for the one in Prime's settings.
+        how: Further fields of the request.
+
+    Raises:
+        HudUsage: Nothing matches, or the key cannot be used.
+    """
+    answer = await available(prime, query)
+    warnings = [answer.warning] if answer.warning else []
+    if not answer.offers:
+        hint = "; ".join([*warnings, *await loosened(prime, query)])
+        raise HudUsage("nothing to be rented fits", hint)
+    offer = answer.offers[0]
+    price = offer.price(query.disk)
+    if price is None:
+        raise HudUsage("the provider does not say what it costs", "another --provider")
+    image, key = choose_image(offer, image), key or prime.settings.ssh_key
+    if warning := await check_key(prime, key):
+        warnings.append(warning)
+    how |= {"max_price": query.max_price, "disk": query.disk}
+    return RentalRequest(offer, price, image=image, key=key, **how), warnings
+
+
+def begun(machines: Machines, at_work: Collection[str] = ()) -> Rental | None:
+    """The newest pod that is rented, not set up, and that nobody is at work on. `at_work`: names of
+    those that this program is."""
+    left = [rental for rental in read_rentals(machines.state) if rental.unfinished]
+    free = (rental for rental in reversed(left) if rental.name not in at_work)
+    return next((rental for rental in free if not machines.busy(rental.name, WORK)), None)
+
+
+def wish_of(rental: Rental) -> Wish:
+    """How a pod is to be set up."""
+    wish = {name: text for name, text in rental.wish.items() if name != "package"}
+    return Wish(rental.name, **wish, pod=rental.id)
 
 
 def choose_image(offer: Offer, name: str) -> str:
@@ -286,8 +330,7 @@ def too_dear(rental: Rental) -> str:
     """Why a pod is to end at once for its price; empty if it is not."""
     if rental.max_price is None or rental.price_hr <= rental.max_price + 1e-9:
         return ""
-    costs, most = f"${rental.price_hr:.2f} per hour", f"${rental.max_price:.2f}"
-    return f"it costs {costs}, more than --max-price {most}"
+    return f"it costs {rental.price}, more than --max-price ${rental.max_price:.2f}"
 
 
 class Pods:
@@ -636,6 +679,14 @@ class Pods:
         if status.why_failed:
             raise PodFailed(rental, status.why_failed)
         return status
+
+    async def end(self, rental: Rental, confirmed: str | None) -> Rental:
+        """Terminate a pod on request, as `terminate`; Prime is asked for an id that is unknown."""
+        if rental.runs and not rental.id:
+            rental = await self.find(rental)
+        if rental.id:  # even if it counts as ended, because it may still be running
+            rental = await self.terminate(rental, "terminated", confirmed)
+        return rental
 
     async def terminate(self, rental: Rental, why: str, confirmed: str | None = None) -> Rental:
         """Terminate a pod, which ends its costs; can be repeated.

@@ -9,7 +9,7 @@ resumed.
 import asyncio
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -365,7 +365,17 @@ class Setup:
         if len(answers) != len(steps):
             raise HudMalformed(f"{self.machine.address}: its shell answers otherwise than POSIX's")
         planned = [(step, answer == "y") for step, answer in zip(steps, answers, strict=True)]
-        self._check_disk({step.name for step, there in planned if not there})
+        missing = {step.name for step, there in planned if not there}
+        free, model = self.machine.facts.free_bytes, self.machine.model
+        needed = self.engine.disk_bytes if {"engine", "python"} <= missing else 0
+        needed += weight_bytes(model) if "weights" in missing and not is_folder(model) else 0
+        if free is not None and free < needed:
+            root = self.machine.root
+            raise HudUsage(
+                f"{self.machine.name}: {size(free)} of disk free for {one_line(root, 200)},"
+                f" and about {size(needed)} needed",
+                "free some, or choose a folder on another disk: --root /DISK/hud-tui",
+            )
         await self._check_model()
         return planned
 
@@ -378,18 +388,6 @@ class Setup:
         if others := (await self.use()).others:
             what = f"{self.machine.root} on {self.machine.name} serves {one_line(serves, 100)}"
             raise HudUsage(f"{what}, and is used by {'; '.join(others[:5])}", "choose a --name")
-
-    def _check_disk(self, missing: Set[str]) -> None:
-        free, model = self.machine.facts.free_bytes, self.machine.model
-        needed = self.engine.disk_bytes if {"engine", "python"} <= missing else 0
-        needed += weight_bytes(model) if "weights" in missing and not is_folder(model) else 0
-        if free is not None and free < needed:
-            root = self.machine.root
-            raise HudUsage(
-                f"{self.machine.name}: {size(free)} of disk free for {one_line(root, 200)},"
-                f" and about {size(needed)} needed",
-                "free some, or choose a folder on another disk: --root /DISK/hud-tui",
-            )
 
     async def use(self) -> Use:
         """Who else uses the machine, and what `undo` removes."""
@@ -497,7 +495,9 @@ class Setup:
 
     async def _write_files(self, values: Mapping[str, str]) -> str:
         """Write all files that jobs and the server read there."""
-        await self._agree_on_key()
+        key = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
+        if key.startswith(tuple(KEYS.values())) and key.isascii() and key.isprintable():
+            self._machines.set_key(self.machine.name, key[:200])
         server = f'. "$(dirname "$0")/names"\nPORT=$1\nexec {self.engine.serve(self.machine)}\n'
         files = {"names": self._names(), "serve.sh": SERVE, "server.sh": server}
         if self.engine.name.startswith("skyrl"):
@@ -514,12 +514,6 @@ class Setup:
         names = dict.fromkeys((*self.machine.secrets, *values))
         self._keep(replace(self.machine, secrets=tuple(names)))
         return f"{len(files)} files" + (f", with {', '.join(values)}" if values else "")
-
-    async def _agree_on_key(self) -> None:
-        """Store the key of a server that was set up from another machine."""
-        key = (await self._direct('cat "$R/key" 2>/dev/null || true')).strip()
-        if key.startswith(tuple(KEYS.values())) and key.isascii() and key.isprintable():
-            self._machines.set_key(self.machine.name, key[:200])
 
     def _names(self) -> str:
         """Variables of every script there."""

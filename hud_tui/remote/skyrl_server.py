@@ -91,7 +91,11 @@ class SequenceIds:
         await self.app(scope, replay, keep)
         start, body = answer[0], b"".join(part.get("body", b"") for part in answer[1:])
         if start["status"] == 200:
-            body = _with_ids(body, int(json.loads(asked or b"{}").get("num_samples") or 1))
+            count = int(json.loads(asked or b"{}").get("num_samples") or 1)
+            promise = json.loads(body)
+            ids = [f"{promise['request_id']}-{i}-{uuid.uuid4().hex[:6]}" for i in range(count)]
+            promise.setdefault("sample_sequence_ids", ids)
+            body = json.dumps(promise).encode()
         headers = [pair for pair in start["headers"] if pair[0].lower() != b"content-length"]
         length = (b"content-length", str(len(body)).encode())
         await send({**start, "headers": [*headers, length]})
@@ -105,13 +109,6 @@ async def _read(receive: Receive) -> bytes:
         body += message.get("body", b"")
         more = message.get("more_body", False)
     return body
-
-
-def _with_ids(body: bytes, count: int) -> bytes:
-    promise = json.loads(body)
-    ids = [f"{promise['request_id']}-{i}-{uuid.uuid4().hex[:6]}" for i in range(count)]
-    promise.setdefault("sample_sequence_ids", ids)
-    return json.dumps(promise).encode()
 
 
 def main(uvicorn: Any, api: Any, config: Any) -> None:

@@ -30,7 +30,7 @@ from hud_tui.rl.run_columns import (
     value_text,
 )
 from hud_tui.rl.settings import Value, write
-from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.tasks.task import Task, split_text
 from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rl.work import SUCCEEDED, Work, has_ended, is_lost
 from hud_tui.wire import Model
@@ -339,7 +339,6 @@ def sweep_facts(
 ) -> list[tuple[str, str]]:
     """Everything that a sweep forks, submits and costs, per run and in total: labels and texts."""
     held = sum(task.heldout for task in tasks)
-    apart = f", {held} held out" if held else ""
     parameters = [
         (setting_label(key), write(value))
         for key, value in sweep.parameters.items()
@@ -351,7 +350,7 @@ def sweep_facts(
     return [
         ("forks of", one_line(sweep.model, 60)),
         ("start from", one_line(sweep.start, 60)),
-        ("taskset", f"{one_line(sweep.source, 60)}: {len(tasks) - held} tasks to train on{apart}"),
+        ("taskset", f"{one_line(sweep.source, 60)}: {split_text(tasks)}"),
         *_evaluations(sweep, size, held),
         *_costs(size),
         ("time", size.time),

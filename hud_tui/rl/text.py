@@ -10,7 +10,7 @@ Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from math import inf, isfinite
 from shlex import quote
@@ -81,6 +81,12 @@ def spaced(number: int) -> str:
 def counted(number: int, thing: str) -> str:
     """A count with its unit, e.g. ``1 step`` or ``1 200 steps``."""
     return f"{spaced(number)} {thing}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[object], most: int = 5) -> str:
+    """The first names, and the number of others, e.g. ``add-1, add-2 and 3 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(one_line(name, 80) for name in names[:most]) + more
 
 
 BYTE_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))

@@ -246,7 +246,13 @@ class Driver:
                     case End() as end:
                         return self._explained(end)
             except Moved:
-                self._drop_batch("the head was moved: the step is sampled again from it")
+                log.info("the head was moved: the step is sampled again from it")
+                self._note = "the head was moved: the step is sampled again from it"
+                self._wasted += sum(len(group["runs"]) for group in self._folder.groups())
+                self._state.take(self._state.facts.discarded())
+                self._state.batch = None
+                self._folder.clear_groups()
+                self._folder.save(self._state)
             finally:
                 self._state.busy_s += monotonic() - self._began
                 self._began = 0.0
@@ -260,15 +266,6 @@ class Driver:
         self._state.error = {"code": "environment", "failure": last}
         message = one_line(f"{end.error.message}; last: {failure_text(last)}")
         return End(end.status, JobError(code="environment", message=message))
-
-    def _drop_batch(self, note: str) -> None:
-        log.info(note)
-        self._note = note
-        self._wasted += sum(len(group["runs"]) for group in self._folder.groups())
-        self._state.take(self._state.facts.discarded())
-        self._state.batch = None
-        self._folder.clear_groups()
-        self._folder.save(self._state)
 
     # Sampling the groups of a step.
 

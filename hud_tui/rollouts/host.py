@@ -393,12 +393,6 @@ class Host:
         else:
             self._send({"number": child.number, **report})
 
-    def _log_end(self, child: Child) -> None:
-        """Of a process that was killed: if its rollout is over, no failure tells this."""
-        why = child.why or f"killed, as it had not ended in {GRACE_S:g} s"
-        where = "at {file}:{line} in {function}".format_map(child.place) if child.place else ""
-        self._log.add(f"{child.label} | {child.phase}: {why} {where}".rstrip())
-
     def _print(self, child: Child) -> None:
         data = _read_some(child.output)
         if data == b"":
@@ -420,19 +414,15 @@ class Host:
         now = monotonic()
         for child in list(self._children.values()):
             if child.stack_at is not None and now > child.stack_at:
-                self._place_from_stack(child)
+                child.stack_at = None
+                if place := place_in_stack(child.stack, self._source):
+                    self._place(child, {"phase": child.phase, "where": place})
             if child.kill_at is not None and now > child.kill_at:
                 self._end_dying(child, now)
             done, status = os.waitpid(child.pid, os.WNOHANG)
             if done:
                 child.status = os.waitstatus_to_exitcode(status)
                 self._bury(child)
-
-    def _place_from_stack(self, child: Child) -> None:
-        """Read the place off the stack of a process whose Python does not tell it."""
-        child.stack_at = None
-        if place := place_in_stack(child.stack, self._source):
-            self._place(child, {"phase": child.phase, "where": place})
 
     def _end_dying(self, child: Child, now: float) -> None:
         if child.is_dying:
@@ -453,7 +443,9 @@ class Host:
         if not is_expected or child.is_dying:
             child.place = child.place or place_in_stack(child.stack, self._source)
         if child.is_dying:
-            self._log_end(child)
+            why = child.why or f"killed, as it had not ended in {GRACE_S:g} s"
+            where = "at {file}:{line} in {function}".format_map(child.place) if child.place else ""
+            self._log.add(f"{child.label} | {child.phase}: {why} {where}".rstrip())
         self._send(
             {
                 "number": child.number,

@@ -21,10 +21,10 @@ from datetime import date
 from itertools import chain, count
 from pathlib import Path
 from time import monotonic
-from typing import Literal
 from urllib.parse import quote
 from uuid import uuid4
 
+from hud_tui.errors import Level
 from hud_tui.rl.text import counted, one_line
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import FULL, RESTORE, Refused, canonical, free_bytes, new_id, refusal
@@ -151,7 +151,10 @@ def prepare(data_dir: Path) -> Prepared:
     known, held = refuse_foreign(data_dir)
     (data_dir / CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
     key = load_key(data_dir / "service.key")
-    _keep_private(data_dir / DATABASE)
+    database = data_dir / DATABASE
+    database.touch(mode=0o600)
+    for path in database.parent.glob(f"{database.name}*"):
+        path.chmod(0o600)
     adopted = held.id if held.steps else None
     return Prepared(key, known.id or adopted or str(uuid4()), known)
 
@@ -206,7 +209,7 @@ def tidy(data_dir: Path, known: Known) -> None:
         _set_aside(data_dir, unknown)
 
 
-def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], str, str]]:
+def examine(data_dir: Path) -> list[tuple[Level, str, str]]:
     """The problems that a start would report for a directory that is not being served.
 
     Returns:
@@ -219,7 +222,7 @@ def examine(data_dir: Path) -> list[tuple[Literal["ok", "warning", "failure"], s
     except (Unusable, OSError, sqlite3.Error) as error:
         what, _, fix = one_line(error, 1000).partition(". ")
         return [("failure", f"the service would not start: {what}", fix)]
-    problems: list[tuple[Literal["ok", "warning", "failure"], str, str]] = []
+    problems: list[tuple[Level, str, str]] = []
     if damaged := len(known.damaged | (known.kept - held.steps)):
         message = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
         fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"
@@ -358,13 +361,6 @@ def _drop_empty(path: Path) -> bool:
     return True
 
 
-def _keep_private(database: Path) -> None:
-    """Make the database private to the user; its write-ahead log inherits the mode."""
-    database.touch(mode=0o600)
-    for path in database.parent.glob(f"{database.name}*"):
-        path.chmod(0o600)
-
-
 # Retention: limits the size of the checkpoints' files, in the background.
 #
 # Above the limit, the oldest checkpoints first lose Adam's moments (they can still be served, and
@@ -467,7 +463,11 @@ class Retention:
         await asyncio.to_thread(directory.mkdir, 0o700)
         done = False
         try:
-            done = await self._write_slim(model_id, node, directory)
+            await self._weights.check(node.state_path)
+            path = await self._engine.slim(self._data_dir / node.state_path, directory)
+            path_here = str(Path(path).relative_to(self._data_dir))
+            saved = await asyncio.to_thread(saved_file, self._data_dir, directory, path_here)
+            done = await self._store.write(checkpoints.slimmed, model_id, node, saved)
         except (DiskFull, EngineLost):
             raise  # the state itself is good: retried after the next step
         except (EngineError, Refused) as error:
@@ -482,10 +482,3 @@ class Retention:
             if not done:
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
         return done
-
-    async def _write_slim(self, model_id: str, node: Node, directory: Path) -> bool:
-        await self._weights.check(node.state_path)
-        path = await self._engine.slim(self._data_dir / node.state_path, directory)
-        path_here = str(Path(path).relative_to(self._data_dir))
-        saved = await asyncio.to_thread(saved_file, self._data_dir, directory, path_here)
-        return await self._store.write(checkpoints.slimmed, model_id, node, saved)

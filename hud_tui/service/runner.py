@@ -88,7 +88,12 @@ class Runner:
     async def drive(self, job_id: str, body: DriveRun) -> WorkState:
         """Begin or resume a run whose steps the client takes. Raises Refused: as `jobs.drive`; 422,
         a loss or a key of its config that there is not."""
-        _check_loss(body.parameters)
+        loss = {name: body.parameters.get(name) for name in ("loss_fn", "loss_fn_config")}
+        try:
+            asked = JobParameters.model_validate(loss)
+        except ValidationError as error:
+            raise invalid("parameters", error) from error
+        checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
             return await self._works.hear(job_id, jobs.drive, body)
@@ -101,16 +106,6 @@ class Runner:
         taskset = await self._parts.store.read(models.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
         return (taskset["id"], taskset["name"]) if taskset else (None, f"{len(tasks)} {envs} tasks")
-
-
-def _check_loss(parameters: Mapping[str, Any]) -> None:
-    """Raises Refused, 422: no such loss, or config, among the parameters of a driven run."""
-    loss = {name: parameters.get(name) for name in ("loss_fn", "loss_fn_config")}
-    try:
-        asked = JobParameters.model_validate(loss)
-    except ValidationError as error:
-        raise invalid("parameters", error) from error
-    checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
 
 
 # Hosted rollouts: a client names a task and a model, the service samples and grades.

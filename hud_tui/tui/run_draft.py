@@ -17,7 +17,6 @@ from textual.widgets import Static
 
 from hud_tui.audit_log import TaskSource
 from hud_tui.client.preflight import place_of
-from hud_tui.client.starting import StartingPoint
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.cost import EVALUATES, Cost, cost, evaluation_facts, run_size
@@ -39,7 +38,7 @@ from hud_tui.rl.sweep import (
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import Finding, check_group_size, verdict
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
-from hud_tui.rl.tasks.task import Task, rows_digest
+from hud_tui.rl.tasks.task import Task, rows_digest, split_text
 from hud_tui.rl.text import counted, duration, one_line, percent, spaced
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import bindings
@@ -48,24 +47,13 @@ from hud_tui.tui.theme import bar_cells, eighth
 from hud_tui.tui.widgets.form import worst
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
 from hud_tui.wire import Model
-from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
+from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_tasks import Taskset
 
 # What a submission sends, as a request and in words.
 
 
 LABEL = 18
-
-
-def job_of(
-    model: Model, tasks: Sequence[Task], values: Mapping[str, Value], start: StartingPoint
-) -> SubmitJob:
-    return SubmitJob(
-        model_id=model.id,
-        dataset=JobDataset(tasks=[task.row() for task in tasks]),
-        config=JobConfig(parameters=parameters(values)),
-        start=start.ref,
-    )
 
 
 @dataclass(frozen=True)
@@ -89,8 +77,6 @@ class RunRequest:
     def lines(self, values: Mapping[str, Value]) -> list[Text]:
         """Everything that is sent, for the dialog; `values` by their wire names."""
         model, tasks = self.model, self.tasks
-        train = sum(not task.heldout for task in tasks)
-        held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
         steps = values.get("steps")
         count = steps if isinstance(steps, int) else None
         most = None if self.price is None else self.price.rollouts
@@ -101,7 +87,7 @@ class RunRequest:
             *_warned(warnings, room),
             _line("model", one_line(model.model_name, 60)),
             *([_line("starts from", one_line(self.start, 60))] if self.start else []),
-            _line("taskset", f"{one_line(self.source, 60)}: {train} tasks to train on{held}"),
+            _line("taskset", f"{one_line(self.source, 60)}: {split_text(tasks)}"),
             *_evaluations(model, tasks, values),
             *self._costs(values),
             *(

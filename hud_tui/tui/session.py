@@ -571,7 +571,12 @@ class Follower:
         turn = monotonic()
         async for event in self._feed:
             if isinstance(event, TreeRead) and len(event.checkpoints) > MANY:
-                await self._fold_aside(event)
+                self._aside, before = True, self._latest
+                try:
+                    run = await to_thread(before.fold, event)
+                finally:
+                    self._aside = False
+                self._latest = run if self._latest is before else self._latest.fold(event)
             else:
                 self.fold(event)
             self._event_at = monotonic()
@@ -583,15 +588,6 @@ class Follower:
     def fold(self, event: Event) -> Run:
         self._latest = self._latest.fold(event)
         return self._latest
-
-    async def _fold_aside(self, event: TreeRead) -> None:
-        """Fold a large tree in a thread; again here if other events were folded meanwhile."""
-        self._aside, before = True, self._latest
-        try:
-            run = await to_thread(before.fold, event)
-        finally:
-            self._aside = False
-        self._latest = run if self._latest is before else self._latest.fold(event)
 
     def frame(self) -> bool:
         """Display the events since the last frame. Returns whether anything changed."""

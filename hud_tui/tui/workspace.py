@@ -377,8 +377,8 @@ class Workspace:
         for rental in () if state is None else read_rentals(state):
             if rental.runs and state is not None:
                 now = prime_now(state)
-                costs = f"${rental.price_hr:.2f} per hour, ${rental.spent(now):.2f} so far"
-                text = f"{rental.name}: {costs}, {ends_text(rental, now, ahead_s(state))}"
+                ends = ends_text(rental, now, ahead_s(state))
+                text = f"{rental.name}: {rental.costs(now)}, {ends}"
                 lines.append(one_line(text, 200))
         machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
         dialog = ConfirmDialog("Rented machines run on", [*lines, machines], "Quit", keep="Stay")

@@ -1,13 +1,13 @@
 """What preflight finds: in rows of any version by themselves, and from what was looked up."""
 
 from itertools import permutations
-from typing import Any, cast, get_args
+from typing import Any
 
 import pytest
 
+from hud_tui.errors import LEVELS, Level
 from hud_tui.rl.tasks.checks import (
     Finding,
-    Level,
     check_args,
     check_count,
     check_duplicates,
@@ -153,11 +153,10 @@ def test_each_kind_of_wrong_args_is_told_with_its_own_lines() -> None:
     assert found[-1].message == "4 further kinds of invalid args"
 
 
-@pytest.mark.parametrize("worst", ["ok", "warning", "failure"])
-def test_the_verdict_is_the_worst_in_whichever_order(worst: str) -> None:
-    milder = get_args(Level)[: get_args(Level).index(worst)]
-    for order in permutations([worst, *milder]):
-        assert verdict([Finding("rows", cast(Level, one), one) for one in order]) == worst
+@pytest.mark.parametrize("worst", LEVELS)
+def test_the_verdict_is_the_worst_in_whichever_order(worst: Level) -> None:
+    for order in permutations(LEVELS[LEVELS.index(worst) :]):
+        assert verdict([Finding("rows", level, level) for level in order]) == worst
     assert verdict([]) == "ok"
 
 

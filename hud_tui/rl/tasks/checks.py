@@ -12,10 +12,11 @@ from ipaddress import ip_address
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
+from hud_tui.errors import LEVELS, Level
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
-from hud_tui.rl.tasks.task import NAMED, Task, digest, places, validator
-from hud_tui.rl.text import command_line, count_unsafe, one_line, wrong_loss_config
+from hud_tui.rl.tasks.task import NAMED, Task, digest, places, split_text, validator
+from hud_tui.rl.text import command_line, count_unsafe, counted, listed, one_line, wrong_loss_config
 from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_training import Losses
@@ -53,7 +54,6 @@ Check = Literal[
     "remote",
 ]
 DIGITS = re.compile(r"(\d+)")
-Level = Literal["ok", "warning", "failure"]
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,7 @@ def _counted(text: str) -> list[tuple[int, str]]:
 
 def verdict(findings: Iterable[Finding]) -> Level:
     """The most severe level."""
-    levels = {finding.level for finding in findings}
-    return "failure" if "failure" in levels else "warning" if "warning" in levels else "ok"
+    return min((finding.level for finding in findings), key=LEVELS.index, default="ok")
 
 
 def failures_text(findings: Iterable[Finding]) -> str:
@@ -127,14 +126,13 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
     rows = Finding(
         "rows",
         "warning" if len(forms) > 1 else "ok",
-        f"{count(len(tasks), 'task')}, {shown}",
+        f"{counted(len(tasks), 'task')}, {shown}",
         fix=fix,
     )
     if not train:
         fix = 'remove "split": "heldout" from the columns of some tasks'
         return [rows, Finding("train", "failure", "every task is held out", fix=fix)]
-    held = f", {len(tasks) - train} held out" if train < len(tasks) else ""
-    return [rows, Finding("train", "ok", f"{count(train, 'task')} to train on{held}")]
+    return [rows, Finding("train", "ok", split_text(tasks))]
 
 
 def check_fields(tasks: Sequence[Task]) -> list[Finding]:
@@ -157,7 +155,7 @@ def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
     if not twice:
         return [Finding("slugs", "ok", "every slug is used once")]
     where = places([task for task in tasks if task.slug in twice])
-    message = f"used more than once: {names(sorted(twice))}"
+    message = f"used more than once: {listed(sorted(twice))}"
     return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
 
 
@@ -175,11 +173,11 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
     required = {task.scenario for task in tasks}
     if not unknown:
         message = (
-            f"{one_line(env)} has {count(len(required), 'scenario')} of {len(required)} required"
+            f"{one_line(env)} has {counted(len(required), 'scenario')} of {len(required)} required"
         )
         return [Finding("scenarios", "ok", message, one_line(env))]
-    message = f"{one_line(env)} has no {names(sorted(required - offers))}"
-    fix = f"it has {names(sorted(offers))}" if offers else "it has no scenarios"
+    message = f"{one_line(env)} has no {listed(sorted(required - offers))}"
+    fix = f"it has {listed(sorted(offers))}" if offers else "it has no scenarios"
     return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
 
@@ -211,11 +209,11 @@ def check_args(
     findings = []
     for (scenario, problem), rows in list(wrong.items())[:NAMED]:
         have = "has" if len(rows) == 1 else "have"
-        message = f"{count(len(rows), 'task')} of {one_line(env)} {have} invalid args: {problem}"
+        message = f"{counted(len(rows), 'task')} of {one_line(env)} {have} invalid args: {problem}"
         fix = f"check the args of {one_line(scenario)} and fix those rows"
         findings.append(Finding("args", "failure", message, places(rows), fix))
     if further := [task for rows in list(wrong.values())[NAMED:] for task in rows]:
-        message = f"{count(len(wrong) - NAMED, 'further kind')} of invalid args"
+        message = f"{counted(len(wrong) - NAMED, 'further kind')} of invalid args"
         rows = list({id(task): task for task in further}.values())
         findings.append(Finding("args", "failure", message, places(rows), "fix those rows, too"))
     return findings
@@ -230,17 +228,6 @@ def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
             continue
         tasks_by.setdefault(task.env, []).append(task)
     return tasks_by
-
-
-def names(all_names: Sequence[str]) -> str:
-    """The first NAMED names, and the number of others."""
-    more = f" and {len(all_names) - NAMED} more" if len(all_names) > NAMED else ""
-    return ", ".join(one_line(name, 80) for name in all_names[:NAMED]) + more
-
-
-def count(number: int, what: str) -> str:
-    """A number with its noun, e.g. ``1 task`` or ``2 tasks``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def check_model(model: Model, program: str = "hud-tui") -> list[Finding]:
@@ -360,8 +347,8 @@ def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) 
 
 def _embedded(tasks: Sequence[Task]) -> list[Finding]:
     message = (
-        f"{count(len(tasks), 'task')} in the legacy form of hud 0.4 or older; the embedded service"
-        " runs environments with scenarios only"
+        f"{counted(len(tasks), 'task')} in the legacy form of hud 0.4 or older;"
+        " the embedded service runs environments with scenarios only"
     )
     fix = "convert them to rows of an environment, or run them on HUD"
     return [Finding("environments", "failure", message, places(tasks), fix)]
@@ -372,7 +359,7 @@ def graded(tasks: Sequence[Task]) -> list[Finding]:
     blind = [task for task in tasks if not task.scenario]
     if not blind:
         return [Finding("graded", "ok", "every task has a grader")]
-    message = f"no grader in {count(len(blind), 'task')}: all rewards would be equal"
+    message = f"no grader in {counted(len(blind), 'task')}: all rewards would be equal"
     fix = "name a call in evaluate_tool (v4) or evaluate (v1 to v3)"
     return [Finding("graded", "failure", message, places(blind), fix)]
 
@@ -382,7 +369,7 @@ def _gyms(tasks: Sequence[Task]) -> list[Finding]:
     if not gyms:
         return []
     message = (
-        f"{count(len(gyms), 'task')} in a gym of hud 0.3 or older, which is no longer supported"
+        f"{counted(len(gyms), 'task')} in a gym of hud 0.3 or older, which is no longer supported"
     )
     fix = "convert them to rows of an environment"
     return [Finding("environments", "failure", message, places(gyms), fix)]
@@ -394,11 +381,11 @@ def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:
     if not asked:
         return []
     if not missing:
-        message = f"{count(len(asked), 'variable')} of the MCP servers set or with default"
-        return [Finding("variables", "ok", message, names([v.name for v in asked]))]
-    message = f"not set and without default: {names(missing)}"
+        message = f"{counted(len(asked), 'variable')} of the MCP servers set or with default"
+        return [Finding("variables", "ok", message, listed([v.name for v in asked]))]
+    message = f"not set and without default: {listed(missing)}"
     fix = f"export {one_line(missing[0], 60)}=…, or put it into .env; $$ is a dollar sign"
-    return [Finding("variables", "failure", message, names(missing), fix)]
+    return [Finding("variables", "failure", message, listed(missing), fix)]
 
 
 def _keys(tasks: Sequence[Task]) -> list[Finding]:
@@ -407,7 +394,7 @@ def _keys(tasks: Sequence[Task]) -> list[Finding]:
         Finding(
             "variables",
             "warning",
-            f"plain-text key in {count(len(holders), 'task')}",
+            f"plain-text key in {counted(len(holders), 'task')}",
             place,
             "write ${NAME} instead, and set NAME in the environment or in .env",
         )
@@ -542,7 +529,7 @@ def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
     for fault, is_so in faults.items():
         bad = [task for task in tasks if is_so(task.slug)]
         if bad:
-            message = f"{count(len(bad), 'slug')} {fault}"
+            message = f"{counted(len(bad), 'slug')} {fault}"
             fix = "give each task a short slug in letters, digits and dashes"
             findings.append(Finding("slugs", "failure", message, places(bad), fix))
     return findings
@@ -557,7 +544,7 @@ def check_duplicates(tasks: Sequence[Task]) -> list[Finding]:
             twice.append(task)
     if not twice:
         return [Finding("duplicates", "ok", "no duplicates")]
-    message = f"{count(len(twice), 'duplicate')} of another task, under another slug"
+    message = f"{counted(len(twice), 'duplicate')} of another task, under another slug"
     return [Finding("duplicates", "warning", message, places(twice), "remove the duplicates")]
 
 
@@ -572,7 +559,7 @@ def check_count(tasks: Sequence[Task]) -> list[Finding]:
     train = sum(not task.heldout for task in tasks)
     if train >= LEAST:
         return [Finding("count", "ok", f"{train} tasks to train on, at least {LEAST} recommended")]
-    message = f"{count(train, 'task')} to train on: HUD's managed training requires {LEAST}"
+    message = f"{counted(train, 'task')} to train on: HUD's managed training requires {LEAST}"
     fix = "add tasks: with few of them the policy overfits"
     return [Finding("count", "warning", message, fix=fix)]
 
@@ -592,7 +579,7 @@ def check_group_size(
         message = f"{tasks_per_step} tasks per step, but only {train} to train on"
         fix = f"add tasks, or use at most {train} per step"
         return [Finding("group_size", "warning", message, fix=fix)]
-    message = f"{group_size} rollouts of each of {count(each, 'task')} per step"
+    message = f"{group_size} rollouts of each of {counted(each, 'task')} per step"
     return [Finding("group_size", "ok", message)]
 
 
@@ -601,7 +588,7 @@ def check_vision(tasks: Sequence[Task]) -> list[Finding]:
     seen = [task for task in tasks if any(map(_is_image, _parts(task)))]
     if not seen:
         return [Finding("vision", "ok", "no images in the rows")]
-    message = f"{count(len(seen), 'task')} with images: a managed run trains on text only"
+    message = f"{counted(len(seen), 'task')} with images: a managed run trains on text only"
     fix = "remove them, or choose a vision model"
     return [Finding("vision", "warning", message, places(seen), fix)]
 
@@ -645,7 +632,7 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
     if embedded and not findings:
         message = f"the embedded service ignores the runtime_config of {len(having)} rows"
         return [Finding("runtime", "warning", message, places(having), "remove it")]
-    return findings or [Finding("runtime", "ok", f"{count(len(having), 'runtime_config')} valid")]
+    return findings or [Finding("runtime", "ok", f"{counted(len(having), 'runtime_config')} valid")]
 
 
 def local_checks(tasks: Sequence[Task], embedded: bool) -> list[Finding]:

@@ -19,8 +19,9 @@ from math import fsum
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
-from hud_tui.rl.tasks.checks import Finding, Level, count, names
-from hud_tui.rl.text import command_line, one_line, percent
+from hud_tui.errors import Level
+from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.text import command_line, counted, listed, one_line, percent
 
 SIZES = (4, 8, 16)
 """The group sizes that are compared."""
@@ -206,18 +207,18 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size, program: str = "") -> 
     service begin, for a hint with one."""
     seen = [task for task in tasks if task.rewards]
     if not seen:
-        message = f"none of {count(sum(task.errors for task in tasks), 'rollout')} got a reward"
-        listed = command_line(program, "--headless", "traces", "JOB") if program else ""
-        fix = f"read the errors in Jobs: {listed}".removesuffix(": ")
+        message = f"none of {counted(sum(task.errors for task in tasks), 'rollout')} got a reward"
+        command = command_line(program, "--headless", "traces", "JOB") if program else ""
+        fix = f"read the errors in Jobs: {command}".removesuffix(": ")
         return Finding("signal", "failure", message, fix=fix)
     group, able = size.group_size, with_signal(seen, size.group_size)
     share = expected_share(seen, group)
     low, good = ("", " with signal") if share >= GOOD else ("low signal: ", "")
     message = (
-        f"{low}{len(able)} of {count(len(seen), 'task')}{good} at group size {group};"
+        f"{low}{len(able)} of {counted(len(seen), 'task')}{good} at group size {group};"
         f" {percent(share)} of groups expected to have a gradient"
     )
-    dead = names([task.slug for task in seen if task not in able])
+    dead = listed([task.slug for task in seen if task not in able])
     level: Level = "ok" if share >= GOOD else "warning" if share >= POOR and able else "failure"
     if level == "ok":
         return Finding("signal", level, message, dead)
@@ -231,7 +232,7 @@ def _solved(tasks: Sequence[TaskSignal], group: int) -> str:
     rewards = [reward for task in tasks for reward in task.rewards]
     rate = sum(reward >= PASS for reward in rewards) / len(rewards)
     apart = f"{labels['too easy']} too easy, {labels['too hard']} too hard"
-    return f"{apart}; pass rate {percent(rate)} of {count(len(rewards), 'rollout')}"
+    return f"{apart}; pass rate {percent(rate)} of {counted(len(rewards), 'rollout')}"
 
 
 def _advice(tasks: Sequence[TaskSignal], able: Sequence[TaskSignal], group: int) -> str:
@@ -266,14 +267,14 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
     return Estimate(rollouts, tokens, seconds, _basis(size, per_step, len(counts), pace))
 
 
-def _basis(size: Size, per_step: int, counted: int, pace: Pace | None) -> str:
-    steps = count(size.steps, "step") if size.steps else "one step (number of steps unknown)"
+def _basis(size: Size, per_step: int, sampled_rollouts: int, pace: Pace | None) -> str:
+    steps = counted(size.steps, "step") if size.steps else "one step (number of steps unknown)"
     parts = [f"{steps} of {per_step} tasks × {size.group_size} rollouts"]
-    if counted:
-        parts.append(f"tokens as in {count(counted, 'sampled rollout')}")
+    if sampled_rollouts:
+        parts.append(f"tokens as in {counted(sampled_rollouts, 'sampled rollout')}")
     if pace and pace.rollouts:
         when = f"on {one_line(pace.at, 40)}" if pace.at else "just now"
-        made = f"{count(pace.rollouts, 'rollout')} in {pace.seconds:.1f} s {when}"
+        made = f"{counted(pace.rollouts, 'rollout')} in {pace.seconds:.1f} s {when}"
         parts.append(f"time as in {made}, without optimizer steps")
     return "; ".join(parts)
 

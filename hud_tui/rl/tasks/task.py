@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, Literal, NoReturn
 
 from hud_tui.errors import HudBadTasks, Problem
-from hud_tui.rl.text import has_surrogate, one_line
+from hud_tui.rl.text import counted, has_surrogate, one_line
 
 BOUNDS = {
     "minimum": "below",
@@ -244,6 +244,13 @@ def form_of(tasks: Iterable[Task]) -> str | None:
     """The common form of tasks; ``mixed`` for several, None without tasks."""
     forms = {task.form for task in tasks}
     return forms.pop() if len(forms) == 1 else "mixed" if forms else None
+
+
+def split_text(tasks: Sequence[Task]) -> str:
+    """E.g. ``96 tasks to train on, 36 held out``."""
+    held = sum(task.heldout for task in tasks)
+    train = f"{counted(len(tasks) - held, 'task')} to train on"
+    return f"{train}, {held} held out" if held else train
 
 
 # Places of tasks as text: ``t.jsonl lines 1-3, 7 and 12 more``.

@@ -215,7 +215,13 @@ async def backward(request: Request) -> Response:
 async def optim_step(request: Request) -> Response:
     body = await read(request, OptimStep)
     model = trainable(await find_model(request))
-    adam = _adam(body)
+    for name in ("beta1", "beta2"):
+        if not 0 <= getattr(body, name) < 1:
+            raise bad_field(name, "must be at least 0 and below 1")
+    for name, (least, most) in ADAM.items():
+        if not least <= getattr(body, name) <= most:
+            raise bad_field(name, f"must be a number from {least} to {most}")
+    adam = Adam(**body.model_dump())
 
     async def act(session: Session, asked: Asked | None) -> Any:
         run = await parts_of(request).store.read(_driven, driven_by(request), model)
@@ -289,17 +295,6 @@ def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, A
                 }
             )
     return rows
-
-
-def _adam(body: OptimStep) -> Adam:
-    """The optimizer's parameters. Raises Refused, 422, naming the one that is out of bounds."""
-    for name in ("beta1", "beta2"):
-        if not 0 <= getattr(body, name) < 1:
-            raise bad_field(name, "must be at least 0 and below 1")
-    for name, (least, most) in ADAM.items():
-        if not least <= getattr(body, name) <= most:
-            raise bad_field(name, f"must be a number from {least} to {most}")
-    return Adam(**body.model_dump())
 
 
 _TRAIN = "/v1/models/{model_id:path}/train"

@@ -634,7 +634,11 @@ def connect(path: Path, id_: str | None = None) -> Db:
             "PRAGMA busy_timeout=5000"
         )
         seals.add_functions(db, db.damaged)
-        _migrate(db, path)
+        [version] = db.execute("PRAGMA user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")
+        for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
+            db.executescript(f"BEGIN; {script}; PRAGMA user_version={number}; COMMIT")
         seals.keep(db)
         if id_ and db.execute("SELECT 1 FROM identity").fetchone() is None:
             db.execute("INSERT INTO identity VALUES (?)", (id_,))
@@ -643,11 +647,3 @@ def connect(path: Path, id_: str | None = None) -> Db:
         db.close()
         raise
     return db
-
-
-def _migrate(db: Db, path: Path) -> None:
-    [version] = db.execute("PRAGMA user_version").fetchone()
-    if version > len(MIGRATIONS):
-        raise TooNew(f"{path.name} was written by a newer hud-tui (schema {version}): update")
-    for number, script in enumerate(MIGRATIONS[version:], start=version + 1):
-        db.executescript(f"BEGIN; {script}; PRAGMA user_version={number}; COMMIT")

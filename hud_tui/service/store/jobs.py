@@ -268,23 +268,18 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
         raise Refused(409, f"job {row['id']} is {row['status']}")
     if body.wasted:
         runs.wasted(db, row["id"], body.wasted)
-    has_news = _store_report(db, row, body)
+    said = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
+    changes = {key: value for key, value in said.items() if value is not None}
+    names = ", ".join(f"{name} = :{name}" for name in changes)
+    if changes:
+        db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
+    has_news = any(row[key] != changes[key] for key in changes if key != "busy_s")
     if _is_its_end(row, body):
         traces.cancel_running(db, row["id"])
         return works.finish(db, row["id"], End(body.status, body.error, body.reason))
     if is_back or body.wasted or has_news:
         return works.changed(db, row["id"])
     return works.state_of(works.get(db, row["id"]))
-
-
-def _store_report(db: Db, row: sqlite3.Row, body: DriveReport) -> bool:
-    """Store what a report says of work in progress; return whether followers are to be told."""
-    said = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
-    changes = {key: value for key, value in said.items() if value is not None}
-    names = ", ".join(f"{name} = :{name}" for name in changes)
-    if changes:
-        db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
-    return any(row[key] != changes[key] for key in changes if key != "busy_s")
 
 
 def _is_its_end(row: sqlite3.Row, body: DriveReport) -> bool:

@@ -23,6 +23,7 @@ from hud_tui.tui.alarms import AlarmBook
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.set_head import move_head
+from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
 ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})
@@ -255,11 +256,8 @@ def alarm_text(alarm: Alarm, run: Run, book: AlarmBook) -> Iterator[Content]:
         yield Content.styled(f"  follows from {alarm.cause_title}", "$text-muted")
     for evidence in alarm.evidence:
         limit = "" if evidence.limit is None else f"limit {short(evidence.limit)}"
-        yield Content.assemble(
-            (f"  {evidence.name:<30}", "$text-muted"),
-            f"{short(evidence.value):<9}",
-            (limit, "$text-muted"),
-        )
+        value = f"{short(evidence.value):<9}"
+        yield labelled(32, f"  {evidence.name}", value, (limit, "$text-muted"))
     if alarm.easing:
         yield Content.styled(f"  {alarm.easing}", "$text-muted")
     yield Content(alarm.meaning)

@@ -58,7 +58,13 @@ class Leavable(Screen[T]):
         """
         if not self._asked:
             self._asked = True
-            self._end_workers()
+            try:
+                own = get_current_worker()
+            except NoActiveWorker:
+                own = None
+            for worker in self.app.workers:
+                if worker is not own and self in worker.node.ancestors_with_self:
+                    worker.cancel()
             if self.is_active:
                 return super().dismiss(result)
             self._covered = [result]
@@ -68,15 +74,6 @@ class Leavable(Screen[T]):
         if self._covered is not None and self.is_active:
             [result], self._covered = self._covered, None
             super().dismiss(result)
-
-    def _end_workers(self) -> None:
-        try:
-            own = get_current_worker()
-        except NoActiveWorker:
-            own = None
-        for worker in self.app.workers:
-            if worker is not own and self in worker.node.ancestors_with_self:
-                worker.cancel()
 
 
 class Over(ModalScreen[T], Leavable[T]):

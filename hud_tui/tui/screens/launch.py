@@ -24,7 +24,7 @@ from textual.widgets import Button, Input, Static
 from hud_tui.client.preflight import load_source, preflight, readiness
 from hud_tui.client.signal import SampleRequest, SignalCache, ask_of, measure, size_of
 from hud_tui.client.starting import StartingPoint, read_start
-from hud_tui.client.submit import plan_sweep, submit
+from hud_tui.client.submit import job_of, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.parameters import RUNS_AT_ONCE
@@ -47,7 +47,6 @@ from hud_tui.tui.run_draft import (
     SubmitDialog,
     Trial,
     drafted_sweep,
-    job_of,
     sweep_lines,
     task_columns,
     task_rows,
@@ -354,11 +353,6 @@ class LaunchScreen(HudScreen):
         if self.draft.tasks and not self.draft.checking:
             await self._read_past()
 
-    def check_again(self) -> None:
-        model = self.run.model.id if self.run.model is not None else None
-        if self.draft.source is not None and (self._broken_off or model != self._checked_for):
-            self.check(self.draft.source)
-
     @property
     def _broken_off(self) -> bool:
         """Whether a check was interrupted, e.g. by a reconnect."""
@@ -483,7 +477,9 @@ class LaunchScreen(HudScreen):
         if isinstance(self.focused, Input | Picker):  # a field would take the next key
             (self.button if self.draft.source is not None else self.sources).focus()
         self._fill_form()
-        self.check_again()
+        model = self.run.model.id if self.run.model is not None else None
+        if self.draft.source is not None and (self._broken_off or model != self._checked_for):
+            self.check(self.draft.source)
         self._renew_past()
         self.show_state()
 
@@ -679,7 +675,7 @@ class LaunchScreen(HudScreen):
     ) -> object:
         draft = self.draft
         if draft.environment is None:
-            body = job_of(model, draft.chosen, values, start)
+            body = job_of(model, draft.chosen, parameters(values), start)
             return await submit(self.client, body, draft.task_source)
         typed = parameters(values).model_dump(exclude_none=True)
         out = sorted(draft.trial.left_out)

@@ -6,6 +6,7 @@ from asyncio import to_thread
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import ClassVar
@@ -37,6 +38,7 @@ from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.widgets.form import FilterField
+from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
 
 # Rows of the command log, and the details of one entry.
@@ -106,8 +108,7 @@ def entry_text(entry: AuditEntry, flags: str = "") -> Iterator[Content]:
         yield _field("command", one_line(command, 1000))
 
 
-def _field(name: str, value: str) -> Content:
-    return Content.assemble((f"{name:<9}", "$text-muted"), value)
+_field = partial(labelled, 9)
 
 
 EMPTY = (

@@ -35,13 +35,12 @@ from hud_tui.remote.pods import (
     WORK,
     Filter,
     Pods,
-    RentalRequest,
-    available,
-    check_key,
-    choose_image,
+    begun,
+    choose,
     find_rental,
     read_gpus,
     totals,
+    wish_of,
 )
 from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.remote.setup import Setup, StepReport
@@ -74,6 +73,7 @@ from hud_tui.tui.screens.dialogs import (
     Unlogged,
     show_notice,
 )
+from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, grown, item_row
 
 READ_S = 2.0
@@ -250,7 +250,7 @@ def _rental_text(entry: Entry, rental: Rental, now: float) -> Iterator[Content]:
     yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {known}")
     spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
     late = " · over its budget" if now > rental.deadline else ""
-    yield _field("costs", f"${rental.price_hr:.2f} per hour, {spent}{late}")
+    yield _field("costs", f"{rental.price}, {spent}{late}")
     if rental.status == "STOPPED":
         yield _field("", f"shut down, and {stopped_text(rental)}")
     yield _field("ends", _ends(rental, now, entry.ahead_s))
@@ -274,7 +274,7 @@ def _ends(rental: Rental, now: float, ahead: float) -> str:
 
 
 def _field(name: str, value: str) -> Content:
-    return Content.assemble((f"{name:<9}", "$text-muted"), one_line(value, 300))
+    return labelled(9, name, one_line(value, 300))
 
 
 def aside(state: Path | None, now: float, name: str = "") -> Aside:
@@ -407,39 +407,26 @@ class SetUps:
 
     async def _rent(self, text: str) -> None:
         count, gpu = read_gpus(text)
-        if (begun := await to_thread(self._begun)) is not None:
-            cost = f"It costs ${begun.price_hr:.2f} per hour."
-            lines = [f"{begun.name} ({begun.gpus}) is rented already, and not set up.", cost]
+        if (left := await to_thread(begun, self._machines, self.busy)) is not None:
+            about = f"{left.name} ({left.gpus}) is rented already, and not set up."
+            lines = [about, f"It costs {left.price}."]
             title, other = "A machine is not set up yet", "Rent one more"
             dialog = ConfirmDialog(title, lines, "Go on with it", keep=other)
             if await self._app.push_screen_wait(dialog):
-                await self._carry_on(begun)
+                await self._carry_on(left)
                 return
         async with open_prime(self._machines.state) as prime:
-            availability = await available(prime, Filter(count, gpu))
-            offer = availability.offers[0] if availability.offers else None
-            price = offer.price() if offer is not None else None
-            if offer is None or price is None:
-                hint = "; ".join(
-                    filter(None, (availability.warning, "hud-tui pods shows what there is"))
-                )
-                raise HudUsage(f"nothing to be rented fits {one_line(text, 40)}", hint)
-            key = prime.settings.ssh_key
-            warnings = (availability.warning, await check_key(prime, key))
-            request = RentalRequest(offer, price, image=choose_image(offer, ""), key=key)
-            lines = [*request.lines(), *filter(None, warnings)]
-            title = f"Rent it, for at most ${request.most:.2f}"
+            request, warnings = await choose(prime, Filter(count, gpu))
+            title, lines = (
+                f"Rent it, for at most ${request.most:.2f}",
+                [*request.lines(), *warnings],
+            )
             if not await self._app.push_screen_wait(ConfirmDialog(title, lines, "Rent")):
                 return
             rental = await self._pods(prime, "").rent(request)
         self.log("pods", "create", f"--name={rental.name}", f"--gpus={text}", "-y")
         show_notice(self._app, request.dearer(rental) or f"rented {rental.name}")
         await self._carry_on(rental)
-
-    def _begun(self) -> Rental | None:
-        known = read_rentals(self._machines.state)
-        left = [rental for rental in known if rental.unfinished and rental.name not in self.busy]
-        return next((rental for rental in left if not self._machines.busy(rental.name, WORK)), None)
 
     def _pods(self, prime: Prime, name: str) -> Pods:
         state = self._machines.state
@@ -484,9 +471,8 @@ class SetUps:
                     address = await pods.reach(rental, self._machines.ssh_to, key)
                 rental = find_rental(read_rentals(self._machines.state), name)
                 if "bare" not in rental.wish:
-                    wish = {key: value for key, value in rental.wish.items() if key != "package"}
-                    wished = Wish(name, **wish, pod=rental.id)
-                    await self._add(address, wished, rental.wish.get("package", ""), asks=False)
+                    package = rental.wish.get("package", "")
+                    await self._add(address, wish_of(rental), package, asks=False)
                 write_rental(self._machines.state, rental, done=True)
         except HudError as error:
             if self._machines.busy(name, WORK):
@@ -499,7 +485,7 @@ class SetUps:
         name = rental.name
         self.add_line(name, f"✘ {error.message}")
         lines = [one_line(text, 200) for text in self.lines.get(name, ())]
-        lines = [error.message, *lines, f"{name} costs ${rental.price_hr:.2f} per hour."]
+        lines = [error.message, *lines, f"{name} costs {rental.price}."]
         dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
         if await self._app.push_screen_wait(dialog):
             await self.terminate(rental)
@@ -512,12 +498,7 @@ class SetUps:
 
     async def terminate(self, rental: Rental) -> None:
         async with open_prime(self._machines.state) as prime:
-            pods = Pods(prime, self._machines.state)
-            if rental.runs and not rental.id:
-                rental = await pods.find(rental)
-            ended = rental
-            if rental.id:
-                ended = await pods.terminate(rental, "terminated", rental.name)
+            ended = await Pods(prime, self._machines.state).end(rental, rental.name)
         self.log("pods", "terminate", rental.name, f"--confirm={rental.name}", "-y")
         self._forget(
             rental.name,
@@ -685,7 +666,7 @@ class MachinesScreen(Leavable[None]):
         if entry is None or not self._writes.may_change():
             return
         if entry.rental is not None:
-            lines = [f"It costs ${entry.rental.price_hr:.2f} per hour.", "What is on it is lost."]
+            lines = [f"It costs {entry.rental.price}.", "What is on it is lost."]
             dialog = ConfirmDialog(f"Terminate {entry.name}", lines, "Terminate", danger=True)
             sure = entry.rental.protected or await self.app.push_screen_wait(dialog)
             if entry.rental.protected:

@@ -50,6 +50,7 @@ from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
 from hud_tui.tui.sweep_actions import AskSweep, ask_cancel_sweep, ask_resume_sweep
 from hud_tui.tui.widgets.form import FilterField
+from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.run_curves import Compared, RunPreview
 from hud_tui.tui.widgets.run_table import Arrangement, RunTable
 from hud_tui.wire import WorkState
@@ -193,7 +194,7 @@ def _labelled(title: str, text: str, width: int, style: str = "") -> Iterator[Co
     """A label, and a text that stays beside it where it takes several lines."""
     label = one_line(title, LABELLED - 2)
     for part in Content.styled(one_line(text, 500), style).wrap(width - LABELLED) or [Content()]:
-        yield Content.assemble(Content.styled(f"{label:<{LABELLED}}", "$text-muted"), part)
+        yield labelled(LABELLED, label, part)
         label = ""
 
 

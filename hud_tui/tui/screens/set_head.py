@@ -46,6 +46,7 @@ from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.compare import said_of
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
+from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
 from hud_tui.wire import Checkpoint, Evaluation
 
@@ -94,19 +95,15 @@ def preview(
 def _wide(rows: list[Compared]) -> Iterator[Content]:
     yield Content.styled(f"{'served now':>32}{'will be served':>18}", "$text-muted")
     for number, (title, before, after, delta) in enumerate(rows):
-        yield Content.assemble(
-            (f"{title:<16}", "$text-muted"),
-            f"{before:>16}",
-            (f"{after:>18}", "" if number else "bold $accent"),
-            f"   {delta}",
-        )
+        tone = "" if number else "bold $accent"
+        yield labelled(16, title, f"{before:>16}", (f"{after:>18}", tone), f"   {delta}")
 
 
 def _narrow(rows: list[Compared]) -> Iterator[Content]:
     _, now, then, _ = rows[0]
     yield Content.assemble((now, ""), (" → ", "$text-muted"), (then, "bold $accent"))
     for title, before, after, delta in rows[2:]:
-        yield Content.assemble((f"{title[:11]:<12}", "$text-muted"), f"{before}→{after} {delta}")
+        yield labelled(12, title[:11], f"{before}→{after} {delta}")
 
 
 def consequences(change: HeadChange) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from textual.content import Content
@@ -28,7 +29,7 @@ from hud_tui.rl.text import age, command_line, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
-from hud_tui.tui.widgets.lines import TextPane, fit_text
+from hud_tui.tui.widgets.lines import TextPane, fit_text, labelled
 from hud_tui.wire import Checkpoint, Evaluation
 
 TITLE = 9
@@ -58,6 +59,9 @@ EVALUATIONS_MOST = 3
 """Evaluations of one checkpoint that are shown in full, the newest."""
 NEAR = 5
 """Checkpoints of the head's lineage searched for own numbers to compare with."""
+
+
+_line = partial(labelled, TITLE)
 
 
 class CheckpointDetails(TextPane):
@@ -296,8 +300,7 @@ def _table(
 
 
 def _valued(title: str, value: str, more: str, width: int = METRIC) -> Content:
-    number = f"{value:>7}"
-    return Content.assemble((f"{title:<{width}}", "$text-muted"), number, (more, "$text-muted"))
+    return labelled(width, title, f"{value:>7}", (more, "$text-muted"))
 
 
 def _groups(run: Run, position: int) -> Iterator[Content]:
@@ -328,10 +331,6 @@ def _columns(lines: list[Content], width: int) -> list[Content]:
     left = [line.pad_right(column - line.cell_length) for line in cut]
     right = [*lines[half:], Content()]
     return [left[i] + right[i] for i in range(half)]
-
-
-def _line(title: str, text: str) -> Content:
-    return Content.assemble((title.ljust(TITLE), "$text-muted"), text)
 
 
 def _name(node: Checkpoint) -> str:

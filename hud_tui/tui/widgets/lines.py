@@ -258,6 +258,11 @@ def fit_text(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width))
 
 
+def labelled(width: int, label: str, *parts: Content | str | tuple[str, str]) -> Content:
+    """A line of details: a label in `width` cells, then what is said of it."""
+    return Content.assemble((f"{label:<{width}}", "$text-muted"), *parts)
+
+
 def cut_in_middle(text: str, width: int) -> str:
     """A name in at most `width` cells: forks of a sweep differ at the end."""
     kept = (width - 1) // 3

@@ -23,7 +23,7 @@ from hud_tui.rl.text import LIMIT, counted, duration, one_line
 from hud_tui.rl.work import Work, has_ended, trouble
 from hud_tui.tui.screens.base import bar, loop_left
 from hud_tui.tui.session import CONNECTING
-from hud_tui.tui.widgets.lines import LinesView, fit_text, line
+from hud_tui.tui.widgets.lines import LinesView, fit_text, labelled, line
 
 MARGIN = 11
 """Cells to the left of a text, for its time."""
@@ -332,7 +332,7 @@ def _job(run: Run, cells: int = 0) -> Content:
 # All that a run was started with.
 
 
-FACT = 18
+FACT = 19
 NO_PARAMETERS = "The service does not report what the run was started with."
 DRIVEN = "A client loop takes these steps: it passes learning rate and loss with each."
 
@@ -358,4 +358,4 @@ def run_facts(run: Run) -> list[Content]:
 def _fact(name: str, text: str, usual: bool = False) -> Content:
     tone = "$text-muted" if usual else ""
     default = "   default" if usual and text != "–" else ""
-    return Content.assemble((f" {name:<{FACT}}", "$text-muted"), (f"{text}{default}", tone))
+    return labelled(FACT, f" {name}", (f"{text}{default}", tone))

@@ -187,7 +187,15 @@ class Connection:
             if not await self.link.start():
                 return
             try:
-                contexts = await self._ask_for_models(patience_s)
+                options = self._options
+                reply = await self.link.ask(
+                    "connect",
+                    url=options.url,
+                    keeps_samplers=options.keeps_samplers,
+                    ttl_s=options.ttl_s,
+                    patience_s=patience_s,
+                )
+                contexts = {model["name"]: model["context"] for model in reply}
             except EngineError:
                 await self.link.stop()
                 raise
@@ -216,17 +224,6 @@ class Connection:
         if pointer.base not in self.models:
             raise EngineError(f"the server no longer offers {pointer.base}")
         return pointer
-
-    async def _ask_for_models(self, patience_s: float) -> dict[str, int | None]:
-        options = self._options
-        reply = await self.link.ask(
-            "connect",
-            url=options.url,
-            keeps_samplers=options.keeps_samplers,
-            ttl_s=options.ttl_s,
-            patience_s=patience_s,
-        )
-        return {model["name"]: model["context"] for model in reply}
 
     def _take(self, contexts: Mapping[str, int | None]) -> None:
         """Set the bases from the server's models and their contexts, if known."""
