@@ -121,10 +121,10 @@ class AuditEntry:
     def sent(self) -> dict[str, Any]:
         """The logged fields of the body; empty without a JSON body."""
         try:
-            found = json.loads(self.body) if self.body else {}
+            body = json.loads(self.body) if self.body else {}
         except (ValueError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return body if isinstance(body, dict) else {}
 
 
 def command_entry(at: float, words: Sequence[str]) -> AuditEntry:
@@ -146,28 +146,28 @@ def to_line(written: AuditEntry) -> str:
 
 def read_lines(lines: Iterable[str]) -> tuple[list[AuditEntry], int]:
     """Entries of the lines, in order, and the number of unreadable lines."""
-    found: list[AuditEntry] = []
+    entries: list[AuditEntry] = []
     bad = 0
     for line in lines:
         if not line.strip():
             continue
-        one = _read(line)
-        if one is None:
+        entry = _read(line)
+        if entry is None:
             bad += 1
         else:
-            found.append(one)
-    return found, bad
+            entries.append(entry)
+    return entries, bad
 
 
 def matching(log: Sequence[AuditEntry], text: str) -> list[AuditEntry]:
     """Entries whose displayed fields contain every word."""
     words = text.casefold().split()
-    return [one for one in log if all(word in _searchable(one) for word in words)]
+    return [entry for entry in log if all(word in _searchable(entry) for word in words)]
 
 
-def _searchable(one: AuditEntry) -> str:
-    parts = (one.verb, one.name, one.model, one.subject, one.before, one.after)
-    more = (one.outcome, one.message, one.service, one.by, one.request_id)
+def _searchable(entry: AuditEntry) -> str:
+    parts = (entry.verb, entry.name, entry.model, entry.subject, entry.before, entry.after)
+    more = (entry.outcome, entry.message, entry.service, entry.by, entry.request_id)
     return " ".join((*parts, *more)).casefold()
 
 
@@ -222,7 +222,7 @@ def _arrow(before: str, after: str) -> str:
 def short_id(text: str) -> str:
     """The first eight characters of an id; another text unchanged."""
     digits = text.replace("-", "")
-    is_id = len(digits) >= 16 and all(one in "0123456789abcdefABCDEF" for one in digits)
+    is_id = len(digits) >= 16 and all(digit in "0123456789abcdefABCDEF" for digit in digits)
     return text[:8] if is_id else text
 
 
@@ -277,10 +277,10 @@ class CommandLog:
     def stamp(self) -> tuple[int, int]:
         """A value that changes whenever something is added."""
         try:
-            found = self.file.stat()
+            status = self.file.stat()
         except OSError:
             return 0, 0
-        return found.st_mtime_ns, found.st_size
+        return status.st_mtime_ns, status.st_size
 
     def _append(self, line: bytes) -> None:
         descriptor = open_or_make(self.file, os.O_APPEND | os.O_NOFOLLOW)
@@ -306,51 +306,52 @@ HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
 KEY = '"Authorization: Bearer $HUD_API_KEY"'
 
 
-def as_hud_tui(one: AuditEntry, flags: str = "") -> str:
+def as_hud_tui(entry: AuditEntry, flags: str = "") -> str:
     """The ``hud-tui`` command that repeats it; empty if there is none.
 
     Args:
         flags: Those for directories, as of `Settings.flags`: the log is in one of them.
     """
-    words = _hud_tui(one)
-    start = ["hud-tui", "--headless", *(["--local"] if one.local else []), *([flags] * bool(flags))]
+    words = _hud_tui(entry)
+    service = ["--local"] if entry.local else []
+    start = ["hud-tui", "--headless", *service, *([flags] * bool(flags))]
     return f"{' '.join(start)} {join(words)}" if words else ""
 
 
-def as_hud(one: AuditEntry) -> str:
+def as_hud(entry: AuditEntry) -> str:
     """The command of the ``hud`` CLI that repeats it; empty if there is none."""
-    command = _hud(one)
+    command = _hud(entry)
     if not command:
         return ""
-    origin = _origin(one.url)
+    origin = _origin(entry.url)
     home = "" if origin in HUD_ORIGINS else f"HUD_API_URL={quote(origin)} "
     return home + join(command)
 
 
-def as_curl(one: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
+def as_curl(entry: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
     """Lines for a POSIX shell that repeat it, with the key from ``$HUD_API_KEY``; empty if no
     single request does, or the body is not known.
 
     Args:
         rest: The omitted fields of the body, if the caller has them.
     """
-    known = set(one.omitted) <= (rest or {}).keys()
-    if not one.url or one.verb == "train" or "options" in one.sent or not known:
+    is_complete = set(entry.omitted) <= (rest or {}).keys()
+    if not entry.url or entry.verb == "train" or "options" in entry.sent or not is_complete:
         return ""
-    start = ["curl", "-X", quote(one.method), KEY_HEADER]
-    if not one.omitted:
-        return " ".join([*start, *_data(one), quote(one.url)])
-    body = json.dumps({**one.sent, **{name: (rest or {})[name] for name in one.omitted}})
-    line = " ".join([*start, JSON, "--data-binary @-", quote(one.url)])
+    start = ["curl", "-X", quote(entry.method), KEY_HEADER]
+    if not entry.omitted:
+        return " ".join([*start, *_data(entry), quote(entry.url)])
+    body = json.dumps({**entry.sent, **{name: (rest or {})[name] for name in entry.omitted}})
+    line = " ".join([*start, JSON, "--data-binary @-", quote(entry.url)])
     return f"{line} <<'{BODY}'\n{body}\n{BODY}\n"
 
 
-def as_python(one: AuditEntry) -> str:
+def as_python(entry: AuditEntry) -> str:
     """A program with this package's client that repeats it; empty if the body was not logged."""
-    call = _call(one)
+    call = _call(entry)
     if not call:
         return ""
-    imports, make = _client(one)
+    imports, make = _client(entry)
     return PROGRAM.format(imports=imports, make=make, call=call)
 
 
@@ -373,8 +374,8 @@ asyncio.run(main())
 """
 
 
-def _client(one: AuditEntry) -> tuple[str, str]:
-    if one.local:
+def _client(entry: AuditEntry) -> tuple[str, str]:
+    if entry.local:
         imports = (
             "from hud_tui.local_service import connect_local\n"
             "from hud_tui.settings import read_paths"
@@ -386,96 +387,98 @@ def _client(one: AuditEntry) -> tuple[str, str]:
     return imports, "HudClient(read_settings())"
 
 
-def _call(one: AuditEntry) -> str:
+def _call(entry: AuditEntry) -> str:
     """The client's call for the same request."""
-    model = ascii(one.model)
-    match one.verb:
+    model = ascii(entry.model)
+    match entry.verb:
         case "set head":
-            return f"await client.set_head({model}, {one.after!a})"
+            return f"await client.set_head({model}, {entry.after!a})"
         case "fork":
-            start = one.sent.get("checkpoint_id")
-            at = f", {str(start)!a}" if start is not None else ""
-            return f"await client.fork({model}, {one.subject!a}{at})"
+            start = entry.sent.get("checkpoint_id")
+            start_argument = f", {str(start)!a}" if start is not None else ""
+            return f"await client.fork({model}, {entry.subject!a}{start_argument})"
         case "pin" | "unpin":
-            return f"await client.pin({model}, {one.subject!a}, {one.verb == 'pin'})"
+            return f"await client.pin({model}, {entry.subject!a}, {entry.verb == 'pin'})"
         case "cancel":
-            return f"await client.cancel_job({one.subject!a})"
+            return f"await client.cancel_job({entry.subject!a})"
         case "resume":
-            return f"await client.resume_job({one.subject!a})"
+            return f"await client.resume_job({entry.subject!a})"
     return ""
 
 
-def _hud(one: AuditEntry) -> list[str]:
+def _hud(entry: AuditEntry) -> list[str]:
     """The words of the ``hud`` CLI, version 0.6.21."""
-    match one.verb:
+    match entry.verb:
         case "set head":
-            return ["hud", "models", "head", f"--set={one.after}", "--yes", *_place(one.model)]
-        case "fork" if "checkpoint_id" not in one.sent:
-            return ["hud", "models", "fork", f"--name={one.subject}", "--yes", *_place(one.model)]
+            return ["hud", "models", "head", f"--set={entry.after}", "--yes", *_place(entry.model)]
+        case "fork" if "checkpoint_id" not in entry.sent:
+            name = f"--name={entry.subject}"
+            return ["hud", "models", "fork", name, "--yes", *_place(entry.model)]
         case "cancel":
-            return ["hud", "jobs", "cancel", "--yes", *_place(one.subject)]
+            return ["hud", "jobs", "cancel", "--yes", *_place(entry.subject)]
     return []
 
 
-def _hud_tui(one: AuditEntry) -> list[str]:
+def _hud_tui(entry: AuditEntry) -> list[str]:
     """The words of the ``hud-tui`` command."""
-    words = one.sent.get(COMMAND)
-    if isinstance(words, list) and not one.url:
+    words = entry.sent.get(COMMAND)
+    if isinstance(words, list) and not entry.url:
         return [str(word) for word in words]
-    match one.verb:
+    match entry.verb:
         case "fork":
-            start = one.sent.get("checkpoint_id")
-            at = [] if start is None else [f"--checkpoint={start}"]
-            return ["fork", f"--name={one.subject}", *at, "-y", *_place(one.model)]
+            start = entry.sent.get("checkpoint_id")
+            start_words = [] if start is None else [f"--checkpoint={start}"]
+            return ["fork", f"--name={entry.subject}", *start_words, "-y", *_place(entry.model)]
         case "set head":
-            return ["head", f"--set={one.after}", "-y", *_place(one.model)]
-        case "submit" if one.source:
-            return ["run", *_submitted(one), "-y", *_place(one.source)]
-        case "train" if one.source:
-            return ["train", *_trained(one), "-y", *_place(one.source)]
+            return ["head", f"--set={entry.after}", "-y", *_place(entry.model)]
+        case "submit" if entry.source:
+            return ["run", *_submitted(entry), "-y", *_place(entry.source)]
+        case "train" if entry.source:
+            return ["train", *_trained(entry), "-y", *_place(entry.source)]
         case "cancel":
-            return ["jobs", "--cancel", "-y", *_place(one.subject)]
+            return ["jobs", "--cancel", "-y", *_place(entry.subject)]
         case "resume":
-            return ["jobs", "--resume", "-y", *_place(one.subject)]
+            return ["jobs", "--resume", "-y", *_place(entry.subject)]
         case "rename":
-            return ["runs", f"--name={one.after}", "-y", *_place(one.subject)]
+            return ["runs", f"--name={entry.after}", "-y", *_place(entry.subject)]
         case "evaluate":
-            return ["eval", *_evaluated(one)]
+            return ["eval", *_evaluated(entry)]
     return []
 
 
-def _tasks(one: AuditEntry) -> list[str]:
+def _tasks(entry: AuditEntry) -> list[str]:
     """Flags for the tasks of the source: those left out, and the digest of the others."""
-    left_out = [f"--leave-out={slug}" for slug in one.left_out]
-    return [*left_out, *([f"--digest={one.digest}"] if one.digest else [])]
+    left_out = [f"--leave-out={slug}" for slug in entry.left_out]
+    return [*left_out, *([f"--digest={entry.digest}"] if entry.digest else [])]
 
 
-def _submitted(one: AuditEntry) -> list[str]:
-    config = one.sent.get("config")
+def _submitted(entry: AuditEntry) -> list[str]:
+    config = entry.sent.get("config")
     parameters = config.get("parameters") if isinstance(config, dict) else None
-    known = parameters if isinstance(parameters, dict) else {}
-    flags = as_flags(_given(known, taken_by(RUN, RUN_PARAMETERS)))
-    return [f"--model={one.model}", *flags, *_tasks(one)]
+    named = parameters if isinstance(parameters, dict) else {}
+    flags = as_flags(_given(named, taken_by(RUN, RUN_PARAMETERS)))
+    return [f"--model={entry.model}", *flags, *_tasks(entry)]
 
 
-def _trained(one: AuditEntry) -> list[str]:
+def _trained(entry: AuditEntry) -> list[str]:
     """The words of the ``train`` command; it uses the file in its present state."""
-    sent = {name: one.sent.get(name) or {} for name in ("parameters", "options")}
-    known = _given(sent["parameters"], taken_by(TRAIN, RUN_PARAMETERS)) | sent["options"]
-    left_out = [f"--leave-out={slug}" for slug in one.left_out]
-    return [f"--model={one.model}", *as_flags(known), *left_out]
+    sent = {name: entry.sent.get(name) or {} for name in ("parameters", "options")}
+    values = _given(sent["parameters"], taken_by(TRAIN, RUN_PARAMETERS)) | sent["options"]
+    left_out = [f"--leave-out={slug}" for slug in entry.left_out]
+    return [f"--model={entry.model}", *as_flags(values), *left_out]
 
 
-def _evaluated(one: AuditEntry) -> list[str]:
+def _evaluated(entry: AuditEntry) -> list[str]:
     """The words of the ``eval`` command; without a source, the tasks are those of the model's
     latest run."""
-    sent, parameters = one.sent, one.sent.get("parameters")
-    by_flag = {"model": one.model, "checkpoint": one.before or "base", "split": sent.get("split")}
+    sent, parameters = entry.sent, entry.sent.get("parameters")
+    checkpoint, split = entry.before or "base", sent.get("split")
+    by_flag = {"model": entry.model, "checkpoint": checkpoint, "split": split}
     if isinstance(parameters, dict):
         by_flag |= _given(parameters, EVALUATION_PARAMETERS)
     options = sent.get("options")
     by_flag |= options if isinstance(options, dict) else {}
-    return [*as_flags(by_flag), *(_tasks(one) + _place(one.source) if one.source else ())]
+    return [*as_flags(by_flag), *(_tasks(entry) + _place(entry.source) if entry.source else ())]
 
 
 def _given(values: Mapping[str, Any], rows: Iterable[Parameter]) -> dict[str, Any]:
@@ -507,17 +510,19 @@ def _place(word: str) -> list[str]:
     return ["--", word] if word.startswith("-") else [word]
 
 
-def _data(one: AuditEntry) -> list[str]:
-    return [JSON, "--data-raw", quote(one.body)] if one.body else []
+def _data(entry: AuditEntry) -> list[str]:
+    return [JSON, "--data-raw", quote(entry.body)] if entry.body else []
 
 
 JSON = "-H 'Content-Type: application/json'"
 
 
-def sent_to(one: AuditEntry, origin: str) -> AuditEntry:
+def sent_to(entry: AuditEntry, origin: str) -> AuditEntry:
     """The entry as if it was sent to another address: an embedded service has a port of its own
     each time it starts."""
-    return replace(one, url=origin + one.url.removeprefix(_origin(one.url))) if one.url else one
+    if not entry.url:
+        return entry
+    return replace(entry, url=origin + entry.url.removeprefix(_origin(entry.url)))
 
 
 def _origin(url: str) -> str:
@@ -525,12 +530,12 @@ def _origin(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def document(one: AuditEntry, flags: str = "") -> dict[str, object]:
+def document(entry: AuditEntry, flags: str = "") -> dict[str, object]:
     """The entry as a JSON document. `flags`: as of `as_hud_tui`."""
     forms = {"hud": as_hud, "curl": as_curl, "python": as_python}
-    commands = {"hud_tui": as_hud_tui(one, flags)}
+    commands = {"hud_tui": as_hud_tui(entry, flags)}
     return {
-        **{name: value for name, value in vars(one).items() if name != "body"},
-        "body": json.loads(one.body) if one.sent else one.body,
-        "commands": commands | {name: form(one) for name, form in forms.items()},
+        **{name: value for name, value in vars(entry).items() if name != "body"},
+        "body": json.loads(entry.body) if entry.sent else entry.body,
+        "commands": commands | {name: form(entry) for name, form in forms.items()},
     }

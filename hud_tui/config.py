@@ -160,11 +160,11 @@ def _completed(usual: "DataclassInstance", section: object) -> object:
     """The table, with defaults for missing settings."""
     if not isinstance(section, Mapping):
         return section
-    known = {one.name: getattr(usual, one.name) for one in fields(usual)}
+    values = {field.name: getattr(usual, field.name) for field in fields(usual)}
     inner = {
-        name: _completed(known[name], table)
+        name: _completed(values[name], table)
         for name, table in section.items()
-        if is_dataclass(known.get(name))
+        if is_dataclass(values.get(name))
     }
     return asdict(usual) | dict(section) | inner
 
@@ -188,8 +188,8 @@ def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
             table: Any = usual
             for name in error["loc"][:-1]:
                 table = getattr(table, str(name))
-            known, noun = [one.name for one in fields(table)], getattr(table, "NOUN", "setting")
-            return f"unknown {noun}; expected one of {', '.join(known)}"
+            names, noun = [field.name for field in fields(table)], getattr(table, "NOUN", "setting")
+            return f"unknown {noun}; expected one of {', '.join(names)}"
         case "greater_than":
             return f"expected more than {bounds['gt']:g}"
         case "greater_than_equal":
@@ -231,11 +231,11 @@ def read_config(directory: Path) -> Config:
 
 
 def _read(file: Path, name: str, table: object) -> Any:
-    known = readers()
-    if name not in known:
-        raise _bad(file, f"{one_line(name, 60)}: unknown table; expected one of {', '.join(known)}")
+    names = readers()
+    if name not in names:
+        raise _bad(file, f"{one_line(name, 60)}: unknown table; expected one of {', '.join(names)}")
     try:
-        return known[name](table)
+        return names[name](table)
     except BadTuning as error:
         path = f"{name}.{error.name}" if error.name else name
         raise _bad(file, f"{path}: {error.why}") from error
@@ -265,18 +265,18 @@ def read_keymap(table: object) -> Keymap:
     """
     if not isinstance(table, Mapping):
         raise BadTuning("", "expected a table")
-    known = {action.id: action for action in ACTIONS}
+    actions = {action.id: action for action in ACTIONS}
     keymap: dict[str, str] = {}
     for id_, value in _flat(table):
-        if id_ not in known:
-            close = get_close_matches(id_, known, n=1)
+        if id_ not in actions:
+            close = get_close_matches(id_, actions, n=1)
             meant = f"; did you mean {close[0]}?" if close else ""
             raise BadTuning(one_line(id_, 80), f"unknown action{meant} (hud-tui keys lists them)")
-        keymap[id_] = _keys(known[id_], value)
+        keymap[id_] = _keys(actions[id_], value)
     for action, other in _meeting([with_keys(action, keymap) for action in ACTIONS]):
         if action.id not in keymap and other.id not in keymap:
             continue
-        for key in _shared(action, other) - _shared(known[action.id], known[other.id]):
+        for key in _shared(action, other) - _shared(actions[action.id], actions[other.id]):
             mine, yours = (action, other) if action.id in keymap else (other, action)
             why = f"{spell(key)} is also the key of {yours.id}; change one of them"
             raise BadTuning(mine.id, why)

@@ -54,7 +54,7 @@ def spell(key: str) -> str:
     """A key of Textual in the usual notation, e.g. ``?``, ``^p``, ``shift+←``."""
     *held, name = key.split("+")
     written = _SPELLED.get(name, name)
-    return "".join("^" if one == "ctrl" else f"{one}+" for one in held) + written
+    return "".join("^" if modifier == "ctrl" else f"{modifier}+" for modifier in held) + written
 
 
 def types_text(key: str) -> bool:
@@ -100,8 +100,8 @@ def _why_not(held: list[str], name: str, key: str) -> str:
         return f"terminals send the same for it as for {_SAME[key]}"
     if held == ["shift"] and len(name) == 1 and name.isalpha():
         return f"no such key; write {name.upper()}"
-    known = name in NAMED or name in _CHARACTERS or (len(name) == 1 and bool(held))
-    if set(held) <= {"ctrl", "shift", "alt"} and known:
+    is_key = name in NAMED or name in _CHARACTERS or (len(name) == 1 and bool(held))
+    if set(held) <= {"ctrl", "shift", "alt"} and is_key:
         return "terminals do not send that"
     close = get_close_matches(name, sorted(NAMED | set(_CHARACTERS) | set(_ALSO)), n=1)
     meant = f"; did you mean {'+'.join([*held, close[0]])}?" if close else "."
@@ -668,6 +668,6 @@ def keyed(text: str) -> str:
 _NAMED = re.compile(r"\{(\^?)([a-z]+\.[a-z_.0-9-]+)\}")
 
 
-def _written(found: re.Match[str]) -> str:
-    shown = key(found[2])
-    return shown.capitalize() if found[1] and shown.isalpha() and len(shown) > 1 else shown
+def _written(match: re.Match[str]) -> str:
+    shown = key(match[2])
+    return shown.capitalize() if match[1] and shown.isalpha() and len(shown) > 1 else shown

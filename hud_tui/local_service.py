@@ -321,8 +321,8 @@ async def _stop(paths: Paths, anywhere: bool) -> int | None:
             else:
                 what = f"the service, process {serving.pid}, does not exit"
                 raise HudUnreachable(what, "try again later")
-        for one in (file, paths.service_file, paths.serving_file):
-            forget(one, ready.pid)
+        for ready_file in (file, paths.service_file, paths.serving_file):
+            forget(ready_file, ready.pid)
         if answers:
             return ready.pid
     return None

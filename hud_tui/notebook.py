@@ -107,14 +107,14 @@ class Notebook:
         def is_near(index: int, at: float) -> bool:
             return abs(at - move.at) <= SAME_S if at and move.at else index == last
 
-        found = [
+        matches = [
             (other.before != move.before, abs(other.at - move.at), index)
             for index, other in enumerate(self._moves)
             if _may_be_one(other, move)
             and is_near(index, other.at)
             and (other.after, other.at) not in self._added
         ]
-        return min(found)[-1] if found else None
+        return min(matches)[-1] if matches else None
 
     def _change(self, change: Callable[[], None]) -> None:
         made = False
@@ -160,12 +160,12 @@ class Notebook:
             self._notes, self._moves = notes, moves
 
 
-def _may_be_one(one: Move, other: Move) -> bool:
+def _may_be_one(move: Move, other: Move) -> bool:
     """Whether two apps may have recorded the same move: only one of them made it, and only that one
     may know the previous head by an old read."""
-    if one.before == other.before:
-        return one.after == other.after and not (one.ours and other.ours)
-    return one.after == other.after and one.ours is not other.ours
+    if move.before == other.before:
+        return move.after == other.after and not (move.ours and other.ours)
+    return move.after == other.after and move.ours is not other.ours
 
 
 def _merged(stored: Move, move: Move) -> Move:
@@ -227,7 +227,7 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
             return None
         return LastKnown(
             at=float(body["at"]),
-            models=tuple(Model.model_validate(one) for one in body["models"]),
+            models=tuple(Model.model_validate(model) for model in body["models"]),
             model=Model.model_validate(body["model"]),
             tree=Tree.of(Checkpoint.model_validate(node) for node in body["tree"]),
             job=None if body["job"] is None else WorkState.model_validate(body["job"]),

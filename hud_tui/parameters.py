@@ -561,7 +561,7 @@ KINDS: Mapping[object, Kind] = {
 def rows_of(table: type) -> tuple[Parameter, ...]:
     """The rows of one of the classes above, with the names, kinds and defaults of their fields."""
     hints = get_type_hints(table, include_extras=True)
-    return tuple(_row(one.name, one.default, *get_args(hints[one.name])) for one in fields(table))
+    return tuple(_row(f.name, f.default, *get_args(hints[f.name])) for f in fields(table))
 
 
 def _row(name: str, default: object, type_: Any, row: Parameter) -> Parameter:

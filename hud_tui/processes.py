@@ -72,8 +72,8 @@ def process(pid: int) -> Process:
 def read_process(text: object) -> Process | None:
     """A process from its ``str``; None if it is not that of one."""
     number, _, start = str(text).strip().partition(" ")
-    known = number.isascii() and number.isdigit() and 1 < int(number[:10]) < 2**31
-    return Process(int(number[:10]), start) if known else None
+    is_number = number.isascii() and number.isdigit() and 1 < int(number[:10]) < 2**31
+    return Process(int(number[:10]), start) if is_number else None
 
 
 @contextmanager
@@ -134,9 +134,9 @@ def _start(pid: int) -> str:
     if Path("/proc/self/stat").exists():
         return ""
     try:
-        found = subprocess.run(
+        listing = subprocess.run(
             ["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, timeout=5, check=False
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return " ".join(found.stdout.decode("ascii", "replace").split())
+    return " ".join(listing.stdout.decode("ascii", "replace").split())

@@ -80,9 +80,9 @@ def usable_directories() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        place = error.filename2 or error.filename or "a file"
+        path = error.filename2 or error.filename or "a file"
         raise HudUsage(
-            f"{one_line(place)}: {one_line(error.strerror or error)}",
+            f"{one_line(path)}: {one_line(error.strerror or error)}",
             "choose writable directories: --state-dir, --data-dir",
         ) from error
 
@@ -100,8 +100,8 @@ def offer(file: Path, ready: ServiceReady) -> None:
     """
 
     def change() -> str | None:
-        known = read_ready(file)
-        if known is None or not is_serving(known) or same_directory(known, Path(ready.data_dir)):
+        other = read_ready(file)
+        if other is None or not is_serving(other) or same_directory(other, Path(ready.data_dir)):
             return _line(ready)
         return None
 
@@ -166,15 +166,15 @@ def named(paths: Paths) -> list[tuple[Path, ServiceReady]]:
         HudUsage: As `read_ready`.
     """
     files = dict.fromkeys((paths.service_file, paths.serving_file))
-    found = [(file, ready) for file in files if (ready := read_ready(file)) is not None]
-    return sorted(found, key=lambda one: not same_directory(one[1], paths.data))
+    services = [(file, ready) for file in files if (ready := read_ready(file)) is not None]
+    return sorted(services, key=lambda pair: not same_directory(pair[1], paths.data))
 
 
 def _is_whole(ready: ServiceReady) -> bool:
     """Whether its values are plausible: URLs, process id and key."""
     try:
         parts = [urlsplit(url) for url in (ready.url, ready.telemetry_url)]
-        urls = all(one.scheme == "http" and one.hostname and one.port != 0 for one in parts)
+        urls = all(url.scheme == "http" and url.hostname and url.port != 0 for url in parts)
     except ValueError:
         urls = False
     key = ready.api_key
@@ -286,8 +286,8 @@ def keeper_lock(state: Path, name: str) -> Path:
 def _document(file: Path) -> dict[str, Any]:
     """A JSON object written by another process; empty if it is missing or invalid."""
     with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(read_regular(file, 1 << 20))
-        return found if isinstance(found, dict) else {}
+        document = json.loads(read_regular(file, 1 << 20))
+        return document if isinstance(document, dict) else {}
     return {}
 
 
@@ -636,7 +636,7 @@ def keep_budgets(paths: Paths, now: float) -> None:
     Raises:
         HudUsage: The file of rentals is invalid.
     """
-    if not any(one.runs for one in read_rentals(paths.state)) or budget_kept(paths.state, now):
+    if not any(r.runs for r in read_rentals(paths.state)) or budget_kept(paths.state, now):
         return
     names = {name: value for name, value in every_variable().items() if name[:6] == "PRIME_"}
     module = ["hud_tui.remote.budget", str(paths.state)]

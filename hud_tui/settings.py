@@ -59,12 +59,12 @@ def read_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     Raises:
         HudUsage: An invalid line of a HUD variable in a .env file.
     """
-    found: dict[str, str] = {}
-    for place in reversed(read_places(environ)):
-        for problem in place.problems:
+    variables: dict[str, str] = {}
+    for source in reversed(read_places(environ)):
+        for problem in source.problems:
             raise problem
-        found |= place.variables
-    return found
+        variables |= source.variables
+    return variables
 
 
 def every_variable(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -72,12 +72,12 @@ def every_variable(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 
     Invalid lines are ignored.
     """
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
     for file in (Path.home() / ".hud" / ".env", Path(".env")):
         with suppress(OSError):  # `read_variables` reports it
             lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
-            found |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
-    return found | dict(environ)
+            named |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
+    return named | dict(environ)
 
 
 def set_variables(environ: Mapping[str, str] = os.environ) -> set[str]:
@@ -108,11 +108,11 @@ UNUSED = "HUD_RUNTIME_URL"
 def list_variables(places: Sequence[Place]) -> list[Variable]:
     """Every variable that this program uses or that is set."""
     names = dict.fromkeys(("HUD_API_KEY", *OTHERS, *DEFAULTS, UNUSED))
-    names |= dict.fromkeys(sorted({name for place in places for name in place.variables}))
+    names |= dict.fromkeys(sorted({name for source in places for name in source.variables}))
     listed = []
     for name in names:
         unset = "default" if name in DEFAULTS or name == UNUSED else "not set"
-        origins = [one_line(place.origin) for place in places if name in place.variables]
+        origins = [one_line(source.origin) for source in places if name in source.variables]
         first, *hidden = origins or [unset]
         listed.append(Variable(one_line(name, 80), bool(origins), first, tuple(hidden)))
     return listed
@@ -125,7 +125,7 @@ def is_ours(name: str) -> bool:
 
 def _read_env(file: Path) -> Place:
     """HUD's variables in a .env file; other lines are ignored."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     try:
         lines = _lines(file)
     except OSError as error:
@@ -142,8 +142,8 @@ def _read_env(file: Path) -> Place:
             message = f"{one_line(file)} line {number}: expected NAME=VALUE"
             problems.append(HudUsage(message, "fix or remove that line"))
         elif is_ours(assigned[0]):
-            found[assigned[0]] = assigned[1]
-    return Place(str(file), found, tuple(problems), file)
+            values[assigned[0]] = assigned[1]
+    return Place(str(file), values, tuple(problems), file)
 
 
 def _lines(file: Path) -> list[str]:
@@ -299,8 +299,8 @@ def usable_settings(
     An invalid URL is replaced by its default; an invalid key, and one that would travel in clear
     text, by an empty one.
     """
-    found = {name: value for place in reversed(places) for name, value in place.variables.items()}
-    problems: list[HudError] = [one for place in reversed(places) for one in place.problems]
+    values = {name: value for p in reversed(places) for name, value in p.variables.items()}
+    problems: list[HudError] = [e for p in reversed(places) for e in p.problems]
 
     def attempt(usable: Callable[..., str], *raw_key: str, otherwise: str) -> str:
         try:
@@ -309,13 +309,13 @@ def usable_settings(
             problems.append(error)
             return otherwise
 
-    raw_key = api_key or found.get("HUD_API_KEY", "")
+    raw_key = api_key or values.get("HUD_API_KEY", "")
     key = attempt(usable_key, raw_key, otherwise="") if needs_key else ""
     urls = {
-        name: attempt(usable_url, name, found.get(name) or url, otherwise=url)
+        name: attempt(usable_url, name, values.get(name) or url, otherwise=url)
         for name, url in DEFAULTS.items()
     }
-    process = next((one.variables for one in places if one.origin == PROCESS), {})
+    process = next((source.variables for source in places if source.origin == PROCESS), {})
     settings = Settings(
         api_url=urls["HUD_API_URL"],
         rl_url=urls["HUD_RL_URL"].removesuffix("/v1"),
@@ -377,11 +377,11 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] = os.envir
         HudUsage: Not a size.
     """
     text = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
         name = "--max-disk" if flag else "HUD_TUI_MAX_DISK"
         raise HudUsage(f"{name} is not a size: {text[:40]!r}", "e.g. 20GB, 500MB or 1.5TB")
-    number, unit = found.groups()
+    number, unit = match.groups()
     return int(float(number) * 1000 ** _UNITS.index(unit.upper()))
 
 
@@ -604,8 +604,8 @@ def _rank(text: str | None) -> int:
 def _ttl(text: str | None) -> int | None:
     if not text:
         return None
-    found = _TTL.fullmatch(text.strip())
-    seconds = int(found[1]) * SECONDS[found[2]] if found else 0
+    match = _TTL.fullmatch(text.strip())
+    seconds = int(match[1]) * SECONDS[match[2]] if match else 0
     if not SECONDS["h"] <= seconds <= _LONGEST:
         raise BadOption("HUD_TUI_TINKER_TTL is 1h to 3650d, e.g. 36h or 7d")
     return seconds

@@ -337,11 +337,11 @@ def read_private(file: Path, most: int) -> bytes:
     if file.is_symlink():
         raise NotPrivate(errno.ELOOP, "a link, not a file", str(file))
     with open_regular(file, os.O_NOFOLLOW) as opened:
-        found = os.fstat(opened.fileno())
-        if found.st_uid != os.geteuid() and os.geteuid() != 0:
+        status = os.fstat(opened.fileno())
+        if status.st_uid != os.geteuid() and os.geteuid() != 0:
             raise NotPrivate(errno.EPERM, "it belongs to another user", str(file))
-        if wider := stat.S_IMODE(found.st_mode) & ~0o600:
-            mode = stat.S_IMODE(found.st_mode)
+        if wider := stat.S_IMODE(status.st_mode) & ~0o600:
+            mode = stat.S_IMODE(status.st_mode)
             who = "others can access it" if wider & 0o077 else "not a plain file"
             raise NotPrivate(errno.EPERM, f"{who} (mode {mode:04o}, not 0600)", str(file))
         return _bounded(opened, most, file)
@@ -537,7 +537,7 @@ class JsonStore:
         if self.directory is None:
             return {}
         try:
-            found = json.loads(read_regular(self._file(name), MOST))
+            document = json.loads(read_regular(self._file(name), MOST))
         except (FileNotFoundError, NotADirectoryError):
             self._left.pop(name, None)
         except json.JSONDecodeError as error:
@@ -546,10 +546,10 @@ class JsonStore:
             why = error.strerror if isinstance(error, OSError) else None
             self.leave(name, one_line(why or "not JSON", 100))
         else:
-            if not isinstance(found, dict):
+            if not isinstance(document, dict):
                 self.leave(name, "expected an object, {…}")
-            elif (version := found.pop("version", VERSION)) == VERSION:
-                return found
+            elif (version := document.pop("version", VERSION)) == VERSION:
+                return document
             elif type(version) is int and version > VERSION:
                 what = f"version: {version}, and this hud-tui knows {VERSION} only"
                 self.leave(name, what, "update hud-tui, or remove it")
@@ -559,10 +559,10 @@ class JsonStore:
 
     def _changed(self, name: str, values: dict[str, Any]) -> str | None:
         """The new content of the file; None if unchanged or unused."""
-        found = self._load(name)
-        if name in self._left or {**found, **values} == found:
+        document = self._load(name)
+        if name in self._left or {**document, **values} == document:
             return None
-        return json.dumps({"version": VERSION, **found, **values})
+        return json.dumps({"version": VERSION, **document, **values})
 
 
 # Size and free space of directories.

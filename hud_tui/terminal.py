@@ -77,34 +77,34 @@ def this_terminal() -> Terminal:
     return terminal(os.environ, _size(), out.encoding if out else None, ask_tmux)
 
 
-def copy_advice(found: Terminal) -> str:
+def copy_advice(terminal: Terminal) -> str:
     """How to make copies reach the clipboard; empty if they may do so already."""
-    if found.clipboard != "unlikely":
+    if terminal.clipboard != "unlikely":
         return ""
     fixes = {
         "tmux": "tmux set -s set-clipboard on",
         "screen": "use tmux instead, or select with the mouse while holding shift",
     }
-    return fixes.get(found.multiplexer, "select with the mouse while holding shift")
+    return fixes.get(terminal.multiplexer, "select with the mouse while holding shift")
 
 
-def shortcomings(found: Terminal) -> Iterator[tuple[str, str]]:
+def shortcomings(terminal: Terminal) -> Iterator[tuple[str, str]]:
     """What keeps the app from drawing or copying properly, each with a fix."""
-    if not found.is_terminal:
+    if not terminal.is_terminal:
         return
-    if found.term == "dumb":
+    if terminal.term == "dumb":
         yield "TERM is dumb: the app cannot draw", "set TERM to what it is, or use --headless"
-    columns, rows = found.columns or 0, found.rows or 0
+    columns, rows = terminal.columns or 0, terminal.rows or 0
     if columns < SMALLEST[0] or rows < SMALLEST[1]:
         problem = f"the terminal is {columns}×{rows}; the app needs {SMALLEST[0]}×{SMALLEST[1]}"
         yield problem, "enlarge the window, or use --headless"
-    if found.term != "dumb" and found.colors not in ("256", "truecolor"):
+    if terminal.term != "dumb" and terminal.colors not in ("256", "truecolor"):
         fix = "set TERM=xterm-256color, and COLORTERM=truecolor if it has that; unset NO_COLOR"
-        yield f"{found.colors} colours: curves look alike", fix
-    if not found.unicode:
+        yield f"{terminal.colors} colours: curves look alike", fix
+    if not terminal.unicode:
         fix = "set LANG=C.UTF-8 where the terminal has Unicode; ASCII is drawn until then"
         yield "no Unicode: curves are drawn in ASCII", fix
-    if advice := copy_advice(found):
+    if advice := copy_advice(terminal):
         yield "what y copies may not reach the clipboard", advice
 
 

@@ -499,8 +499,8 @@ class Command:
     def load(self) -> Callable[..., Any]:
         """The function; only its module is imported."""
         module, _, name = self.function.partition(":")
-        found: Callable[..., Any] = getattr(import_module(f"hud_tui.cli.{module}"), name)
-        return found
+        work: Callable[..., Any] = getattr(import_module(f"hud_tui.cli.{module}"), name)
+        return work
 
 
 COMMANDS = {

@@ -98,7 +98,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     settings, problems = configured.usable_settings(places, needs_key=not local)
     ready, on_service = find_service(paths)
     if ready is not None and not local:
-        problems = [_or_local(one) for one in problems]
+        problems = [_or_local(problem) for problem in problems]
     embedded = None
     if ready is not None:
         embedded = local_settings(ready.url, ready.api_key, ready.telemetry_url)
@@ -109,7 +109,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "settings": [*configured.list_variables(places), _prime_url(os.environ)],
         "hosts": (hosts := asyncio.run(probe(called)) if called else []),
-        "versions": (found := versions()),
+        "versions": (installed := versions()),
         "terminal": (terminal := this_terminal()),
         "directories": (folders := [look_at(kind, path) for kind, path in vars(paths).items()]),
         "service": {"running": ready is not None, "pid": pid, "url": url},
@@ -118,14 +118,14 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         "settings": check_settings(settings, problems, places),
         "hosts": check_hosts(hosts, bool(called and called.api_key), os.environ, local),
         "tinker": [check_tinker(os.environ)],
-        "versions": check_versions(found),
+        "versions": check_versions(installed),
         "terminal": check_terminal(terminal),
         "config": [check_config(os.environ)],
         "directories": check_directories(folders, paths.service_file, os.environ),
         "service": [on_service, *check_data(paths.data, ready is not None)],
-        "machines": (Finding(*one) for one in check_machines(machines_in(paths.state))),
+        "machines": (Finding(*finding) for finding in check_machines(machines_in(paths.state))),
     }
-    findings = [replace(one, check=name) for name, found in checks.items() for one in found]
+    findings = [replace(f, check=name) for name, of in checks.items() for f in of]
     findings.sort(key=lambda finding: LEVELS.index(finding.level))
     return {"verdict": findings[0].level, **facts, "findings": findings}
 
@@ -146,8 +146,8 @@ def _prime_url(environ: Mapping[str, str]) -> configured.Variable:
 def versions() -> dict[str, str | None]:
     """Versions by name, from installed metadata; None if not installed."""
     python = f"{python_version()} ({python_implementation()}, {system()} {machine()})"
-    found = {name: [*distributions(name=name)] for name in (*PACKAGES, *OPTIONAL)}
-    return {"python": python} | {name: d[0].version if d else None for name, d in found.items()}
+    packages = {name: [*distributions(name=name)] for name in (*PACKAGES, *OPTIONAL)}
+    return {"python": python} | {name: d[0].version if d else None for name, d in packages.items()}
 
 
 def _failed(error: HudError) -> Finding:
@@ -250,25 +250,25 @@ def check_tinker(environ: Mapping[str, str]) -> Finding:
     return Finding("ok", f"{where} answers in {host.seconds or 0:.2f} s ({facts})")
 
 
-def check_versions(found: Mapping[str, str | None]) -> Iterator[Finding]:
+def check_versions(installed: Mapping[str, str | None]) -> Iterator[Finding]:
     """Whether Python is supported and all requirements are installed."""
-    missing = ", ".join(name for name in PACKAGES if found[name] is None)
+    missing = ", ".join(name for name in PACKAGES if installed[name] is None)
     if not (supported := (3, 11) <= sys.version_info[:2] < (3, 14)):
         message = f"Python {python_version()} is not supported"
         yield Finding("warning", message, "use Python 3.11, 3.12 or 3.13")
     if missing:
         yield Finding("failure", f"not installed: {missing}", "pip install hud-tui again", 1)
     elif supported:
-        yield Finding("ok", f"hud-tui {found['hud-tui']} is completely installed")
+        yield Finding("ok", f"hud-tui {installed['hud-tui']} is completely installed")
 
 
-def check_terminal(found: Terminal) -> Iterator[Finding]:
+def check_terminal(terminal: Terminal) -> Iterator[Finding]:
     """What keeps the app from drawing or copying correctly."""
     here, pipe = "the app can draw and copy here", "no terminal here, which only the app needs"
-    problems = [Finding("warning", message, fix) for message, fix in shortcomings(found)]
-    if found.term == "dumb":
+    problems = [Finding("warning", message, fix) for message, fix in shortcomings(terminal)]
+    if terminal.term == "dumb":
         problems[0] = replace(problems[0], level="failure", code=1)
-    yield from problems or [Finding("ok", here if found.is_terminal else pipe)]
+    yield from problems or [Finding("ok", here if terminal.is_terminal else pipe)]
 
 
 def check_config(environ: Mapping[str, str]) -> Finding:
@@ -284,11 +284,11 @@ def check_config(environ: Mapping[str, str]) -> Finding:
 
 
 def check_directories(
-    found: Sequence[Directory], service_file: Path, environ: Mapping[str, str]
+    directories: Sequence[Directory], service_file: Path, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Whether the embedded service can store its files, and whether its key is private."""
     problems = [*_open_to(service_file, 0o077, "holds the service's key and is open to others")]
-    for directory in found:
+    for directory in directories:
         if not directory.writable:
             fix = f"correct its permissions, or set HUD_TUI_{directory.kind.upper()}_DIR"
             message = f"the {directory.kind} directory {directory.path} cannot be written to"
@@ -298,7 +298,7 @@ def check_directories(
     except HudError as error:
         enough = limit = 0
         problems.append(_failed(error))
-    free, fix = found[-1].free_bytes, "free some, or point HUD_TUI_DATA_DIR at another disk"
+    free, fix = directories[-1].free_bytes, "free some, or point HUD_TUI_DATA_DIR at another disk"
     if free is not None and free < TOO_LITTLE:
         problems.append(Finding("failure", f"{size(free)} free for checkpoints", fix, 1))
     elif free is not None and free < enough:

@@ -83,19 +83,19 @@ class _Command:
     async def show_list(self) -> int:
         """List all evaluations of a model."""
         model = await choose_model(self._client, self._args)
-        found = await self._evaluations.of_model(model)
-        self._show("evaluations", {"model": model.model_name, "evaluations": found})
+        evaluations = await self._evaluations.of_model(model)
+        self._show("evaluations", {"model": model.model_name, "evaluations": evaluations})
         return 0
 
     async def resume(self) -> int:
         """Resume an evaluation, and follow it to its end; of a whole one, show the result."""
         if self._args.source or self._args.checkpoint:
             raise HudUsage("--resume takes no SOURCE and no --checkpoint", "it has its own")
-        found = await self._evaluations.find(self._args.resume)
-        if not Work.of(found).why_no_resume:
-            await self._works.resume(found.id)
-        than = await self._than(await self._client.model(found.model_id), None)
-        ended = await self._followed(found)
+        evaluation = await self._evaluations.find(self._args.resume)
+        if not Work.of(evaluation).why_no_resume:
+            await self._works.resume(evaluation.id)
+        than = await self._than(await self._client.model(evaluation.model_id), None)
+        ended = await self._followed(evaluation)
         return self._judged(ended, than)
 
     async def evaluate(self) -> int:
@@ -117,19 +117,19 @@ class _Command:
             than = await self._than(model, tree, self._digest(rows))
         asks = SubmitEvaluation(split=self._args.split, tasks=rows, name=name, parameters=asked)
         code, ended, shown = 0, list[WorkState](), 0
-        for place, checkpoint in enumerate(checkpoints):
+        for number, checkpoint in enumerate(checkpoints):
             body = asks.model_copy(update={"checkpoint_id": checkpoint.id if checkpoint else None})
             begun = await self._evaluations.submit(
                 model, body, label(checkpoint), source, environment
             )
             ended.append(await self._followed(begun))
-            if place == compared:
-                than = ended[place]
-            if compared is None or place >= compared:  # else there is nothing to judge by yet
-                for one in ended[shown:]:
-                    code = max(code, self._judged(one, None if one is than else than))
-                    if one is not ended[0]:
-                        self._compare(ended[0], one)
+            if number == compared:
+                than = ended[number]
+            if compared is None or number >= compared:  # else there is nothing to judge by yet
+                for evaluation in ended[shown:]:
+                    code = max(code, self._judged(evaluation, None if evaluation is than else than))
+                    if evaluation is not ended[0]:
+                        self._compare(ended[0], evaluation)
                 shown = len(ended)
         return code
 
@@ -141,7 +141,7 @@ class _Command:
             return None
         with suppress(HudUsage):  # the id of an evaluation
             named = named_checkpoint(ref, tree)
-            ids = [one.id if one else None for one in checkpoints]
+            ids = [checkpoint.id if checkpoint else None for checkpoint in checkpoints]
             sought = named.id if named else None
             return ids.index(sought) if sought in ids else None
         return None
@@ -217,16 +217,16 @@ class _Command:
         ref = self._args.fail_if_worse_than
         if ref is None:
             return None
-        known = await self._evaluations.of_model(model)
+        evaluations = await self._evaluations.of_model(model)
         prefix = ref.casefold().replace("-", "")
-        matches = [job for job in known if job.id.replace("-", "").startswith(prefix)]
+        matches = [job for job in evaluations if job.id.replace("-", "").startswith(prefix)]
         evaluation = matches[0] if len(prefix) >= 4 and len(matches) == 1 else None
         if evaluation is None:
             tree = tree or Tree.of(await self._client.checkpoints(model.id))
             checkpoint = named_checkpoint(ref, tree)
-            evaluation = best_known(known, checkpoint.id if checkpoint else None, digest)
+            evaluation = best_known(evaluations, checkpoint.id if checkpoint else None, digest)
             if ref == "best":
-                evaluation = best_evaluated(known, digest)
+                evaluation = best_evaluated(evaluations, digest)
             if evaluation is None:
                 named = label(checkpoint) if checkpoint else ref
                 hint = f"evaluate it first: {self._command(model, named)}"
@@ -242,9 +242,7 @@ class _Command:
         values |= given(args, (*EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS))
         for name, value in values.items():
             several = value if isinstance(value, list) else [value]
-            words += [
-                word for one in several if one is not None for word in (flag_of(name), str(one))
-            ]
+            words += [word for v in several if v is not None for word in (flag_of(name), str(v))]
         return self._client.settings.command(*words)
 
     async def _followed(self, evaluation: WorkState) -> WorkState:
@@ -292,8 +290,8 @@ class _Command:
     def _judged(self, ended: WorkState, than: WorkState | None) -> int:
         """Print its result and the gates' outcome; returns the exit code."""
         gates = _gates(ended, than, self._args.fail_under)
-        found = {"evaluation": ended, "gates": [gate.document for gate in gates]}
-        self._show("evaluation", found)
+        document = {"evaluation": ended, "gates": [gate.document for gate in gates]}
+        self._show("evaluation", document)
         failed = [gate for gate in gates if not gate.passed]
         for gate in failed:
             print_notice(gate.message)
@@ -335,14 +333,14 @@ def _gates(ended: WorkState, than: WorkState | None, least: float | None) -> lis
             _Gate({"gate": "fail-under", "limit": least, "passed": passed}, passed, message)
         )
     if than is not None:
-        found = _difference(than, ended)
-        if found is None:
+        delta = _difference(than, ended)
+        if delta is None:
             hint = "evaluate both on the same SOURCE and --split"
             raise HudUsage(f"evaluation {than.id} shares no task with this one", hint)
-        passed = not found.is_worse
+        passed = not delta.is_worse
         document = {"gate": "fail-if-worse-than", "than": than.id, "passed": passed}
-        document |= _comparison(than, ended, found)
-        message = "; ".join(found.sentences(weights_name(than), weights_name(ended)))
+        document |= _comparison(than, ended, delta)
+        message = "; ".join(delta.sentences(weights_name(than), weights_name(ended)))
         gates.append(_Gate(document, passed, f"worse than {weights_name(than)}: {message}"))
     return gates
 
@@ -456,11 +454,11 @@ def _lines(evaluation: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
     return [*lines, ""]
 
 
-def _comparison_lines(found: dict[str, Any]) -> list[str]:
+def _comparison_lines(comparison: dict[str, Any]) -> list[str]:
     """Tasks with the largest differences first, the conclusion last."""
     lines: list[str] = []
     for kind in ("improved", "regressed"):
-        changes = found[kind]
+        changes = comparison[kind]
         if changes:
             rows = [
                 (c["task_slug"], short(c["before"]), "→", short(c["after"]))
@@ -469,7 +467,7 @@ def _comparison_lines(found: dict[str, Any]) -> list[str]:
             more = len(changes) - LISTED
             rest = [f"{more} more; --headless has all"] if more > 0 else []
             lines += [f"{counted(len(changes), 'task')} {kind}", *_table(rows), *rest, ""]
-    return [*lines, *found["summary"], ""]
+    return [*lines, *comparison["summary"], ""]
 
 
 def _ends(estimate: Estimate) -> tuple[str, str]:

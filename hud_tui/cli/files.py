@@ -230,10 +230,10 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
         example = client.settings.command(args.command, "MODEL")
         raise HudUsage("you have no model yet", f"name one: {example}")
     evaluations = works_of(client, paths_of(args).state).evaluations
-    tree, job, known = await asyncio.gather(
+    tree, job, evaluated = await asyncio.gather(
         client.checkpoints(model.id), client.known_job(model.id), evaluations.of_model(model)
     )
-    run = Run(model=model, evaluations={evaluation.id: evaluation for evaluation in known})
+    run = Run(model=model, evaluations={evaluation.id: evaluation for evaluation in evaluated})
     run = run.fold(TreeRead(checkpoints=tuple(tree)))
     return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
 
@@ -380,10 +380,10 @@ def log(args: argparse.Namespace) -> int:
     """
     refuse_beyond("--limit", args.limit, {"ge": 1})
     entries, bad = CommandLog(paths_of(args).state).read()
-    found = matching(entries, args.text or "")
-    shown = found[-args.limit :]
+    matches = matching(entries, args.text or "")
+    shown = matches[-args.limit :]
     if args.headless:
-        facts = {"total": len(found), "omitted": len(found) - len(shown), "unreadable": bad}
+        facts = {"total": len(matches), "omitted": len(matches) - len(shown), "unreadable": bad}
         documents = [document(entry, flags_of(args)) for entry in shown]
         emit("log", {"entries": documents, **facts})
         return 0

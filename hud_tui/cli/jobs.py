@@ -169,8 +169,8 @@ async def _pages(client: HudClient, job_id: str, offset: int) -> AsyncIterator[l
 def _print_traces(
     job_id: str, step: int | None, total: int, offset: int, page: list[Trace], omitted: int = 0
 ) -> None:
-    place = {"total": total, "offset": offset, "omitted": omitted}
-    emit("traces", {"job_id": job_id, "step": step, **place, "traces": page})
+    page_facts = {"total": total, "offset": offset, "omitted": omitted}
+    emit("traces", {"job_id": job_id, "step": step, **page_facts, "traces": page})
 
 
 # ``runs``: the table of all runs, several runs side by side, and renaming or annotating one.
@@ -315,7 +315,7 @@ def _print_rows(rows: Sequence[Work], chosen: Sequence[Column], group_by: str, n
     ordered = [row for group in groups for row in group.rows] if groups else rows
     cells = [[_cell(column.text(row, now)) for column in chosen] for row in ordered]
     table = [[column.title for column in chosen], *cells]
-    right = [place for place, column in enumerate(chosen) if column.is_numeric]
+    right = [index for index, column in enumerate(chosen) if column.is_numeric]
     heading, *lines = aligned(table, right)
     print(_cut(heading))
     rest = iter(lines)
@@ -334,7 +334,7 @@ def _note_cut(table: Sequence[Sequence[str]], chosen: Sequence[Column]) -> None:
         return
     room = get_terminal_size().columns
     widths = (max(map(len, column)) for column in zip(*table, strict=True))
-    ends = [end + 2 * place for place, end in enumerate(accumulate(widths))]
+    ends = [end + 2 * index for index, end in enumerate(accumulate(widths))]
     if ends[-1] <= room:
         return
     hidden = [column.key for column, end in zip(chosen, ends, strict=True) if end >= room]

@@ -120,7 +120,7 @@ async def _pick(own: Sequence[Model]) -> Model:
     if not is_number or not 1 <= int(answer[:9]) <= min(LISTED, len(own)):
         return find_model(answer, own)
     numbered = own[int(answer) - 1]
-    named = [one for one in own if answer in (one.name, one.model_name)]
+    named = [model for model in own if answer in (model.name, model.model_name)]
     if named and numbered not in named:  # HUD has models with such names
         hint = f"name it by -m: {one_line(numbered.model_name)} or {answer}"
         raise HudAmbiguous(f"{answer} is a number in this list, and the name of a model", hint)
@@ -143,13 +143,13 @@ async def _plan(
     size = size_of_runs([values], 1, model, tasks, like)
     lines = _sent_facts(model, tasks, origin, values, start)
     held = sum(task.heldout for task in tasks)
-    for one in size.each:
-        lines += evaluation_facts(one, values, held)
-    filled = [one.name for one in find_variables(tasks, set_variables())]
+    for run in size.each:
+        lines += evaluation_facts(run, values, held)
+    filled = [run.name for run in find_variables(tasks, set_variables())]
     lines += [("variables", ", ".join(filled))] if filled else []
     lines += run_costs(size)
     lines += where_stored(model, asked.steps, None, None)
-    lines += [(one.level, one.message) for one in findings if one.level != "ok"]
+    lines += [(run.level, run.message) for run in findings if run.level != "ok"]
     _print_facts(lines, _plan_stream(args))
     costs = {key: getattr(size, key) for key in COSTS}
     return {
@@ -207,8 +207,8 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     findings = unchosen + await _findings(client, tasks, model, asked, origin.get("lock"))
     document: dict[str, Any] = {}
     if args.sample is not None and model is not None and verdict(findings) != "failure":
-        found, document = await signal(client, args, tasks, origin, asked, model)
-        findings.append(print_finding(found))
+        finding, document = await signal(client, args, tasks, origin, asked, model)
+        findings.append(print_finding(finding))
     emit("preflight", _document(tasks, origin, findings) | document)
     return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
 
@@ -248,9 +248,9 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     asked = completed(model, asked)
     findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
     for loss_fn in several.get("loss_fn", ()):
-        one = {"loss_fn": loss_fn, "loss_fn_config": asked.loss_fn_config}
+        loss = {"loss_fn": loss_fn, "loss_fn_config": asked.loss_fn_config}
         if loss_fn != asked.loss_fn:
-            findings += map(print_finding, await check_update(client, model.id, one))
+            findings += map(print_finding, await check_update(client, model.id, loss))
     if _fails(args.fail_on, findings):
         document = _document(tasks, origin, findings)
         show(args, "preflight", document, "nothing was submitted: preflight failed")
@@ -328,8 +328,8 @@ def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> J
     """
     if alarm_level(args) is not None:
         raise HudUsage("--fail-on an alarm is for one run", "watch the runs of a sweep one by one")
-    found = [checked_parameters({**parameters(args), **one}) for one in combinations(several)]
-    return max(found, key=lambda one: (one.group_size or 0) * (one.tasks_per_step or 1))
+    largest = [checked_parameters({**parameters(args), **c}) for c in combinations(several)]
+    return max(largest, key=lambda p: (p.group_size or 0) * (p.tasks_per_step or 1))
 
 
 def _parameters(args: argparse.Namespace) -> JobParameters:
@@ -522,10 +522,10 @@ def sweep(args: argparse.Namespace) -> int:
         if args.cancel or args.resume:
             raise HudUsage("say which sweep", f"{command_of(args, 'sweep')} lists them")
         return _list(args, _refreshed_all(args, files.all()))
-    found = files.find(args.sweep)
+    sweep = files.find(args.sweep)
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
-        return await _steer(client, args, found)
+        return await _steer(client, args, sweep)
 
     return asyncio.run(run_connected(work, args, connector_of(args)))
 
@@ -556,50 +556,50 @@ async def _steer(client: HudClient, args: argparse.Namespace, sweep: Sweep) -> i
     return 0
 
 
-def _refreshed_all(args: argparse.Namespace, known: Sequence[Sweep]) -> Sequence[Sweep]:
+def _refreshed_all(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> Sequence[Sweep]:
     """The sweeps with the present status of the runs of the service that answers; those of another
     service as they were when they were last followed from here."""
 
     async def work(client: HudClient, args: argparse.Namespace) -> int:
         works = _works(args, client)
-        for stored in known:
+        for stored in sweeps:
             is_here = await client.is_of(stored.service)
-            found.append(await refreshed(works, stored) if is_here else stored)
+            refreshed_sweeps.append(await refreshed(works, stored) if is_here else stored)
         return 0
 
-    found: list[Sweep] = []
-    if all(member.ended for one in known for member in one.members):
-        return known
+    refreshed_sweeps: list[Sweep] = []
+    if all(member.ended for sweep in sweeps for member in sweep.members):
+        return sweeps
     try:
         asyncio.run(run_connected(work, args, connector_of(args)))
     except HudError as error:
         print_notice(
             f"{error.message}: what is not ended is shown as it was when it was last followed"
         )
-        return known
-    return found
+        return sweeps
+    return refreshed_sweeps
 
 
-def _list(args: argparse.Namespace, known: Sequence[Sweep]) -> int:
+def _list(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
     if args.headless:
-        emit("sweeps", {"sweeps": [_sweep_document(one) for one in known]})
+        emit("sweeps", {"sweeps": [_sweep_document(sweep) for sweep in sweeps]})
         return 0
-    for one in known:
-        ended = f"{sum(member.ended for member in one.members)}/{len(one.members)} ended"
-        when = age(one.created_at, time())
-        print(one_line(f"{one.name}  {one.status}  {ended}  {one.model}  {when}", 200))
-    if not known:
+    for sweep in sweeps:
+        ended = f"{sum(member.ended for member in sweep.members)}/{len(sweep.members)} ended"
+        when = age(sweep.created_at, time())
+        print(one_line(f"{sweep.name}  {sweep.status}  {ended}  {sweep.model}  {when}", 200))
+    if not sweeps:
         start = command_of(args, "run", "TASKS", "-m", "MODEL", "--lr", "1e-4,3e-4")
-        print(f"no sweeps on this machine; start one: {start}")
+        print(f"no sweeps on this machine; start sweep: {start}")
     return 0
 
 
-def _show_sweep(args: argparse.Namespace, found: Sweep) -> None:
+def _show_sweep(args: argparse.Namespace, sweep: Sweep) -> None:
     if args.headless:
-        emit(SWEEP, _sweep_document(found))
+        emit(SWEEP, _sweep_document(sweep))
         return
-    print(one_line(f"{found.name}  {found.status}  {found.model}  {found.source}", 300))
-    for member in found.members:
+    print(one_line(f"{sweep.name}  {sweep.status}  {sweep.model}  {sweep.source}", 300))
+    for member in sweep.members:
         print(_line(member))
 
 
@@ -608,5 +608,5 @@ def _line(member: Member) -> str:
     return one_line(f"  {member.status:<11} {member.name}  {member.values_text}{why}", 400)
 
 
-def _sweep_document(one: Sweep) -> dict[str, Any]:
-    return {**one.model_dump(mode="json"), "status": one.status}
+def _sweep_document(sweep: Sweep) -> dict[str, Any]:
+    return {**sweep.model_dump(mode="json"), "status": sweep.status}

@@ -161,10 +161,10 @@ class _Command:
         for finding in findings:
             print_finding(finding)
         if verdict(findings) != "failure" and not self._args.no_trial:
-            trial, found = await try_once(worker, self._client, order, loaded, model)
-            for finding in found:
+            trial, trial_findings = await try_once(worker, self._client, order, loaded, model)
+            for finding in trial_findings:
                 print_finding(finding, always=True)
-            findings += found
+            findings += trial_findings
             if trial is not None and trial.run.get("failure"):
                 self._print_traceback(trial.run["failure"])
         interpreter = worker.setting.interpreter

@@ -218,10 +218,10 @@ def choose_tasks(
     chosen = [task for task in tasks if task.slug not in left_out]
     if left_out and not chosen:
         raise HudUsage(f"--leave-out: no task of {source} is left")
-    found = rows_digest([task.row() for task in chosen])
-    if digest is not None and found != digest.strip().casefold():
-        raise HudTasksChanged(source, found, one_line(digest, 60))
-    return chosen, TaskSource(place_of(origin), found, tuple(left_out))
+    chosen_digest = rows_digest([task.row() for task in chosen])
+    if digest is not None and chosen_digest != digest.strip().casefold():
+        raise HudTasksChanged(source, chosen_digest, one_line(digest, 60))
+    return chosen, TaskSource(place_of(origin), chosen_digest, tuple(left_out))
 
 
 def path_of(source: str, program: str = "hud-tui") -> Path | None:

@@ -281,8 +281,8 @@ class _Polled:
         if model is not None or status is None:
             return model
         names = (status.model_id, status.fine_tuned_model, status.model)
-        known = (self._names[name] for name in names if name is not None and name in self._names)
-        return next(known, None)
+        shown = (self._names[name] for name in names if name is not None and name in self._names)
+        return next(shown, None)
 
     def _row(self, job: Job) -> Work:
         model, status = self._model(job), self._statuses.get(job.id)

@@ -241,8 +241,8 @@ def write_parquet_folder(
     _check_folder(folder)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".hud-tui-", dir=folder.parent) as place:
-            draft = Path(place)
+        with tempfile.TemporaryDirectory(prefix=".hud-tui-", dir=folder.parent) as directory:
+            draft = Path(directory)
             (draft / FILE).parent.mkdir()
             _write(draft / FILE, columns, rows)
             if list(read_parquet(draft / FILE)) != list(rows):

@@ -327,7 +327,7 @@ def _type(schema: object) -> str:
         return " | ".join(dict.fromkeys(_type(part) for part in schema["anyOf"]))
     kind = schema.get("type", "any")
     kinds = kind if isinstance(kind, list) else [kind]
-    return " | ".join(one_line(one, 40) for one in kinds[:8])
+    return " | ".join(one_line(kind, 40) for kind in kinds[:8])
 
 
 def _example(name: str, schema: object) -> str:

@@ -590,12 +590,12 @@ def _unknown(lock: Lock, task: Task) -> Iterator[str]:
 
 def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
     """Scenarios that are named by tasks and are not in the lock file."""
-    known = {name.rpartition(":")[2] for name in lock.scenarios}
-    unknown = [task for task in tasks if task.scenario.rpartition(":")[2] not in known]
-    if known and unknown:
+    scenarios = {name.rpartition(":")[2] for name in lock.scenarios}
+    unknown = [task for task in tasks if task.scenario.rpartition(":")[2] not in scenarios]
+    if scenarios and unknown:
         missing = sorted({task.scenario for task in unknown})
         message = f"the lock file has no scenario {listed(missing)}"
-        fix = f"it has {listed(sorted(known))}; or {FIX}"
+        fix = f"it has {listed(sorted(scenarios))}; or {FIX}"
         yield Finding("lock", "warning", message, places(unknown), fix)
 
 

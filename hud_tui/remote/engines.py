@@ -232,8 +232,8 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
     if machine is not None:
         _same(machine, address, wish)
         env = machine.env if has_env(machine) else _absolute(wish.env, facts.home) or machine.env
-        at = address if machine.pod else machine.address  # a pod may have another by now
-        return replace(machine, address=at, facts=facts, env=env, ssh_config=config)
+        there = address if machine.pod else machine.address  # a pod may have another by now
+        return replace(machine, address=there, facts=facts, env=env, ssh_config=config)
     engine = _fitting_engine(wish, address, facts)
     if wish.model and not engine.weights:
         raise HudUsage(f"{engine.name} brings its own model", "leave out --model")

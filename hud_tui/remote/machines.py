@@ -96,7 +96,7 @@ class Machines:
 
     def names(self) -> list[str]:
         """In alphabetical order."""
-        return sorted(one.parent.name for one in self.folder.glob(f"*/{MACHINE}"))
+        return sorted(file.parent.name for file in self.folder.glob(f"*/{MACHINE}"))
 
     def all(self) -> list[Machine]:
         """Raises HudUsage: as `get`."""
@@ -112,8 +112,8 @@ class Machines:
         try:
             return _read(read_regular(file, MOST_BYTES), name)
         except (FileNotFoundError, NotADirectoryError):
-            known = ", ".join(self.names()[:10]) or "none; hud-tui remote add HOST"
-            raise HudUsage(f"no machine named {one_line(name, 80)}", f"known: {known}") from None
+            names = ", ".join(self.names()[:10]) or "none; hud-tui remote add HOST"
+            raise HudUsage(f"no machine named {one_line(name, 80)}", f"known: {names}") from None
         except (OSError, ValueError, RecursionError) as error:
             why = error.strerror if isinstance(error, OSError) else error
             what = f"{one_line(file, 300)} is not what hud-tui wrote: {one_line(why, 120)}"
@@ -197,10 +197,10 @@ class Machines:
         """The last state of the tunnel; empty if there was none."""
         return line_of(self.state, name)
 
-    def set_line(self, name: str, found: Mapping[str, Any]) -> None:
+    def set_line(self, name: str, line: Mapping[str, Any]) -> None:
         with suppress(OSError):
             if self.folder_of(name).is_dir():
-                write_line(self.state, name, found)
+                write_line(self.state, name, line)
 
     @contextmanager
     def alone(self, name: str, what: str = "setup") -> Iterator[None]:

@@ -253,11 +253,11 @@ def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, 
 def step_marks(step_at: StepAt, low: float, high: float, count: int) -> list[tuple[float, str]]:
     """As `marks`, for steps: round places in the lineage, labelled with the number that the step
     has everywhere. After a rollback that is not its place; it is then spelled out."""
-    found = []
-    for place, text in marks(Axis.STEP, low, high, count):
-        number = step_at(round(place) - 1)
-        found.append((place, text if number == round(place) else str(number)))
-    return found
+    labels = []
+    for x, text in marks(Axis.STEP, low, high, count):
+        number = step_at(round(x) - 1)
+        labels.append((x, text if number == round(x) else str(number)))
+    return labels
 
 
 def _marked(axis: Axis, low: float, high: float, count: int) -> list[float]:

@@ -229,7 +229,7 @@ class Tree:
         """Position of the checkpoint that step number `step` made (from 1); the newest if branches
         have several."""
         newest_first = range(self.size - 1, -1, -1)
-        return next((place for place in newest_first if self._nodes[place].step == step), None)
+        return next((p for p in newest_first if self._nodes[p].step == step), None)
 
     def parent(self, position: int) -> int:
         """The parent's position, or ROOT."""
@@ -269,8 +269,8 @@ class Tree:
     def best_by(self) -> str:
         """Key of the metric that `best` is chosen by: held-out reward if any is known, else mean
         reward."""
-        found = self.best is not None and self.own(self.best).heldout is not None
-        return HELDOUT if found else REWARD
+        has_heldout = self.best is not None and self.own(self.best).heldout is not None
+        return HELDOUT if has_heldout else REWARD
 
     @cached_property
     def standing(self) -> Standing | None:
@@ -299,9 +299,9 @@ class Tree:
         An update never makes a checkpoint the head: an event that arrives late must not move the
         head back.
         """
-        known = self.find(checkpoint.id)
-        if known is not None:
-            return self._renew(known, checkpoint)
+        stored = self.find(checkpoint.id)
+        if stored is not None:
+            return self._renew(stored, checkpoint)
         tree = self if self.size == len(self._nodes) else self._copy()
         ranked_by = tree._sampled.ranked_by
         position = tree._append(checkpoint)
@@ -369,8 +369,8 @@ class Tree:
     def evaluation(self, position: int) -> Evaluation | None:
         """A checkpoint's held-out evaluation: those under the common conditions pooled, else its
         largest."""
-        found = None if position == ROOT else self._sampled.evaluated.best_known(position)
-        return None if found is None else found[0]
+        evaluation = None if position == ROOT else self._sampled.evaluated.best_known(position)
+        return None if evaluation is None else evaluation[0]
 
     @property
     def common(self) -> Conditions | None:
@@ -388,9 +388,9 @@ class Tree:
         """Every position with a held-out evaluation, and that evaluation as `evaluation` returns
         it."""
         for position in self._sampled.evaluated.positions:
-            found = self.evaluation(position) if position < self.size else None
-            if found is not None:
-                yield position, found
+            evaluation = self.evaluation(position) if position < self.size else None
+            if evaluation is not None:
+                yield position, evaluation
 
     def own_metrics(self, position: int) -> dict[str, float]:
         """Own metrics by canonical key; empty if nothing was sampled from the checkpoint. O(steps
@@ -409,7 +409,7 @@ class Tree:
         """Steps trained on rollouts sampled from a checkpoint, newest first."""
         if position == ROOT:
             return []
-        return [self._nodes[at] for at in self._sampled.steps(position) if at < self.size]
+        return [self._nodes[child] for child in self._sampled.steps(position) if child < self.size]
 
     def reward(self, position: int) -> float | None:
         """Own mean reward of a checkpoint, in the taskset's reward unit."""
@@ -462,14 +462,14 @@ class Tree:
         if self._sampled.ranked_by != ranked_by:
             return self._find_best(size)
         best, score = self.best, self._score
-        for at in (self.source(position), position):
-            own = None if at == ROOT else self._sampled.own(at).score
-            if at == best and own != score and (own is None or score is None or own < score):
+        for changed in (self.source(position), position):
+            own = None if changed == ROOT else self._sampled.own(changed).score
+            if changed == best and own != score and (own is None or score is None or own < score):
                 return self._find_best(size)
             if own is None or (score is not None and own < score):
                 continue
-            if own != score or best is None or at < best:
-                best, score = at, own
+            if own != score or best is None or changed < best:
+                best, score = changed, own
         return best, score
 
     def _find_best(self, size: int) -> Best:

@@ -80,11 +80,11 @@ class MetricPair:
 
         Differences below NOISE of the healthy range count as neither.
         """
-        delta, known = self.delta or 0.0, metric(self.key)
-        low, high = known.healthy or (0.0, 0.0)
+        delta, definition = self.delta or 0.0, metric(self.key)
+        low, high = definition.healthy or (0.0, 0.0)
         if isfinite(high - low) and abs(delta) < NOISE * (high - low):
             return 0
-        return known.better * ((delta > 0) - (delta < 0))
+        return definition.better * ((delta > 0) - (delta < 0))
 
 
 @dataclass(frozen=True)
@@ -182,7 +182,7 @@ def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
     report is on the held-out tasks of the taskset that they are trained on."""
     if own[0].apart or own[1].apart:
         return own[0].apart == own[1].apart and same_tasks and not any(o.heldout_tasks for o in own)
-    return same_tasks or all(one.heldout_tasks for one in own)
+    return same_tasks or all(side.heldout_tasks for side in own)
 
 
 def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair]:
@@ -299,7 +299,7 @@ def _source(fork: Model, origin: Model) -> str:
 def _depth(tree: Tree, name: str) -> int:
     """Steps up to a checkpoint of the head's lineage; 0 if the name is unknown."""
     lineage = tree.lineage(tree.head) if name else ()
-    return next((tree.depth(at) for at in lineage if tree[at].name == name), 0)
+    return next((tree.depth(position) for position in lineage if tree[position].name == name), 0)
 
 
 def _at_tip(tree: Tree, tip: int | None) -> Run:
@@ -389,11 +389,11 @@ class RunSeries:
         if self._scores[0] == stamp:
             return self._scores[1]
         evaluated = Evaluated()
-        for id_, found in self._evaluations.items():
+        for id_, evaluations in self._evaluations.items():
             if id_ in self._places:
-                evaluated.put(self._places[id_], found)
-        known = ((place, evaluated.best_known(place)) for place in evaluated.positions)
-        made = {place: evaluation_score(one[0]) for place, one in known if one is not None}
+                evaluated.put(self._places[id_], evaluations)
+        pairs = ((i, evaluated.best_known(i)) for i in evaluated.positions)
+        made = {i: evaluation_score(best[0]) for i, best in pairs if best is not None}
         self._scores = stamp, dict(sorted({**self._reported, **made}.items()))
         return self._scores[1]
 
@@ -487,64 +487,64 @@ def _line(
     low, high, width = frame
     if canonical(key) == HELDOUT:
         return _scored(row, series, axis, frame)
-    at, curve = series.x(axis), series.curve(key, weight)
+    xs, curve = series.x(axis), series.curve(key, weight)
     if curve is None or not len(series):
         return RunLine(row, (), nan)
     rows = (0, len(series))
     if weight:
-        buckets = _trend(curve, at, frame, rows)
+        buckets = _trend(curve, xs, frame, rows)
     else:
-        buckets = curve.buckets(at, low, high, width, rows)
+        buckets = curve.buckets(xs, low, high, width, rows)
     return RunLine(row, buckets, curve.ema.at(curve.column, len(series) - 1))
 
 
 def _scored(row: Work, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
     """The line of evaluations. They are few and have intervals, so they are not averaged."""
-    (low, high, width), at = frame, series.x(axis)
+    (low, high, width), xs = frame, series.x(axis)
     wide = (high - low) / max(1, width - 1)
-    found = {}
-    for place, one in series.scores.items():
-        column = round((at[place] - low) / wide)
-        least, most = (one.value if end is None else end for end in (one.low, one.high))
-        found[column] = Bucket(column, least, most, one.value, one.joins, place)
-    buckets = list(found.values())  # if several share a column, the newest
+    by_column = {}
+    for index, score in series.scores.items():
+        column = round((xs[index] - low) / wide)
+        least, most = (score.value if end is None else end for end in (score.low, score.high))
+        by_column[column] = Bucket(column, least, most, score.value, score.joins, index)
+    buckets = list(by_column.values())  # if several share a column, the newest
     last = buckets[-1].smooth if buckets else nan
     return RunLine(row, buckets, last, points=True)
 
 
 def _trend(
-    curve: Curve, at: Sequence[float], frame: tuple[float, float, int], rows: tuple[int, int]
+    curve: Curve, xs: Sequence[float], frame: tuple[float, float, int], rows: tuple[int, int]
 ) -> list[Bucket]:
     """Buckets of the moving average alone: with several lines in a chart, ranges would hide each
     other."""
     low, high, width = frame
-    edges = column_edges(at, low, high, width, *rows)
+    edges = column_edges(xs, low, high, width, *rows)
     first, column = curve.pyramid.first, curve.column
     if first is None:
         return []
-    found = []
-    for place, (start, stop) in enumerate(pairwise(edges)):
+    buckets = []
+    for cell, (start, stop) in enumerate(pairwise(edges)):
         if start < stop and stop > first:
             smooth = curve.ema.at(column, stop - 1)
-            found.append(Bucket(place, smooth, smooth, smooth, True))
-    return found
+            buckets.append(Bucket(cell, smooth, smooth, smooth, True))
+    return buckets
 
 
 def best_first(valued: Iterable[tuple[T, float]], key: str) -> list[T]:
     """Items sorted by their value of a metric, best first; those without a value last. For a metric
     where neither direction is better, the largest value is first."""
     sign = -1 if metric(key).better >= 0 else 1
-    ranked = sorted(valued, key=lambda one: sign * one[1] if isfinite(one[1]) else inf)
+    ranked = sorted(valued, key=lambda item: sign * item[1] if isfinite(item[1]) else inf)
     return [thing for thing, _ in ranked]
 
 
 def score_at(series: RunSeries, axis: Axis, x: float) -> Score | None:
     """A run's newest held-out reward at a crosshair; None outside the run, or before the first."""
-    at = series.x(axis)
-    if not len(series) or x < at[0] or x > at[-1]:
+    xs = series.x(axis)
+    if not len(series) or x < xs[0] or x > xs[-1]:
         return None
-    found = [score for place, score in series.scores.items() if at[place] <= x]
-    return found[-1] if found else None
+    scores = [score for index, score in series.scores.items() if xs[index] <= x]
+    return scores[-1] if scores else None
 
 
 def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 0.0) -> float:
@@ -553,10 +553,10 @@ def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 
     if canonical(key) == HELDOUT:
         score = score_at(series, axis, x)
         return nan if score is None else score.value
-    at, curve = series.x(axis), series.curve(key, weight)
-    if curve is None or not len(series) or x < at[0] or x > at[-1]:
+    xs, curve = series.x(axis), series.curve(key, weight)
+    if curve is None or not len(series) or x < xs[0] or x > xs[-1]:
         return nan
-    return curve.ema.at(curve.column, bisect_right(at, x) - 1)
+    return curve.ema.at(curve.column, bisect_right(xs, x) - 1)
 
 
 # What the Live view's charts show of a run, as chosen by the user.

@@ -479,11 +479,12 @@ class Score(NamedTuple):
     """Whether it is on the same tasks as the others, so that a line may connect them."""
 
 
-def evaluation_score(found: Evaluation, joins: bool = True) -> Score:
+def evaluation_score(evaluation: Evaluation, joins: bool = True) -> Score:
     """The score of an evaluation; `joins` as in `Score`."""
-    low, high = (found.mean.low, found.mean.high) if found.mean is not None else (None, None)
-    over = size(found.num_tasks, found.samples or 1)
-    return Score(found.mean_reward, low, high, over, joins)
+    mean = evaluation.mean
+    low, high = (mean.low, mean.high) if mean is not None else (None, None)
+    over = size(evaluation.num_tasks, evaluation.samples or 1)
+    return Score(evaluation.mean_reward, low, high, over, joins)
 
 
 def reported_score(value: float, rollouts: float | None) -> Score:
@@ -492,8 +493,8 @@ def reported_score(value: float, rollouts: float | None) -> Score:
     Args:
         rollouts: Number of its rollouts as reported; None if it is not.
     """
-    known = rollouts is not None and 1 <= rollouts < inf
-    return Score(value, over=counted(int(rollouts or 0), "rollout") if known else "")
+    has_count = rollouts is not None and 1 <= rollouts < inf
+    return Score(value, over=counted(int(rollouts or 0), "rollout") if has_count else "")
 
 
 class HeldOut:
@@ -534,8 +535,8 @@ class HeldOut:
 
     def at(self, row: int) -> tuple[int, Score] | None:
         """The newest score up to a row, with the row it belongs to; None before the first."""
-        place = bisect_right(self.rows, row)
-        return (self.rows[place - 1], self.scores[self.rows[place - 1]]) if place else None
+        index = bisect_right(self.rows, row)
+        return (self.rows[index - 1], self.scores[self.rows[index - 1]]) if index else None
 
     def report(self, row: int) -> int:
         """The row of the step that reported the newest pass of a checkpoint up to a row; that row
@@ -559,11 +560,11 @@ class HeldOut:
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:
-        for position, found in run.tree.evaluations():
+        for position, evaluation in run.tree.evaluations():
             row = run.row_of(run.tree[position].id)
             if row is not None:
-                of_run = found.job_id is not None and found.job_id != found.id
-                yield row, evaluation_score(found, of_run or not alone)
+                of_run = evaluation.job_id is not None and evaluation.job_id != evaluation.id
+                yield row, evaluation_score(evaluation, of_run or not alone)
 
 
 # Signs on the x axis: alarms, moves of the head, branches.
@@ -592,9 +593,9 @@ def signs(run: Run, moved_to: Iterable[str]) -> dict[int, Sign]:
     forks = (run.row_of(run.tree[position].id) for position in run.tree.forks)
     moves = (run.row_of(checkpoint_id) for checkpoint_id in moved_to)
     began = (alarm.row for alarm in run.alarms.warnings)
-    found: dict[int, Sign] = {}
+    signs: dict[int, Sign] = {}
     for sign, rows in ((Sign.ALARM, began), (Sign.HEAD, moves), (Sign.BRANCH, forks)):
         for row in rows:
             if row is not None and row < run.series.length:
-                found.setdefault(row, sign)
-    return found
+                signs.setdefault(row, sign)
+    return signs

@@ -90,10 +90,10 @@ def check_room(model: Model, steps: int | None) -> list[Finding]:
     space."""
     if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
         return []
-    free, found = size(model.disk.free_bytes), checkpoints_that_fit(model, steps)
-    if found is None:
+    free, most = size(model.disk.free_bytes), checkpoints_that_fit(model, steps)
+    if most is None:
         return [Finding("disk", "ok", f"enough space for its checkpoints: {free} free")]
-    fits, made = found
+    fits, made = most
     message = f"the disk has room for at most {fits} of {made} checkpoints: {free} free"
     fix = "free disk space, use fewer steps, or serve with a lower --max-disk"
     return [Finding("disk", "warning" if fits else "failure", message, fix=fix)]

@@ -148,9 +148,9 @@ def _remembered(count: int, times: int) -> Sequence[Callable[[Sequence[float]], 
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
-    place = share * (len(ordered) - 1)
-    below = min(floor(place), len(ordered) - 2)
-    return ordered[below] + (place - below) * (ordered[below + 1] - ordered[below])
+    position = share * (len(ordered) - 1)
+    below = min(floor(position), len(ordered) - 2)
+    return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
 
 
 def estimate(values: Sequence[float], least: float, most: float) -> Estimate:

@@ -340,11 +340,11 @@ def _job(job: Job) -> tuple[Cell, ...]:
 
 def _rollouts(groups: Iterable[RolloutGroup]) -> Iterator[Sequence[Cell]]:
     for group in groups:
-        for one in group.rollouts:
-            trace = one.trace
+        for rollout in group.rollouts:
+            trace = rollout.trace
             yield (
                 *(trace.id, trace.job_id, trace.task_slug, trace.step, trace.attempt),
-                *(trace.rollout, trace.heldout, trace.reward, one.advantage, trace.num_tokens),
+                *(trace.rollout, trace.heldout, trace.reward, rollout.advantage, trace.num_tokens),
                 *(trace.status, trace.stop_reason, _cell(trace.error), trace.completion),
             )
 

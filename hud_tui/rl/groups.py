@@ -77,7 +77,7 @@ class Advantages:
 
     def of(self, rewards: Sequence[float]) -> list[float]:
         """Advantages of one group, shape (G,), G ≥ 1."""
-        return [self.scale * one for one in group_advantages(rewards, self.norm_by_std)]
+        return [self.scale * advantage for advantage in group_advantages(rewards, self.norm_by_std)]
 
     @property
     def formula_end(self) -> str:
@@ -163,8 +163,8 @@ def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> l
     counts = [0] * bins
     for reward in rewards:
         if reward == reward:
-            place = int((reward - low) / (high - low) * bins)
-            counts[min(bins - 1, max(0, place))] += 1
+            bin_index = int((reward - low) / (high - low) * bins)
+            counts[min(bins - 1, max(0, bin_index))] += 1
     return counts
 
 
@@ -257,14 +257,14 @@ class StepMarks:
 
     def of(self, checkpoint: Checkpoint) -> tuple[GroupStats, ...]:
         """The groups of a step, shape (groups,)."""
-        found = self._known.get(checkpoint.id)
-        if found is None:
+        cached = self._known.get(checkpoint.id)
+        if cached is None:
             if len(self._known) >= LOOKED_AT:
                 self._known.clear()
             stats = (group_stats(group.rewards) for group in checkpoint.groups if group.rewards)
-            found = tuple(sorted(stats, key=lambda one: -one.mean))
-            self._known[checkpoint.id] = found
-        return found
+            cached = tuple(sorted(stats, key=lambda stat: -stat.mean))
+            self._known[checkpoint.id] = cached
+        return cached
 
 
 # The groups of the step in progress, one row per task, in a stable order.
@@ -302,10 +302,10 @@ class GroupRow:
         """The group as the step's checkpoint records it; without a checkpoint, rewards and trace
         ids only."""
         own = (group for group in (node.groups if node is not None else ()) if group.rewards)
-        found = [group for group in own if group.task_slug == self.task_slug]
+        of_task = [group for group in own if group.task_slug == self.task_slug]
         return (
-            found[0]
-            if len(found) == 1
+            of_task[0]
+            if len(of_task) == 1
             else Group(
                 task_slug=self.task_slug,
                 rewards=list(self.rewards),
@@ -406,12 +406,12 @@ def _rewards(node: Checkpoint | None) -> dict[str, Rewards]:
     rewards: dict[str, Rewards] = {}
     for group in node.groups if node is not None else ():
         rewards[group.task_slug] = (*rewards.get(group.task_slug, ()), *group.rewards)
-    return {slug: found for slug, found in rewards.items() if found}
+    return {slug: task_rewards for slug, task_rewards in rewards.items() if task_rewards}
 
 
 def _group_size(run: Run, rewards: Mapping[str, Rewards]) -> int:
     asked = (run.job.parameters or {}).get("group_size") if run.job is not None else None
-    most = max((len(found) for found in rewards.values()), default=1)
+    most = max((len(task_rewards) for task_rewards in rewards.values()), default=1)
     return max(asked, most) if isinstance(asked, int) else most
 
 

@@ -86,16 +86,16 @@ class JsonTree:
 
     def reveal(self, path: Path) -> int:
         """Unfold all parents of a path; return the index of its line."""
-        at = 0
+        position = 0
         for depth in range(len(path)):
             target = path[: depth + 1]
-            while self.lines[at].path != target:
-                at += 1
+            while self.lines[position].path != target:
+                position += 1
             if depth < len(path) - 1:
-                if not self.lines[at].is_open:
-                    self.toggle(at)
-                at += 1
-        return at
+                if not self.lines[position].is_open:
+                    self.toggle(position)
+                position += 1
+        return position
 
     def search(self, text: str) -> list[Path]:
         """Paths whose key or scalar value contains this text, in document order;

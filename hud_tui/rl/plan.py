@@ -63,10 +63,10 @@ def tasks_of_iteration(tasks: Sequence[U], per_step: int, seed: int, iteration: 
     so tasks that are left over now have the same chance then.
     """
     count = min(per_step, len(tasks))
-    epoch, place = divmod(iteration, len(tasks) // count)
+    epoch, batch = divmod(iteration, len(tasks) // count)
     order = list(range(len(tasks)))
     Random(f"{seed} {epoch}").shuffle(order)
-    return [tasks[i] for i in order[place * count : (place + 1) * count]]
+    return [tasks[i] for i in order[batch * count : (batch + 1) * count]]
 
 
 @dataclass(frozen=True)
@@ -110,10 +110,10 @@ def in_parts(missing: Sequence[MissingRollouts[T]], most: int) -> list[list[Miss
     whatever makes them get their turn between two parts."""
     parts: list[list[MissingRollouts[T]]] = []
     room = 0
-    for one in missing:
-        if not parts or one.count > room:
+    for part in missing:
+        if not parts or part.count > room:
             parts.append([])
             room = most
-        parts[-1].append(one)
-        room -= one.count
+        parts[-1].append(part)
+        room -= part.count
     return parts

@@ -121,9 +121,9 @@ def _end(here: tuple[int, int], there: tuple[int, int]) -> int:
     return min(high, max(low, (there[0] + there[1]) // 2))
 
 
-def _between(one: int, other: int) -> int:
+def _between(cell: int, other: int) -> int:
     """The dots from one height to another, inclusive."""
-    return (2 << other) - (1 << one) if one <= other else (2 << one) - (1 << other)
+    return (2 << other) - (1 << cell) if cell <= other else (2 << cell) - (1 << other)
 
 
 # Cells: two columns wide and four dots high.
@@ -195,25 +195,25 @@ def _dotted(layer: Layer, plot: Plot, height: int) -> Iterator[Cell]:
 
 
 def _spans(texts: Sequence[str], names: Sequence[str]) -> list[Span]:
-    found, start = [], 0
+    spans, start = [], 0
     for name, group in groupby(names):
         stop = start + len(list(group))
-        found.append(Span("".join(texts[start:stop]), name))
+        spans.append(Span("".join(texts[start:stop]), name))
         start = stop
-    return found
+    return spans
 
 
 def put(row: Sequence[Span], cell: int, mark: Span) -> list[Span]:
     """A row with one cell replaced."""
-    found: list[Span] = []
+    spans: list[Span] = []
     for span in row:
         if 0 <= cell < len(span.text):
             parts = Span(span.text[:cell], span.name), mark, Span(span.text[cell + 1 :], span.name)
-            found += [part for part in parts if part.text]
+            spans += [part for part in parts if part.text]
         else:
-            found.append(span)
+            spans.append(span)
         cell -= len(span.text)
-    return found
+    return spans
 
 
 def crossed(row: Sequence[Span], cell: int | None) -> list[Span]:
@@ -235,9 +235,9 @@ def flagged(rows: Sequence[list[Span]], flags: Sequence[Flag]) -> list[list[Span
     drawn = list(rows)
     for flag in flags:
         cell = flag.column // 2
-        free = (at for at in range(len(rows) - 1, -1, -1) if is_blank(rows[at], cell))
-        at = next(free, len(rows) - 1)
-        drawn[at] = put(drawn[at], cell, Span(flag.glyph, flag.name))
+        free = (index for index in range(len(rows) - 1, -1, -1) if is_blank(rows[index], cell))
+        row_index = next(free, len(rows) - 1)
+        drawn[row_index] = put(drawn[row_index], cell, Span(flag.glyph, flag.name))
     return drawn
 
 
@@ -355,8 +355,8 @@ def _legend(title: str, names: Sequence[tuple[str, str]]) -> Iterator[str]:
 
 
 def _text(kind: str, x: float, y: float, anchor: str, content: str) -> str:
-    place = f'x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}"'
-    return f'<text class="{kind}" {place}>{xml(content)}</text>'
+    anchor_attributes = f'x="{_px(x)}" y="{_px(y)}" text-anchor="{anchor}"'
+    return f'<text class="{kind}" {anchor_attributes}>{xml(content)}</text>'
 
 
 def xml(text: object) -> str:

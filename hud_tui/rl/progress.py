@@ -171,7 +171,7 @@ def pace(created: Sequence[str | None]) -> float | None:
     Returns:
         None before two steps.
     """
-    times = [at for text in created[-RECENT - 1 :] if (at := seconds(text)) is not None]
+    times = [stamp for text in created[-RECENT - 1 :] if (stamp := seconds(text)) is not None]
     gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
     return median(gaps) if gaps else None
 

@@ -74,8 +74,8 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
     numbered = _parsed(lines, name)
     first = next(numbered, (1, {}))[1]
     if first.get("schema") != SCHEMA:
-        known = f"expected schema {SCHEMA}, found {one_line(first.get('schema', 'none'), 60)}"
-        raise _bad(name, 1, known)
+        expected = f"expected schema {SCHEMA}, found {one_line(first.get('schema', 'none'), 60)}"
+        raise _bad(name, 1, expected)
     models: dict[str, Model] = {}
     moments: list[Moment] = []
     now, last = 0.0, ""
@@ -121,15 +121,15 @@ def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, An
         if number > MOST_LINES or len(text) > MOST_LINE:
             raise _bad(name, number, "too long for a recording")
         try:
-            found = json.loads(text)
+            line = json.loads(text)
         except (ValueError, RecursionError):
             cut = "not JSON"
             if number == 1 or text.endswith("\n"):
                 raise _bad(name, number, cut) from None
             continue
-        if not isinstance(found, dict):
+        if not isinstance(line, dict):
             raise _bad(name, number, "expected an object")
-        yield number, found
+        yield number, line
 
 
 def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
@@ -143,9 +143,9 @@ def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
 
 
 def _first(error: ValidationError) -> str:
-    one = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    field = ".".join(one_line(part, 40) for part in one["loc"])
-    return f"field data.{field}: {one_line(one['msg'], 200)}"
+    problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    field = ".".join(one_line(part, 40) for part in problem["loc"])
+    return f"field data.{field}: {one_line(problem['msg'], 200)}"
 
 
 def _bad(name: str, number: int, what: str) -> HudUsage:

@@ -72,15 +72,15 @@ def pictures(run: Run) -> list[Picture]:
     keys = [key for key in ranked(run.series.keys) if _changes(run, key)]
     if REWARD in keys and HELDOUT in keys:
         keys.remove(HELDOUT)
-    found: dict[str, Picture] = {}
+    by_name: dict[str, Picture] = {}
     for key in keys[:MOST_CHARTS]:
         file, number = f"{plain_name(key)}.svg", 2
-        while file.lower() in found:  # file names may be case-insensitive
+        while file.lower() in by_name:  # file names may be case-insensitive
             file, number = f"{plain_name(key)}-{number}.svg", number + 1
         shown = [key, HELDOUT] if key == REWARD and _changes(run, HELDOUT) else [key]
         alt = escaped(title(key)) if key in METRICS else plain_name(key)
-        found[file.lower()] = Picture(file, alt, picture(run, shown))
-    return list(found.values())
+        by_name[file.lower()] = Picture(file, alt, picture(run, shown))
+    return list(by_name.values())
 
 
 def picture(run: Run, keys: Sequence[str]) -> str:
@@ -115,7 +115,7 @@ def picture(run: Run, keys: Sequence[str]) -> str:
         for alarm in run.alarms.warnings
         if alarm.row < length
     ]
-    plot = Plot(scale, columns, layers, [((at - 1) / wide, text) for at, text in ticks], flags)
+    plot = Plot(scale, columns, layers, [((x - 1) / wide, text) for x, text in ticks], flags)
     names = [(name, title(key)) for name, key in zip(LAYERS, keys, strict=False)]
     return svg(plot, title(keys[0]), metric(keys[0]).meaning, names if len(names) > 1 else [])
 
@@ -171,8 +171,8 @@ def _lineage_notes(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]
 
 def section(name: str, parts: Iterable[str]) -> str:
     """A heading and its paragraphs; empty without any."""
-    found = list(parts)
-    return "\n\n".join([f"## {name}", *found]) if found else ""
+    paragraphs = list(parts)
+    return "\n\n".join([f"## {name}", *paragraphs]) if paragraphs else ""
 
 
 def table(names: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -311,7 +311,7 @@ def alarms_part(run: Run) -> str:
     if not listed:
         parts.append(f"None in {counted(report.steps, 'step')}.")
     if report.skipped:
-        names = ", ".join(f"{code(one.name)} ({escaped(one.needs, 80)})" for one in report.skipped)
+        names = ", ".join(f"{code(d.name)} ({escaped(d.needs, 80)})" for d in report.skipped)
         parts.append(f"Not evaluated, metric not reported: {names}.")
     return section("Alarms", parts)
 
@@ -456,20 +456,20 @@ def _summary(run: Run) -> str:
 
 
 def _metric(run: Run, key: str) -> tuple[str, ...]:
-    known, values = metric(key), run.series.values(key)
+    definition, values = metric(key), run.series.values(key)
     finite = [(value, row) for row, value in enumerate(values) if isfinite(value)]
     name = escaped(title(key)) if key in METRICS else code(key, 80)
     if not finite:
-        return name, "–", "–", "–", "–", healthy(known)
-    best, at = "", ""
-    if known.better > 0:
-        value, row = max(finite, key=lambda one: (one[0], -one[1]))
-        best, at = number(value), str(run.series.step_at(row))
-    return name, number(finite[0][0]), number(finite[-1][0]), best, at, healthy(known)
+        return name, "–", "–", "–", "–", healthy(definition)
+    best, step = "", ""
+    if definition.better > 0:
+        value, row = max(finite, key=lambda pair: (pair[0], -pair[1]))
+        best, step = number(value), str(run.series.step_at(row))
+    return name, number(finite[0][0]), number(finite[-1][0]), best, step, healthy(definition)
 
 
 def _span(run: Run) -> str:
     path = run.tree.path(run.tree.head)
     stamps = [seconds(run.tree[p].created_at) for p in (path[0], path[-1])] if path else []
-    known = [stamp for stamp in stamps if stamp is not None]
-    return duration(known[1] - known[0]) if len(known) == 2 else "–"
+    times = [stamp for stamp in stamps if stamp is not None]
+    return duration(times[1] - times[0]) if len(times) == 2 else "–"

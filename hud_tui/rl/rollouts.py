@@ -35,7 +35,7 @@ def prompt_of(events: Sequence[TraceEvent]) -> str:
 
 def answer_of(events: Sequence[TraceEvent]) -> str:
     """The text after the prompt, including tool calls and their results."""
-    first = next((at for at, event in enumerate(events) if event.kind not in ASKING), len(events))
+    first = next((n for n, event in enumerate(events) if event.kind not in ASKING), len(events))
     calls = not any(event.kind == "tool_call" for event in events)
     return "\n".join(
         text for event in events[first:] for text in _event_texts(event, calls) if text
@@ -76,11 +76,11 @@ def subscores(result: object) -> list[Subscore]:
     Source: the ``hud`` SDK's EvaluationResult (``subscores``: name, value, weight), and servers
     that send a mapping from name to number.
     """
-    found = result.get("subscores") if isinstance(result, Mapping) else None
-    if isinstance(found, Mapping):
-        return [Subscore(str(name), float(v)) for name, v in found.items() if _number(v)]
-    if isinstance(found, list):
-        return [part for row in found if (part := _part(row)) is not None]
+    subscores = result.get("subscores") if isinstance(result, Mapping) else None
+    if isinstance(subscores, Mapping):
+        return [Subscore(str(name), float(v)) for name, v in subscores.items() if _number(v)]
+    if isinstance(subscores, list):
+        return [part for row in subscores if (part := _part(row)) is not None]
     return []
 
 
@@ -201,8 +201,8 @@ def _group(traces: list[Trace], rule: Advantages) -> RolloutGroup:
 
 def _advantages(traces: list[Trace], rule: Advantages) -> list[float | None]:
     rewards = [trace.reward for trace in traces if trace.reward is not None]
-    known = iter(rule.of(rewards) if rewards else ())
-    return [None if trace.reward is None else next(known) for trace in traces]
+    advantages = iter(rule.of(rewards) if rewards else ())
+    return [None if trace.reward is None else next(advantages) for trace in traces]
 
 
 # Shading of an answer's tokens by logprob, importance ratio or advantage.
@@ -267,6 +267,6 @@ def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:
         advantage: In the reward's unit; None if the rollout is not trained on.
         most: The group's largest absolute advantage, at the ends of the ramp.
     """
-    place = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2
+    hue = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2
     ends = f"-{most:.2g}", f"+{most:.2g}"
-    return Shaded(Shade.ADVANTAGE, [advantage] * tokens, [place] * tokens, ends)
+    return Shaded(Shade.ADVANTAGE, [advantage] * tokens, [hue] * tokens, ends)

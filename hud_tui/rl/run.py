@@ -246,7 +246,7 @@ class Run:
         ordered = list(listed.values())
         tree = self.tree
         nodes = {evaluation.checkpoint_id for evaluation in new if evaluation.result is not None}
-        for position in (at for at in map(tree.find, nodes) if at is not None):
+        for position in (p for p in map(tree.find, nodes) if p is not None):
             [node] = with_results([tree[position]], new)
             tree = tree.add(node)
         run = self._with_tree(tree)

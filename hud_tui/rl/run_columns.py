@@ -397,8 +397,8 @@ def _parameter_column(key: str) -> Column:
     name = key.removeprefix(PARAMETER)
 
     def value(row: Work, now: float) -> Value:
-        found = row.parameters.get(name)
-        return found if found is None or isinstance(found, int | float | str) else value_text(found)
+        value = row.parameters.get(name)
+        return value if value is None or isinstance(value, int | float | str) else value_text(value)
 
     def text(row: Work, now: float) -> str:
         return value_text(row.parameters.get(name))
@@ -433,15 +433,15 @@ def sort_rows(rows: Iterable[Work], by: str, now: float) -> list[Work]:
     Raises:
         HudUsage: No such column.
     """
-    found = list(rows)
+    ordered = list(rows)
     for word in reversed([word.strip() for word in by.split(",") if word.strip()]):
         down = word.startswith("-")
         value = column(word.removeprefix("-")).value
-        keyed = [(value(row, now), row) for row in found]
-        known = [(_sort_key(key), row) for key, row in keyed if key is not None]
-        known.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
-        found = [*(row for _, row in known), *(row for key, row in keyed if key is None)]
-    return found
+        keyed = [(value(row, now), row) for row in ordered]
+        valued = [(_sort_key(key), row) for key, row in keyed if key is not None]
+        valued.sort(key=lambda pair: pair[0], reverse=down)  # reverse keeps the order of equals
+        ordered = [*(row for _, row in valued), *(row for key, row in keyed if key is None)]
+    return ordered
 
 
 def _sort_key(value: str | float) -> tuple[int, Any]:

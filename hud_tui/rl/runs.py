@@ -166,7 +166,7 @@ def _with_steps(run: Work, steps: Sequence[Checkpoint], parent: Checkpoint | Non
     if not steps:
         return replace(run, whole=True)
     newest = steps[-1]
-    times = [at for node in steps if (at := seconds(node.created_at)) is not None]
+    times = [stamp for node in steps if (stamp := seconds(node.created_at)) is not None]
     if times:
         run = replace(
             run, duration_s=times[-1] - (run.created_at or times[0]), stepped_at=times[-1]
@@ -228,7 +228,7 @@ def _metric(node: Checkpoint, key: str) -> float | None:
 def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
     """At most `most` means, each over the same number of neighbouring values, in order."""
     stride = max(1, -(-len(values) // most))
-    return [fmean(values[at : at + stride]) for at in range(0, len(values), stride)]
+    return [fmean(values[start : start + stride]) for start in range(0, len(values), stride)]
 
 
 def _rate(value: object) -> float | None:
@@ -260,6 +260,6 @@ def find_run(name: str, rows: Sequence[Work]) -> Work:
         newest = next((row for row in rows if row.model.casefold() == model), None)
         if newest is not None:
             return newest
-        known = {text: None for row in rows for text in (row.name, row.model) if text}
-        hint = short_prefix(name, rows) or close_names(name, known)
+        texts = {text: None for row in rows for text in (row.name, row.model) if text}
+        hint = short_prefix(name, rows) or close_names(name, texts)
         raise HudUsage(unknown.message, hint) from None

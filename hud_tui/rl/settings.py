@@ -81,18 +81,18 @@ def settings(
         managed: Whether the service takes its steps.
     """
     of_all = [row.name for row in taken_by(TRAIN, RUN_PARAMETERS)]
-    known = list(JobParameters.model_fields) if managed else of_all
+    keys = list(JobParameters.model_fields) if managed else of_all
     usual = _usual(model)
-    extra = [key for key in values if key not in known]
-    return [_setting(key, values, usual) for key in (*known, *extra)]
+    extra = [key for key in values if key not in keys]
+    return [_setting(key, values, usual) for key in (*keys, *extra)]
 
 
 def _setting(key: str, values: Mapping[str, object], usual: Mapping[str, object]) -> Setting:
     value = values.get(key)
     value = usual.get(key) if value is None else value
     is_usual = values.get(key) is None or value == usual.get(key)
-    known = isinstance(value, bool | int | float | str | dict)
-    text = write(value) if known else ""  # type: ignore[arg-type]
+    is_told = isinstance(value, bool | int | float | str | dict)
+    text = write(value) if is_told else ""  # type: ignore[arg-type]
     shown = "–" if value in (None, {}, DEFAULT) else one_line(text, 200)
     return Setting(setting_label(key), shown, is_usual)
 
@@ -105,8 +105,8 @@ def form_values(model: Model) -> dict[str, Value]:
 
 def without_field(model: Model, values: Mapping[str, Value]) -> dict[str, Value]:
     """Parameters from the command line that have no field in the form."""
-    known = JobParameters.model_fields.keys() - form_values(model).keys()
-    return {key: value for key, value in values.items() if key in known}
+    names = JobParameters.model_fields.keys() - form_values(model).keys()
+    return {key: value for key, value in values.items() if key in names}
 
 
 def completed(model: Model, asked: JobParameters) -> JobParameters:

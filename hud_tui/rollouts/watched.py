@@ -248,7 +248,7 @@ def place_awaited(awaited: Any, source: str) -> dict[str, Any] | None:
     None if it is in none of them."""
     frames: list[tuple[FrameType, int]] = []
     while awaited is not None:
-        kind = next((one for one in ("cr", "ag", "gi") if hasattr(awaited, f"{one}_frame")), None)
+        kind = next((p for p in ("cr", "ag", "gi") if hasattr(awaited, f"{p}_frame")), None)
         if kind is None:
             break
         frame = getattr(awaited, f"{kind}_frame")

@@ -375,7 +375,7 @@ class Worker:
         ready_s = SERVED_S if is_served else READY_S
         with set_trace_context(trace_id):
             try:
-                async with provider(task) as at, connect(at, ready_timeout=ready_s) as client:
+                async with provider(task) as env, connect(env, ready_timeout=ready_s) as client:
                     bindings = client.manifest.bindings if client.manifest else []
                     names = [f"{binding.name} ({binding.protocol})" for binding in bindings]
             except Exception as error:

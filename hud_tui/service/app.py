@@ -364,8 +364,8 @@ def locked(data_dir: Path) -> Iterator[None]:
             data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             is_ours = stack.enter_context(holding(data_dir / LOCK))
         except OSError as error:
-            place = error.filename or data_dir
-            raise CannotServe(f"cannot use {place}: {error.strerror}") from error
+            path = error.filename or data_dir
+            raise CannotServe(f"cannot use {path}: {error.strerror}") from error
         if not is_ours:
             serving = holder(data_dir / LOCK)
             raise CannotServe(
@@ -382,8 +382,8 @@ def bound_to(host: str, port: int) -> Iterator[socket.socket]:
     if not 0 <= port < 2**16:  # getaddrinfo would take it modulo 65536
         raise CannotServe(f"cannot listen on {host}:{port}: a port is 0 to 65535")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, proto, _, address = found[0]
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, proto, _, address = addresses[0]
         bound = socket.socket(family, kind, proto)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -503,12 +503,12 @@ class RateLimit(logging.Filter):
         """By file and line: time of the last record that passed, and the number dropped since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        place, at = (record.pathname, record.lineno), monotonic()
-        before, held = self._seen.get(place, (-PAUSE_S, 0))
-        if at - before < PAUSE_S:
-            self._seen[place] = before, held + 1
+        source, heard = (record.pathname, record.lineno), monotonic()
+        before, held = self._seen.get(source, (-PAUSE_S, 0))
+        if heard - before < PAUSE_S:
+            self._seen[source] = before, held + 1
             return False
-        self._seen[place] = at, 0
+        self._seen[source] = heard, 0
         if held:
             record.msg, record.args = f"{record.getMessage()} ({held} more like it)", ()
         return True

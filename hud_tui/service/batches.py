@@ -138,8 +138,8 @@ def check_trajectories(trajectories: Sequence[Trajectory], base: Base, loss_fn: 
             problem = _problem(turn, base, loss_fn)
             if problem:
                 field, message = problem
-                at = f"input {index}, turn {number}: {message}"
-                raise bad_field(f"inputs.{index}.samples.{number}.{field}", at)
+                where = f"input {index}, turn {number}: {message}"
+                raise bad_field(f"inputs.{index}.samples.{number}.{field}", where)
 
 
 def check_scale(reward_scale: float) -> None:

@@ -148,7 +148,7 @@ def prepare(data_dir: Path) -> Prepared:
     """Prepare a data directory for a service, creating what is missing. Raises Unusable: its
     database cannot be used, or belongs to other checkpoints; OSError: it cannot be written to."""
     data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    known, held = refuse_foreign(data_dir)
+    stored, held = refuse_foreign(data_dir)
     (data_dir / CHECKPOINTS).mkdir(exist_ok=True, mode=0o700)
     key = load_key(data_dir / "service.key")
     database = data_dir / DATABASE
@@ -156,7 +156,7 @@ def prepare(data_dir: Path) -> Prepared:
     for path in database.parent.glob(f"{database.name}*"):
         path.chmod(0o600)
     adopted = held.id if held.steps else None
-    return Prepared(key, known.id or adopted or str(uuid4()), known)
+    return Prepared(key, stored.id or adopted or str(uuid4()), stored)
 
 
 def refuse_foreign(data_dir: Path) -> tuple[Known, Contents]:
@@ -167,10 +167,10 @@ def refuse_foreign(data_dir: Path) -> tuple[Known, Contents]:
         if held.steps or held.others:
             raise Unusable(f"{data_dir / CHECKPOINTS} has no {DATABASE} beside it. {BELONG}")
         return Known(), held
-    known = read_database(database)
-    if why := _apart(known, held):
+    stored = read_database(database)
+    if why := _apart(stored, held):
         raise Unusable(f"{database} and {data_dir / CHECKPOINTS} do not match: {why}")
-    return known, held
+    return stored, held
 
 
 def read_database(path: Path) -> Known:
@@ -216,18 +216,18 @@ def examine(data_dir: Path) -> list[tuple[Level, str, str]]:
         Level, problem and fix of each.
     """
     try:
-        known, held = refuse_foreign(data_dir)
+        stored, held = refuse_foreign(data_dir)
         if (key := data_dir / "service.key").exists():
             load_key(key)
     except (Unusable, OSError, sqlite3.Error) as error:
         what, _, fix = one_line(error, 1000).partition(". ")
         return [("failure", f"the service would not start: {what}", fix)]
     problems: list[tuple[Level, str, str]] = []
-    if damaged := len(known.damaged | (known.kept - held.steps)):
+    if damaged := len(stored.damaged | (stored.kept - held.steps)):
         message = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
         fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"
         problems.append(("warning", message, fix))
-    strays = held.steps - known.kept - known.thinned
+    strays = held.steps - stored.kept - stored.thinned
     if unknown := sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in strays):
         message = f"files of {counted(unknown, 'checkpoint')} that service.db does not know"
         fix = (

@@ -60,7 +60,7 @@ def _sentence(detail: Any) -> str:
     """A detail as a sentence; validation errors begin with the field's name."""
     if not isinstance(detail, list):
         return str(detail)
-    problems = (": ".join(filter(None, (_place(one), str(one.get("msg", ""))))) for one in detail)
+    problems = (": ".join(filter(None, (_place(e), str(e.get("msg", ""))))) for e in detail)
     return "; ".join(problems)
 
 
@@ -263,10 +263,10 @@ def _parse(model: type[M], body: bytes) -> M:
         if error.error_count() > MOST_ERRORS:
             message = f"{error.error_count()} values do not fit: too many to name"
             raise Refused(422, [{"type": "misfit", "loc": ["body"], "msg": message}]) from None
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        if found and found[0]["type"] == "json_invalid":
-            raise Refused(400, f"the body is not JSON: {found[0]['msg']}") from error
-        detail = [{**one, "loc": ["body", *one["loc"]]} for one in found[:50]]
+        faults = error.errors(include_url=False, include_context=False, include_input=False)
+        if faults and faults[0]["type"] == "json_invalid":
+            raise Refused(400, f"the body is not JSON: {faults[0]['msg']}") from error
+        detail = [{**fault, "loc": ["body", *fault["loc"]]} for fault in faults[:50]]
         raise Refused(422, detail) from error
 
 
@@ -294,8 +294,8 @@ def number(request: Request, name: str, default: int, most: int) -> int:
     if text is None:
         return default
     if not text.isascii() or not text.isdigit():
-        found = [{"type": "int_parsing", "loc": ["query", name], "msg": "not a whole number ≥ 0"}]
-        raise Refused(422, found)
+        faults = [{"type": "int_parsing", "loc": ["query", name], "msg": "not a whole number ≥ 0"}]
+        raise Refused(422, faults)
     return min(int(text[:18]), most)
 
 
@@ -357,7 +357,7 @@ def canonical(text: str) -> str | None:
 
 def canonical_id(kind: str, text: str) -> str:
     """The canonical id for an id in a path or body. Raises Refused, 404: it is not a UUID."""
-    found = canonical(text)
-    if found is None:
+    id_ = canonical(text)
+    if id_ is None:
         raise not_found(kind, text[:100])
-    return found
+    return id_

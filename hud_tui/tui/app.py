@@ -686,10 +686,10 @@ _CREDENTIAL = re.compile(
 
 def report(error: BaseException, state: Path, secrets: Iterable[str]) -> int:
     """Print a short message to stderr, store the traceback in `state`; return the exit code."""
-    known = [secret for secret in secrets if secret]
-    what = one_line(masked(f"{type(error).__name__}: {error}", known), 300)
+    texts = [secret for secret in secrets if secret]
+    what = one_line(masked(f"{type(error).__name__}: {error}", texts), 300)
     try:
-        kept = f"The traceback, without keys, is in {one_line(_keep(error, state, known), 400)}"
+        kept = f"The traceback, without keys, is in {one_line(_keep(error, state, texts), 400)}"
     except OSError as trouble:
         kept = f"Its traceback could not be written: {one_line(trouble, 300)}"
     lines = [

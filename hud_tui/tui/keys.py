@@ -176,11 +176,11 @@ class KeyLine(Widget):
     def _bindings_changed(self, screen: Screen[object]) -> None:
         if screen is self.screen and screen.is_current:
             self.typing = isinstance(screen.focused, Input)
-            known = {active.binding.id for active in screen.active_bindings.values()}
+            active_ids = {active.binding.id for active in screen.active_bindings.values()}
             own = (action for action in of_view(self.view) if action.footer or self.typing)
             shut = getattr(self.app, "read_only", None) is not None
             can = (action for action in own if not (shut and action.id in WRITES))
-            self._bound = [action for action in can if action.id in known]
+            self._bound = [action for action in can if action.id in active_ids]
             self.renew()
 
     def renew(self) -> None:

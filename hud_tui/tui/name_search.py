@@ -68,10 +68,10 @@ class Section:
         self, names: Sequence[str], ids: Sequence[str] = (), descriptions: Sequence[str] = ()
     ) -> Section:
         """Append places; `ids` and `descriptions` have one for each name, or are empty."""
-        for at in range(0, len(names), BLOCK):
-            part = slice(at, at + BLOCK)
+        for start in range(0, len(names), BLOCK):
+            part = slice(start, start + BLOCK)
             lines = map(_lines, (names[part], ids[part], descriptions[part]))
-            self.blocks.append(Block(self.size + at, *lines))
+            self.blocks.append(Block(self.size + start, *lines))
         self.size += len(names)
         return self
 
@@ -93,7 +93,7 @@ class Section:
 def kind_names(kind: str) -> tuple[str, ...]:
     """What a search may call the places of a kind, longest first, e.g. ``runs`` and ``run``."""
     called = (kind, *ALSO_CALLED.get(kind, ()))
-    return (*(f"{one}s" for one in called), *called)
+    return (*(f"{word}s" for word in called), *called)
 
 
 ALSO_CALLED = {"checkpoint": ("step",), "held-out task": ("task",)}
@@ -134,13 +134,13 @@ def search(sections: Sequence[Section], text: str) -> Iterator[tuple[Section, in
 
 def _places(text: str, part: str) -> Iterator[int]:
     """Numbers of the lines with a text, each once; it may begin with the line break."""
-    at, line, counted = text.find(part), -1, 0
-    while at >= 0:
-        at += part[0] == "\n"
-        line += text.count("\n", counted, at)
+    position, line, counted = text.find(part), -1, 0
+    while position >= 0:
+        position += part[0] == "\n"
+        line += text.count("\n", counted, position)
         yield line
-        counted = at
-        at = text.find(part, text.find("\n", at))
+        counted = position
+        position = text.find(part, text.find("\n", position))
 
 
 def _matches(pattern: str, text: str) -> Iterator[tuple[int, re.Match[str]]]:
@@ -170,8 +170,8 @@ def _number(block: Block, phrase: str) -> Iterator[int]:
         return
     letters = numbered[1].replace(" ", "")
     for line, match in _matches(rf"{numbered[2]}\n(?<![1-9]{numbered[2]}\n)", block.names):
-        at = match.start()
-        before = block.names[block.names.rfind("\n", 0, at) : at].rstrip("0")
+        start = match.start()
+        before = block.names[block.names.rfind("\n", 0, start) : start].rstrip("0")
         name = iter(before)
         if not before.endswith(DIGITS) and all(letter in name for letter in letters):
             yield line
@@ -222,7 +222,7 @@ def _description(block: Block, phrase: str) -> Iterator[int]:
 def _letters(block: Block, phrase: str) -> Iterator[int]:
     """Names with the letters closest together come first."""
     first, *others = list(phrase.replace(" ", ""))
-    steps = (f"[^\n{re.escape(one)}]*{re.escape(one)}" for one in others)
+    steps = (f"[^\n{re.escape(character)}]*{re.escape(character)}" for character in others)
     matches = _matches(re.escape(first) + "".join(steps), block.names)
     spans = {line: match.end() - match.start() for line, match in islice(matches, MOST_LETTERS)}
     return iter(sorted(spans, key=spans.__getitem__))

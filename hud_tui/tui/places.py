@@ -47,7 +47,7 @@ def action_sections(screen: Screen[object]) -> Iterator[Section]:
         yield _of_actions(title, places, [able.action for able in of_kind])
     wear = {name: partial(app.run_action, f"app.wear({name!r})") for name in TITLES}
     themes = [Place(f"Theme: {TITLES[name]}", wear[name]) for name in TITLES]
-    yield Section("theme", themes.__getitem__).add([place.name for place in themes])
+    yield Section("theme", themes.__getitem__).add([theme.name for theme in themes])
 
 
 HIDDEN = frozenset({"command_palette", "interrupt"})
@@ -143,8 +143,8 @@ class Places:
                 yield heldout
         tree, model = self._session.run.tree, self._session.run.model
 
-        def checkpoint(at: int) -> Place:
-            position = len(tree) - 1 - at
+        def checkpoint(i: int) -> Place:
+            position = len(tree) - 1 - i
             go = partial(self._show, "checkpoints", tree[position].id)
             return Place(label(tree[position]), go, scored(tree.own(position)))
 
@@ -164,7 +164,7 @@ class Places:
     async def _tasksets(self) -> AsyncIterator[Section]:
         tasksets = await self._session.client.tasks.tasksets()
         names = [taskset.name for taskset in tasksets]
-        section = Section("taskset", lambda at: Place(names[at], partial(self._launch, names[at])))
+        section = Section("taskset", lambda i: Place(names[i], partial(self._launch, names[i])))
         yield section.add(names, [taskset.id for taskset in tasksets])
         kept = self._tasks_of
         self._tasks_of = {taskset: kept[taskset] for taskset in tasksets if taskset in kept}
@@ -183,9 +183,9 @@ class Places:
                 kind = "held-out task" if heldout else "task"
                 yield Section(kind, place_of, taskset.name).add(slugs)
 
-    def _task_of(self, taskset: str, slugs: Sequence[str], at: int) -> Place:
+    def _task_of(self, taskset: str, slugs: Sequence[str], i: int) -> Place:
         """A task of a taskset, which Launch lists with its text."""
-        return Place(slugs[at], partial(self._launch, taskset, slugs[at]), f"of {taskset}")
+        return Place(slugs[i], partial(self._launch, taskset, slugs[i]), f"of {taskset}")
 
     async def _launch(self, taskset: str, slug: str | None = None) -> None:
         """Check a taskset in Launch, as Enter there does, with the cursor on a task."""
@@ -196,8 +196,8 @@ class Places:
     def _models(self) -> Section:
         models = list(self._session.catalog)
 
-        def place(at: int) -> Place:
-            model = models[at]
+        def place(i: int) -> Place:
+            model = models[i]
             return Place(model.model_name, partial(self._open, model))
 
         section = Section("model", place)
@@ -216,11 +216,11 @@ class Places:
     async def _heldout(self) -> Section | None:
         """The tasks of the head's lineage's newest held-out evaluation; None without any."""
         run = self._session.run
-        known = dict(run.tree.evaluations())
+        evaluations = dict(run.tree.evaluations())
         lineage = set(run.tree.lineage(run.tree.head))
-        position = max(known, key=lambda at: (at in lineage, at), default=None)
+        position = max(evaluations, key=lambda p: (p in lineage, p), default=None)
         node = run.tree.node(position)
-        evaluation = known.get(position) if position is not None else run.base_evaluation
+        evaluation = evaluations.get(position) if position is not None else run.base_evaluation
         if evaluation is None or not evaluation.id:
             return None
         if evaluation.id not in self._scored:
@@ -228,8 +228,8 @@ class Places:
             self._scored[evaluation.id] = sorted(group.task_slug for group in groups)
         slugs, note = self._scored[evaluation.id], f"evaluated at {label(node)}"
 
-        def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._rollouts, evaluation, node, slugs[at]), note)
+        def place(i: int) -> Place:
+            return Place(slugs[i], partial(self._rollouts, evaluation, node, slugs[i]), note)
 
         return Section("held-out task", place).add(slugs)
 
@@ -241,12 +241,12 @@ class Places:
 
     def _tasks(self) -> Section:
         tree = self._session.run.tree
-        newest = (tree[at] for at in islice(tree.lineage(tree.head), TASK_STEPS))
+        newest = (tree[position] for position in islice(tree.lineage(tree.head), TASK_STEPS))
         sampled = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
         slugs = sorted(slug for slug in sampled if slug)
 
-        def place(at: int) -> Place:
-            return Place(slugs[at], partial(self._show, "live", slugs[at]), IN_RUN)
+        def place(i: int) -> Place:
+            return Place(slugs[i], partial(self._show, "live", slugs[i]), IN_RUN)
 
         return Section("task", place).add(slugs)
 
@@ -256,8 +256,8 @@ class Places:
         return [self._job_section("run", runs), self._job_section("job", others)]
 
     def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
-        def place(at: int) -> Place:
-            job = jobs[at]
+        def place(i: int) -> Place:
+            job = jobs[i]
             short, go = job.id[:8], partial(self._show, f"{kind}s", job.id)
             return Place(job.name or job.id, go, f"{short} {job.status or ''}", id=short)
 
@@ -288,7 +288,7 @@ def _moves(action: Action) -> bool:
 async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
     """Add checkpoints, newest first; yields after every part, so that keys go first."""
     for end in range(len(nodes), 0, -BLOCK):
-        part = [nodes[at] for at in range(end - 1, max(0, end - BLOCK) - 1, -1)]
+        part = [nodes[i] for i in range(end - 1, max(0, end - BLOCK) - 1, -1)]
         section.add([label(node) for node in part], [node.id for node in part])
         yield section
         await sleep(0)

@@ -280,8 +280,8 @@ def job_rows(
     words = text.casefold().split()
     shown = [job for job in jobs if all(word in _haystack(job) for word in words)]
     shown.sort(key=lambda job: not is_active(job.status))
-    known = runs or {}
-    return [item_row(JOBS, job.id, JobLine(job, known.get(job.id), now)) for job in shown]
+    names = runs or {}
+    return [item_row(JOBS, job.id, JobLine(job, names.get(job.id), now)) for job in shown]
 
 
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
@@ -319,8 +319,8 @@ def group_heading(group: RolloutGroup) -> Content:
 def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
     """The rollouts of a group, with the present one marked."""
     siblings = (
-        Sibling(rollout, place, rollout.trace.id == trace_id)
-        for place, rollout in enumerate(group.rollouts, 1)
+        Sibling(rollout, number, rollout.trace.id == trace_id)
+        for number, rollout in enumerate(group.rollouts, 1)
     )
     return [item_row(SIBLINGS, sibling.rollout.trace.id, sibling) for sibling in siblings]
 
@@ -511,13 +511,13 @@ def rollout_title(
 ) -> Content:
     """A rollout's task, place in the group and reward, in at most `width` cells. `removed`: control
     characters in its text; `found`: number of the present match of a search, and of all."""
-    place = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
+    index = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
     parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
     if trace.step is not None:
         parts.append((3, Content(f"step {trace.step}")))
-    parts.append((2, Content(f"rollout {place + 1} of {len(group.rollouts)}")))
+    parts.append((2, Content(f"rollout {index + 1} of {len(group.rollouts)}")))
     parts.append((0, Content(f"reward {short(trace.reward)}")))
-    if (advantage := group.rollouts[place].advantage) is not None:
+    if (advantage := group.rollouts[index].advantage) is not None:
         parts.append((1, Content(f"advantage {advantage_text(advantage)}{group.rule.formula_end}")))
     if group.heldout:
         parts.append((1, Content("held out")))

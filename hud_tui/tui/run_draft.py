@@ -454,9 +454,9 @@ def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
     only of tasks with each word of `text` in slug, scenario, split or args."""
     columns = task_columns(trial)
     words = text.casefold().split()
-    places = [place for place in trial.order(tasks) if _has(tasks[place], words)]
-    lines = ((place, TaskLine(tasks[place], trial)) for place in places[:MOST_ROWS])
-    rows = [item_row(columns, str(place), line) for place, line in lines]
+    places = [index for index in trial.order(tasks) if _has(tasks[index], words)]
+    lines = ((index, TaskLine(tasks[index], trial)) for index in places[:MOST_ROWS])
+    rows = [item_row(columns, str(index), line) for index, line in lines]
     if len(places) > MOST_ROWS:
         more = Content.styled(f"… and {len(places) - MOST_ROWS} more", "$text-muted")
         rows.append(Row("more", (more,), heading=True))

@@ -377,5 +377,5 @@ class ThemeChoice:
         return TITLES[name]
 
     def _use_ramp(self, name: str) -> None:
-        others = [one for one in self._app._filters if not isinstance(one, RampFilter)]
+        others = [filter_ for filter_ in self._app._filters if not isinstance(filter_, RampFilter)]
         self._app._filters = [RampFilter(RAMPS[name]), *others]

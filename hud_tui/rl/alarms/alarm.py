@@ -181,26 +181,26 @@ class Report:
     @property
     def by_metric(self) -> dict[str, Alarm]:
         """The first warning or critical alarm of `loud` for each metric, by canonical key."""
-        found: dict[str, Alarm] = {}
+        newest: dict[str, Alarm] = {}
         for alarm in self.loud:
             if alarm.metric and alarm.level is not Level.INFO:
-                found.setdefault(alarm.metric, alarm)
-        return found
+                newest.setdefault(alarm.metric, alarm)
+        return newest
 
     def of_metric(self, key: str, opened: str = "") -> Alarm | None:
         """The alarm to draw with a metric: the one with the id `opened` if it concerns the metric,
         even if it has ended; else the most severe of `loud`."""
-        known = (one for one in (*self.alarms, *self.left) if one.id == opened)
-        found = next((one for one in known if one.metric == key), None)
-        return found or self.by_metric.get(key)
+        opened_alarms = (alarm for alarm in (*self.alarms, *self.left) if alarm.id == opened)
+        alarm_of_metric = next((alarm for alarm in opened_alarms if alarm.metric == key), None)
+        return alarm_of_metric or self.by_metric.get(key)
 
     @property
     def onsets(self) -> frozenset[str]:
         """Ids of the checkpoints at which warnings and critical alarms began, including ended and
         left ones."""
         left = (alarm for alarm in self.left if alarm.level is not Level.INFO)
-        known = (alarm.checkpoint_id for alarm in (*self.warnings, *left))
-        return frozenset(id_ for id_ in known if id_ is not None)
+        ids = (alarm.checkpoint_id for alarm in (*self.warnings, *left))
+        return frozenset(id_ for id_ in ids if id_ is not None)
 
 
 # What follows from what: a consequence is shown after its cause and with its cause's advice, since
@@ -231,7 +231,7 @@ def ordered(alarms: Sequence[Alarm]) -> tuple[Alarm, ...]:
     with its advice; then ended ones, newest first."""
     ranked = sorted(alarms, key=lambda a: (not a.active, -a.level.rank * a.active, -a.row))
     chains = {alarm: _chain(alarm, ranked) for alarm in ranked if alarm.active}
-    causes_first = (one for chain in chains.values() for one in reversed(chain) if one.active)
+    causes_first = (alarm for chain in chains.values() for alarm in reversed(chain) if alarm.active)
     shown = [_explained(chains[alarm]) for alarm in dict.fromkeys(causes_first)]
     return (*shown, *(alarm for alarm in ranked if not alarm.active))
 

@@ -312,7 +312,7 @@ def demo(name: str, ended: float | None = None) -> Recording:
     moments.append(Moment(0.0, MODEL, _job(pathology, 0, began)))
     last = pathology.silent_from or pathology.steps
     for step in range(1, last + 1):
-        moments += [Moment(step * STEP_S, MODEL, one) for one in _step(pathology, step, began)]
+        moments += [Moment(step * STEP_S, MODEL, event) for event in _step(pathology, step, began)]
     return Recording((model,), tuple(moments), began)
 
 

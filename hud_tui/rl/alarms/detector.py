@@ -318,17 +318,17 @@ class Detector(ABC, Generic[T]):
         return None if self.gate.seen else Skipped(self.NAME, self.TITLE, self.NEEDS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
-        place = max(0, episode.onset - of_weights(self.READS.key))
-        onset, shown = row_at(place), row_at(episode.onset)
+        start = max(0, episode.onset - of_weights(self.READS.key))
+        onset, shown = row_at(start), row_at(episode.onset)
         return Alarm(
             name=self.NAME,
             title=self.TITLE,
             level=episode.level,
             active=episode.ended is None,
-            row=place,
+            row=start,
             onset=onset.step,
             checkpoint_id=onset.checkpoint_id,
-            before_id=row_at(place - 1).checkpoint_id if place else None,
+            before_id=row_at(start - 1).checkpoint_id if start else None,
             shown=shown.step,
             shown_id=shown.checkpoint_id,
             raised=row_at(episode.raised).step,

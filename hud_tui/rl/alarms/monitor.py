@@ -180,8 +180,8 @@ def last_good_checkpoint(tree: Tree, update: int, most: int = MOST) -> int | Non
 
 def _is_good(own: Own, reward: float, heldout: float) -> bool:
     """Whether every known reward of a checkpoint is at least its floor, and one is known."""
-    known = ((own.reward, reward), (own.heldout, heldout))
-    return own.known and not any(value is not None and value < floor for value, floor in known)
+    pairs = ((own.reward, reward), (own.heldout, heldout))
+    return own.known and not any(value is not None and value < floor for value, floor in pairs)
 
 
 def _floor(values: Sequence[float | None]) -> float:
@@ -261,8 +261,8 @@ class AlarmMonitor:
         key = alarm.checkpoint_id, self._tree.edition
         if key not in self._last_good:
             same_tasks = alarm.row - self._set.began(alarm.row) + 1  # with the first row's parent
-            found = last_good_checkpoint(self._tree, position, same_tasks)
-            self._last_good[key] = None if found is None else self._tree[found].id
+            checkpoint = last_good_checkpoint(self._tree, position, same_tasks)
+            self._last_good[key] = None if checkpoint is None else self._tree[checkpoint].id
         return replace(alarm, before_id=self._last_good[key])
 
     def _queue_new(self, tree: Tree) -> bool:
@@ -270,9 +270,9 @@ class AlarmMonitor:
         head = None if tree.head is None else tree[tree.head].id
         if head == self._target:
             return False
-        fresh, known = self._walk(tree)
+        fresh, common = self._walk(tree)
         self._target = head
-        if known:
+        if common:
             self._pending.extend(fresh)
             return False
         self._leave(tree)

@@ -163,10 +163,10 @@ class NonFinite(Detector[Finite]):
         return (Level.CRITICAL,)
 
     def value(self, row: Row) -> float | None:
-        known = [raw for role in (LOSS, REWARD) if (raw := role.raw(row)) is not None]
-        if not known or not took_update(row):
+        values = [raw for role in (LOSS, REWARD) if (raw := role.raw(row)) is not None]
+        if not values or not took_update(row):
             return None  # services pad rows that only record an evaluation with NaN
-        return float(any(not isfinite(raw) for raw in known))
+        return float(any(not isfinite(raw) for raw in values))
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         self._count += value > 0

@@ -97,9 +97,9 @@ def parts_of(row: Row) -> Iterator[tuple[str, float, bool]]:
     for key, raw in row.metrics.items():
         if not key.startswith(("reward", "critic/rewards")):
             continue
-        found, value = _PART.match(key), bounded(raw)
-        if found is not None and value is not None and found[1] not in _WHOLE:
-            yield found[1], value, found[2] == "std"
+        part, value = _PART.match(key), bounded(raw)
+        if part is not None and value is not None and part[1] not in _WHOLE:
+            yield part[1], value, part[2] == "std"
 
 
 # Collapse, forgetting, plateau and held-out gap.
@@ -231,7 +231,7 @@ class RewardPlateau(Detector[Plateau]):
         slope = theil_sen(means)
         middle = sum(means) / len(means)
         line = [middle + slope * (i - (len(means) - 1) / 2) for i in range(len(means))]
-        noise = sorted(abs(m - at) for m, at in zip(means, line, strict=True))[len(means) // 2]
+        noise = sorted(abs(m - fit) for m, fit in zip(means, line, strict=True))[len(means) // 2]
         self._slope, self._began = slope * (len(means) - 1), self._places[first]
         if context.solved or abs(self._slope) > max(self.tuning.gain * abs(middle), 1.5 * noise):
             return 0.0
@@ -290,11 +290,11 @@ class HeldoutGap(Detector[Limits]):
 
 def _change(values: "array[float]") -> float:
     """Relative change from the first fifth to the last; 0 if there are too few values."""
-    known = [value for value in values if value == value]
-    if len(known) < 10:
+    numbers = [value for value in values if value == value]
+    if len(numbers) < 10:
         return 0.0
-    fifth = len(known) // 5
-    first, last = sum(known[:fifth]) / fifth, sum(known[-fifth:]) / fifth
+    fifth = len(numbers) // 5
+    first, last = sum(numbers[:fifth]) / fifth, sum(numbers[-fifth:]) / fifth
     return abs(last - first) / max(abs(first), 1e-9)
 
 

@@ -187,8 +187,8 @@ class Role:
 
     def number(self, row: Row) -> float:
         """As `read`, with NaN for None."""
-        found = self.read(row)
-        return nan if found is None else found
+        reading = self.read(row)
+        return nan if reading is None else reading
 
 
 REWARD, REWARD_STD, REWARD_MAX = Role("reward_mean"), Role("reward_std"), Role("reward_max")
@@ -252,13 +252,13 @@ def row_of(place: int, checkpoint: Checkpoint) -> Row:
 
 def _of_groups(checkpoint: Checkpoint) -> dict[str, float]:
     """Shares of zero-variance groups, computed from the groups' rewards."""
-    known = [[r for r in group.rewards if isfinite(r)] for group in checkpoint.groups]
-    stats = [group_stats(rewards) for rewards in known if rewards]
+    finite_rewards = [[r for r in group.rewards if isfinite(r)] for group in checkpoint.groups]
+    stats = [group_stats(rewards) for rewards in finite_rewards if rewards]
     if not stats:
         return {}
     shares = {
-        ZERO_VARIANCE: sum(not one.has_signal for one in stats),
-        ALL_SOLVED: sum(one.all_solved for one in stats),
-        ALL_FAILED: sum(one.all_failed for one in stats),
+        ZERO_VARIANCE: sum(not stat.has_signal for stat in stats),
+        ALL_SOLVED: sum(stat.all_solved for stat in stats),
+        ALL_FAILED: sum(stat.all_failed for stat in stats),
     }
     return {role.key: count / len(stats) for role, count in shares.items()}

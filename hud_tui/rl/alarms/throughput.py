@@ -206,7 +206,7 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         severity = 3.0
     if severity < 2:
         return None
-    at = last or Row(0, {}, 0)
+    row = last or Row(0, {}, 0)
     evidence = [Evidence("seconds without an event", silent_s)]
     if step_s:
         evidence.append(Evidence("median seconds per step", step_s))
@@ -216,13 +216,13 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         title="stalled",
         level=Level.CRITICAL if severity >= 3 else Level.WARN,
         active=True,
-        row=at.place,
-        onset=at.step,
-        checkpoint_id=at.checkpoint_id,
-        before_id=at.checkpoint_id,
-        shown=at.step,
-        shown_id=at.checkpoint_id,
-        raised=at.step,
+        row=row.place,
+        onset=row.step,
+        checkpoint_id=row.checkpoint_id,
+        before_id=row.checkpoint_id,
+        shown=row.step,
+        shown_id=row.checkpoint_id,
+        raised=row.step,
         ended=None,
         evidence=tuple(evidence),
         meaning=MEANING,

@@ -395,10 +395,10 @@ def _keys(tasks: Sequence[Task]) -> list[Finding]:
             "variables",
             "warning",
             f"plain-text key in {counted(len(holders), 'task')}",
-            place,
+            field,
             "write ${NAME} instead, and set NAME in the environment or in .env",
         )
-        for place, holders in bare_keys(tasks).items()
+        for field, holders in bare_keys(tasks).items()
     ]
 
 
@@ -406,11 +406,11 @@ def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:
     """Places in MCP servers that contain a plain-text key, each with its tasks."""
     tasks_by: dict[str, list[Task]] = {}
     for task in tasks:
-        for place, text in server_texts(task):
-            named = SECRET.search(place.rpartition(".")[2]) is not None
+        for field, text in server_texts(task):
+            named = SECRET.search(field.rpartition(".")[2]) is not None
             values = [text] if named else [match["value"] for match in ASSIGNED.finditer(text)]
             if any(map(_is_key, values)):
-                tasks_by.setdefault(one_line(f"mcp_config{place}", 120), []).append(task)
+                tasks_by.setdefault(one_line(f"mcp_config{field}", 120), []).append(task)
     return tasks_by
 
 

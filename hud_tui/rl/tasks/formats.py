@@ -281,9 +281,9 @@ def _wrapped(name: str, tasks: object, unit: str = "row") -> Iterator[Placed]:
 
 def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
     """Rows of a list, read lazily: those before a syntax error are still returned."""
-    text, at, number = parser.text, parser.skip(start + 1), 1
-    while at < len(text) and not (text[at] == "]" and number == 1):
-        value = parser.value(at)
+    text, position, number = parser.text, parser.skip(start + 1), 1
+    while position < len(text) and not (text[position] == "]" and number == 1):
+        value = parser.value(position)
         where = f"{name} row {number}"
         if value.fault:
             yield "", _unparsed(name, parser, value.at, value.fault, number)
@@ -291,13 +291,13 @@ def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
                 return
         else:
             yield from _items(where, value.value)
-        at, number = parser.skip(value.end), number + 1
-        if text[at : at + 1] != ",":
+        position, number = parser.skip(value.end), number + 1
+        if text[position : position + 1] != ",":
             break
-        at = parser.skip(at + 1)
-    if text[at : at + 1] != "]":
-        yield "", _unparsed(name, parser, at, "expected , or ]", number)
-    elif (rest := parser.skip(at + 1)) < len(text):
+        position = parser.skip(position + 1)
+    if text[position : position + 1] != "]":
+        yield "", _unparsed(name, parser, position, "expected , or ]", number)
+    elif (rest := parser.skip(position + 1)) < len(text):
         yield "", _unparsed(name, parser, rest, "extra data after the list")
 
 
@@ -419,7 +419,7 @@ def _read_placed(
 
 
 def _read_all(rows: Iterable[Placed]) -> list[Task]:
-    found = _read_placed(rows)
-    if found.problems:
-        refuse(found.problems, found.hint)
-    return found.tasks
+    rows_read = _read_placed(rows)
+    if rows_read.problems:
+        refuse(rows_read.problems, rows_read.hint)
+    return rows_read.tasks

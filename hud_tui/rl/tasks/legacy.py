@@ -46,8 +46,8 @@ def _calls(fields: Fields, at: str, value: object, quoted: bool = True) -> Itera
         for index, part in enumerate(value):
             yield from _calls(fields, f"{at}[{index}]", part)
     elif not isinstance(value, dict) or not value:
-        found = "an empty object" if value == {} else kind_of(value)
-        fields.wrong(at, f"expected {CALL}, found {found}")
+        what = "an empty object" if value == {} else kind_of(value)
+        fields.wrong(at, f"expected {CALL}, found {what}")
     elif "name" in value:
         yield from _named(fields, at, value)
     else:
@@ -117,8 +117,8 @@ def _function(fields: Fields, at: str, value: object) -> Call | None:
     if isinstance(value, dict) and isinstance(value.get("function"), str):
         args = value.get("args")
         return {"name": value["function"], "arguments": {"args": [] if args is None else args}}
-    found = "empty text" if isinstance(value, str) else kind_of(value)
-    fields.wrong(at, f"expected {FUNCTION}; found {found}")
+    what = "empty text" if isinstance(value, str) else kind_of(value)
+    fields.wrong(at, f"expected {FUNCTION}; found {what}")
     return None
 
 
@@ -158,11 +158,11 @@ def read_v3(fields: Fields) -> Task:
     """A row with a gym (v1 to v3)."""
     prompt, gym = fields.text("prompt", "the instruction"), _gym(fields)
     setup, evaluate = read_functions(fields, "setup"), read_functions(fields, "evaluate")
-    known = {"prompt": prompt, "setup": setup, "evaluate": evaluate, "gym": fields.row.get("gym")}
+    named = {"prompt": prompt, "setup": setup, "evaluate": evaluate, "gym": fields.row.get("gym")}
     objects = {key: _object(fields, key) for key in ("config", "metadata", "columns")}
     texts = {key: fields.maybe_text(key) for key in ("id", "description", "system_prompt")}
     extras = {key: fields.row.get(key) for key in ("choices", "target", "files", "sensitive_data")}
-    row = {**known, **objects, **texts, **extras}
+    row = {**named, **objects, **texts, **extras}
     return _task(fields, "v3", gym, evaluate, texts["id"], row)
 
 
@@ -206,8 +206,8 @@ def _object(fields: Fields, key: str) -> dict[str, Any]:
     parsed = _again(value) if len(value) <= LONGEST_KEPT else parse(value)
     if isinstance(parsed.value, dict):
         return parsed.value
-    found = f"text that is not JSON: {parsed.fault}" if parsed.fault else kind_of(parsed.value)
-    fields.wrong(key, f"expected an object or JSON of one, found {found}")
+    what = f"text that is not JSON: {parsed.fault}" if parsed.fault else kind_of(parsed.value)
+    fields.wrong(key, f"expected an object or JSON of one, found {what}")
     return {}
 
 
@@ -277,7 +277,7 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
     Args:
         tasks: Of any form; only v4 rows have variables.
     """
-    found: dict[str, list[bool]] = {}
+    holders: dict[str, list[bool]] = {}
     for task in tasks:
         asked: dict[str, bool] = {}
         for _, text in server_texts(task):
@@ -285,10 +285,10 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
                 if name := _name(match):
                     asked[name] = asked.get(name, True) and match["default"] is not None
         for name, default in asked.items():
-            found.setdefault(name, []).append(default)
+            holders.setdefault(name, []).append(default)
     return [
         Variable(name, name not in known and not all(defaults), any(defaults), len(defaults))
-        for name, defaults in sorted(found.items())
+        for name, defaults in sorted(holders.items())
     ]
 
 

@@ -57,21 +57,21 @@ def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
 
 
 def _error_text(error: Any, at: str) -> str:
-    place = at + "".join(_step(part) for part in error.absolute_path)
+    where = at + "".join(_step(part) for part in error.absolute_path)
     value, expected, rule = error.instance, error.validator_value, str(error.validator)
     if rule == "type":
         kinds = expected if isinstance(expected, list) else [expected]
-        return f"{place}: expected {' or '.join(one_line(kind, 20) for kind in kinds)}"
+        return f"{where}: expected {' or '.join(one_line(kind, 20) for kind in kinds)}"
     if rule == "enum":
-        return f"{place}: expected one of {one_line(expected, 80)}"
+        return f"{where}: expected one of {one_line(expected, 80)}"
     if rule == "required":
-        return place + _missing([one_line(name, 40) for name in expected if name not in value])
+        return where + _missing([one_line(name, 40) for name in expected if name not in value])
     if rule == "additionalProperties" and expected is False:
-        return f"{place}.{one_line(_unknown(value, error.schema), 40)}: not known"
+        return f"{where}.{one_line(_unknown(value, error.schema), 40)}: not known"
     if rule in BOUNDS:
         size = len(value) if isinstance(value, (str, list)) else value
-        return f"{place}: {size} is {BOUNDS[rule]} {expected}"
-    return f"{place}: does not fit {one_line(rule, 40)} {one_line(expected, 80)}"
+        return f"{where}: {size} is {BOUNDS[rule]} {expected}"
+    return f"{where}: does not fit {one_line(rule, 40)} {one_line(expected, 80)}"
 
 
 def _missing(names: Sequence[str]) -> str:
@@ -117,8 +117,8 @@ class Fields:
         value = self.row.get(key)
         if isinstance(value, str) and value.strip():
             return value
-        found = "empty text" if isinstance(value, str) else kind_of(value)
-        self.wrong(key, f"expected {kind}, found {found}")
+        what = "empty text" if isinstance(value, str) else kind_of(value)
+        self.wrong(key, f"expected {kind}, found {what}")
         return ""
 
     def maybe_text(self, key: str) -> str:
@@ -150,14 +150,14 @@ class Fields:
         waiting: list[tuple[str, object]] = list(self.row.items())
         waiting += [("", key) for key in self.row]
         while waiting:
-            place, value = waiting.pop()
+            path, value = waiting.pop()
             if isinstance(value, str) and has_surrogate(value):
-                self.wrong(place, "lone surrogate: not valid text")
+                self.wrong(path, "lone surrogate: not valid text")
             elif isinstance(value, dict):
-                waiting += [(f"{place}.{key}", part) for key, part in value.items()]
-                waiting += [(place, key) for key in value]
+                waiting += [(f"{path}.{key}", part) for key, part in value.items()]
+                waiting += [(path, key) for key in value]
             elif isinstance(value, list):
-                waiting += [(f"{place}[{index}]", part) for index, part in enumerate(value)]
+                waiting += [(f"{path}[{index}]", part) for index, part in enumerate(value)]
 
 
 def refuse(problems: list[Problem], hint: str = HINT) -> NoReturn:
@@ -286,21 +286,21 @@ def places(tasks: Sequence[Task]) -> str:
     """Places of tasks as text: the first few by name, the others as a count."""
     stretches: list[_Stretch] = []
     for task in tasks:
-        found = NUMBERED.fullmatch(task.where)
-        at = (found[1], found[2], int(found[3])) if found else (task.where or task.slug, "", 0)
-        if stretches and stretches[-1].takes(*at):
+        match = NUMBERED.fullmatch(task.where)
+        spot = (match[1], match[2], int(match[3])) if match else (task.where or task.slug, "", 0)
+        if stretches and stretches[-1].takes(*spot):
             continue
         if len(stretches) == NAMED:
             break
-        stretches.append(_Stretch(*at, at[2]))
+        stretches.append(_Stretch(*spot, spot[2]))
     left = len(tasks) - sum(stretch.tasks for stretch in stretches)
     return ", ".join(_joined(stretches)) + (f" and {left} more" if left else "")
 
 
 def _joined(stretches: Sequence[_Stretch]) -> Iterator[str]:
     """Each file with its ranges of numbers; tasks without a number one by one."""
-    for (name, unit), group in groupby(stretches, lambda one: (one.name, one.unit)):
-        numbers = [one.numbers() for one in group]
+    for (name, unit), group in groupby(stretches, lambda stretch: (stretch.name, stretch.unit)):
+        numbers = [stretch.numbers() for stretch in group]
         many = "s" if len(numbers) > 1 or "-" in numbers[0] else ""
         label = one_line(name, 80)
         yield (

@@ -99,7 +99,7 @@ def with_pieces(
 ) -> list[dict[str, Any]]:
     """A client's events with the text of each token, if the service sampled the same ids itself.
     `answered`: `turn_events` of the same trace."""
-    known = {
+    values = {
         tuple(event["sample"]["output_token_ids"]): event["tokens"]
         for event in answered
         if "tokens" in event
@@ -109,7 +109,7 @@ def with_pieces(
         sample = event.get("sample")
         ids: Any = sample.get("output_token_ids") if isinstance(sample, dict) else None
         is_sampled = isinstance(ids, list) and all(isinstance(token, int) for token in ids)
-        pieces = known.get(tuple(ids)) if is_sampled else None
+        pieces = values.get(tuple(ids)) if is_sampled else None
         seen.append(event if pieces is None else event | {"tokens": pieces})
     return seen
 

@@ -96,8 +96,8 @@ async def tree(request: Request) -> Response:
         id_ = (await find_model(request)).id
     body, etag = await parts.trees.read(parts.store, id_)
     headers = {"ETag": etag, "Cache-Control": "no-cache"}
-    known = request.headers.get("if-none-match", "")
-    if etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+    sent = request.headers.get("if-none-match", "")
+    if etag in (tag.strip().removeprefix("W/") for tag in sent.split(",")):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")
 

@@ -207,7 +207,7 @@ async def export(request: Request) -> Response:
     store, id_ = parts_of(request).store, canonical_id("taskset", path(request, "taskset_id"))
     row = await store.read(models.get, id_)
     tasks = await store.read(models.rows, id_)
-    body = {"taskset_id": id_, "name": row["name"], "tasks": [export_row(*one) for one in tasks]}
+    body = {"taskset_id": id_, "name": row["name"], "tasks": [export_row(*t) for t in tasks]}
     return reply(body)
 
 

@@ -198,8 +198,8 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         raise HeadHasMoved
     step = next_step(db, new.model_id)
     name = f"step-{step:06d}"
-    place = {"step": step, "name": name, "created_at": iso(now())}
-    row = new.row.model_copy(update={**place, "is_active": True, "state": "full"})
+    names = {"step": step, "name": name, "created_at": iso(now())}
+    row = new.row.model_copy(update={**names, "is_active": True, "state": "full"})
     _insert(db, new, row)
     db.execute(
         "INSERT INTO head (model_id, checkpoint_id) VALUES (?, ?)"
@@ -251,8 +251,8 @@ def tree(db: Db, model_id: str) -> list[bytes]:
 def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
     """Some of the tree's rows, each with its step, oldest first."""
     query = f"{_ROW} WHERE checkpoint.model_id = ? AND checkpoint.id = ?"
-    found = [row for id_ in ids for row in db.execute(query, (model_id, id_))]
-    return sorted((row["step"], _dump(row)) for row in found)
+    rows = [row for id_ in ids for row in db.execute(query, (model_id, id_))]
+    return sorted((row["step"], _dump(row)) for row in rows)
 
 
 _ROW = f"""SELECT step, body, {STATE} AS state, pinned, evaluations,

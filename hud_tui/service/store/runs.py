@@ -177,7 +177,7 @@ def grown(rewards: Mapping[str, Any], reward: float) -> dict[str, Any]:
         points.append(part[0] / part[1])
         part = [0.0, 0]
     if len(points) >= MOST_POINTS:
-        points = [fmean(points[at : at + 2]) for at in range(0, len(points), 2)]
+        points = [fmean(points[start : start + 2]) for start in range(0, len(points), 2)]
         stride *= 2
     return {
         "first": first if len(first) >= ENDS else [*first, reward],
@@ -202,8 +202,8 @@ def _loop(db: Db, model_id: str, trace_ids: Sequence[str]) -> str:
     row = db.execute(query, ids).fetchone() if ids else None
     if row is None:
         return model_id
-    known = db.execute("SELECT model_id FROM run WHERE id = ?", (row["id"],)).fetchone()
-    return row["id"] if known is None or known["model_id"] == model_id else model_id
+    run = db.execute("SELECT model_id FROM run WHERE id = ?", (row["id"],)).fetchone()
+    return row["id"] if run is None or run["model_id"] == model_id else model_id
 
 
 def backfill(db: Db) -> None:
@@ -215,14 +215,14 @@ def backfill(db: Db) -> None:
         taskset, _, _ = (job["name"] or "").rpartition(" on ")
         _insert(db, job["id"], job["model_id"], None, taskset or None)
     query = "SELECT model_id, parent_id, body, job_id FROM checkpoint WHERE rowid = ?"
-    for place in db.execute("SELECT rowid FROM checkpoint ORDER BY rowid").fetchall():
-        _count_again(db, db.execute(query, tuple(place)).fetchone())
+    for rowid in db.execute("SELECT rowid FROM checkpoint ORDER BY rowid").fetchall():
+        _count_again(db, db.execute(query, tuple(rowid)).fetchone())
     db.execute("UPDATE checkpoint SET evaluations = evaluations WHERE evaluations IS NOT NULL")
 
 
 def _count_again(db: Db, row: sqlite3.Row) -> None:
-    place = {"prev_model_checkpoint_id": row["parent_id"], "job_id": row["job_id"]}
-    node = Checkpoint.model_validate_json(row["body"]).model_copy(update=place)
+    parents = {"prev_model_checkpoint_id": row["parent_id"], "job_id": row["job_id"]}
+    node = Checkpoint.model_validate_json(row["body"]).model_copy(update=parents)
     query = "SELECT id FROM trace WHERE checkpoint_id = ? LIMIT ?"
     traces = [] if row["job_id"] else db.execute(query, (node.id, LOOKED_AT)).fetchall()
     trace_ids = [trace["id"] for trace in traces]

@@ -386,9 +386,9 @@ def samples(db: Db, trace_id: str) -> list[Sample]:
 
 
 def _sample(value: dict[str, Any]) -> Sample | None:
-    known = {key: value[key] for key in Sample.model_fields if value.get(key) is not None}
+    fields = {key: value[key] for key in Sample.model_fields if value.get(key) is not None}
     try:
-        return Sample.model_validate(known)
+        return Sample.model_validate(fields)
     except ValidationError:
         return None
 

@@ -309,7 +309,7 @@ def _fitted(left: list[Part], right: list[Part], width: int) -> Content:
         right = [part for part in right if part[0] != least]
     for parts in (right, left):  # what matters goes singly, the last first
         while _length(left) + _length(right) + 3 > width and (2 in [rank for rank, _ in parts]):
-            parts.pop(max(at for at, (rank, _) in enumerate(parts) if rank == 2))
+            parts.pop(max(index for index, (rank, _) in enumerate(parts) if rank == 2))
     gap = " " * max(1, width - _length(left) - _length(right) - 1)
     return Content.assemble(_join(left), gap, _join(right), " ")
 

@@ -160,10 +160,10 @@ class ChartList(ListBox[None]):
 
 def _note(key: str) -> Content:
     """A metric's full meaning, and its other names."""
-    known = metric(key)
-    range_ = f" Healthy {healthy(known)}." if known.healthy else ""
-    names = f" Also called {', '.join(known.names)}." if known.names else ""
-    text = (f"{known.meaning}{range_}", "$foreground"), (names, "$text-muted")
+    definition = metric(key)
+    range_ = f" Healthy {healthy(definition)}." if definition.healthy else ""
+    names = f" Also called {', '.join(definition.names)}." if definition.names else ""
+    text = (f"{definition.meaning}{range_}", "$foreground"), (names, "$text-muted")
     return Content.assemble((f"{one_line(key, 60)}  ", "bold"), *text)
 
 

@@ -404,14 +404,14 @@ class CheckpointsScreen(HudScreen):
 
     def _show_ended(self, before: Run, run: Run) -> bool:
         """Show the result of an evaluation that has just ended; returns whether there is one."""
-        known = before.evaluations
+        older = before.evaluations
         news = [
             evaluation
             for id_, evaluation in run.evaluations.items()
-            if evaluation.result is not None and (id_ not in known or known[id_].result is None)
+            if evaluation.result is not None and (id_ not in older or older[id_].result is None)
         ]
         for job in news:
-            if job.id in known and job.result is not None:
+            if job.id in older and job.result is not None:
                 self._tell(f"{one_line(weights_name(job), 40)}: {mean_text(job.result)}")
         return bool(news)
 
@@ -682,7 +682,7 @@ class CheckpointsScreen(HudScreen):
         onsets = [tree.find(onset) for onset in self.run.alarms.onsets]
         places = [ROOT if tree.head is None else tree.head, tree.best]
         places.append(max((p for p in onsets if p is not None), default=None))
-        stops = list(dict.fromkeys(place for place in places if place is not None))
+        stops = list(dict.fromkeys(position for position in places if position is not None))
         is_at_stop = self.at.position in stops and not self.at.folded
         here = stops.index(self.at.position) if is_at_stop else -1
         self._go(stops[(here + 1) % len(stops)])

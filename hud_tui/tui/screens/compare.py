@@ -456,7 +456,7 @@ AT_ONCE = 4
 """Runs that are read at the same time."""
 AGAIN_S, POLLED_S = 1.0, 10.0
 """Seconds between two reads of active runs; on a service that is polled."""
-METRICS = tuple(known.key for known in TABLE)
+METRICS = tuple(definition.key for definition in TABLE)
 COMPARED_FOOT = (
     "{compared.cursor.-1} {compared.cursor.1} step  {compared.move.-1} {compared.move.1} run  "
     "{compared.next_view} metric  {compared.charts} all metrics  {compared.axis} x axis  "
@@ -587,8 +587,8 @@ class RunComparison(Over[Destination | None]):
 
     @property
     def checkpoint_id(self) -> str | None:
-        place = self.place
-        return None if place is None else self.chosen.ids[place]
+        step = self.place
+        return None if step is None else self.chosen.ids[step]
 
     def point(self, place: int | None) -> None:
         """Move the crosshair to a step of the run under the cursor, in every view."""
@@ -626,10 +626,10 @@ class RunComparison(Over[Destination | None]):
 
     def action_axis(self) -> None:
         """Use the next x axis; the crosshair stays on its step."""
-        place = self.place
+        step = self.place
         self.change(axis=self.compared.axis.following, at=None)
-        if place is not None:
-            self.change(at=self.chosen.x(self.compared.axis)[place])
+        if step is not None:
+            self.change(at=self.chosen.x(self.compared.axis)[step])
 
     def action_smooth(self, step: int) -> None:
         self.change(smoothing=min(len(WEIGHTS) - 1, max(0, self.compared.smoothing + step)))

@@ -62,7 +62,7 @@ def weights_to_evaluate(
     """What can be evaluated, the most likely choice first. `marked`: letters of the marked
     checkpoints, by id; `here` is under the cursor, which may be on the base weights."""
     tree, head = run.tree, run.head
-    nodes = [tree[at] for at in map(tree.find, marked) if at is not None]
+    nodes = [tree[position] for position in map(tree.find, marked) if position is not None]
     of_marked = " and ".join(f"{marked[node.id]} {name(node)}" for node in nodes)
     offered: list[tuple[str, list[Checkpoint | None]]] = [(of_marked, [*nodes])] * bool(nodes)
     if on_base:

@@ -119,11 +119,11 @@ class GroupScreen(Over[None]):
     def take(self, group: Group) -> None:
         """Show a group's rollouts; texts read so far are kept, and so is the cursor."""
         columns, shown = self.columns, self.columns.answers
-        at = shown[columns.picked].number if shown else None
+        number = shown[columns.picked].number if shown else None
         columns.answers = with_answers(answers(group, self._shown_rule), shown)
         columns.unread = "Not recorded." if self.replayed else READING * self.reader.asks(group)
         numbers = [answer.number for answer in columns.answers]
-        columns.picked = numbers.index(at) if at in numbers else 0
+        columns.picked = numbers.index(number) if number in numbers else 0
 
     def show_group(self) -> None:
         self.show_facts()
@@ -174,9 +174,9 @@ class GroupScreen(Over[None]):
         self.columns.move(places)
 
     def action_group(self, places: int) -> None:
-        place = self.place + places
-        if 0 <= place < len(self.step.groups):
-            self.place = place
+        answer = self.place + places
+        if 0 <= answer < len(self.step.groups):
+            self.place = answer
             self.show_group()
         else:
             self.notify(f"This is the {'last' if places > 0 else 'first'} group of the step.")
@@ -189,8 +189,8 @@ class GroupScreen(Over[None]):
 
     def action_copy(self) -> None:
         """Copy the selection; else the rollout under the cursor, by its id if it has no text."""
-        at, shown = self.columns.picked, self.columns.answers
-        answer = shown[at] if at < len(shown) else None
+        picked, shown = self.columns.picked, self.columns.answers
+        answer = shown[picked] if picked < len(shown) else None
         text = self.get_selected_text() or (answer and (answer.text or answer.trace_id))
         if text:
             self.app.copy_to_clipboard(text)

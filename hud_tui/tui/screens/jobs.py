@@ -596,9 +596,9 @@ class JobsScreen(HudScreen):
         rows = self.browser.list_of(Level.TRACES).rows
         keys = [row.key for row in rows if not row.heading]
         if self.trace is not None and self.trace.id in keys:
-            at = keys.index(self.trace.id) + way
-            if 0 <= at < len(keys):
-                self.open_trace(keys[at])
+            index = keys.index(self.trace.id) + way
+            if 0 <= index < len(keys):
+                self.open_trace(keys[index])
             else:
                 self.notice(f"This is the {'last' if way > 0 else 'first'} rollout of the list.")
 

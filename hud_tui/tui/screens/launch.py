@@ -704,11 +704,11 @@ class LaunchScreen(HudScreen):
         like = self.draft.like(model)
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
         lines_of = partial(sweep_lines, sweep, model, tasks, like, warnings)
-        known = {key: value for key, value in values.items() if key not in swept}
-        dialog = SubmitDialog(known, lines_of, "sweep", f"Submit {len(sweep.members)} runs")
+        shared = {key: value for key, value in values.items() if key not in swept}
+        dialog = SubmitDialog(shared, lines_of, "sweep", f"Submit {len(sweep.members)} runs")
         if not await self.app.push_screen_wait(dialog):
             return
-        sweep = with_baseline(sweep, dialog.values) if "baseline" in known else sweep
+        sweep = with_baseline(sweep, dialog.values) if "baseline" in shared else sweep
         works.sweeps.keep(sweep, cancelled=False)
         start_sweep(self.app, self.session, sweep, tasks)
         await self.app.switch_mode("runs")

@@ -166,8 +166,8 @@ class LogScreen(Leavable[None]):
     @property
     def entry(self) -> AuditEntry | None:
         key = self.list.key
-        place = len(self._shown) - 1 - int(key) if key is not None else -1
-        return self._shown[place][0] if 0 <= place < len(self._shown) else None
+        index = len(self._shown) - 1 - int(key) if key is not None else -1
+        return self._shown[index][0] if 0 <= index < len(self._shown) else None
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:

@@ -246,8 +246,8 @@ def _line_text(entry: Entry, now: float) -> Iterator[Content]:
 
 def _rental_text(entry: Entry, rental: Rental, now: float) -> Iterator[Content]:
     spot = f"{rental.gpus} at {rental.provider}" if rental.provider else rental.gpus
-    known = f"Prime's {rental.id}" if rental.id else "unknown whether it was rented"
-    yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {known}")
+    told = f"Prime's {rental.id}" if rental.id else "unknown whether it was rented"
+    yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {told}")
     spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
     late = " · over its budget" if now > rental.deadline else ""
     yield _field("costs", f"{rental.price}, {spent}{late}")

@@ -299,7 +299,7 @@ class ModelsScreen(HudScreen):
 
     @property
     def on_server(self) -> bool:
-        return any(one.engine and one.engine.server for one in self.models or ())
+        return any(model.engine and model.engine.server for model in self.models or ())
 
     @work(exclusive=True, group="going")
     async def _read_going(self) -> None:
@@ -318,7 +318,7 @@ class ModelsScreen(HudScreen):
 
     def _read_queue(self) -> None:
         """Refresh models on a server: its queue changes without an event. A slow read goes on."""
-        reads = any(one.node is self and one.group == "read" for one in self.workers)
+        reads = any(worker.node is self and worker.group == "read" for worker in self.workers)
         if self.is_current and self.on_server and not reads:
             self.read()
 
@@ -429,9 +429,9 @@ class ModelsScreen(HudScreen):
         """Show what Enter does to the model under the cursor."""
         note = enter_does(self.chosen, self.models or (), self.first_start)
         self.query_one("#note", Static).update(note)
-        place = self.query_one("#about", Static)
-        place.update(text := about(self.chosen))
-        place.display = bool(text)
+        pane = self.query_one("#about", Static)
+        pane.update(text := about(self.chosen))
+        pane.display = bool(text)
 
     def can(self, action: str) -> bool:
         model = self.chosen
@@ -512,7 +512,7 @@ class ModelsScreen(HudScreen):
         await self.app.switch_mode("launch")
 
     def sheet(self) -> Sheet:
-        heads = {id_: (one.head, one.steps, one.own) for id_, one in self.facts.items()}
+        heads = {id_: (fact.head, fact.steps, fact.own) for id_, fact in self.facts.items()}
         sheet = models_sheet(self.models or (), heads)
         if not self.filter_field.value:
             return sheet

@@ -81,9 +81,9 @@ class Palette(SearchList[Place | None]):
     async def _find(self, text: str) -> None:
         matches: list[tuple[Section, int]] = []
         began = monotonic()
-        for one in self._matches(text):
-            if one is not None:
-                matches.append(one)
+        for match in self._matches(text):
+            if match is not None:
+                matches.append(match)
             if len(matches) == MOST:
                 break
             if monotonic() - began > SLICE_S:
@@ -98,12 +98,12 @@ class Palette(SearchList[Place | None]):
     def _matches(self, text: str) -> Iterator[tuple[Section, int] | None]:
         if text.strip():
             return search(self.sections, text)
-        return ((section, at) for section in self._actions for at in range(section.size))
+        return ((section, n) for section in self._actions for n in range(section.size))
 
     def _show(self, matches: Sequence[tuple[Section, int]]) -> None:
         self._found = list(matches)
         self._places = {
-            f"{section.kind} {at} {section.within}": section.place(at) for section, at in matches
+            f"{section.kind} {n} {section.within}": section.place(n) for section, n in matches
         }
         self._draw()
 
@@ -136,7 +136,7 @@ class Palette(SearchList[Place | None]):
         if self._listed_for == self.field.value:
             self.choose()
         else:  # the list is still of a shorter text
-            best = next((one for one in self._matches(self.field.value) if one is not None), None)
+            best = next((m for m in self._matches(self.field.value) if m is not None), None)
             self._show([] if best is None else [best])
             self.choose()
 

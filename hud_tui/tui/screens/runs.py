@@ -520,8 +520,8 @@ class RunsScreen(HudScreen):
             self.show_run(destination.row, destination.view, destination.checkpoint_id)
 
     def _of(self, ids: Iterable[str]) -> list[Work]:
-        known = {row.id: row for row in self.rows or ()}
-        return [known[id_] for id_ in ids if id_ in known]
+        by_id = {row.id: row for row in self.rows or ()}
+        return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def action_unmark(self) -> None:
         self.table.marked.clear()

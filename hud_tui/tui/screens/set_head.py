@@ -328,10 +328,10 @@ class HeadDialog(ConfirmDialog):
         taken = FRAME + 2 * len(self._differs) + (2 if change.evaluated_then else 0)
         compared = max(1, min(COMPARED, self.view.size.height - taken))
         now = self.view.context.clock()
-        known = preview(change, note, now, narrow, compared, self._differs)
+        text = preview(change, note, now, narrow, compared, self._differs)
         if self.current:
-            return known
-        return Content("\n").join([known, Content.styled(READING, "$text-muted")])
+            return text
+        return Content("\n").join([text, Content.styled(READING, "$text-muted")])
 
 
 @dataclass(frozen=True)
@@ -467,14 +467,14 @@ async def read_tree(view: HudScreen) -> Run:
     model = view.run.model
     if model is None:
         raise HudUsage("No model selected.", keyed("press {app.view.models} to choose one"))
-    known = len(view.session.catch_up().tree)
+    size = len(view.session.catch_up().tree)
     checkpoints = await view.client.checkpoints(model.id)
     now = view.session.catch_up()
     if now.model is None or now.model.id != model.id:
         raise HudUsage("Another model was selected meanwhile.", "check its tree, then try again")
     last = len(checkpoints) - 1
     is_part = last < 0 or now.tree.find(checkpoints[last].id) == last
-    if known <= len(checkpoints) < len(now.tree) and is_part:
+    if size <= len(checkpoints) < len(now.tree) and is_part:
         # events arrived while the request was in progress: the answer must not undo them
         return now
     return view.session.fold(TreeRead(checkpoints=tuple(checkpoints)))
@@ -514,10 +514,10 @@ async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     except HudError as error:
         if refused is not None:
             raise refused from error
-        known = "the head was set" if is_answered else "no answer"
+        told = "the head was set" if is_answered else "no answer"
         again = f"{key('checkpoints.refresh')} refreshes it"
         why = clean(error.message, 80)
-        return Outcome(False, f"{known}, and the tree cannot be read ({why}): {again}")
+        return Outcome(False, f"{told}, and the tree cannot be read ({why}): {again}")
     if refused is not None:
         return _refused(run, target, refused)
     became = outcome(before, run, target, is_answered)

@@ -174,7 +174,7 @@ def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
 
 def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     tree, node = run.tree, run.tree[position]
-    known = metrics_of(node)
+    metrics = metrics_of(node)
     parent = tree.parent(position)
     yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
     own = tree.own(position)
@@ -183,7 +183,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("held-out", _scored(own.heldout, own.over))
     yield _line("change", _change(run, position))
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
-    spread = f" ± {short(known['reward_std'])}" if "reward_std" in known else ""
+    spread = f" ± {short(metrics['reward_std'])}" if "reward_std" in metrics else ""
     yield _line("trained", f"on reward {short(node.mean_reward)}{spread}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
     yield _line("lr", short(node.learning_rate))

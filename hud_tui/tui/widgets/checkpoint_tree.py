@@ -183,11 +183,11 @@ def error_bar(mean: Estimate, scale: tuple[float, float]) -> tuple[str, str, str
         share = (value - low) / width if width > 0 else 0.5
         return round(min(1.0, max(0.0, share)) * (ERROR_BAR - 1))
 
-    at = cell(mean.value)
-    first = at if mean.low is None else min(at, cell(mean.low))
-    last = at if mean.high is None else max(at, cell(mean.high))
-    cells = "".join("─" if first <= place <= last else " " for place in range(ERROR_BAR))
-    return cells[:at], "●", cells[at + 1 :]
+    mean_cell = cell(mean.value)
+    first = mean_cell if mean.low is None else min(mean_cell, cell(mean.low))
+    last = mean_cell if mean.high is None else max(mean_cell, cell(mean.high))
+    cells = "".join("─" if first <= cell_index <= last else " " for cell_index in range(ERROR_BAR))
+    return cells[:mean_cell], "●", cells[mean_cell + 1 :]
 
 
 def _metric(key: str, tree: Tree, position: int) -> float | None:
@@ -365,8 +365,8 @@ def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
 
 def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
     onset = run.tree[row.newest].id in look.marks.onsets
-    for place, column in enumerate(look.columns):
-        flagged = onset and place == 1
+    for number, column in enumerate(look.columns):
+        flagged = onset and number == 1
         yield Segment(ONSET, look.alarm) if flagged else Segment(" " * GAP)
         if column is NOTE:
             note = look.marks.notes.get(run.tree[row.newest].id, "")
@@ -374,8 +374,8 @@ def _node(look: Look, run: Run, row: Row, now: float) -> Iterator[Segment]:
             continue
         if column is EVALUATION and look.scale is not None:
             evaluation = run.tree.evaluation(row.newest)
-            known = NONE if HELDOUT in look.columns else run.tree.own(row.newest)
-            yield from evaluation_cell(evaluation, look.scale, look.dim, known)
+            own = NONE if HELDOUT in look.columns else run.tree.own(row.newest)
+            yield from evaluation_cell(evaluation, look.scale, look.dim, own)
             continue
         for segment in cell(column, run.tree, row.newest, now, look.top, look.dim):
             served = column is NAME and row.served[-1]
@@ -680,12 +680,12 @@ class EvaluationProgress(Static):
 
 def evaluations_under_way(run: Run) -> list[Content]:
     """A line for each evaluation in progress; else for the last, if it was interrupted."""
-    known = list(run.evaluations.values())
-    active = [job for job in known if not has_ended(job.status)]
+    evaluations = list(run.evaluations.values())
+    active = [job for job in evaluations if not has_ended(job.status)]
     lines = [_under_way(job) for job in active[:MOST_UNDER_WAY]]
     if len(active) > MOST_UNDER_WAY:
         lines.append(Content.styled(f"… {len(active) - MOST_UNDER_WAY} more wait", "$text-muted"))
-    cut = last_requested(known)
+    cut = last_requested(evaluations)
     if cut is not None and not active and is_lost(cut.status):
         title = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
         why = f": {one_line(cut.error.message, 120)}" if cut.error else ""

@@ -89,8 +89,8 @@ def axes(
     drawing.plot([0], [0], marker=" ")  # without any point plotext draws no axes
     drawing.xlim(0, 1)
     drawing.ylim(0, 1)
-    drawing.xticks([place for place, _ in x_ticks], [label for _, label in x_ticks])
-    drawing.yticks([place for place, _ in y_ticks], [label.rjust(wide) for label in labels])
+    drawing.xticks([x for x, _ in x_ticks], [label for _, label in x_ticks])
+    drawing.yticks([y for y, _ in y_ticks], [label.rjust(wide) for label in labels])
     drawing.xaxes(True, False)
     drawing.yaxes(True, False)
     return tuple(_ESCAPE.sub("", drawing.build()).splitlines()[:height])

@@ -110,7 +110,7 @@ def focus_heading(
     with a value that is off the scale; `alarm` is drawn with it."""
     return Heading(
         metric_title(key, chart.run),
-        [one for one in _numbers(chart, key, cursor, alarm) if one[1]],
+        [pair for pair in _numbers(chart, key, cursor, alarm) if pair[1]],
         metric(key).meaning,
         [word for word in _words(chart, key, cursor, off) if word],
     )
@@ -138,7 +138,7 @@ def _numbers(chart: Chart, key: str, cursor: int | None, alarm: Alarm | None) ->
 def _words(chart: Chart, key: str, cursor: int | None, off: int) -> list[str]:
     """What a heading says of the chart's range and scales; empty texts are left out."""
     view, missing = chart.view, chart.curve(key).missing
-    known = "" if chart.axis is view.axis else f"step: {view.axis} not reported"
+    axis_note = "" if chart.axis is view.axis else f"step: {view.axis} not reported"
     (start, stop), step_at = chart.rows, chart.run.series.step_at
     clipped = "outliers clipped" if view.clip else ""
     return [
@@ -146,7 +146,7 @@ def _words(chart: Chart, key: str, cursor: int | None, off: int) -> list[str]:
         "constant" if chart.curve(key).is_constant else "",
         f"⚠ {missing} missing" if missing else "",
         "log" if view.log else "",
-        "" if view.axis is Axis.STEP else f"by {known or view.axis}",
+        "" if view.axis is Axis.STEP else f"by {axis_note or view.axis}",
         f"{clipped}: {counted(off, 'column')}" if off else clipped,
         "" if view.span is None else f"steps {step_at(start)}–{step_at(stop - 1)}",
     ]
@@ -352,11 +352,11 @@ class FocusChart(RunChart, can_focus=False):
 
     def row_at(self, cell: int, within: bool = True) -> int | None:
         """The step closest to a cell. Beside the curves None, or without `within` their end."""
-        figure, place = self._figure, cell - self._figure.left
-        if not self.drawable or (within and not 0 <= place < figure.cells):
+        figure, column = self._figure, cell - self._figure.left
+        if not self.drawable or (within and not 0 <= column < figure.cells):
             return None
-        place = max(0, min(figure.cells - 1, place))
-        return self.chart.row(2 * place, 2 * figure.cells)
+        column = max(0, min(figure.cells - 1, column))
+        return self.chart.row(2 * column, 2 * figure.cells)
 
     def on_mouse_down(self, event: MouseDown) -> None:
         self._was_drawn = False

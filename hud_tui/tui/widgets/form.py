@@ -166,8 +166,8 @@ class Picker(Widget, can_focus=True):
 
     def action_pick(self, by: int) -> None:
         if self.options:
-            at = self.options.index(self.value) if self.value in self.options else -by
-            self.value = self.options[(at + by) % len(self.options)]
+            index = self.options.index(self.value) if self.value in self.options else -by
+            self.value = self.options[(index + by) % len(self.options)]
             self.post_message(self.Changed(self))
 
     def on_click(self, event: Click) -> None:

@@ -101,8 +101,8 @@ def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> l
     """A histogram in BINS cells: one bar per bin, the fullest as high as the row."""
     counts = histogram(rewards, BINS, low, high)
     drawn = []
-    for place, count in enumerate(counts):
-        middle = low + (high - low) * place / (BINS - 1)
+    for bin_index, count in enumerate(counts):
+        middle = low + (high - low) * bin_index / (BINS - 1)
         bar = Segment(eighth(count / max(1, *counts)), reward_style(middle, low, high))
         drawn.append(bar if count else empty)
     return drawn
@@ -222,9 +222,9 @@ class StripFace:
         """
         cells = [Segment(" " * MARGIN)]
         under = self.tone("cursor-blurred")
-        place = round(row * (most - 1) / (tall - 1)) if tall > 1 else most // 2
+        rank = round(row * (most - 1) / (tall - 1)) if tall > 1 else most // 2
         for column, step in enumerate(steps):
-            cell = mark_cell(step[place], *scale) if place < len(step) else Segment(" ")
+            cell = mark_cell(step[rank], *scale) if rank < len(step) else Segment(" ")
             if column == here:
                 cell = Segment(cell.text, (cell.style or Style()) + Style(bgcolor=under.bgcolor))
             cells.append(cell)
@@ -235,8 +235,8 @@ class StripFace:
             return line((" " * (MARGIN + cells), self.tone("strong")))
         name = self._name(self.cursor)
         beside = here + len(name) + 2 > cells
-        place = f"{name} ▼".rjust(here + 1) if beside else f"{' ' * here}▼ {name}"
-        return line((" " * MARGIN + fit_text(place, cells), self.tone("strong")))
+        title = f"{name} ▼".rjust(here + 1) if beside else f"{' ' * here}▼ {name}"
+        return line((" " * MARGIN + fit_text(title, cells), self.tone("strong")))
 
     def _below(self, width: int) -> Strip:
         start, stop = self.span
@@ -508,9 +508,9 @@ class GroupGrid(LinesView):
         """Move the cursor by this many tasks, and scroll to it."""
         slugs = self.slugs
         if slugs:
-            at = max(0, min(len(slugs) - 1, self.index + rows))
-            self.pick(slugs[at])
-            top = revealed(at + self.named, self.scroll_offset.y, self.body_rows)
+            index = max(0, min(len(slugs) - 1, self.index + rows))
+            self.pick(slugs[index])
+            top = revealed(index + self.named, self.scroll_offset.y, self.body_rows)
             self.scroll_to(y=top, animate=False)
 
     def pick(self, task_slug: str) -> None:
@@ -535,8 +535,8 @@ class GroupGrid(LinesView):
         slugs = [row.task_slug for row in rows]
         if task_slug not in slugs:
             return None
-        own, place = [row.group(shown.node) for row in rows], slugs.index(task_slug)
-        return StepGroups(shown.name, own, place, self._model_id, shown.node, shown.step)
+        own, index = [row.group(shown.node) for row in rows], slugs.index(task_slug)
+        return StepGroups(shown.name, own, index, self._model_id, shown.node, shown.step)
 
     def last_of(self, task_slug: str) -> StepGroups | None:
         """The groups of the last step that sampled a task; None if no step has."""
@@ -545,8 +545,8 @@ class GroupGrid(LinesView):
             own = [group for group in node.groups if group.rewards]
             slugs = [group.task_slug for group in own]
             if task_slug in slugs:
-                place = slugs.index(task_slug)
-                return StepGroups(label(node), own, place, self._model_id, node, node.step)
+                index = slugs.index(task_slug)
+                return StepGroups(label(node), own, index, self._model_id, node, node.step)
         return None
 
     @property
@@ -554,14 +554,14 @@ class GroupGrid(LinesView):
         return None if self.run.model is None else self.run.model.id
 
     def on_click(self, event: Click) -> None:
-        at = event.y - 1 + self.scroll_offset.y - self.named
+        clicked = event.y - 1 + self.scroll_offset.y - self.named
         if self.face is Face.STRIP:
             rows = self._strip.rows(max(1, self.width - 2 * MARGIN))
             if event.y and 0 <= event.x - MARGIN < len(rows):
                 self.post_message(self.Pointed(rows[event.x - MARGIN]))
                 if event.chain == 2:
                     self.open()
-        elif event.y and 0 <= at < len(self.slugs):
-            self.pick(self.slugs[at])
+        elif event.y and 0 <= clicked < len(self.slugs):
+            self.pick(self.slugs[clicked])
             if event.chain == 2:
                 self.open()

@@ -50,8 +50,8 @@ def flow(pieces: Sequence[str], shaded: Shaded) -> Content:
     """The tokens as text, shaded."""
     places = [*shaded.places, *[None] * len(pieces)]
     return Content("").join(
-        Content.styled(clean(piece).replace("\t", "    "), _colour(place))
-        for piece, place in zip(pieces, places, strict=False)
+        Content.styled(clean(piece).replace("\t", "    "), _colour(share))
+        for piece, share in zip(pieces, places, strict=False)
     )
 
 
@@ -321,9 +321,9 @@ class RolloutPane(TextPane):
         pattern = self.search_text.casefold()
         self.hits = []
         for number, shown in enumerate(self._plain if pattern else ()):
-            text, at = shown.plain.casefold(), -1
-            while (at := text.find(pattern, at + 1)) >= 0:
-                self.hits.append((number, at))
+            text, start = shown.plain.casefold(), -1
+            while (start := text.find(pattern, start + 1)) >= 0:
+                self.hits.append((number, start))
         self.hit = min(self.hit, max(0, len(self.hits) - 1))
         self._paint()
 
@@ -439,13 +439,13 @@ class RolloutColumns(LinesView, can_focus=True):
     def draw(self, width: int, rows: range) -> list[Strip]:
         across, tall = self.across, self.tall
         last = min(len(self.answers), self.first + across * self.banks)
-        drawn = [self._column(place) for place in range(self.first, last)]
+        drawn = [self._column(number) for number in range(self.first, last)]
         blank, gap = Strip([Segment(" " * self.cell)]), Strip([Segment(" " * GAP)])
 
         def line_of(row: int) -> Strip:
-            bank, at = divmod(row, tall + 1)
+            bank, y = divmod(row, tall + 1)
             beside = drawn[bank * across : (bank + 1) * across]
-            parts = [(lines[at] if at < len(lines) else blank, gap) for lines in beside]
+            parts = [(lines[y] if y < len(lines) else blank, gap) for lines in beside]
             return Strip.join([part for pair in parts for part in pair][:-1])
 
         return [line_of(row) for row in rows]
@@ -490,6 +490,6 @@ class RolloutColumns(LinesView, can_focus=True):
 
     def on_click(self, event: Click) -> None:
         bank = (self.scroll_offset.y + max(0, event.y - 1)) // (self.tall + 1)
-        place = self.first + bank * self.across + event.x // (self.cell + GAP)
-        if place < len(self.answers):
-            self.picked = place
+        number = self.first + bank * self.across + event.x // (self.cell + GAP)
+        if number < len(self.answers):
+            self.picked = number

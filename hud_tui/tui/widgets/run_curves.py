@@ -93,13 +93,13 @@ class Compared:
 
     def value(self, series: RunSeries) -> float:
         """A run's smoothed value under the crosshair, else its newest."""
-        at = self._at(series)
-        return nan if at is None else value_at(series, self.key, self.axis, at, self.weight)
+        x = self._at(series)
+        return nan if x is None else value_at(series, self.key, self.axis, x, self.weight)
 
     def score(self, series: RunSeries) -> Score | None:
         """A run's held-out reward at the crosshair, else its newest."""
-        at = self._at(series)
-        return None if at is None or not self.of_scores else score_at(series, self.axis, at)
+        x = self._at(series)
+        return None if x is None or not self.of_scores else score_at(series, self.axis, x)
 
     def _at(self, series: RunSeries) -> float | None:
         if not len(series):
@@ -301,14 +301,14 @@ class RunLegend(Table, inherit_bindings=False):
     def _apart(self) -> Iterator[str]:
         """The differences that have no column, by value, e.g. ``lr: 1e-4 a b, 3e-4 c``."""
         table = dict(self.differences.rows)
-        shown = {place for place, _, _ in self._layout(self.width)[1]}
+        shown = {number for number, _, _ in self._layout(self.width)[1]}
         for key in self._keys:
-            place = self.differences.keys.index(key)
-            if place in shown:
+            key_index = self.differences.keys.index(key)
+            if key_index in shown:
                 continue
             runs: dict[str, str] = {}
             for row, _ in self.rows:
-                value = table[row.id][place]
+                value = table[row.id][key_index]
                 runs[value] = f"{runs.get(value, '')} {letter(self.curves.place(row.id))}"
             yield f"{short_label(key)}: {', '.join(f'{value}{of}' for value, of in runs.items())}"
 
@@ -337,12 +337,12 @@ class RunLegend(Table, inherit_bindings=False):
         columns: list[tuple[int, str, int]] = []
         keys, room = self._keys, width - 12 - NAME_CELLS[0]
         for key in keys:
-            place = self.differences.keys.index(key)
+            number = self.differences.keys.index(key)
             title = short_label(key)
-            cells = max(cell_len(title), *(min(24, cell_len(v[place])) for v in table.values()))
+            cells = max(cell_len(title), *(min(24, cell_len(v[number])) for v in table.values()))
             left = MORE_CELLS if len(columns) + 1 < len(keys) else 0
             if cells + 2 + left <= room:
-                columns.append((place, title, cells))
+                columns.append((number, title, cells))
                 room -= cells + 2
         room -= MORE_CELLS * (len(columns) < len(keys))
         return max(1, min(max(wide, NAME_CELLS[0]), NAME_CELLS[1], NAME_CELLS[0] + room)), columns
@@ -364,11 +364,11 @@ class RunLegend(Table, inherit_bindings=False):
         wide, columns = self._layout(width)
         table, strips = dict(self.differences.rows), []
         same = self._same
-        for at in rows:
-            if at < len(self.rows):
-                strips.append(self._line(at, wide, columns, table, width))
+        for n in rows:
+            if n < len(self.rows):
+                strips.append(self._line(n, wide, columns, table, width))
             else:
-                text = same[at - len(self.rows)] if at - len(self.rows) < len(same) else ""
+                text = same[n - len(self.rows)] if n - len(self.rows) < len(same) else ""
                 strips.append(line((f" {text}", self.tone("dim"))))
         return strips
 
@@ -385,7 +385,7 @@ class RunLegend(Table, inherit_bindings=False):
         hidden = row.id in compared.hidden
         tone = self.tone("faint" if hidden else "plain")
         hue = self.tone("faint") if hidden else self.curves.hue(place_)
-        texts = [f"  {fit_text(table[row.id][place], cells)}" for place, _, cells in columns]
+        texts = [f"  {fit_text(table[row.id][number], cells)}" for number, _, cells in columns]
         name_ = fit_text(cut_in_middle(self._short_name(row), wide), wide)
         if compared.of_scores:
             score = compared.score(compared.series(row.id))
@@ -491,9 +491,9 @@ def facts_of(row: Work, now: float, width: int) -> list[Content]:
     given = [(name, text) for name, text in facts.items() if text not in ("", "–")]
     room = max(1, width // FACTS_COLUMNS - FACTS_LABEL - 2)
     lines = []
-    for at in range(min(FACTS_LINES, len(given))):
+    for n in range(min(FACTS_LINES, len(given))):
         parts = []
-        for name, text in given[at::FACTS_LINES][:FACTS_COLUMNS]:
+        for name, text in given[n::FACTS_LINES][:FACTS_COLUMNS]:
             label = fit_text(one_line(name, 60), FACTS_LABEL - 2) + "  "
             parts.append(Content.styled(label, "$text-muted"))
             parts.append(Content(fit_text(one_line(text, 200), room) + "  "))

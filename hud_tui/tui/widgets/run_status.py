@@ -108,7 +108,7 @@ def local_time(at: float) -> str:
 def _added(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """The new entries at the end."""
     places = range(len(now) - 1, -1, -1) if before else ()
-    return now[next((place for place in places if now[place] is before[-1]), -1) + 1 :]
+    return now[next((index for index in places if now[index] is before[-1]), -1) + 1 :]
 
 
 class Reason(Widget):
@@ -295,8 +295,10 @@ def _held(run: Run, frozen: Run) -> Content:
     if frozen.head is not None and run.tree.find(frozen.head.id) is not None:
         left = not run.tree.is_ancestor(run.tree.find(frozen.head.id) or 0, run.tree.head)
         late = f" · now at {one_line(label(run.head), 24)}" if left else late
-    at = one_line(label(frozen.head), 24)
-    return Content.styled(f"⏸ frozen at {at}{late} · {key('live.follow')} follows", "bold $warning")
+    name = one_line(label(frozen.head), 24)
+    return Content.styled(
+        f"⏸ frozen at {name}{late} · {key('live.follow')} follows", "bold $warning"
+    )
 
 
 def _loop(row: Work, cells: int) -> Content:
@@ -345,8 +347,8 @@ def run_facts(run: Run) -> list[Content]:
     facts.append(("starts from", one_line(starting_point(run), 60) or "not reported"))
     lines = [_fact(name, text) for name, text in facts]
     if job is not None and job.parameters:
-        found = settings(model, job.parameters, managed=job.driver is None)
-        return [*lines, Content(), *(_fact(one.label, one.text, one.usual) for one in found)]
+        asked = settings(model, job.parameters, managed=job.driver is None)
+        return [*lines, Content(), *(_fact(s.label, s.text, s.usual) for s in asked)]
     last = {} if head is None else {"loss": head.loss_fn, "learning rate": head.learning_rate}
     listed = [
         _fact(f"last {name}", str(value)) for name, value in last.items() if value is not None

@@ -57,11 +57,11 @@ class Arrangement:
 
     def lines(self, rows: Sequence[Work], now: float) -> list[Work | RunGroup]:
         """Rows in their order at `now` (Unix seconds), under a heading for each group."""
-        found = sort_rows(rows, self.sort, now)
+        ordered = sort_rows(rows, self.sort, now)
         if not self.group:
-            return list(found)
+            return list(ordered)
         lines: list[Work | RunGroup] = []
-        for group in group_rows(found, self.group, now):
+        for group in group_rows(ordered, self.group, now):
             lines += [group, *group.rows]
         return lines
 
@@ -165,13 +165,13 @@ class RunTable(Table):
         room = width - 3 - self._name_width(width)
         whole = sum(GAP + self._width(column) for column in self._behind) <= room
         room -= 0 if whole else MORE
-        found = []
+        columns = []
         for column in self._behind:
             room -= GAP + self._width(column)
             if room < 0:
                 break
-            found.append(column)
-        return found
+            columns.append(column)
+        return columns
 
     def _spans(self, width: int) -> list[tuple[RunColumn, int, int]]:
         """Each visible column with its first and last cell; the name takes the remaining width."""
@@ -179,11 +179,11 @@ class RunTable(Table):
         wide, name = sum(GAP + self._width(column) for column in behind), COLUMNS[NAME]
         width -= MORE if len(behind) < len(self._behind) else 0
         stop = 3 + min(self._width(name), max(self._name_width(width), width - 3 - wide))
-        found = [(name, 3, stop)]
+        spans = [(name, 3, stop)]
         for column in behind:
-            found.append((column, stop + GAP, stop + GAP + self._width(column)))
-            stop = found[-1][2]
-        return found
+            spans.append((column, stop + GAP, stop + GAP + self._width(column)))
+            stop = spans[-1][2]
+        return spans
 
     def _name_width(self, width: int) -> int:
         return min(self._width(COLUMNS[NAME]), max(COLUMNS[NAME].least, 3 * width // 10))
@@ -231,17 +231,17 @@ class RunTable(Table):
             tone = strong if column.key == self.arrangement.sorted_by[0] else dim
             parts.append((_padded(self._title(column), stop - start, column) + " " * GAP, tone))
         more = len(self._in_sight(width)) < len(self._behind)
-        found = line(*parts)
+        strip = line(*parts)
         if more:
-            gap = " " * max(0, width - 1 - found.cell_length)
-            found = Strip.join([found.crop(0, width - 1), line((f"{gap}›", dim))])
-        return found.crop(0, width)
+            gap = " " * max(0, width - 1 - strip.cell_length)
+            strip = Strip.join([strip.crop(0, width - 1), line((f"{gap}›", dim))])
+        return strip.crop(0, width)
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
         spans = self._spans(width)
         tones = ("plain", "strong", "dim", "faint", "accent", "warm")
         inks = {name: self.tone(name) for name in tones}
-        return [self._line(at, spans, width, inks) for at in rows]
+        return [self._line(number, spans, width, inks) for number in rows]
 
     def _line(
         self,

@@ -317,12 +317,12 @@ def grown(
 ) -> tuple[list[Column[Any]], list[Row]]:
     """The columns with any content, each as wide as that up to its `most`, and their rows."""
     kept = []
-    for place, column in enumerate(columns):
-        cells = max((row.cells[place].cell_length for row in rows), default=0)
+    for number, column in enumerate(columns):
+        cells = max((row.cells[number].cell_length for row in rows), default=0)
         width = min(max(cells, len(column.title)), column.most)
         if cells or not column.most:
-            kept.append((place, replace(column, width=width)))
-    cut = [replace(row, cells=tuple(row.cells[place] for place, _ in kept)) for row in rows]
+            kept.append((number, replace(column, width=width)))
+    cut = [replace(row, cells=tuple(row.cells[number] for number, _ in kept)) for row in rows]
     return [column for _, column in kept], cut
 
 
@@ -341,12 +341,12 @@ def fold(
     column."""
     kept = list(enumerate(columns))
     while _width_of(kept, least) > width - 2:
-        worst = max(kept, key=lambda one: one[1].rank)
+        worst = max(kept, key=lambda numbered: numbered[1].rank)
         if worst[1].rank == 0:
             break
         kept.remove(worst)
     left = max(1, min(most, width - 2 - _width_of(kept, 0)))
-    return [(column, column.width or left, place) for place, column in kept]
+    return [(column, column.width or left, number) for number, column in kept]
 
 
 def _width_of(kept: list[tuple[int, Column[Any]]], least: int) -> int:

@@ -58,16 +58,16 @@ def detail(error: BaseException) -> str:
     body = getattr(error, "body", None)
     reason = body.get("detail", body) if isinstance(body, Mapping) else None
     if isinstance(reason, list):
-        reason = "; ".join(_misfit(one) for one in reason)
+        reason = "; ".join(_misfit(fault) for fault in reason)
     text = str(reason or error)
     return " ".join(text.split())[:LONGEST]
 
 
-def _misfit(one: Any) -> str:
-    if not isinstance(one, Mapping):
-        return str(one)
-    place = ".".join(str(part) for part in one.get("loc", ()))
-    return f"{place}: {one.get('msg', '')}"
+def _misfit(fault: Any) -> str:
+    if not isinstance(fault, Mapping):
+        return str(fault)
+    place = ".".join(str(part) for part in fault.get("loc", ()))
+    return f"{place}: {fault.get('msg', '')}"
 
 
 def _status(error: BaseException | None) -> int | None:

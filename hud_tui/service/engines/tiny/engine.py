@@ -500,7 +500,7 @@ class TinyEngine:
 
 def _known_base(base: str) -> str:
     """The name of a base. Raises EngineError: there is no such base."""
-    names = [known.name for known in BASES]
+    names = [base.name for base in BASES]
     if base not in names:
         raise EngineError(f"no base {base!r}; choose from {', '.join(names)}")
     return base

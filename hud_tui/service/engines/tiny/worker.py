@@ -203,7 +203,7 @@ class Row:
         self.sampled.logprobs.append(float(logp[token]))
         if self.top_logprobs:
             likeliest = np.argsort(-logp, kind="stable")[: self.top_logprobs]
-            self.sampled.top.append([(int(one), float(logp[one])) for one in likeliest])
+            self.sampled.top.append([(int(token), float(logp[token])) for token in likeliest])
         if any(tokens[-len(stop) :] == stop for stop in self.stop):
             self.sampled = replace(self.sampled, finish_reason="stop")
             return False
@@ -222,10 +222,10 @@ def sample(
     are used, and extended.
     """
     prefixes = Prefixes() if prefixes is None else prefixes
-    found: list[Sampled] = []
+    answers: list[Sampled] = []
     for part in _parts(requests):
-        found += _sample(weights, config, part, prefixes)
-    return found
+        answers += _sample(weights, config, part, prefixes)
+    return answers
 
 
 def _parts(requests: Sequence[SampleRequest]) -> list[Sequence[SampleRequest]]:
@@ -461,10 +461,10 @@ class Learner:
     def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
         """Raises NotFinite: the weights give values that are not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            found = sample(self.weights, self.config, requests, self._prefixes)
-        if not all(isfinite(value) for one in found for value in one.logprobs):
+            answers = sample(self.weights, self.config, requests, self._prefixes)
+        if not all(isfinite(value) for answer in answers for value in answer.logprobs):
             raise NotFinite(BROKEN)
-        return found
+        return answers
 
     def forward(self, datums: Sequence[Datum]) -> list[list[float]]:
         """Raises NotFinite: the weights give values that are not finite."""
