@@ -304,7 +304,7 @@ def _page(request: Request, items: list[dict[str, Any]]) -> Response:
     if unknown := {*asked.keys()} - QUERY:
         return _unprocessable([{"loc": ["query", one], "msg": "unknown"} for one in unknown])
     regions = [word for text in asked.getlist("regions") for word in text.split(",")]
-    if wrong := [one for one in regions if one not in REGIONS]:
+    if wrong := [region for region in regions if region not in REGIONS]:
         return _unprocessable([{"loc": ["query", "regions"], "msg": f"not a region: {wrong[0]}"}])
     if regions:
         items = [one for one in items if any(one["country"] in REGIONS[word] for word in regions)]
@@ -312,9 +312,9 @@ def _page(request: Request, items: list[dict[str, Any]]) -> Response:
     if not 1 <= size <= 100:
         return _unprocessable([{"loc": ["query", "page_size"], "msg": "1 to 100"}])
     if kind := asked.get("gpu_type"):
-        items = [one for one in items if one["gpuType"] == kind]
+        items = [item for item in items if item["gpuType"] == kind]
     if count := asked.get("gpu_count"):
-        items = [one for one in items if one["gpuCount"] == int(count)]
+        items = [item for item in items if item["gpuCount"] == int(count)]
     shown = items[(page - 1) * size : page * size]
     return JSONResponse({"items": shown, "totalCount": len(items)})
 
@@ -323,7 +323,7 @@ def _window(request: Request, items: list[dict[str, Any]]) -> Response:
     offset = int(request.query_params.get("offset", 0))
     limit = int(request.query_params.get("limit", 100))
     shown = [
-        {k: v for k, v in one.items() if k != "looks"} for one in items[offset : offset + limit]
+        {k: v for k, v in item.items() if k != "looks"} for item in items[offset : offset + limit]
     ]
     return JSONResponse(
         {"total_count": len(items), "offset": offset, "limit": limit, "data": shown}

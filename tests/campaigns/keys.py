@@ -130,7 +130,7 @@ async def play(plan: Plan, report: Report) -> None:
                         if fault := await look(app):
                             await report_fault(report, plan, hands, place, app, fault)
                             break
-                    seen.update(one.screen for one in app.reports)
+                    seen.update(report.screen for report in app.reports)
     print("keys came to", ", ".join(f"{name} {count}" for name, count in seen.most_common()))
 
 

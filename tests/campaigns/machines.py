@@ -469,7 +469,7 @@ class Round:
             async with self._prime(renter) as prime:
                 rented = Pods(prime, renter.state)
                 offers = (await prime.offers(1)).offers
-                wanted = [one for one in offers if one.price() == PRICE]
+                wanted = [offer for offer in offers if offer.price() == PRICE]
                 if not wanted:
                     raise HudUsage("nothing to be rented fits")
                 terms = (wanted[0], PRICE, HOURS, idle_min, limit)
@@ -506,7 +506,7 @@ class Round:
             self._fault("crashes", " | ".join(what[-3:]))
 
     def _states(self) -> dict[Path, Renter]:
-        return {one.state: one for one in reversed(self.renters)}
+        return {renter.state: renter for renter in reversed(self.renters)}
 
     async def _watch(self) -> None:
         """The process that keeps budgets, at times two of them, until long after the budget."""
@@ -559,8 +559,8 @@ class Round:
     def _judge_said(self, rentals: list[Rental]) -> None:
         """What each renter said, by what was made under the names that it asked for."""
         made = Counter(str(body.pod.name).rpartition("-")[0] for body in self.server.created)
-        for name in {one.name for one in self.renters}:
-            said = [one.said for one in self.renters if one.name == name]
+        for name in {renter.name for renter in self.renters}:
+            said = [renter.said for renter in self.renters if renter.name == name]
             least = said.count("rented") + said.count("failed")
             most = len(said) - said.count("refused")
             if not least <= made[name] <= most:
@@ -617,8 +617,8 @@ def play_round(seed: int, number: int) -> Outcome:
         bent=int(line.since is not None),
         made=len(played.server.created),
         ended=sum(one["id"] not in FOREIGN for one in played.server.history),
-        unknown=sum(one.said == "unknown" for one in played.renters),
-        killed=sum(one.said == "killed" for one in played.renters),
+        unknown=sum(renter.said == "unknown" for renter in played.renters),
+        killed=sum(renter.said == "killed" for renter in played.renters),
     )
     story = f"--first {number} --count 1 --seed {seed}: {'; '.join(played.story)}"
     return [(kind, f"{what}; {story}") for kind, what in faults], did

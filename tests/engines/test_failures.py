@@ -60,7 +60,7 @@ def post(server: SkyRL, path: str, body: dict[str, Any], method: str = "POST") -
 
 def saved_on(server: SkyRL, run: str) -> set[str]:
     with urlopen(f"{server.url}/api/v1/training_runs/{run}/checkpoints", timeout=30) as answer:
-        return {one["tinker_path"] for one in json.load(answer)["checkpoints"]}
+        return {checkpoint["tinker_path"] for checkpoint in json.load(answer)["checkpoints"]}
 
 
 async def test_a_run_that_the_server_forgot_is_opened_again(server: SkyRL, trial: Trial) -> None:

@@ -25,7 +25,7 @@ def main(prime: str, python: str) -> None:
     agree(
         "availability",
         sorted((one["cloud_id"], one["gpu_count"], one["price_value"]) for one in seen),
-        sorted((one["cloud_id"], one["gpu_count"], one["price_hr"]) for one in offers),
+        sorted((offer["cloud_id"], offer["gpu_count"], offer["price_hr"]) for offer in offers),
     )
     for region in ("eu_north", "united_states"):
         there = official("availability", "list", "--regions", region)["gpu_resources"]

@@ -24,7 +24,7 @@ ADD = ("remote", "add", "far", "--engine", "hud-tui", "--env", sys.prefix, "-y")
 async def test_add_list_status_log_remove(hud: Command, machines: Machines, far: Far) -> None:
     added = await hud(*ADD)
     assert (added.code, added.kind) == (0, "remote"), added.err
-    assert {one["kind"] for one in added.documents} == {"setup", "remote"}
+    assert {document["kind"] for document in added.documents} == {"setup", "remote"}
     assert added.data["ready"]
     assert f"folder  {far.home}/.hud-tui/far" in added.err
     key = machines.key("far")
@@ -122,7 +122,7 @@ async def test_nothing_is_done_without_consent_and_what_would_be_is_said(
     said = await hud(*ADD[:-1], "--dry-run")
     assert (said.code, said.kind, said.data["name"]) == (0, "plan", "far")
     steps = {"folder": False, "files": False, "engine": True, "server": False, "health": False}
-    assert [(one["step"], one["done"]) for one in said.data["steps"]] == [*steps.items()]
+    assert [(step["step"], step["done"]) for step in said.data["steps"]] == [*steps.items()]
     assert "the same with -y in place of --dry-run does it" in said.err
     assert not (far.home / ".hud-tui").exists()
     assert machines.names() == []

@@ -65,7 +65,7 @@ async def rented(
     api: Prime, state: Path, max_price: float | None = None, idle_min: int = 0
 ) -> Rental:
     """A pod named ``box`` for two hours at $4.20."""
-    [offer] = [one for one in (await api.offers(2)).offers if one.price() == 4.2]
+    [offer] = [offer for offer in (await api.offers(2)).offers if offer.price() == 4.2]
     request = RentalRequest(offer, 4.2, 2.0, idle_min, max_price, name="box", image="ubuntu")
     return await Pods(api, state).rent(request)
 
@@ -95,7 +95,7 @@ async def test_hours_are_enforced_without_a_list(
     with suppress(HudRefused):  # of the list
         await late(state).check()
     assert {*prime.pods} - {"theirs"} == set()
-    assert [one.why for one in read_rentals(state)] == ["its hours are spent"]
+    assert [rental.why for rental in read_rentals(state)] == ["its hours are spent"]
 
 
 async def test_one_that_fails_to_end_holds_up_no_other(
@@ -286,7 +286,7 @@ async def test_two_programs_that_use_one_name_rent_one_pod(
     [refusal] = [one for one in both if isinstance(one, HudUsage)]
     assert "a pod named box was rented already" in refusal.message
     assert len(prime.created) == 1
-    assert [one.id for one in read_rentals(state)] == ["pod0001"]
+    assert [rental.id for rental in read_rentals(state)] == ["pod0001"]
 
 
 async def test_an_end_that_was_none_is_found_and_repeated(
@@ -299,7 +299,7 @@ async def test_an_end_that_was_none_is_found_and_repeated(
     prime.refuse("DELETE /pods/pod0001", 404)
     await budgets.check()
     assert prime.pods
-    assert [one.runs for one in read_rentals(state)] == [False]
+    assert [rental.runs for rental in read_rentals(state)] == [False]
     assert budgets.is_needed()
     now[0] += 301
     await budgets.check()
@@ -398,7 +398,7 @@ async def test_a_higher_price_makes_the_hours_shorter(
     assert prime.pods
     await late(state, 8.4 / 9 * 3600 + 60).check()
     assert prime.pods == {}
-    assert [one.why for one in read_rentals(state)] == ["its dollars are spent"]
+    assert [rental.why for rental in read_rentals(state)] == ["its dollars are spent"]
 
 
 async def test_another_price_than_the_agreed_one_is_asked_for_again(
@@ -666,6 +666,6 @@ def test_what_is_said_fits_80_columns(tmp_path: Path) -> None:
 
 
 async def test_an_offer_at_exactly_the_highest_price_is_taken(api: Prime) -> None:
-    [offer] = [one for one in (await api.offers(2)).offers if one.price() == 4.2]
+    [offer] = [offer for offer in (await api.offers(2)).offers if offer.price() == 4.2]
     assert Filter(max_price=4.2).takes(offer)
     assert not Filter(max_price=4.19).takes(offer)

@@ -54,7 +54,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[[], object]
 async def test_offers_cheapest_first(hud: Command, prime: PrimeServer, state: Path) -> None:
     found = await hud("pods", "--gpus", "2xH100")
     assert found.kind == "offers"
-    prices = [(one["price_hr"], one["provider"]) for one in found.data["offers"]]
+    prices = [(offer["price_hr"], offer["provider"]) for offer in found.data["offers"]]
     assert prices == [(2.1, "runpod"), (4.2, "datacrunch"), (5.0, "hyperstack")]
     for flags, left in (
         (("--no-spot",), 2),
@@ -115,7 +115,7 @@ async def test_what_costs_nothing_is_not_rented(
 ) -> None:
     """A price of 0 is one that is not said."""
     pod.offers = [offer("H100_80GB", 2, 0.0)]
-    assert [one["price_hr"] for one in (await hud("pods")).data["offers"]] == [None]
+    assert [offer["price_hr"] for offer in (await hud("pods")).data["offers"]] == [None]
     assert "does not say what it costs" in (await hud(*RENT)).error["message"]
     assert pod.created == []
 
@@ -198,7 +198,7 @@ async def test_a_lost_answer_is_looked_up_by_name(
     made = await hud(*RENT)
     assert made.code == 0, made.err
     assert len(pod.created) == len(pod.pods) == 1
-    assert [one.id for one in read_rentals(machines.state)] == ["pod0001"]
+    assert [rental.id for rental in read_rentals(machines.state)] == ["pod0001"]
 
 
 async def test_a_pod_that_turns_up_later(hud: Command, pod: PrimeServer, state: Path) -> None:
@@ -211,7 +211,7 @@ async def test_a_pod_that_turns_up_later(hud: Command, pod: PrimeServer, state: 
     assert "hud-tui pods list" in made.error["hint"]
     pod.statuses.clear()
     listed = await hud("pods", "list")
-    assert [(one["id"], one["runs"]) for one in listed.data["pods"]] == [("pod0001", True)]
+    assert [(pod["id"], pod["runs"]) for pod in listed.data["pods"]] == [("pod0001", True)]
     assert len(pod.created) == 1
 
 
@@ -253,7 +253,7 @@ async def test_a_price_that_rises_as_it_is_rented(
     refused = await hud(*RENT)
     assert (refused.code, refused.error["status"]) == (1, 422)
     assert "pod.maxPrice: too dear" in refused.error["message"]
-    assert [one.runs for one in read_rentals(state)] == [False]
+    assert [rental.runs for rental in read_rentals(state)] == [False]
     assert pod.created == []
 
 
@@ -311,7 +311,7 @@ async def test_a_rental_that_is_refused(hud: Command, pod: PrimeServer, state: P
         assert said in refused.error["hint"]
         shown = "pod.diskSize: too small" if status == 422 else detail
         assert shown in refused.error["message"]
-        assert [one.runs for one in read_rentals(state)] == [False] * count
+        assert [rental.runs for rental in read_rentals(state)] == [False] * count
     assert pod.created == []
 
 
@@ -453,12 +453,12 @@ async def test_regions_are_looked_at_here_too(
     prime.offers[0]["country"] = "US"
     flags = ("pods", "--gpus", "2xH100", "--no-spot")
     found = await hud(*flags, "--region", "united_states")
-    assert [one["provider"] for one in found.data["offers"]] == ["hyperstack"]
+    assert [offer["provider"] for offer in found.data["offers"]] == ["hyperstack"]
     monkeypatch.setattr("tests.prime_server.REGIONS", {"united_states": {"US", "FI"}})
     found = await hud(*flags, "--region", "united_states")
-    assert [one["provider"] for one in found.data["offers"]] == ["hyperstack"]
+    assert [offer["provider"] for offer in found.data["offers"]] == ["hyperstack"]
     found = await hud(*flags, "--region", "fi")
-    assert [one["provider"] for one in found.data["offers"]] == ["datacrunch"]
+    assert [offer["provider"] for offer in found.data["offers"]] == ["datacrunch"]
     refused = await hud(*flags, "--region", "atlantis")
     assert (refused.error["status"], "not a region" in refused.error["message"]) == (422, True)
     none = await hud(*flags, "--region", "NO")
@@ -525,7 +525,7 @@ def test_pods_by_name_id_and_beginning(tmp_path: Path) -> None:
         assert (refused.value.message, refused.value.hint) == (what, hint)
     write_rental(tmp_path, both[0])
     write_rental(tmp_path, replace(both[0], why="changed"))
-    assert [one.why for one in read_rentals(tmp_path)] == ["changed"]
+    assert [rental.why for rental in read_rentals(tmp_path)] == ["changed"]
     (tmp_path / "remotes/rentals.json").write_text("{")
     with pytest.raises(HudUsage, match="not a list of rentals"):
         read_rentals(tmp_path)

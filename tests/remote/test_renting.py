@@ -155,7 +155,7 @@ async def test_the_same_name_goes_on(
     assert (other.code, len(pod.created)) == (0, 2), "another name is another pod"
     assert (await hud(*RENT, "--name", "mine")).code == 0
     assert len(pod.created) == 2
-    assert [one.done for one in read_rentals(machines.state)] == [True, True]
+    assert [rental.done for rental in read_rentals(machines.state)] == [True, True]
     for name in ("mine", "other"):
         await hud("pods", "terminate", name, "-y")
     refused = await hud(*RENT, "--name", "mine")
@@ -277,7 +277,7 @@ async def test_one_that_its_watcher_shut_down_is_not_billed_on(
     pod.pods["pod0001"]["status"] = "STOPPED"
     await Budgets(machines).check()
     assert pod.pods == {}
-    assert [one.why for one in read_rentals(machines.state)] == ["its watcher shut it down"]
+    assert [rental.why for rental in read_rentals(machines.state)] == ["its watcher shut it down"]
 
 
 async def test_a_budget_is_kept_whatever_prime_answers(

@@ -63,7 +63,7 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     assert (job.id, job.status, job.step, job.steps) == (job_id, "succeeded", 3, 3)
     assert job.parameters is not None
     assert job.parameters["learning_rate"] == 0.3
-    [row] = [one for one in (await client.runs.run_page()).items if one.id == job_id]
+    [row] = [item for item in (await client.runs.run_page()).items if item.id == job_id]
     assert (row.kind, row.step, row.taskset) == ("training", 3, "sums")
     assert 0 < (row.busy_s or 0) < took_s
     traces = await client.rollouts.job_traces(job_id, 2)
@@ -202,7 +202,7 @@ async def test_the_group_of_a_failed_rollout_is_dropped_and_the_failure_kept(
     state, failures = folder.state(), folder.failures()
     assert state.failed == len(failures) >= 8
     assert state.groups_lost == state.failed // 4
-    assert sum(one["groups_lost"] for one in failures) == state.groups_lost
+    assert sum(failure["groups_lost"] for failure in failures) == state.groups_lost
     assert (failures[0]["file"], failures[0]["line"]) == ("sums.py", 12)
     cause = f"rollout {failures[0]['trace_id']} failed: sums.py:12 in add: KeyError: 'shelf'"
     assert cause in caplog.text
@@ -494,7 +494,7 @@ async def test_the_service_is_killed_and_comes_back_at_another_port(tmp_path: Pa
     for kill in range(4):
         async with serve_process(data) as process, aclosing(client_of(process.ready)) as client:
             if driver is None:
-                base = next(one for one in await client.models() if "arith" in one.model_name)
+                base = next(model for model in await client.models() if "arith" in model.model_name)
                 model = await client.fork(base.id, "sums")
                 parameters = {"steps": 12, "learning_rate": 3e-4}
                 source = write_sums(tmp_path / "env")

@@ -213,7 +213,7 @@ async def test_a_fault_ends_its_rollout_and_says_where_it_is(source: Path) -> No
     async with hosted(source) as host:
         kinds = {(phase, kind) for phase in PHASES for kind in FATAL}
         kinds -= {(phase, "leaks") for phase in PHASES[2:]}  # each takes 400 MB
-        for (phase, kind), number in {one: host.begin(*one) for one in kinds}.items():
+        for (phase, kind), number in {kind: host.begin(*kind) for kind in kinds}.items():
             exited = await host.exited(number)
             failure = host.told[number].failure or _ended(exited, phase)
             assert FATAL[kind] in f"{failure['type']} {failure['message']}", (phase, kind)
@@ -253,7 +253,7 @@ async def test_what_hangs_is_told_with_its_line_and_killed(source: Path) -> None
 async def test_what_costs_nothing_is_graded_and_leaves_nothing(source: Path) -> None:
     async with hosted(source) as host:
         kinds = [(phase, kind) for phase in PHASES for kind in HARMLESS]
-        for (phase, kind), number in {one: host.begin(*one) for one in kinds}.items():
+        for (phase, kind), number in {kind: host.begin(*kind) for kind in kinds}.items():
             await host.graded(number)
             await host.end(number)
             assert host.told[number].failure is None, (phase, kind)

@@ -86,7 +86,7 @@ async def test_connections_that_end_with_their_rollout_are_not_logged(
             sdk.exception("Error in standalone SSE writer")
     loop.call_exception_handler({"message": "cut", "exception": asyncio.CancelledError()})
     loop.call_exception_handler({"message": "broken", "exception": ValueError("another")})
-    assert [str(one.exc_info and one.exc_info[1]) for one in caplog.records] == [
+    assert [str(record.exc_info and record.exc_info[1]) for record in caplog.records] == [
         "the user's",
         "another",
     ]
@@ -94,7 +94,7 @@ async def test_connections_that_end_with_their_rollout_are_not_logged(
     run = logging.getLogger("hud.eval.run")
     for error in ("EOFError", "EOFError", "OSError"):
         run.warning("rollout failed mid-run (%s): %s", "agent loop", error)
-    assert [one.args for one in caplog.records] == [
+    assert [record.args for record in caplog.records] == [
         ("agent loop", "EOFError"),
         ("agent loop", "OSError"),
     ]

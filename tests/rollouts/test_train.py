@@ -100,7 +100,7 @@ async def test_what_fails_a_check_ends_it_before_anything_is_spent(
     async def failed(*flags: str) -> dict[str, Any]:
         done = await hud("train", str(source), "-m", "arith-rl", "-y", *FLAGS, *flags)
         assert (done.code, done.data["rollout"]) == (5, None)
-        [found] = [one for one in done.data["findings"] if one["level"] == "failure"]
+        [found] = [finding for finding in done.data["findings"] if finding["level"] == "failure"]
         return dict(found)
 
     ppo = ("--loss-fn", "ppo", "--loss-fn-config")
@@ -181,7 +181,7 @@ async def test_a_driver_that_does_not_begin_is_told_with_all_that_it_printed(
 async def test_a_check_that_may_not_write_makes_no_rollout(hud: Command, source: Path) -> None:
     done = await hud("--read-only", "train", str(source), "-m", "arith-rl", "--check", *FLAGS)
     assert (done.code, done.kind, done.data["rollout"]) == (0, "train", None)
-    [found] = [one for one in done.data["findings"] if one["check"] == "rollout"]
+    [found] = [finding for finding in done.data["findings"] if finding["check"] == "rollout"]
     assert found["message"] == "no rollout was tried: started with --read-only"
     assert (found["level"], found["fix"]) == ("warning", "start without it to change something")
 
@@ -223,7 +223,7 @@ async def test_it_trains_follows_to_the_end_and_says_what_it_came_to(
     if not is_told_of:
         assert re.search(r"step 2 of 2: reward \S+ \(12 rollouts\)", done.err)
     assert (done.data["failed_rollouts"], done.data["failures"]) == (0, [])
-    assert ("event" in {one["kind"] for one in done.documents}) == is_told_of
+    assert ("event" in {document["kind"] for document in done.documents}) == is_told_of
     result = done.data["result"]
     assert (result["checkpoint"], result["rollouts"]) == ("step-000002", 12)
     assert (result["heldout_tasks"], result["heldout_rollouts"]) == (2, 2)
@@ -262,7 +262,7 @@ async def test_a_line_of_the_command_log_orders_the_same_again(
     words = split(as_hud_tui(logged))
     again = await hud(*words[words.index("train") :], "--no-trial", "--follow")
     assert again.code == 0, again.err
-    first, second = (one.order() for one in known_runs(tmp_path / "state").values())
+    first, second = (run.order() for run in known_runs(tmp_path / "state").values())
     apart = {"job_id", "start"}
     assert first.model_dump(exclude=apart) == second.model_dump(exclude=apart)
     assert BASE in (first.start, second.start), "each from the head of its time"
@@ -365,10 +365,10 @@ async def test_a_driver_that_is_killed_is_told_with_how_to_go_on(
     assert status["status"] == "interrupted"
     assert why in status["error"]["message"]
     assert f"jobs {job_id} --resume" in status["error"]["message"]
-    listed = [one for one in (await hud("runs")).data["runs"] if one["id"] == job_id]
+    listed = [run for run in (await hud("runs")).data["runs"] if run["id"] == job_id]
     assert [one["status"] for one in listed] == ["interrupted"]
     traces = (await hud("traces", job_id)).data["traces"]
-    assert "running" not in {one["status"] for one in traces}
+    assert "running" not in {trace["status"] for trace in traces}
 
 
 async def test_what_cannot_be_is_refused_by_name(hud: Command, source: Path) -> None:
@@ -440,7 +440,7 @@ async def test_any_checkpoint_is_evaluated_and_compared_by_task(
     names = ("--checkpoint", "step-000001", "--checkpoint", "step-000002")
     done = await hud("eval", str(source), *EVAL, *names, "--samples", "2")
     assert done.code == 0, done.err
-    *both, compared = [one["data"] for one in done.documents]
+    *both, compared = [document["data"] for document in done.documents]
     for one, name in zip(both, names[1::2], strict=True):
         found = one["evaluation"]
         assert (found["status"], found["checkpoint"]) == ("succeeded", name)
@@ -475,12 +475,12 @@ async def test_what_the_model_started_from_is_evaluated_too(hud: Command, source
     names = ("--checkpoint", "base", "--checkpoint", "head", "--fail-if-worse-than", "base")
     done = await hud("eval", str(source), *EVAL, *names, "--samples", "4")
     assert done.code in (0, 6), done.err
-    base, head, compared = [one["data"] for one in done.documents]
+    base, head, compared = [document["data"] for document in done.documents]
     found = base["evaluation"]
     assert (found["checkpoint_id"], found["status"], found["done"]) == (None, "succeeded", 48)
     assert head["gates"][0]["than"] == found["id"] == compared["before"]["id"]
     traces = (await hud("traces", found["id"])).data["traces"]
-    assert {one["model"] for one in traces} == {"arith-rl"}
+    assert {trace["model"] for trace in traces} == {"arith-rl"}
     listed = (await hud("eval", *MODEL, "--list")).data["evaluations"]
     kept = [one["id"] for one in listed if one["checkpoint_id"] is None]
     assert kept == [before.data["evaluation"]["id"], found["id"]]

@@ -106,7 +106,7 @@ async def test_writes_and_samplings_are_sent_once(failure: httpx.Response | Exce
         ):
             with pytest.raises(HudError):
                 await call
-    sent = [one.url.path for one in server.requests if one.method != "GET"]
+    sent = [request.url.path for request in server.requests if request.method != "GET"]
     assert len([path for path in sent if not path.endswith("/settle")]) == 6
 
 

@@ -230,7 +230,7 @@ async def test_polling_makes_the_same_events_and_sees_a_head_that_somebody_set(
 
 async def test_groups_are_joined_from_traces_where_checkpoints_have_none(service: Service) -> None:
     def told(groups: list[Group]) -> list[tuple[str | None, list[float]]]:
-        return sorted((one.task_slug, sorted(one.rewards)) for one in groups)
+        return sorted((group.task_slug, sorted(group.rewards)) for group in groups)
 
     async with polled(service, "groups", "job_id") as client, polled(service) as whole:
         model = await fork_of(client)

@@ -151,7 +151,7 @@ async def test_headless_commands_are_written_down_and_told(
     assert second["outcome"] == "refused"
     assert first["commands"]["hud"].endswith(f"--name=arith-rl --yes {first['model']}")
     last = (await bare("log", "refused", "--limit", "1")).data
-    assert [one["message"] for one in last["entries"]] == [second["message"]]
+    assert [entry["message"] for entry in last["entries"]] == [second["message"]]
     assert (await bare("log", "--limit", "1")).data["omitted"] == 1
     assert (await bare("log", "--limit", "0")).code == 2
     monkeypatch.delenv("HUD_API_KEY")  # it is read without a service, and as lines

@@ -186,7 +186,7 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, str]]:
     """The exit code, and what is said of the service, with its level."""
     code = main(["--headless", "doctor", "--local"])
     [document] = documents(capsys.readouterr().out)
-    found = [one for one in document["data"]["findings"] if one["check"] == "service"]
+    found = [finding for finding in document["data"]["findings"] if finding["check"] == "service"]
     return code, {f"{one['message']} → {one['fix']}": one["level"] for one in found}
 
 

@@ -41,7 +41,7 @@ async def test_the_status_has_alarms_and_says_which_detectors_were_skipped(
     assert (await hud(*RUN, "2", "--follow")).code == 0
     status = (await hud("status")).data
     assert names(status["not_evaluated"]) != EVALUATED
-    [alarm] = [one for one in status["alarms"] if one["name"] == "zero_variance"]
+    [alarm] = [alarm for alarm in status["alarms"] if alarm["name"] == "zero_variance"]
     assert (alarm["active"], alarm["onset"]) == (True, 1)
     assert alarm["level"] in ("warn", "critical")
     assert alarm["before_id"] is None
@@ -145,7 +145,7 @@ def test_each_alarm_is_printed_once_and_again_when_it_gets_worse(
     for step in range(1, 301):
         printer.process(CheckpointAdded(checkpoint=node(step, pathology.metrics(step))))
         printer.process(HeadMoved(checkpoint_id=f"c{step}", cause="step"))
-    told = [one["data"] for one in documents(capsys.readouterr().out)]
+    told = [document["data"] for document in documents(capsys.readouterr().out)]
     assert [one["level"] for one in told] == ["info", "warn", "critical"]
     assert len({one["id"] for one in told}) == 1
 

@@ -85,9 +85,9 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     job_id = (await hud(*RUN, "2")).data["job_id"]
     whole = await hud("traces", job_id, "--all")
     traces = [trace for page in whole.documents for trace in page["data"]["traces"]]
-    ids = [one["id"] for one in traces]
+    ids = [trace["id"] for trace in traces]
     sizes = [len(page["data"]["traces"]) for page in whole.documents]
-    assert {one["job_id"] for one in traces} == {job_id}
+    assert {trace["job_id"] for trace in traces} == {job_id}
     assert sizes[:-1] == [7] * (len(sizes) - 1)
     assert (len(ids), len(set(ids))) == (whole.data["total"], whole.data["total"])
     assert [page["data"]["offset"] for page in whole.documents[:2]] == [0, 7]
@@ -136,7 +136,7 @@ async def test_a_run_is_submitted_seen_and_cancelled(hud: Command) -> None:
     job_id = submitted.data["job_id"]
     assert job_id in submitted.data["watch"]
     assert (await hud("jobs", job_id)).data["status"]["parameters"]["seed"] == 3
-    assert [one["id"] for one in (await hud("jobs")).data["jobs"]] == [job_id]
+    assert [job["id"] for job in (await hud("jobs")).data["jobs"]] == [job_id]
     result = await hud("jobs", job_id, "--cancel", "-y")
     assert (result.code, result.data["cancelled"]) == (0, 1)
     again = await hud("jobs", job_id, "--cancel", "-y")

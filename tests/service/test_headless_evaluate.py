@@ -128,7 +128,7 @@ async def test_a_build_fails_on_what_is_worse_than_what_the_command_evaluates_to
         flags = ("-m", "arith-rl", "--samples", "1", "--fail-if-worse-than", "base")
         done = await hud("eval", "arith", *given, *flags)
         assert done.code in (0, 6), done.err
-        *shown, compared = [one["data"] for one in done.documents]
+        *shown, compared = [document["data"] for document in done.documents]
         assert [one["evaluation"]["checkpoint"] or "base" for one in shown] == list(order)
         by = {one["evaluation"]["checkpoint"] or "base": one for one in shown}
         [gate] = by[names[0]]["gates"]

@@ -153,7 +153,7 @@ async def test_a_file_is_checked_without_a_model_too_and_the_group_size_of_a_run
 ) -> None:
     result = await bare("preflight", "arith")
     assert (result.code, result.data["tasks"], result.data["verdict"]) == (0, 132, "warning")
-    [finding] = [one for one in result.data["findings"] if one["check"] == "model"]
+    [finding] = [finding for finding in result.data["findings"] if finding["check"] == "model"]
     assert finding["level"] == "warning"
     assert "model not checked" in finding["message"]
     for flags in (("--sample", "2"), ("--group-size", "1")):
@@ -161,7 +161,7 @@ async def test_a_file_is_checked_without_a_model_too_and_the_group_size_of_a_run
         assert (refused.code, refused.error["type"]) == (2, "usage")
     await forked(bare)
     result = await bare("preflight", "arith", "--group-size", "4")
-    [found] = [one for one in result.data["findings"] if one["check"] == "group_size"]
+    [found] = [finding for finding in result.data["findings"] if finding["check"] == "group_size"]
     assert found["message"].startswith("4 rollouts of each of")
 
 

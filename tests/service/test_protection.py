@@ -156,9 +156,9 @@ async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> No
     assert (await hud("serve", "--read-only")).code == 2, "it wants no such flag"
     result = await hud("models", "--read-only")
     assert result.code == 0
-    own = [one["id"] for one in result.data["models"] if one["is_trainable"]]
+    own = [model["id"] for model in result.data["models"] if model["is_trainable"]]
     assert model["id"] in own
-    assert len([one for one in result.data["models"] if one["model_name"] == "other"]) == 0
+    assert len([model for model in result.data["models"] if model["model_name"] == "other"]) == 0
 
 
 async def test_the_environment_and_the_config_file_say_it_too(

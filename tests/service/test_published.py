@@ -359,7 +359,7 @@ async def test_a_solved_run_is_evaluated_too_and_one_that_is_resumed_only_that(
     assert (status["status"], status["step"]) == ("succeeded", 1)
     assert (status["attempt"], status["reason"][:6]) == (FLAT_IN_A_ROW + 1, "solved")
     [row] = await tree(http, model["id"])
-    assert [one["mean_reward"] for one in row["evaluations"]] == [1.0]
+    assert [evaluation["mean_reward"] for evaluation in row["evaluations"]] == [1.0]
 
 
 async def test_a_run_that_took_no_step_evaluates_nobody_else_s_checkpoint(

@@ -31,9 +31,9 @@ async def test_a_reported_job_is_listed(http: AsyncClient) -> None:
         await leave(http, trace, number / 2, stop_reason="done")
     assert (await http.get(f"/v2/jobs/{job}")).json()["status"] == "completed"
     page = Page[Trace].model_validate((await http.get(f"/v2/jobs/{job}/traces?limit=2")).json())
-    assert (page.total, [one.id for one in page.items]) == (3, [str(UUID(t)) for t in traces[:2]])
-    assert [one.reward for one in page.items] == [0.0, 0.5]
-    assert {one.group_id for one in page.items} == {"g"}
+    assert (page.total, [item.id for item in page.items]) == (3, [str(UUID(t)) for t in traces[:2]])
+    assert [item.reward for item in page.items] == [0.0, 0.5]
+    assert {item.group_id for item in page.items} == {"g"}
     summary = (await http.get(f"/v2/jobs/{job}/summary")).json()
     assert (summary["total_traces"], summary["total_tasks"], summary["avg_reward"]) == (3, 3, 0.5)
 

@@ -197,7 +197,7 @@ async def test_a_held_out_reward_without_an_evaluation_says_of_how_many_rollouts
     model = await fork(http)
     await ran(http, model["id"], steps=3, heldout_every=2)
     metrics = [node["metrics"] for node in await tree(http, model["id"])]
-    told = [one for one in metrics if "heldout_reward" in one][-1]
+    told = [metric for metric in metrics if "heldout_reward" in metric][-1]
     [row] = await listed(http)
     assert row["evaluation"] is None
     assert row["heldout"] == told["heldout_reward"]

@@ -263,7 +263,7 @@ async def test_preflight_samples_and_says_which_tasks_give_signal(
     assert {len(task["rewards"]) for task in signal["tasks"]} == {4}
     assert signal["estimate"]["rollouts"] > 0
     assert signal["estimate"]["basis"]
-    [finding] = [one for one in result.data["findings"] if one["check"] == "signal"]
+    [finding] = [finding for finding in result.data["findings"] if finding["check"] == "signal"]
     assert result.code == (5 if finding["level"] == "failure" else 0)
     assert "24 of 24 rollouts, 6 tasks" in result.err
     again = await hud("preflight", "arith", *flags)

@@ -73,7 +73,7 @@ async def test_a_sweep_runs_so_many_at_once_each_on_a_fork(
     files, seen = SweepFiles(tmp_path), list[int]()
 
     def told(sweep: Sweep, member: Member) -> None:
-        seen.append(sum(one.running for one in sweep.members))
+        seen.append(sum(member.running for member in sweep.members))
 
     model = await fork_of(client)
     sweep = planned(client, model, learning_rate=(0.1, 0.2), seed=(0, 1, 2))
@@ -385,7 +385,7 @@ async def test_one_that_has_ended_is_neither_cancelled_nor_resumed_nor_with_othe
     begun = await hud("run", str(file), "-m", "arith-rl", *flags, "-y")
     for member in begun.data["members"]:
         assert (await hud("watch", member["name"], "--until", "done")).code == 0
-    assert [one["status"] for one in (await hud("sweep")).data["sweeps"]] == ["succeeded"]
+    assert [sweep["status"] for sweep in (await hud("sweep")).data["sweeps"]] == ["succeeded"]
     for flag in ("--cancel", "--resume"):
         again = await hud("sweep", "arith-rl-sweep", flag, "-y")
         assert again.code == 0

@@ -149,7 +149,7 @@ async def test_the_registry_lists_environments(http: AsyncClient) -> None:
         rows = (await http.get(f"/v2/registry/{item.id}/scenarios")).json()
         scenarios = [ScenarioRecord.model_validate(row) for row in rows]
         known = ENVIRONMENTS[item.name].scenarios
-        assert [one.name for one in scenarios] == list(known)
+        assert [scenario.name for scenario in scenarios] == list(known)
         assert [one.args_schema for one in scenarios] == [s.args_schema for s in known.values()]
         build = (await http.get(f"/v2/builds/{rows[0]['build_id']}/status")).json()
         assert build["status"] == "SUCCEEDED"

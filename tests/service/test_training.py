@@ -75,7 +75,7 @@ async def test_a_checkpoint_says_what_its_step_was(http: AsyncClient, model: Jso
     assert (node.id, node.checkpoint_name) == (stepped["checkpoint_id"], stepped["sampler_path"])
     assert (node.num_traces, node.num_datums, node.mean_reward) == (4, 2, 0.5)
     assert (node.loss_fn, node.learning_rate) == ("ppo", 0.2)
-    lengths = [len(one["samples"][0]["output_token_ids"]) for one in inputs]
+    lengths = [len(input["samples"][0]["output_token_ids"]) for input in inputs]
     assert (node.num_tokens, node.metrics["tokens"]) == (sum(lengths), sum(lengths[:2]))
     assert [group.rewards for group in node.groups] == [[1.0, 0.0], [0.5, 0.5]]
     assert "trace_ids" not in row["groups"][0]
@@ -130,7 +130,7 @@ async def test_a_step_that_the_engine_refuses_loses_no_gradients(
     """As after ppo clipped every token: turns were passed, and there is no gradient."""
     inputs = await payloads(http, model["id"], [1.0, 0.0])
     await pass_(http, model["id"], inputs)
-    policy = next(one for one in engine.policies.values() if one.gradient)
+    policy = next(policy for policy in engine.policies.values() if policy.gradient)
     gradient, policy.gradient = policy.gradient, None
     answer = await optim(http, model["id"])
     assert (answer.status_code, "2 turns were passed" in detail(answer)) == (409, True)

@@ -91,7 +91,7 @@ async def test_a_fork(bare: Command, line: Line, http: httpx.AsyncClient, keyles
     assert ("before you fork again" in lost.error["hint"]) == keyless
     names = [row["name"] for row in (await http.get("/v2/models")).json()["items"]]
     assert (names.count("Mine"), names.count("other"), line.written) == (1, 0, 2)
-    logged = [one["outcome"] for one in (await bare("log")).data["entries"]]
+    logged = [entry["outcome"] for entry in (await bare("log")).data["entries"]]
     assert logged == ["done", "unknown" if keyless else "refused"]
 
 

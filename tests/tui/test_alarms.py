@@ -103,7 +103,7 @@ async def test_an_alarm_s_notice_does_not_cover_what_the_view_says_of_it(served:
                 lambda text=text: [one.message for one in flown.app._notifications] == [text]
             )
             await flown.open(AlarmsScreen, "7")
-            assert [one.message for one in flown.app._notifications] == left
+            assert [notification.message for notification in flown.app._notifications] == left
 
 
 async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) -> None:

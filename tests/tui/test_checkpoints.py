@@ -101,8 +101,8 @@ async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None
         assert await flown.head(model_id) == "step-000006"
         assert "head is step-000006 · verified · U redo" in note(flown)
         keys = flown.view.query_one(KeyLine)
-        assert "redo" in [one.name for one in keys.actions]
-        assert "undo" not in [one.name for one in keys.actions]
+        assert "redo" in [action.name for action in keys.actions]
+        assert "undo" not in [action.name for action in keys.actions]
         await flown.press("G")
         await set_head(flown, "U")
         assert await flown.head(model_id) == "step-000005"

@@ -178,7 +178,7 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         await flown.until(lambda: view.table.row.status == "cancelled")
         folder.save_order(order.model_copy(update={"env": ("NO_SUCH_VARIABLE",)}))
         await flown.agree("R")
-        await flown.until(lambda: any("not set here" in one for one in flown.notices))
+        await flown.until(lambda: any("not set here" in notice for notice in flown.notices))
         assert folder.state().status == "cancelled"
 
 
@@ -198,7 +198,7 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         await flown.until_view("launch")
         view: Any = flown.view
         await flown.until(lambda: view.draft.findings and not view.draft.checking)
-        said = " ".join(one.message for one in view.draft.findings)
+        said = " ".join(finding.message for finding in view.draft.findings)
         assert "reward" in said
         assert len(view.draft.tasks) == 12
         found = view.draft.findings

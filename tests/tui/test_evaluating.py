@@ -175,7 +175,7 @@ async def test_events_that_come_before_the_answer_to_a_submission_are_newer(
 def stop_frames(flown: Cockpit) -> None:
     """Display nothing more of what comes by events."""
     session = flown.app.workspace.session
-    [timer] = [one for one in flown.app._timers if one._callback == session.frame]
+    [timer] = [timer for timer in flown.app._timers if timer._callback == session.frame]
     timer.pause()
 
 
@@ -209,7 +209,7 @@ async def test_events_that_come_before_the_answers_to_a_cancel_and_a_resume_are_
 async def free(flown: Cockpit) -> None:
     """Let the held answer come, and the app act on it."""
     flown.net.free = lambda: True
-    acting = [one for one in flown.app.workers if one.group == "act"]
+    acting = [worker for worker in flown.app.workers if worker.group == "act"]
     await flown.until(lambda: all(one.is_finished for one in acting))
 
 

@@ -200,12 +200,12 @@ async def test_the_last_rollout_of_a_job_without_steps_is_read_at_its_end(served
         async with cockpit(served, Start("jobs")) as flown:
             await flown.until(lambda: len(keys_of(flown)) == 1)
             await opened(flown)
-            assert [one.reward for one in screen(flown).part.traces] == [0.0, None]
+            assert [trace.reward for trace in screen(flown).part.traces] == [0.0, None]
             left = {"status": "completed", "reward": 1.0}
             assert (await http.post(f"/v2/trace/{trace}/exit", json=left)).is_success
             await flown.press("r")
             await flown.until(lambda: screen(flown).part.final)
-            assert [one.reward for one in screen(flown).part.traces] == [0.0, 1.0]
+            assert [trace.reward for trace in screen(flown).part.traces] == [0.0, 1.0]
 
 
 async def test_a_running_job_is_cancelled_and_resumed(served: Served) -> None:
@@ -486,7 +486,7 @@ async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Ser
         taught = [group for group in part.groups if group.has_signal]
         assert taught
         for group in taught:
-            squares = [(one.advantage or 0.0) ** 2 for one in group.rollouts]
+            squares = [(rollout.advantage or 0.0) ** 2 for rollout in group.rollouts]
             assert round(sum(squares) / len(squares), 6) == 1.0
         said = rollout_title(part.group_of(trace), trace, 200).plain
         assert " ÷ std" in said
@@ -495,9 +495,9 @@ async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Ser
         await flown.until(lambda: flown.run.series.length == 1)
         group = await flown.open(GroupScreen, "tab", "enter")
         await flown.until(lambda: group.rule == Advantages(norm_by_std=True))
-        rewards = {one.reward for one in group.columns.answers}
+        rewards = {answer.reward for answer in group.columns.answers}
         assert len(rewards) > 1, "groups with signal come first"
-        squares = [one.advantage**2 for one in group.columns.answers]
+        squares = [answer.advantage**2 for answer in group.columns.answers]
         assert round(sum(squares) / len(squares), 6) == 1.0
         said = str(group.query_one("#group-facts", Static).render())
         assert "advantages: (reward − mean) ÷ std" in said

@@ -283,7 +283,7 @@ async def test_any_action_can_have_another_key(served: Served) -> None:
 
 
 def each_action_has_another_key(app: Opened, view: str) -> None:
-    usual = {one.binding.id for one in app.screen.active_bindings.values()} - {None}
+    usual = {binding.binding.id for binding in app.screen.active_bindings.values()} - {None}
     places = (view, "app", *(["list"] if view in LISTS else []))
     mine = [one for one in ACTIONS if one.view in places]
     fresh = [f"alt+{letter}" for letter in "abcdefghijklmnopqrstuvwxyz0123456789"]

@@ -329,7 +329,7 @@ async def test_a_tree_s_filter_holds_for_the_next_model_too(
 ) -> None:
     """What the field says is what is listed."""
     models = (await http.get("/v2/models")).json()["items"]
-    await grow(http, next(one["id"] for one in models if one["model_name"] == "other"), 4)
+    await grow(http, next(model["id"] for model in models if model["model_name"] == "other"), 4)
     async with session(served, state, Start("checkpoints", model="mine")) as app:
         await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
         await app.press("slash", *"step:2", "enter")

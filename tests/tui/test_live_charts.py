@@ -283,7 +283,7 @@ async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place() -> Non
             text = chart.heading(chart.width).text
             assert all(part in text for part in said)
             numbers = re.findall(r"\d*\.\d+", text)
-            assert all(len(one.partition(".")[2]) == 3 for one in numbers if one != "0.8")
+            assert all(len(number.partition(".")[2]) == 3 for number in numbers if number != "0.8")
 
 
 async def test_a_leap_of_the_crosshair_grows_with_what_is_in_sight() -> None:

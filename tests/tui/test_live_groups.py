@@ -40,7 +40,7 @@ async def opened(stage: Stage) -> GroupScreen:
     await until(lambda: isinstance(stage.screen, GroupScreen) and stage.screen.is_mounted)
     screen = stage.screen
     assert isinstance(screen, GroupScreen)
-    await until(lambda: all(one.text is not None for one in screen.columns.answers))
+    await until(lambda: all(answer.text is not None for answer in screen.columns.answers))
     return screen
 
 
@@ -148,10 +148,10 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
         assert "count-01  step-000051  .719 ± .195" in facts_of(screen)
         assert "count 01 = ?" in str(screen.query_one("#group-prompt").render())
         shown = text_of(screen.columns)
-        rewards = [one.reward for one in screen.columns.answers]
+        rewards = [answer.reward for answer in screen.columns.answers]
         assert rewards == sorted(rewards, reverse=True)
         assert "8 rollouts, best first ━" in shown  # none is out of sight
-        numbers = [one.number for one in screen.columns.answers]
+        numbers = [answer.number for answer in screen.columns.answers]
         assert all(f" {n} " in shown or f"▸{n} " in shown for n in numbers)
         assert len(numbers) == 8
         assert "reward 1" in shown
@@ -307,7 +307,7 @@ async def test_a_group_that_is_sampled_is_read_as_its_rollouts_come() -> None:
         await until(lambda: len(screen.columns.answers) == 8)
         assert screen.columns.answers[screen.columns.picked].number == picked
         await opened(stage)
-        assert "6/0/7" in {one.trace_id for one in screen.columns.answers}
+        assert "6/0/7" in {answer.trace_id for answer in screen.columns.answers}
         stage.play(runs.run_of(6))
         await until(lambda: "add-00  step-000006" in facts_of(screen))
         await stage.show(runs.sampling(runs.run_of(6), 20))

@@ -250,7 +250,7 @@ def test_a_group_looks(size: tuple[int, int], snap_compare: Callable[..., bool])
         async def whole() -> bool:
             await pilot.pause()
             columns = pilot.app.screen.query(RolloutColumns)
-            return bool(columns) and all(one.text for one in columns.first().answers)
+            return bool(columns) and all(answer.text for answer in columns.first().answers)
 
         await until(whole)
         await pilot.press("right")

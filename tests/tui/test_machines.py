@@ -210,7 +210,7 @@ async def test_columns_are_as_wide_as_what_is_in_them(served: Served, state: Pat
         text = str(screen(app).list.render_line(1).text)
         assert "Qwen/Qwen3-4B" in text
         assert "85 %, 60 of 160 GB" in text
-        assert [one.title for one in screen(app).list.columns][-1] == "model"
+        assert [column.title for column in screen(app).list.columns][-1] == "model"
 
 
 def test_gpus_that_say_nonsense() -> None:
@@ -284,7 +284,7 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
         await app.press("y", then="machines")
         await app.until(lambda: rows(app) and rows(app)[0][3] == "ready")
         steps = screen(app)._set_ups.lines["far"]
-        assert any("7/7 health" in one or "health" in one for one in steps)
+        assert any("7/7 health" in step or "health" in step for step in steps)
         await app.until(lambda: "health" in app.said("#machines-text"))
         await app.open(ConfirmDialog, "K")
         await app.press("y", then="machines")

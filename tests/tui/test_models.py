@@ -116,7 +116,7 @@ async def test_a_read_that_is_answered_late_leaves_the_cursor_where_a_key_put_it
 
 async def test_a_name_that_cannot_be_a_fork_s_is_said_in_the_dialog(served: Served) -> None:
     async with catalog(served, "one", HOSTILE) as app:
-        model = next(one for one in view(app).models if one.name == HOSTILE)
+        model = next(model for model in view(app).models if model.name == HOSTILE)
         assert model.model_name in names(app), "a hostile name is only text"
         await app.ask("F")
         await app.press("delete", "enter")

@@ -139,10 +139,10 @@ async def test_columns_are_sorted_by_shown_hidden_moved_and_reset(
     served: Served, three: list[str]
 ) -> None:
     async with runs(served) as (flown, view):
-        usual = [one.key for one in view.table.arrangement.columns]
+        usual = [column.key for column in view.table.arrangement.columns]
 
         def keys() -> list[str]:
-            return [one.key for one in view.table.arrangement.columns]
+            return [column.key for column in view.table.arrangement.columns]
 
         await flown.open(ColumnList, "a")
         await flown.press("down", "space")
@@ -621,7 +621,7 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         session = flown.view.session
         assert session.run.alarms.alarms == ()
         session._follower._clock = lambda: time() + 3600
-        await flown.until(lambda: [one.name for one in session.run.alarms.alarms] == ["stall"])
+        await flown.until(lambda: [alarm.name for alarm in session.run.alarms.alarms] == ["stall"])
 
 
 async def test_a_loop_without_a_job_is_told_of_in_live_and_seldom_asked_for(

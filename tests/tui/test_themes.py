@@ -24,7 +24,7 @@ from tests.tui.test_crash import at_a_terminal
 
 
 def ramp(app: HudApp) -> tuple[str, ...]:
-    [found] = [one for one in app._filters if isinstance(one, RampFilter)]
+    [found] = [filter for filter in app._filters if isinstance(filter, RampFilter)]
     return found.ramp
 
 
@@ -72,7 +72,7 @@ async def test_a_broken_choice_is_told_and_left(
     start = Start("models", view="models")
     async with opened(Connector(served), start, state=lambda: tmp_path) as app:
         await app.until_notice(f"{file}: {said}")
-        assert [one.severity for one in app.app._notifications] == ["warning"]
+        assert [notification.severity for notification in app.app._notifications] == ["warning"]
         await app.until_view("models")
         await app.press("t")
         await app.until(lambda: app.app.theme == "hud-light")
@@ -138,7 +138,7 @@ def glyphs() -> Iterator[tuple[str, str]]:
 
 
 def test_every_glyph_of_the_app_has_an_ascii_twin() -> None:
-    assert [one for one in glyphs() if ord(one[0]) not in ASCII] == []
+    assert [glyph for glyph in glyphs() if ord(glyph[0]) not in ASCII] == []
 
 
 @pytest.mark.parametrize("text", ["naïve 模型 🙂", "Ω", "plain"])

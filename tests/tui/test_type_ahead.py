@@ -74,7 +74,7 @@ async def models(app: TypedApp) -> None:
     while (await app.ping()).screen != "ModelsScreen":
         seen = len(app.reports)
         app.type(b"\x1b")
-        await until(lambda seen=seen: any(one.key == "escape" for one in app.reports[seen:]))
+        await until(lambda seen=seen: any(report.key == "escape" for report in app.reports[seen:]))
         app.type(b"1")  # with the Esc before it in one read it would be Alt+1
     app.reports.clear()
 

@@ -100,7 +100,7 @@ class TypedApp:
         while not (answered or self.ended):
             seen = len(self.reports)
             await until(lambda seen=seen: self.ended or len(self.reports) > seen, patience_s)
-            answered = any(one.key == PING_KEY for one in self.reports[known:])
+            answered = any(report.key == PING_KEY for report in self.reports[known:])
         return self.reports[-1] if self.reports else Report("", "", "", None, 0)
 
     async def until(self, condition: Callable[[Report], bool]) -> Report:

@@ -83,7 +83,7 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     allowed = Place(PROCESS, {**process, "HUD_TUI_INSECURE": "1"})
     settings, problems = usable_settings([allowed, *places[1:]])
     assert settings.api_key == KEY
-    warned = [one.message for one in check_settings(settings, problems, places)]
+    warned = [setting.message for setting in check_settings(settings, problems, places)]
     assert "HUD_API_URL is http: the key would travel in clear text to hud.example" in warned
 
 

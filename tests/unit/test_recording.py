@@ -34,7 +34,7 @@ def test_every_demo_survives_being_written_and_read(name: str) -> None:
     assert read.models == recording.models
     assert len(read.moments) == len(recording.moments) > 500
     assert read.seconds == pytest.approx(recording.seconds)
-    steps = [one.event for one in read.moments if isinstance(one.event, CheckpointAdded)]
+    steps = [moment.event for moment in read.moments if isinstance(moment.event, CheckpointAdded)]
     assert isnan(steps[-1].checkpoint.metrics["loss:sum"]) is (name == "nan-loss")
 
 
@@ -159,7 +159,7 @@ def test_a_recording_with_an_event_of_runs_and_one_of_evaluations_is_read_as_one
         json.dumps({"kind": "event", "at": 1, "data": {"type": kind, "at": 9.0, kind: work}}) + "\n"
         for kind, work in told.items()
     ]
-    first, second = (one.event for one in read_recording([FIRST, MODEL, *lines], "f").moments)
+    first, second = (moment.event for moment in read_recording([FIRST, MODEL, *lines], "f").moments)
     assert isinstance(first, WorkChanged)
     assert isinstance(second, WorkChanged)
     assert first.run is not None

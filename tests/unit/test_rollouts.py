@@ -151,10 +151,10 @@ def test_advantages_are_those_that_the_run_was_trained_with() -> None:
     traces = [trace(n, float(n)).model_copy(update={"group_id": "g"}) for n in range(2)]
     rule = Advantages.of_run({"norm_adv_by_std": True, "reward_scale": 2.0})
     [group] = rollout_groups(traces, rule)
-    assert [one.advantage for one in group.rollouts] == [-2.0, 2.0]
+    assert [rollout.advantage for rollout in group.rollouts] == [-2.0, 2.0]
     assert group.rule.formula_end == " ÷ std × 2"
     [plain] = rollout_groups(traces)
-    assert [one.advantage for one in plain.rollouts] == [-0.5, 0.5]
+    assert [rollout.advantage for rollout in plain.rollouts] == [-0.5, 0.5]
     assert plain.rule.formula_end == ""
 
 

@@ -154,11 +154,11 @@ def test_a_term_that_says_nothing_is_named(expression: str, said: str, hint: str
 
 
 def test_columns_are_chosen_and_ordered_added_and_taken_away() -> None:
-    assert [one.key for one in columns("")] == list(DEFAULT_COLUMNS)
-    assert [one.key for one in columns("reward, name,param.max_tokens")] == [
+    assert [column.key for column in columns("")] == list(DEFAULT_COLUMNS)
+    assert [column.key for column in columns("reward, name,param.max_tokens")] == [
         *("reward", "name", "param.max_tokens"),
     ]
-    assert [one.key for one in columns("-age,+tokens")] == [
+    assert [column.key for column in columns("-age,+tokens")] == [
         *(key for key in DEFAULT_COLUMNS if key != "age"),
         "tokens",
     ]

@@ -51,7 +51,7 @@ class Maker:
                     raise Broken
             rollouts = [(one.task.slug, j) for one in part for j in one.indices]
             self.tried += rollouts
-            yield [one for one in rollouts if one not in self.fails]
+            yield [rollout for rollout in rollouts if rollout not in self.fails]
 
     async def recover(self, error: Exception, losses: int) -> None:
         self.losses.append(losses)

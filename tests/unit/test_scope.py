@@ -27,7 +27,7 @@ def test_it_stays_and_differs_by_service_key_and_machine(tmp_path: Path) -> None
     ]
     assert len(set(names)) == len(names)
     assert names[0] == name(tmp_path)
-    assert all(len(one) == DIGITS and int(one, 16) for one in names)
+    assert all(len(name) == DIGITS and int(name, 16) for name in names)
     assert name(tmp_path / "a") != name(tmp_path / "b")
 
 

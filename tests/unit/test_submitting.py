@@ -41,7 +41,7 @@ TRAINED = Model(id="1", model_name="m", training_defaults=OWN, forked_from="tiny
 
 def test_every_parameter_is_there_defaults_apart_and_what_the_run_starts_from() -> None:
     given = {"group_size": 16, "steps": 100, "beta1": 0.8, "novel": [1], "loss_fn": "ppo"}
-    found = {one.label: one for one in settings(TRAINED, given)}
+    found = {setting.label: setting for setting in settings(TRAINED, given)}
     assert len(found) == len(JobParameters.model_fields) + 1
     assert found["group size"] == Setting("group size", "16", False)
     assert found["steps"] == Setting("steps", "100", True)
@@ -95,7 +95,7 @@ def test_a_run_started_where_its_first_step_has_its_parent() -> None:
 def test_a_run_that_a_client_drives_has_no_parameters_of_managed_runs() -> None:
     given = {"steps": 5, "rollout_timeout": 300.0, "memory_mb": 4096, "failed": "drop"}
     managed = {"effort", "norm adv by std", "baseline", "held-out every", "sweep"}
-    assert managed <= {one.label for one in settings(TRAINED, given)}
+    assert managed <= {setting.label for setting in settings(TRAINED, given)}
     driven = WorkState(id="j", status="running", parameters=given, driver="laptop:4711")
     text = "\n".join(line.plain for line in run_facts(Run(model=TRAINED, job=driven)))
     assert not any(label in text for label in managed)

@@ -85,7 +85,7 @@ def test_a_sweep_takes_over_the_statuses_of_the_runs_it_has_started() -> None:
             "resumed alone": "succeeded",
         }
     )
-    assert [one.status for one in now.members] == [
+    assert [member.status for member in now.members] == [
         "succeeded", "waiting", "refused", "submitting", "failed", "succeeded",
     ]  # fmt: skip
 

@@ -259,7 +259,7 @@ class Proof:
         early, late = tree[self.size.steps // 2 - 1]["id"], tree[-1]["id"]
         model = self._model("proof")["id"]
         traces = self._ask("GET", f"/v2/models/{model}/checkpoints/{late}/traces")[:16]
-        inputs = [one["trace_id"] for one in traces]
+        inputs = [trace["trace_id"] for trace in traces]
         logprobs = {}
         for name, id_ in (("early", early), ("late", late), ("again", early), ("last", late)):
             self.program.data("head", "proof", "--set", id_, "-y")
@@ -312,7 +312,7 @@ class Proof:
 
     def _base(self) -> str:
         models = self.program.data("models")["models"]
-        return str(next(one for one in models if one["is_trainable"])["model_name"])
+        return str(next(model for model in models if model["is_trainable"])["model_name"])
 
     def _model(self, name: str) -> dict[str, Any]:
         model: dict[str, Any] = self.program.data("status", name)["model"]
@@ -383,9 +383,9 @@ class Proof:
 def _figures(steps: list[dict[str, Any]], parameters: dict[str, Any]) -> dict[str, Any]:
     """Seconds of a step and its parts, and tokens per second; medians without the first step, in
     which JAX compiles."""
-    ends = [one["at"] for one in steps]
+    ends = [step["at"] for step in steps]
     whole = [after - before for before, after in pairwise(ends)]
-    metrics = [one["metrics"] for one in steps]
+    metrics = [step["metrics"] for step in steps]
     later = metrics[1:] or metrics
 
     def middle(values: list[float]) -> float:
@@ -404,7 +404,7 @@ def _figures(steps: list[dict[str, Any]], parameters: dict[str, Any]) -> dict[st
         "trained_tokens_per_s": middle([one["num_tokens"] / one["train_s"] for one in later]),
         "tokens_per_step": middle([one["num_tokens"] for one in later]),
         "reward": [round(metrics[0]["reward_mean"], 4), round(metrics[-1]["reward_mean"], 4)],
-        "largest_ratio": max(one["ratio_max"] for one in metrics),
+        "largest_ratio": max(metric["ratio_max"] for metric in metrics),
     }
 
 
@@ -477,7 +477,7 @@ def _why_no_gpu() -> str:
 def hud_tui_needs() -> list[str]:
     """The requirements of this checkout."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    return [str(one) for one in project["dependencies"]]
+    return [str(dependency) for dependency in project["dependencies"]]
 
 
 def main() -> int:
@@ -546,7 +546,7 @@ def prove(
                 proof.phase(name, getattr(proof, name))
         if ready:
             proof.phase("acceptance", proof.acceptance)
-        report["ok"] = ready and all(one["ok"] for one in report["phases"].values())
+        report["ok"] = ready and all(phase["ok"] for phase in report["phases"].values())
         if not report["ok"] and proof.log.exists():
             report["server_log"] = proof.log.read_text("utf-8", "replace")[-3000:]
     finally:

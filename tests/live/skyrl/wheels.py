@@ -59,9 +59,9 @@ class Needs:
 def installed_here() -> dict[str, str]:
     """Version of each package that this interpreter sees, by its name."""
     return {
-        canonicalize_name(one.name): one.version
-        for one in importlib.metadata.distributions()
-        if one.name
+        canonicalize_name(distribution.name): distribution.version
+        for distribution in importlib.metadata.distributions()
+        if distribution.name
     }
 
 

@@ -208,7 +208,7 @@ def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its
     heard = [PAIRS_OF_BYTES.render([{"role": "tool", "content": str(a + b)}]) for a, b in pairs]
     on = [[*p, *one.tokens, *h] for p, one, h in zip(prompts, said, heard, strict=True)]
     answers = learner.sample([SampleRequest(prompt, 60, temperature=0) for prompt in on])
-    texts = [PAIRS_OF_BYTES.decode(one.tokens) for one in answers]
+    texts = [PAIRS_OF_BYTES.decode(answer.tokens) for answer in answers]
     assert fmean(str(a + b) in t for (a, b), t in zip(pairs, texts, strict=True)) >= 0.9
 
 

@@ -466,7 +466,7 @@ def test_a_shared_sequence_has_the_gradients_of_its_turns() -> None:
         return lambda chunk, lp: training.flat(chunk, each)
 
     together, entropy = training.gradients(double, LONG, datums, weigher(datums))
-    parts = [training.gradients(double, LONG, [one], weigher([one])) for one in datums]
+    parts = [training.gradients(double, LONG, [datum], weigher([datum])) for datum in datums]
     assert together is not None
     assert entropy == pytest.approx(sum(part for _, part in parts))
     for name, grad in together.items():
