@@ -113,7 +113,6 @@ class AuditEntry:
     left_out: tuple[str, ...] = ()
     """Slugs of the source's tasks that were not sent."""
     request_id: str = ""
-    """The service's request id, if any."""
     key: str = ""
     """The request's Idempotency-Key."""
 

@@ -82,8 +82,6 @@ class Trace(Response):
 
 
 class RolloutAgent(Request):
-    """The agent of a hosted rollout."""
-
     type: str
     """E.g. openai_compatible."""
     config: Json

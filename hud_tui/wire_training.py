@@ -326,7 +326,6 @@ def _content(value: object) -> str | None:
 
 
 def _calls(value: object) -> list[Json] | None:
-    """Calls as a list of objects."""
     if value is None:
         return None
     made = value if isinstance(value, list) else [value]

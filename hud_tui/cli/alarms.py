@@ -25,7 +25,6 @@ def thresholds() -> Thresholds:
 
 
 def alarm_document(alarm: Alarm) -> dict[str, Any]:
-    """One alarm as a document."""
     document: dict[str, Any] = plain(alarm)
     return {"id": alarm.id, **document}
 

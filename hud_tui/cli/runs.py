@@ -471,7 +471,6 @@ def _at_once(args: argparse.Namespace) -> int | None:
 
 
 def _print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
-    """Print labels and texts."""
     for label, text in lines:
         print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=out, flush=True)
 

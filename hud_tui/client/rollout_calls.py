@@ -20,8 +20,6 @@ ROLLOUT = ("args", "agent", "runtime_config", "verifier")
 
 
 class RolloutCalls:
-    """Calls on rollouts."""
-
     def __init__(self, wire: Connection) -> None:
         self._wire = wire
 

@@ -112,8 +112,6 @@ ENDED = frozenset({"completed", "error", "cancelled"})
 
 @dataclass(frozen=True)
 class SampleRequest:
-    """A request to sample rollouts."""
-
     model_id: str
     model: str
     """The model's slug."""
@@ -384,7 +382,6 @@ def _outcome(reward: Any, tokens: Any, seconds: Any, truncated: Any) -> Outcome:
 
 
 GROUP_SIZE = 8
-"""Default group size."""
 MOST = 100_000
 """Maximum number of rollouts of one measurement."""
 NOT_SAMPLED = "rows up to v4 and held-out ones are not sampled"

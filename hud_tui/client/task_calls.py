@@ -17,8 +17,6 @@ from hud_tui.wire_tasks import (
 
 
 class TaskCalls:
-    """Calls on tasksets and environments."""
-
     def __init__(self, wire: Connection) -> None:
         self._wire = wire
 

@@ -356,7 +356,6 @@ class Rollout:
     finish_reason: str | None = None
     """``stop``, or ``length`` if truncated."""
     trace_id: str | None = None
-    """Trace id on the service."""
 
 
 def sample_of(choice: ChatChoice) -> Sample:

@@ -41,7 +41,6 @@ class Kind(StrEnum):
 
 
 def kind(model: Model) -> Kind:
-    """The kind of a model of the catalog."""
     if not model.is_trainable:
         return Kind.SERVED
     return Kind.BASE if is_shared(model) else Kind.OWN

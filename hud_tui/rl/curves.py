@@ -480,7 +480,6 @@ class Score(NamedTuple):
 
 
 def evaluation_score(evaluation: Evaluation, joins: bool = True) -> Score:
-    """The score of an evaluation; `joins` as in `Score`."""
     mean = evaluation.mean
     low, high = (mean.low, mean.high) if mean is not None else (None, None)
     over = size(evaluation.num_tasks, evaluation.samples or 1)

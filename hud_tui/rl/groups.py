@@ -125,8 +125,6 @@ MIDDLE = 0.5
 
 
 class GroupStats(NamedTuple):
-    """Statistics of one group's rewards."""
-
     size: int
     mean: float
     std: float

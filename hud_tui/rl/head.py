@@ -286,8 +286,6 @@ class Journal:
 
 @dataclass(frozen=True)
 class HeadMove:
-    """A head move to preview."""
-
     target: str
     """Id of the checkpoint to serve."""
     act: Act = Act.SET

@@ -532,7 +532,6 @@ class Series:
         return self._tips[self.length - 1] if self.length else None
 
     def id_at(self, row: int) -> str:
-        """Checkpoint id of a row."""
         if not 0 <= row < self.length:
             raise IndexError(row)
         return self._tips[row]

@@ -437,7 +437,6 @@ class Sampled:
         self._count(position, new, 1)
 
     def own(self, position: int) -> Own:
-        """The own rewards of one position."""
         weight = self._weights[position]
         reward = finite(self._rewards[position] / weight) if weight > 0 else None
         best, reported = self.evaluated.best_known(position), self._reported_own(position)

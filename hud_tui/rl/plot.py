@@ -292,7 +292,6 @@ def _y(share: float) -> str:
 
 
 def _along(column: int, plot: Plot) -> str:
-    """The x of a column."""
     return _x(column / (plot.columns - 1) if plot.columns > 1 else 0.5)
 
 

@@ -159,7 +159,6 @@ class Sweep(BaseModel):
         return self.model_copy(update={"members": members})
 
     def with_member(self, index: int, member: Member) -> "Sweep":
-        """The sweep with one of its members replaced."""
         members = (*self.members[:index], member, *self.members[index + 1 :])
         return self.model_copy(update={"members": members})
 

@@ -308,7 +308,6 @@ class Unfolded:
         return [run for run in self._runs if run != self._held]
 
     def parts(self, segment: int) -> list[Part]:
-        """Unfolded parts of a segment."""
         return self._parts.get(segment, [])
 
     def recut(self) -> None:

@@ -273,7 +273,6 @@ class Work:
 
 
 def weights_name(evaluation: WorkState) -> str:
-    """Display name of the evaluated weights."""
     return evaluation.checkpoint or (evaluation.checkpoint_id or "base")[:8]
 
 

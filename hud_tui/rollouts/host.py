@@ -68,7 +68,6 @@ TAIL = 20
 LAST_MESSAGES = 20
 """Number of the SDK's last messages that are not repeated in the log."""
 MOST_PROCESSES = 256
-"""Most processes of one rollout."""
 STACK_LINES = 400
 MARK = "HUD_TUI_ROLLOUT"
 """Environment variable of a rollout's processes, to find those that left its process group."""

@@ -271,8 +271,6 @@ class DriverFolder:
 
 
 class RunFolder(DriverFolder):
-    """The folder of one run."""
-
     def begin(self, order: Order) -> None:
         """Store a new run."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -444,7 +444,6 @@ class Sibling:
 
     rollout: Rollout
     place: int
-    """From 1."""
     is_shown: bool
 
 

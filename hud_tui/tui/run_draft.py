@@ -304,7 +304,6 @@ class Trial:
         return [check_signal(kept, self.size)]
 
     def order(self, tasks: Sequence[Task]) -> list[int]:
-        """Indices in the taskset, in the list's order."""
 
         def spread(index: int) -> float:  # tasks that were not sampled come last
             signal = self.signals.get(tasks[index].slug)

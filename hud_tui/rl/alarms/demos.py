@@ -101,7 +101,6 @@ class Pathology:
     steps: int = 300
 
     def metrics(self, step: int) -> dict[str, float]:
-        """Metrics of a step, from 1."""
         return healthy(step) | dict(self.differs(step))
 
 

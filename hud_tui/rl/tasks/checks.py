@@ -66,7 +66,6 @@ class Finding:
     where: str = ""
     """Affected rows or names, e.g. ``tasks.jsonl line 3``."""
     fix: str = ""
-    """How to fix it."""
 
     @property
     def place(self) -> str:

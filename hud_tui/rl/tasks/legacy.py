@@ -293,7 +293,6 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
 
 
 def has_variable(text: str) -> bool:
-    """Whether a text contains a variable."""
     return any(_name(match) for match in VARIABLE.finditer(text))
 
 

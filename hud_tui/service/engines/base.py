@@ -425,7 +425,6 @@ def failure(error: EngineError) -> dict[str, str]:
 
 
 def raised(answer: Mapping[str, Any]) -> EngineError:
-    """The error of an answer."""
     return KINDS[answer["kind"]](answer["error"])
 
 

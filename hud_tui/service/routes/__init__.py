@@ -12,7 +12,6 @@ from hud_tui.service.store.models import ModelRow, find
 
 
 def service_of(request: Request) -> Service:
-    """The service that this app serves."""
     service = request.app.state.service
     assert isinstance(service, Service)
     return service

@@ -55,7 +55,6 @@ TRACE = (
 
 
 def trace_record(row: sqlite3.Row) -> dict[str, Any]:
-    """One row of a job's traces."""
     began, heldout = iso(row["created_at"]), row["heldout"]
     return {name: row[name] for name in TRACE} | {
         "created_at": began,

@@ -23,7 +23,6 @@ class Stopped(Exception):
 
 
 def failed(error: Exception) -> End:
-    """The end of a run that failed."""
     full = refusal(error)
     if full is not None:
         return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))

@@ -47,7 +47,6 @@ class StoredReply:
 
 
 def digest(body: bytes) -> str:
-    """Digest of a request's body."""
     return blake2b(body, digest_size=16).hexdigest()
 
 

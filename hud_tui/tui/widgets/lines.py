@@ -251,11 +251,12 @@ def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
     return stretches
 
 
-def fit_text(text: str, width: int) -> str:
-    """Text in exactly `width` cells: padded, or cut with an ellipsis."""
-    if cell_len(text) > width:
+def fit_text(text: str, width: int, right: bool = False) -> str:
+    """Text in exactly `width` cells: padded, or cut with an ellipsis. `right`: aligned there."""
+    room = width - (len(text) if text.isascii() else cell_len(text))
+    if room < 0:
         return set_cell_size(text, max(0, width - 1)) + "…" * (width > 0)
-    return set_cell_size(text, max(0, width))
+    return " " * room + text if right else text + " " * room
 
 
 def labelled(width: int, label: str, *parts: Content | str | tuple[str, str]) -> Content:

@@ -276,8 +276,4 @@ class RunTable(Table):
 def _padded(text: str, width: int, column: RunColumn) -> str:
     if column.key == NAME and width >= 12:
         text = cut_in_middle(text, width)
-    right = column.is_numeric and not column.left
-    if len(text) <= width and text.isascii():
-        return text.rjust(width) if right else text.ljust(width)
-    missing = width - cell_len(text)
-    return " " * missing + text if right and missing > 0 else fit_text(text, width)
+    return fit_text(text, width, column.is_numeric and not column.left)

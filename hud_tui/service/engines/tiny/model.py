@@ -272,11 +272,9 @@ class Config:
     def forward(
         self, weights: Weights, tokens: Ids, rows: Ids, offsets: Ids | None = None
     ) -> tuple[Array, Any]:
-        """As `forward`."""
         return forward(weights, self, tokens, rows, offsets)
 
     def backward(self, weights: Weights, d_logits: Array, tape: Any, grads: Weights) -> None:
-        """As `backward`."""
         backward(weights, d_logits, tape, grads)
 
 
