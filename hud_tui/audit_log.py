@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from shlex import join, quote
@@ -124,6 +125,11 @@ class AuditEntry:
         except (ValueError, RecursionError):
             return {}
         return body if isinstance(body, dict) else {}
+
+
+def local_time(entry: AuditEntry) -> str:
+    """When it was sent, by this machine's clock."""
+    return datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
 
 
 def command_entry(at: float, words: Sequence[str]) -> AuditEntry:

@@ -50,6 +50,11 @@ class HudError(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def in_one(self) -> str:
+        """Message and hint in one line."""
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
 
 class HudRefused(HudError):
     """The server answered with an error."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from time import time
 from typing import Any, TypeVar
 
-from hud_tui.audit_log import CommandLog, change_text, document, matching
+from hud_tui.audit_log import CommandLog, change_text, document, local_time, matching
 from hud_tui.cli.alarms import alarm_report, silent_s, thresholds
 from hud_tui.cli.connect import client_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest
@@ -388,9 +388,10 @@ def log(args: argparse.Namespace) -> int:
         emit("log", {"entries": documents, **facts})
         return 0
     for entry in shown:
-        when = datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
         model = entry.name or entry.model[:8]
-        what = f"{when}  {entry.outcome:<8}{entry.verb:<11}{model}  {change_text(entry)}"
+        what = (
+            f"{local_time(entry)}  {entry.outcome:<8}{entry.verb:<11}{model}  {change_text(entry)}"
+        )
         print(one_line(f"{what}  {entry.message}".rstrip(), 400))
     if not shown:
         print("no changes from this machine yet" if not entries else "no entry matches")

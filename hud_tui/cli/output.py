@@ -106,7 +106,7 @@ def emit_error(error: HudError, document: bool, flags: str = "") -> int:
         except StdoutFailed as unprinted:
             if unprinted.reader_left and error.outcome is None:
                 raise
-    print_notice(error.message + (f" ({error.hint})" if error.hint else ""))
+    print_notice(error.in_one)
     return error.exit_code
 
 

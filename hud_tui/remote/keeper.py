@@ -127,7 +127,7 @@ class Keeper:
             if monotonic() - began > 2 * POLL_S:
                 failures = 0
             failures += 1
-            self._become("broken", why.message + (f" ({why.hint})" if why.hint else ""))
+            self._become("broken", why.in_one)
             await asyncio.sleep(backoff(failures))
 
     async def _once(self) -> HudError:

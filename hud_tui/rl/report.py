@@ -143,15 +143,15 @@ def lineage_lines(tree: Tree) -> Iterator[str]:
     serving = {segment for segment, _ in segments.lineage(tree.head)}
     if len(order) > MOST:
         yield f"{len(order) - MOST} of {len(order)} segments omitted.\n"
-    yield "| from | first | last | steps | own reward | |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    rows = []
     for segment in order[-MOST:]:
         nodes, below = segments.nodes[segment], segments.below[segment]
         parent = "the base" if below == ROOT else code(label(tree[segments.nodes[below][-1]]), 40)
         first, last = (code(label(tree[position]), 40) for position in (nodes[0], nodes[-1]))
         notes = "; ".join(_lineage_notes(tree, nodes, segment in serving))
         rewards = " → ".join(short(tree.reward(position)) for position in (nodes[0], nodes[-1]))
-        yield f"| {parent} | {first} | {last} | {len(nodes)} | {rewards} | {notes} |"
+        rows.append((parent, first, last, str(len(nodes)), rewards, notes))
+    yield table(("from", "first", "last", "steps", "own reward", ""), rows)
 
 
 def _lineage_notes(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]:

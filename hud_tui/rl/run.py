@@ -19,7 +19,7 @@ from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.own_numbers import best_known, with_results
 from hud_tui.rl.text import counted, seconds
-from hud_tui.rl.work import has_ended, is_active, reason
+from hud_tui.rl.work import has_ended, is_active, reason, title_of
 from hud_tui.wire import (
     Checkpoint,
     Evaluation,
@@ -234,7 +234,7 @@ class Run:
         if before is not None and (before.id, before.status) == (job.id, job.status):
             return run._log_trouble(before, job, at)
         why = reason(job)
-        return run._log(at, f"job {(job.id or '')[:8]} {job.status}" + (f": {why}" if why else ""))
+        return run._log(at, f"{title_of(None, job.id)} {job.status}" + (f": {why}" if why else ""))
 
     def _with_evaluations(self, new: Sequence[WorkState]) -> "Run":
         if not new:

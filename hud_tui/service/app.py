@@ -475,7 +475,7 @@ def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
     try:
         read_ready(file)
     except HudUsage as error:
-        raise CannotServe(f"{error.message} ({error.hint})") from error
+        raise CannotServe(error.in_one) from error
     try:
         yield name
     finally:

@@ -250,6 +250,7 @@ LETTERS = Environment(
 
 
 ENVIRONMENTS: dict[str, Environment] = {env.name: env for env in (ARITH, TEXT, LETTERS)}
+"""Every environment by name."""
 
 
 def find_scenario(env: str, name: str) -> Scenario:

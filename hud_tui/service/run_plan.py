@@ -139,7 +139,7 @@ def plan_tasks(
     try:
         tasks = read_rows(rows)
     except HudUsage as error:
-        raise bad_field(field, f"{error.message} ({error.hint})") from error
+        raise bad_field(field, error.in_one) from error
     if twin := twin_of(tasks):
         raise bad_field(f"{field}.{twin[0]}.slug", twin[1])
     room = base.context - 1

@@ -56,7 +56,7 @@ async def act(view: HudScreen, ask: Ask, run: Work) -> None:
     became = await view.attempt(ask(view.app, view.session, view.context.writes, run))
     if became is not None:
         what = "The evaluation" if run.is_evaluation else "The run"
-        view.notify(f"{what} is {became}.", markup=False)
+        view.notice(f"{what} is {became}.")
 
 
 async def ask_cancel(

@@ -21,6 +21,7 @@ from hud_tui.tui.keys import doable, shows_view
 from hud_tui.tui.name_search import BLOCK, Place, Section
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.base import HudScreen, scored
+from hud_tui.tui.screens.dialogs import show_notice
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.models import ModelsScreen
@@ -125,7 +126,7 @@ class Places:
         if possible and action.id not in WRITES:
             await self._app.run_action(action.name, screen)
         else:
-            self._app.notify(f"{action.shown}  {action.label}: {action.help}", markup=False)
+            show_notice(self._app, f"{action.shown}  {action.label}: {action.help}")
 
     async def sections(self) -> AsyncIterator[Section]:
         """Known places first, then the jobs; a section that has grown is given again.

@@ -237,7 +237,7 @@ def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
     try:
         tasks = read_rows(rows)
     except HudUsage as error:
-        raise Refused(400, f"{error.message} ({error.hint})") from error
+        raise Refused(400, error.in_one) from error
     if twin := twin_of(tasks):
         raise Refused(400, twin[1])
     return [(task.slug, row) for task, row in zip(tasks, rows, strict=True)]

@@ -38,7 +38,7 @@ from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, clean, counted, duration, one_line
-from hud_tui.rl.work import Work
+from hud_tui.rl.work import Work, title_of
 from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
@@ -73,8 +73,7 @@ class WritePolicy:
     def may_change(self) -> bool:
         read_only = self.read_only
         if read_only is not None:
-            text = f"{read_only.kind}: {read_only.why}\n{read_only.cure}"
-            self._app.notify(text, severity="warning", markup=False)
+            show_notice(self._app, f"{read_only.kind}: {read_only.why}\n{read_only.cure}", True)
         return read_only is None
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
@@ -139,7 +138,7 @@ async def export(view: HudScreen) -> None:
     except HudError as error:
         view.show_error(error)
         return
-    view.notify(clean(f"wrote {file.absolute()}", 400), markup=False, timeout=8)
+    show_notice(view.app, f"wrote {file.absolute()}", seconds=8)
 
 
 def _writer(
@@ -400,7 +399,7 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
     if run.job is None:
         return []
     status = "waiting" if run.waits else one_line(run.job.status, 20)
-    name = Content.styled(f"job {(run.job.id or '')[:8]} {status}", "$text-muted")
+    name = Content.styled(f"{title_of(None, run.job.id)} {status}", "$text-muted")
     going = progress(run)
     if going is None or not run.training:
         return [(7, clicked(name, "app.view.jobs"))]
@@ -637,8 +636,8 @@ class HudScreen(Screen[None]):
     def show_error(self, error: HudError) -> None:
         show_error(self.app, error)
 
-    def notice(self, text: str) -> None:
-        show_notice(self.app, text)
+    def notice(self, text: str, warns: bool = False) -> None:
+        show_notice(self.app, text, warns)
 
     def sheet(self) -> Sheet | None:
         """The view's data as a table, for export; None if it has none."""

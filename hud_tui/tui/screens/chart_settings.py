@@ -24,7 +24,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.layout import Choices
 from hud_tui.tui.screens.base import ViewContext
-from hud_tui.tui.screens.dialogs import Over, T
+from hud_tui.tui.screens.dialogs import Over, T, show_notice
 from hud_tui.tui.widgets.run_table import NAME, Arrangement, RunTable
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 from hud_tui.wire import Model
@@ -375,7 +375,7 @@ class ColumnList(ListBox[None]):
     def action_show_or_hide(self) -> None:
         key, keys = self.rows.key, [run_column.key for run_column in self.arrangement.columns]
         if key is None or key == NAME:
-            self.notify("The name stays: it is what a run is told by.", markup=False)
+            show_notice(self.app, "The name stays: it is what a run is told by.")
             return
         self.below.rearrange(shown=[k for k in keys if k != key] if key in keys else [*keys, key])
         self._show()

@@ -22,7 +22,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
 from textual.message import Message
-from textual.notifications import Notification
+from textual.notifications import Notification, SeverityLevel
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
@@ -454,8 +454,11 @@ class Unlogged(Message):
         self.why = why
 
 
-def show_notice(app: App[None], text: str) -> None:
-    app.notify(clean(text, 200), markup=False)
+def show_notice(
+    app: App[None], text: str, warns: bool = False, seconds: float | None = None
+) -> None:
+    severity: SeverityLevel = "warning" if warns else "information"
+    app.notify(clean(text, 400), severity=severity, markup=False, timeout=seconds)
 
 
 def limit_time(notice: Notification, lines: int) -> None:

@@ -24,7 +24,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.rollout_reader import GroupReader, StepGroups
-from hud_tui.tui.screens.dialogs import Over
+from hud_tui.tui.screens.dialogs import Over, show_notice
 from hud_tui.tui.widgets.group_grid import GroupGrid, bars
 from hud_tui.tui.widgets.rollout import READING, Answer, RolloutColumns, answers
 from hud_tui.wire import Group
@@ -179,7 +179,9 @@ class GroupScreen(Over[None]):
             self.place = answer
             self.show_group()
         else:
-            self.notify(f"This is the {'last' if places > 0 else 'first'} group of the step.")
+            show_notice(
+                self.app, f"This is the {'last' if places > 0 else 'first'} group of the step."
+            )
 
     def action_move(self, rows: int) -> None:
         self.columns.scroll_rows(rows)

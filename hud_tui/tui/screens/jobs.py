@@ -420,8 +420,7 @@ class JobsScreen(HudScreen):
         if model_id is None and self.run.model is not None:
             model_id = self.run.model.id
         if model_id is None:
-            notice = keyed("No model selected to compare with: {app.view.models} chooses one.")
-            self.notify(notice, markup=False)
+            self.notice(keyed("No model selected to compare with: {app.view.models} chooses one."))
             return
         forward = Forward(inputs=[trace.id])
         passed = await self.attempt(self.client.training.forward(model_id, forward))
@@ -435,8 +434,7 @@ class JobsScreen(HudScreen):
     def action_match(self, way: int) -> None:
         pane = self.browser.pane
         if not pane.hits:
-            notice = keyed(NOT_SEARCHED) if not pane.search_text else NOT_FOUND
-            self.notify(notice, markup=False, timeout=3)
+            self.notice(keyed(NOT_SEARCHED) if not pane.search_text else NOT_FOUND)
         pane.next_hit(way)
         self.redraw()
 
@@ -639,7 +637,7 @@ class JobsScreen(HudScreen):
 
     def _refuses(self, objection: Callable[[Work], str], job: Job) -> bool:
         if why_not := objection(self._work(job)):
-            self.notify(why_not, severity="warning", markup=False)
+            self.notice(why_not, True)
         return bool(why_not)
 
     @work(exclusive=True, group=OPENS)

@@ -23,7 +23,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, PageTitle
-from hud_tui.tui.screens.dialogs import Leavable, make_way
+from hud_tui.tui.screens.dialogs import Leavable, make_way, show_notice
 from hud_tui.tui.widgets.table import Table
 from hud_tui.wire import Model
 
@@ -202,7 +202,7 @@ class JsonScreen(Leavable[None]):
     def action_fold(self) -> None:
         line = self.shown.line
         if line is not None and line.folds and not self.shown.fold():
-            self.notify("too large to unfold: search it instead", severity="warning")
+            show_notice(self.app, "too large to unfold: search it instead", True)
 
     def action_unfold(self) -> None:
         line = self.shown.line
@@ -214,7 +214,7 @@ class JsonScreen(Leavable[None]):
 
     def action_fold_all(self) -> None:
         if not self.shown.unfold_all():
-            self.notify("too large to unfold at once", severity="warning")
+            show_notice(self.app, "too large to unfold at once", True)
 
     def action_search(self) -> None:
         self.query_one("#json-search", Input).focus()
@@ -226,7 +226,7 @@ class JsonScreen(Leavable[None]):
         if self._found:
             self.shown.find(self._found[0])
         elif event.value.strip():
-            self.notify(f"no match for {one_line(event.value, 60)!r}", markup=False)
+            show_notice(self.app, f"no match for {one_line(event.value, 60)!r}")
         self._show_message()
 
     def action_match(self, by: int) -> None:

@@ -116,11 +116,11 @@ class LaunchScreen(HudScreen):
             return
         model, values = self.run.model, self.form.read()
         if self.draft.environment is not None:
-            self.notify("the checks have rolled out one of its tasks", markup=False)
+            self.notice("the checks have rolled out one of its tasks")
         elif model is None or values is None or not self.draft.tasks or self.draft.checking:
-            self.notify("select a model and a taskset first", severity="warning", markup=False)
+            self.notice("select a model and a taskset first", True)
         elif self.draft.failed and not self.draft.trial.signals:
-            self.notify(self.draft.blocked(self.run, []), severity="warning", markup=False)
+            self.notice(self.draft.blocked(self.run, []), True)
         else:
             self.try_tasks(model, parameters(values))
 
@@ -146,8 +146,7 @@ class LaunchScreen(HudScreen):
                 async for progress in measured:
                     self._show(self.draft.trial.observe(progress))
             if progress.trouble:
-                notice = f"a rollout failed: {one_line(progress.trouble, 300)}"
-                self.notify(notice, severity="warning", markup=False)
+                self.notice(f"a rollout failed: {one_line(progress.trouble, 300)}", True)
         except HudError as error:
             self.show_error(error)
         finally:
@@ -182,8 +181,7 @@ class LaunchScreen(HudScreen):
         if dead:
             self._show(self.draft.trial.toggled(dead))
         else:
-            notice = keyed("no task without signal is known: {launch.try} samples them")
-            self.notify(notice, severity="warning", markup=False)
+            self.notice(keyed("no task without signal is known: {launch.try} samples them"), True)
 
     @on(RowList.Titled, "#tasks")
     def action_order(self) -> None:
@@ -613,7 +611,7 @@ class LaunchScreen(HudScreen):
             self.draft = replace(self.draft, waiting=True)
             self.show_state()
         elif self.blocked:
-            self.notify(self.blocked, severity="warning", markup=False)
+            self.notice(self.blocked, True)
             self.form.focus_fault()
         else:
             self.ask_and_send()
@@ -689,7 +687,7 @@ class LaunchScreen(HudScreen):
     ) -> None:
         """Show what a sweep forks, submits and costs; then begin it, and show its runs."""
         if self.session.store.directory is None:
-            self.notify("a sweep is kept on disk: there is no state directory", severity="warning")
+            self.notice("a sweep is kept on disk: there is no state directory", True)
             return
         draft, works = self.draft, self.session.works
         fixed = parameters({key: value for key, value in values.items() if key not in swept})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -26,6 +25,7 @@ from hud_tui.audit_log import (
     as_python,
     change_text,
     document,
+    local_time,
     matching,
     sent_to,
 )
@@ -35,7 +35,7 @@ from hud_tui.keys import keyed
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, PageTitle
-from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable, show_notice
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import labelled
@@ -90,8 +90,7 @@ COLUMNS: Sequence[Column[LogLine]] = (
 def entry_text(entry: AuditEntry, flags: str = "") -> Iterator[Content]:
     """The details of one entry, in lines. `flags`: as of `as_hud_tui`."""
     mark, style = MARKS.get(entry.outcome, UNKNOWN)
-    when = datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
-    where = f"   {when} · {one_line(entry.service, 40)} · {one_line(entry.by, 20)}"
+    where = f"   {local_time(entry)} · {one_line(entry.service, 40)} · {one_line(entry.by, 20)}"
     outcome = SAID.get(entry.outcome, one_line(entry.outcome, 20))
     yield Content.assemble((f"{mark} {outcome}", style), (where, "$text-muted"))
     if entry.before or entry.after:
@@ -226,7 +225,7 @@ class LogScreen(Leavable[None]):
         if text:
             self.app.copy_to_clipboard(text)
         else:
-            self.notify(keyed(NO_COMMAND), severity="warning", markup=False)
+            show_notice(self.app, keyed(NO_COMMAND), True)
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
@@ -244,7 +243,7 @@ class LogScreen(Leavable[None]):
         }
         choices = [(name, label) for name, (label, text) in forms.items() if text]
         if not choices and why:
-            self.notify(f"Nothing to copy: {why}.", severity="warning", markup=False)
+            show_notice(self.app, f"Nothing to copy: {why}.", True)
             return
         if not choices:  # nothing was sent: a command on this machine
             self.action_copy()

@@ -470,12 +470,12 @@ class ModelsScreen(HudScreen):
                 self.fork_from(model)
             case Kind.SERVED:
                 hint = enter_does(model, self.models or (), self.first_start)
-                self.notify(hint.plain, markup=False)
+                self.notice(hint.plain)
 
     def action_fork(self) -> None:
         model = self.chosen
         if model is None or kind(model) is Kind.SERVED:
-            self.notify("choose a trainable model to fork", severity="warning")
+            self.notice("choose a trainable model to fork", True)
         else:
             self.fork_from(model)
 
@@ -522,7 +522,7 @@ class ModelsScreen(HudScreen):
     async def action_protect(self) -> None:
         model = self.chosen
         if model is None or kind(model) is not Kind.OWN:
-            self.notify("choose a model of yours to protect", severity="warning")
+            self.notice("choose a model of yours to protect", True)
             return
         protection = self.client.wire.guard.protection
         try:
@@ -534,7 +534,7 @@ class ModelsScreen(HudScreen):
             self.show_error(error)
         else:
             shut = "protected: changes ask for its name" if was is None else "no longer protected"
-            self.notify(f"{one_line(model.model_name, 60)} is {shut}", markup=False)
+            self.notice(f"{one_line(model.model_name, 60)} is {shut}")
         self.show_rows()
 
     def lay_out(self) -> None:

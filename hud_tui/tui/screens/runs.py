@@ -563,8 +563,7 @@ class RunsScreen(HudScreen):
             try:
                 self.works.notes.write(row.id, note)
             except OSError as error:
-                notice = f"The note is kept for this session only: {one_line(error, 80)}"
-                self.notify(notice, severity="warning", markup=False)
+                self.notice(f"The note is kept for this session only: {one_line(error, 80)}", True)
         if name and name != row.name and self.context.writes.may_change():
             await self.attempt(self.client.rename_job(row.id, name))
         self.read()
@@ -588,7 +587,7 @@ class RunsScreen(HudScreen):
         """Cancel or resume a run, or its sweep if there is one to act on; else show the objection,
         which leaves what is under way alone."""
         if sweep is None and why_not:
-            self.notify(why_not, severity="warning", markup=False)
+            self.notice(why_not, True)
         else:
             self._cancel_or_resume(asks, row, why_not, sweep)
 
@@ -627,7 +626,7 @@ class RunsScreen(HudScreen):
             assert sweep is not None
             status = await self.attempt(asks.of_sweep(self.app, self.session, sweep))
             if status is not None:
-                self.notify(status, markup=False)
+                self.notice(status)
         self.read()
 
     @on(Input.Changed, "#runs-filter")

@@ -20,7 +20,7 @@ from hud_tui.rl.run import Entry, Run, left_behind, starting_point
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.settings import settings
 from hud_tui.rl.text import LIMIT, counted, duration, one_line
-from hud_tui.rl.work import Work, has_ended, trouble
+from hud_tui.rl.work import Work, has_ended, title_of, trouble
 from hud_tui.tui.screens.base import bar, loop_left
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, labelled, line
@@ -323,7 +323,7 @@ def _job(run: Run, cells: int = 0) -> Content:
         elif run.head is not None and run.head.job_id is None:
             idle = "trained by a client loop"
         return Content.styled(idle, "$text-muted")
-    name = one_line(job.name, cells) if job.name else f"job {one_line(job.id or '', 8)}".strip()
+    name = one_line(title_of(job.name, job.id), cells)
     failed = "bold $error" if trouble(job) else "bold"
     return Content.assemble(
         (f"{name} " if cells else "", "$text-muted"),
