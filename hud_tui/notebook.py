@@ -236,7 +236,7 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
         return None
 
 
-def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> bool:
+def write_last_known(file: Path, url: str, last: LastKnown, secret: str) -> bool:
     """Store the last known state of a service, unless it is too large.
 
     Args:
@@ -246,7 +246,7 @@ def write_last_known(file: Path, url: str, known: LastKnown, secret: str) -> boo
     Returns:
         False after a write error, which another try may not meet.
     """
-    pieces = _pieces(url, known)
+    pieces = _pieces(url, last)
     if secret:
         pieces = (piece.replace(json.dumps(secret)[1:-1], "***") for piece in pieces)
     try:
@@ -275,17 +275,17 @@ def _limited(pieces: Iterable[str]) -> Iterator[str]:
         yield piece
 
 
-def _pieces(url: str, known: LastKnown) -> Iterator[str]:
+def _pieces(url: str, last: LastKnown) -> Iterator[str]:
     """The content of the file, one checkpoint at a time: other threads can run in between, and no
     second copy of the tree is held."""
-    head = {"format": FORMAT, "service": url, "at": known.at}
+    head = {"format": FORMAT, "service": url, "at": last.at}
     yield json.dumps(head)[:-1]
-    yield ', "model": ' + known.model.model_dump_json()
-    yield ', "job": ' + ("null" if known.job is None else known.job.model_dump_json())
+    yield ', "model": ' + last.model.model_dump_json()
+    yield ', "job": ' + ("null" if last.job is None else last.job.model_dump_json())
     yield ', "models": ['
-    yield ",".join(model.model_dump_json() for model in known.models[:MOST_MODELS])
+    yield ",".join(model.model_dump_json() for model in last.models[:MOST_MODELS])
     yield '], "tree": [\n'
-    tree = known.tree
+    tree = last.tree
     first = max(0, len(tree) - MOST_NODES)
     for position, node in enumerate(tree.checkpoints(first), first):
         left = len(tree) - position

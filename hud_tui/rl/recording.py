@@ -134,12 +134,12 @@ def _parsed(lines: Iterable[str], name: str) -> Iterator[tuple[int, dict[str, An
 
 def _time(line: dict[str, Any], now: float, name: str, number: int) -> float:
     """Time of a line, at least that of the line before."""
-    at = line.get("at")
-    if isinstance(at, bool) or not isinstance(at, (int, float)) or at != at:
+    stamp = line.get("at")
+    if isinstance(stamp, bool) or not isinstance(stamp, (int, float)) or stamp != stamp:
         raise _bad(name, number, "field at: expected a number of seconds")
-    if not -LONGEST_S <= at <= LONGEST_S:  # before float(), which raises for 400 digits
+    if not -LONGEST_S <= stamp <= LONGEST_S:  # before float(), which raises for 400 digits
         raise _bad(name, number, "field at: too early or too late for one session")
-    return max(now, float(at))
+    return max(now, float(stamp))
 
 
 def _first(error: ValidationError) -> str:

@@ -580,8 +580,8 @@ class _Scores:
         return [Group(task_slug=slug, rewards=row) for slug, row in self.rewards.items()]
 
     async def made(self) -> Mapping[str, int]:
-        id_, samples, known = self.evaluation_id, self.samples, self.rewards
-        self.rewards = await self.service.call(lambda c: known_rewards(c, id_, samples, known))
+        id_, samples, kept = self.evaluation_id, self.samples, self.rewards
+        self.rewards = await self.service.call(lambda c: known_rewards(c, id_, samples, kept))
         return {slug: len(row) for slug, row in self.rewards.items()}
 
     async def keep(self, part: Sequence[Graded]) -> None:

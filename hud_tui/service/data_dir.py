@@ -195,13 +195,13 @@ def mark(data_dir: Path, id_: str) -> None:
         write_atomic(data_dir / CHECKPOINTS / MARK, f"{id_}\n")
 
 
-def tidy(data_dir: Path, known: Known) -> None:
+def tidy(data_dir: Path, stored: Known) -> None:
     """Finish deletions that the database has recorded; move unknown files aside."""
     directory = data_dir / CHECKPOINTS
     unknown = []
-    for name in sorted(_read_contents(directory).steps - known.kept):
+    for name in sorted(_read_contents(directory).steps - stored.kept):
         path = directory / name
-        if name in known.thinned:
+        if name in stored.thinned:
             shutil.rmtree(path, ignore_errors=True)
         elif not _drop_empty(path):
             unknown.append(path)
@@ -294,16 +294,16 @@ def _is_damage(error: sqlite3.Error) -> bool:
     return primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _apart(known: Known, held: Contents) -> str:
+def _apart(stored: Known, held: Contents) -> str:
     """Why they do not belong together; empty if they do."""
-    if known.id and held.id:
-        if known.id == held.id:
+    if stored.id and held.id:
+        if stored.id == held.id:
             return ""
-        return f"the database's id is {known.id}, the checkpoints' is {held.id[:100]}. {BELONG}"
-    named = held.steps & (known.kept | known.thinned)
-    if named or not (held.steps or (known.is_new and held.others)):
+        return f"the database's id is {stored.id}, the checkpoints' is {held.id[:100]}. {BELONG}"
+    named = held.steps & (stored.kept | stored.thinned)
+    if named or not (held.steps or (stored.is_new and held.others)):
         return ""
-    what = "the database is empty" if known.is_new else "the database knows none of them"
+    what = "the database is empty" if stored.is_new else "the database knows none of them"
     return f"there are {len(held.steps) or len(held.others)} checkpoints, and {what}. {BELONG}"
 
 

@@ -506,7 +506,7 @@ def rollout_title(
     trace: Trace,
     width: int,
     removed: int = 0,
-    found: tuple[int, int] | None = None,
+    hit: tuple[int, int] | None = None,
 ) -> Content:
     """A rollout's task, place in the group and reward, in at most `width` cells. `removed`: control
     characters in its text; `found`: number of the present match of a search, and of all."""
@@ -522,9 +522,9 @@ def rollout_title(
         parts.append((1, Content("held out")))
     if removed:
         parts.append((1, Content.styled(f"␛ removed ×{removed}", "bold $warning")))
-    if found is not None:
-        matches = f"{found[0]} of {found[1]} found" if found[1] else "not found"
-        parts.append((0, Content.styled(matches, "$accent" if found[1] else "$warning")))
+    if hit is not None:
+        matches = f"{hit[0]} of {hit[1]} found" if hit[1] else "not found"
+        parts.append((0, Content.styled(matches, "$accent" if hit[1] else "$warning")))
     if trace.stop_reason:
         parts.append((4, Content(f"stop {one_line(trace.stop_reason, 20)}")))
     return fit(parts, width)

@@ -330,7 +330,7 @@ class RampFilter(LineFilter):
         ]
 
 
-_PLACES = {colour: place for place, colour in enumerate(RAMP)}
+_PLACES = {colour: number for number, colour in enumerate(RAMP)}
 
 
 @lru_cache(4096)

@@ -242,7 +242,7 @@ def check_model(model: Model, program: str = "hud-tui") -> list[Finding]:
 
 
 def check_loss(
-    loss_fn: str | None, config: Mapping[str, float] | None, known: Losses
+    loss_fn: str | None, config: Mapping[str, float] | None, offered: Losses
 ) -> list[Finding]:
     """Whether the service has the loss, and the loss its config's keys and values.
 
@@ -250,11 +250,11 @@ def check_loss(
         loss_fn: None for the default, which is listed first.
         known: What the service lists; at least one loss.
     """
-    loss_fn = loss_fn or known.losses[0]
-    if loss_fn not in known.losses:
-        message, fix = f"there is no loss {one_line(loss_fn, 60)}", ", ".join(known.losses)
+    loss_fn = loss_fn or offered.losses[0]
+    if loss_fn not in offered.losses:
+        message, fix = f"there is no loss {one_line(loss_fn, 60)}", ", ".join(offered.losses)
         return [Finding("model", "failure", message, "loss-fn", f"choose from {one_line(fix)}")]
-    usual = (known.config or {}).get(loss_fn)
+    usual = (offered.config or {}).get(loss_fn)
     if usual is None or not (wrong := wrong_loss_config(loss_fn, config or {}, usual)):
         return []
     keys = ", ".join(f"{key} ({value:g})" for key, value in usual.items())
@@ -331,7 +331,7 @@ SHORTEST_KEY = 8
 """Minimum characters of a key; shorter values under such a name are not reported."""
 
 
-def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) -> list[Finding]:
+def check_legacy(tasks: Sequence[Task], names: Collection[str], embedded: bool) -> list[Finding]:
     """All checks of rows up to v4; empty if there are none.
 
     Args:
@@ -340,7 +340,7 @@ def check_legacy(tasks: Sequence[Task], known: Collection[str], embedded: bool) 
     older = [task for task in tasks if task.is_legacy]
     if not older:
         return []
-    findings = [*graded(older), *_variables(older, known), *_keys(older)]
+    findings = [*graded(older), *_variables(older, names), *_keys(older)]
     return findings + (_embedded(older) if embedded else [*_gyms(older), *_remote(older)])
 
 
@@ -374,8 +374,8 @@ def _gyms(tasks: Sequence[Task]) -> list[Finding]:
     return [Finding("environments", "failure", message, places(gyms), fix)]
 
 
-def _variables(tasks: Sequence[Task], known: Collection[str]) -> list[Finding]:
-    asked = find_variables(tasks, known)
+def _variables(tasks: Sequence[Task], names: Collection[str]) -> list[Finding]:
+    asked = find_variables(tasks, names)
     missing = [variable.name for variable in asked if variable.missing]
     if not asked:
         return []

@@ -92,7 +92,7 @@ def read_functions(fields: Fields, key: str) -> list[Call]:
         value = value if parsed.fault else parsed.value
     several = isinstance(value, list) and not _is_tuple(value)
     parts = [(f"{key}[{i}]", part) for i, part in enumerate(value)] if several else [(key, value)]
-    return [call for at, part in parts if (call := _function(fields, at, part))]
+    return [call for path, part in parts if (call := _function(fields, path, part))]
 
 
 def _is_tuple(value: list[Any]) -> bool:
@@ -182,15 +182,15 @@ def _servers(fields: Fields) -> dict[str, Any]:
     """The MCP servers by name; each needs a URL, or a command that starts it."""
     servers = _object(fields, "mcp_config")
     for name, server in servers.items():
-        at = f"mcp_config.{one_line(name, 40)}"
+        where = f"mcp_config.{one_line(name, 40)}"
         if not isinstance(server, dict):
-            fields.expected(at, "an object with url or command", server)
+            fields.expected(where, "an object with url or command", server)
         elif not (server.get("url") or server.get("command")):
-            fields.wrong(at, "expected url or command, found neither")
+            fields.wrong(where, "expected url or command, found neither")
         else:
             key = "url" if server.get("url") else "command"
             if not isinstance(server[key], str):
-                fields.expected(f"{at}.{key}", "text", server[key])
+                fields.expected(f"{where}.{key}", "text", server[key])
     if not servers and isinstance(fields.row["mcp_config"], dict):
         fields.wrong("mcp_config", "expected at least one MCP server, found an empty object")
     return servers
@@ -271,7 +271,7 @@ class Variable:
     tasks: int
 
 
-def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variable]:
+def find_variables(tasks: Iterable[Task], names: Collection[str]) -> list[Variable]:
     """The variables that rows use, sorted by name.
 
     Args:
@@ -287,7 +287,7 @@ def find_variables(tasks: Iterable[Task], known: Collection[str]) -> list[Variab
         for name, default in asked.items():
             holders.setdefault(name, []).append(default)
     return [
-        Variable(name, name not in known and not all(defaults), any(defaults), len(defaults))
+        Variable(name, name not in names and not all(defaults), any(defaults), len(defaults))
         for name, defaults in sorted(holders.items())
     ]
 

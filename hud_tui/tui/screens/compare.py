@@ -590,16 +590,16 @@ class RunComparison(Over[Destination | None]):
         step = self.place
         return None if step is None else self.chosen.ids[step]
 
-    def point(self, place: int | None) -> None:
+    def point(self, step: int | None) -> None:
         """Move the crosshair to a step of the run under the cursor, in every view."""
         series = self.chosen
-        if place is None or not len(series):
+        if step is None or not len(series):
             self.change(at=None)
             self.session.at = None
             return
-        place = max(0, min(len(series) - 1, place))
-        self.change(at=series.x(self.compared.axis)[place])
-        self.session.at = series.ids[place]
+        step = max(0, min(len(series) - 1, step))
+        self.change(at=series.x(self.compared.axis)[step])
+        self.session.at = series.ids[step]
 
     # What the keys do.
 

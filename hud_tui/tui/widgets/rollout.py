@@ -329,9 +329,9 @@ class RolloutPane(TextPane):
 
     def _paint(self) -> None:
         lines, length = list(self._plain), len(self.search_text)
-        for number, (row, at) in enumerate(self.hits):
+        for number, (row, start) in enumerate(self.hits):
             style = AT if number == self.hit else HIT
-            lines[row] = lines[row].stylize(style, at, at + length)
+            lines[row] = lines[row].stylize(style, start, start + length)
         self.show(lines)
 
     def _reveal(self) -> None:

@@ -66,8 +66,8 @@ def detail(error: BaseException) -> str:
 def _misfit(fault: Any) -> str:
     if not isinstance(fault, Mapping):
         return str(fault)
-    place = ".".join(str(part) for part in fault.get("loc", ()))
-    return f"{place}: {fault.get('msg', '')}"
+    where = ".".join(str(part) for part in fault.get("loc", ()))
+    return f"{where}: {fault.get('msg', '')}"
 
 
 def _status(error: BaseException | None) -> int | None:

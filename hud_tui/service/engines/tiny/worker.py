@@ -379,19 +379,19 @@ def _turned(config: Config, positions: Ids) -> Array | None:
 def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Array:
     """Read one more token per row, shape (B,); returns logits of the next tokens, shape (B, V)."""
     batch, size = len(tokens), config.width // config.heads
-    here, at = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
-    unseen = np.where(np.arange(cache.keys.shape[3]) > at[:, None], MASKED, 0)[:, None]
+    here, slot = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
+    unseen = np.where(np.arange(cache.keys.shape[3]) > slot[:, None], MASKED, 0)[:, None]
     unseen = unseen.astype(cache.keys.dtype)
-    x, turn = embedded(weights, tokens, cache.last), _turned(config, at)
+    x, turn = embedded(weights, tokens, cache.last), _turned(config, slot)
     if turn is None:
-        x = x + weights["position"][at]
+        x = x + weights["position"][slot]
     for i in range(config.layers):
         normed, _ = rms_norm(x, weights[f"{i}.norm1"])
         split = (normed @ weights[f"{i}.qkv"]).reshape(batch, 3, config.heads, size)
         if turn is not None:
             rotate(split[:, :2], turn)
-        cache.keys[i][here, :, at] = split[:, 1]
-        cache.values[i][here, :, at] = split[:, 2]
+        cache.keys[i][here, :, slot] = split[:, 1]
+        cache.values[i][here, :, slot] = split[:, 2]
         share = (cache.keys[i] @ split[:, 0, :, :, None])[..., 0]
         share *= size**-0.5
         share += unseen
