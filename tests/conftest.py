@@ -50,12 +50,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Tests of screens wait for some of their time, and each worker reads all tests: three workers
-    on two cores. Files and tests that are named run in this process, which starts sooner and can
-    be debugged."""
+    """Tests wait for half of their time: two workers for each core. Files and tests that are named
+    run in this process, which starts sooner and can be debugged."""
     if all(".py" in argument for argument in config.args):
         return 0
-    return min((3 * (os.cpu_count() or 1) + 1) // 2, MOST_WORKERS)
+    return min(2 * (os.cpu_count() or 1), MOST_WORKERS)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
