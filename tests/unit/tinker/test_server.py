@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hud_tui import patience
 from hud_tui.cli import doctor
 from hud_tui.cli.doctor import check_tinker
 from hud_tui.client.probe import Host
@@ -191,7 +192,7 @@ async def test_a_halt_of_this_process_is_no_delay_of_the_server(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = count(0.0, 3600.0)
-    monkeypatch.setattr(server_module, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(patience, "monotonic", lambda: next(clock))
     done = asyncio.get_running_loop().create_future()
     call = asyncio.create_task(server.calls._until_done(done, 600))
     await until(lambda: server.presence._answered_at > 0)

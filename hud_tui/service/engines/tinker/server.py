@@ -190,7 +190,7 @@ class Calls:
         while not (await asyncio.wait({task}, timeout=PROBE_S))[0]:
             if await self._presence.check():
                 silence.renew()
-            if silence.is_over():
+            elif silence.is_over():
                 raise PolicyLost(f"{self._url} stopped answering in the middle of a call")
             waited_s = wait.count()
             if waited_s > (PAUSED_S if self._paused() else limit_s):
