@@ -360,13 +360,15 @@ class HudApp(App[None]):
 
     def _observed(self, client: HudClient) -> HudClient:
         """The client, whose changes are told if the command log lacks them."""
+        if not client.is_observed:
+            return client
         log = client.wire.writing.observe
 
         def observe(written: AuditEntry) -> None:
             if why := log(written):
                 self.post_message(Unlogged(str(why)))
 
-        return client.observed(observe) if client.is_observed else client
+        return client.observed(observe)
 
     def on_unlogged(self, event: Unlogged) -> None:
         """Say once what prevents that changes are logged, after what the change itself shows."""
