@@ -404,8 +404,12 @@ class Pods:
         )
 
     async def _first(self, rental: Rental, pod: Pod) -> Rental:
-        """Store what was rented; another price than the agreed one is asked for again."""
-        rental = write_rental(self._state, rental, id=pod.id)
+        """Store what was rented; another price than the agreed one is asked for again. Its hours
+        begin when Prime created it: this process may have been halted before the request."""
+        created_at = seconds(pod.created_at)
+        if created_at is None or not rental.at < created_at <= self._now():
+            created_at = rental.at
+        rental = write_rental(self._state, rental, id=pod.id, at=created_at)
         if pod.price_hr is not None and abs(pod.price_hr - rental.price_hr) > 0.005:
             with suppress(HudError):
                 pod = await self._prime.pod(pod.id)

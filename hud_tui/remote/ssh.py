@@ -412,7 +412,8 @@ def script_failed(where: str, output: str, code: int) -> ScriptFailed:
 
 def _last_line(output: str, without: str) -> str:
     """The last line of an output; `without`: what stands for it where there is none."""
-    return one_line([without, *last_lines(clean(output[-4000:]))][-1].strip(), 300)
+    lines = last_lines(clean(output[-4000:].replace("\r\n", "\n")))  # ssh ends its own so
+    return one_line([without, *lines][-1].strip(), 300)
 
 
 def forget_host_key(known_hosts: Path, name: str) -> None:

@@ -70,6 +70,23 @@ async def rented(
     return await Pods(api, state).rent(request)
 
 
+async def test_hours_begin_when_it_was_created(api: Prime, state: Path, prime: PrimeServer) -> None:
+    """This process was halted between the two."""
+    now = [float(round(clock.prime_now(state)))]
+    prime.clock = lambda: now[0]
+
+    def halt() -> None:
+        now[0] += 180.0
+
+    [offer] = [offer for offer in (await api.offers(2)).offers if offer.price() == 4.2]
+    request = RentalRequest(offer, 4.2, 2.0, name="box", image="ubuntu")
+    rental = await Pods(api, state, keep=halt, now=lambda: now[0]).rent(request)
+    assert (rental.at, rental.deadline) == (now[0], now[0] + 7200.0)
+    prime.bend = lambda pod: pod.update(createdAt="2099-01-01T00:00:00Z")
+    bent = await Pods(api, state, now=lambda: now[0]).rent(replace(request, name="bent"))
+    assert bent.at == now[0]
+
+
 def late(state: Path, seconds: float = 7300.0) -> Budgets:
     """What keeps budgets, so much later."""
     return Budgets(Machines(state), clock=lambda: clock.prime_now(state) + seconds)
