@@ -1,6 +1,8 @@
 """SkyRL as the thing that is set up; and the gate before it, which needs no SkyRL."""
 
+import asyncio
 import os
+import signal
 import typing
 from importlib import import_module
 from pathlib import Path
@@ -9,7 +11,10 @@ from typing import Any
 import httpx
 import pytest
 
+from hud_tui.processes import holder
 from hud_tui.remote.machines import Machines
+from hud_tui.service_file import keeper_lock
+from tests.conftest import until
 from tests.remote.far import Far
 from tests.service.headless import Command
 
@@ -55,9 +60,17 @@ async def test_train_through_the_tunnel_on_skyrl(
         async with httpx.AsyncClient(base_url=url) as http:
             assert (await http.get("/api/v1/get_server_capabilities")).status_code == 401
         assert (await hud("--local", "fork", "local/tiny-qwen3", "--name", "q1", "-y")).code == 0
-        flags = ("--steps", "2", "-y", "--follow")
-        run = await hud("--local", "run", "text", "-m", "q1", *flags)
+        flags = ("--steps", "4", "-y", "--follow")
+        saved = far.home / ".hud-tui/far/state/checkpoints"
+        forked = len([*saved.glob("*/*")])
+        following = asyncio.create_task(hud("--local", "run", "text", "-m", "q1", *flags))
+        await until(lambda: len([*saved.glob("*/*")]) > forked)
+        killed = holder(keeper_lock(machines.state, "far"))
+        assert killed is not None
+        killed.send(signal.SIGKILL)
+        run = await following
         assert run.data["status"]["status"] == "succeeded", run.err
+        assert holder(keeper_lock(machines.state, "far")) not in (None, killed)
         model = (await hud("--local", "status", "q1")).data["model"]
         assert model["engine"]["place"] == "far · CPU"
         assert (await hud("remote", "status", "far")).data["server"]["used_at"]
