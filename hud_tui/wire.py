@@ -17,6 +17,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
+from math import copysign, isfinite
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar, overload
 
 from pydantic import (
@@ -105,13 +106,13 @@ class PackedGroups(Sequence[Group]):
     """The groups of a step in a few bytes a rollout, because a run keeps those of all of its steps.
     A group is made when it is read."""
 
-    __slots__ = ("_rewards", "_slugs", "_stops", "_tokens", "_trace_ids")
+    __slots__ = ("_levels", "_rewards", "_slugs", "_stops", "_tokens", "_trace_ids")
 
     def __init__(self, groups: Sequence[Group]) -> None:
         """`groups`: all of them with trace ids and tokens, or none."""
         self._slugs = _shared(tuple(group.task_slug for group in groups))
         self._stops = _shared(tuple(accumulate(len(group.rewards) for group in groups)))
-        self._rewards = _narrow("fd", [reward for group in groups for reward in group.rewards])
+        self._levels, self._rewards = _coded([r for group in groups for r in group.rewards])
         self._tokens = _narrow("BHIQ", [count for group in groups for count in group.num_tokens])
         self._trace_ids = tuple(id_ for group in groups for id_ in group.trace_ids)
 
@@ -131,10 +132,14 @@ class PackedGroups(Sequence[Group]):
         rollouts = slice(self._stops[number - 1] if number else 0, self._stops[number])
         return Group(
             task_slug=self._slugs[number],
-            rewards=list(self._rewards[rollouts]),
+            rewards=self._rewards_of(rollouts),
             trace_ids=list(self._trace_ids[rollouts]),
             num_tokens=list(self._tokens[rollouts]),
         )
+
+    def _rewards_of(self, rollouts: slice) -> list[float]:
+        own = self._rewards[rollouts]
+        return [self._levels[level] for level in own] if self._levels else list(own)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and list(self) == list(other)
@@ -144,7 +149,7 @@ class PackedGroups(Sequence[Group]):
     def plain(self, left_out: Collection[str] = ()) -> list[Json]:
         """The groups as JSON has them, without these fields."""
         lists = {
-            "rewards": self._rewards,
+            "rewards": self._rewards_of(slice(None)),
             "trace_ids": self._trace_ids,
             "num_tokens": self._tokens,
         }
@@ -195,6 +200,10 @@ def _shared(values: tuple[Any, ...]) -> tuple[Any, ...]:
     return values
 
 
+_shared_levels = lru_cache(256)(tuple[float, ...])
+"""As `_shared`, which would take the integers of one for the floats of another."""
+
+
 @lru_cache(256)
 def _shared_names(names: frozenset[str]) -> set[str]:
     return set(names)
@@ -234,13 +243,28 @@ def _numbered(names: tuple[str, ...]) -> dict[str, int]:
     return {name: index for index, name in enumerate(names)}
 
 
+FEW = 16
+"""Most different rewards of a step whose rollouts take a byte each."""
+
+
+def _coded(rewards: list[float]) -> tuple[tuple[float, ...], Sequence[Any]]:
+    """The different rewards, which steps share, and the place of each rollout's own there; without
+    them the rewards themselves, where many differ or two are equal and not the same."""
+    levels = tuple(sorted(set(map(float, rewards))))
+    is_exact = all(reward or copysign(1.0, reward) > 0 for reward in rewards)
+    if len(levels) > FEW or not is_exact or not isfinite(sum(levels)):
+        return (), _narrow("fd", rewards)
+    indices = {reward: index for index, reward in enumerate(levels)}
+    return _shared_levels(levels), bytes(indices[reward] for reward in rewards)
+
+
 def _narrow(codes: str, numbers: list[Any]) -> Sequence[Any]:
     """Numbers in the first of these types of `array` that has them exactly."""
     for code in codes:
         with suppress(OverflowError):
             narrow = array(code, numbers)
             if narrow.tolist() == numbers:
-                return narrow
+                return narrow.tobytes() if code == "B" else narrow
     return tuple(numbers)
 
 
@@ -346,7 +370,13 @@ class Checkpoint(Response):
         object.__setattr__(self, "__pydantic_fields_set__", names)
         if not self.model_extra:
             object.__setattr__(self, "__pydantic_extra__", _NO_EXTRA)
+        if not self.evaluations:
+            object.__setattr__(self, "evaluations", _NO_EVALUATIONS)
         return self
+
+
+_NO_EVALUATIONS: list[Evaluation] = []
+"""Of all rows without any."""
 
 
 class SetHead(Request):

@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise
 from math import isfinite, nan
 from statistics import quantiles
@@ -381,21 +382,22 @@ def large_plot(chart: Chart, key: str, cells: int, rows: int, limit: float | Non
     sure = [bucket for bucket in buckets.band if bucket.last >= NEAR]
     low, high = y_range([*buckets.raw, *buckets.others, *buckets.held, *sure], view, limit, key)
     scale = roomiest(low, high, view.log, rows, most_of(key, high))
-    raw, others, held, band = map(_spaced, buckets)
+    raw, others, held, band = buckets
     curve = Shape.LINE if view.weight else Shape.RANGE
+    spaced = partial(Layer, apart=2)
     layers = [
-        Layer(LINE, raw, curve),
-        Layer(HELD, [bucket for bucket in held if bucket.joined], Shape.LINE),
-        Layer(OTHER, others, curve),
-        Layer(HELD, held, Shape.BARS),
+        spaced(LINE, raw, curve),
+        spaced(HELD, [bucket for bucket in held if bucket.joined], Shape.LINE),
+        spaced(OTHER, others, curve),
+        spaced(HELD, held, Shape.BARS),
         level(LIMIT, limit, scale, 2 * cells),
     ]
     if len(held) * APART <= cells:
-        layers.insert(0, Layer(HELD, held, Shape.MARKS, HELD_MARK))
+        layers.insert(0, spaced(HELD, held, Shape.MARKS, HELD_MARK))
     if band:
-        layers.append(Layer(ENVELOPE, band, Shape.BARS))
+        layers.append(spaced(ENVELOPE, band, Shape.BARS))
     elif view.weight and view.ranged:
-        layers.append(Layer(ENVELOPE, raw, Shape.RANGE))
+        layers.append(spaced(ENVELOPE, raw, Shape.RANGE))
     return Plot(scale, 2 * cells, layers, chart.x_ticks(max(1, cells // TICK_CELLS)))
 
 
@@ -405,11 +407,6 @@ def held_sign(plot: Plot) -> str:
     if Shape.MARKS in shapes:
         return HELD_MARK
     return HELD_LINE if shapes else ""
-
-
-def _spaced(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """The same in columns, two per cell."""
-    return [Bucket(2 * b.column, b.low, b.high, b.smooth, b.joined, b.last) for b in buckets]
 
 
 def _large_buckets(chart: Chart, key: str, cells: int) -> LargeBuckets:
@@ -435,9 +432,9 @@ def _held(chart: Chart, cells: int) -> list[Bucket]:
 def _band(chart: Chart, key: str, raw: Sequence[Bucket]) -> list[Bucket]:
     run, view, spreads = chart.run, chart.view, chart.data.spreads
     values = run.series.column(key)
-    band = []
-    for bucket in raw if view.envelope else ():
-        half = spreads.half(run, bucket.last, view.weight)
+    shown, band = raw if view.envelope else (), []
+    halves = spreads.halves(run, [bucket.last for bucket in shown], view.weight)
+    for bucket, half in zip(shown, halves, strict=True):
         middle = bucket.smooth if view.weight else values[bucket.last]
         if isfinite(half) and isfinite(middle):
             band.append(bucket._replace(low=middle - half, high=middle + half))

@@ -1,6 +1,7 @@
 """The model catalog (bases, own forks, served models) and the immutable checkpoint tree."""
 
 import re
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -163,11 +164,11 @@ class Tree:
     edition: int = 0
     """Incremented whenever a known node is updated."""
     _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
-    _parents: list[int] = field(default_factory=list, repr=False)
-    _depths: list[int] = field(default_factory=list, repr=False)
+    _parents: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
+    _depths: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
     _index: dict[str, int] = field(default_factory=dict, repr=False)
     _sampled: Sampled = field(default_factory=Sampled, repr=False)
-    _children: list[int] = field(default_factory=list, repr=False)
+    _children: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
     """Number of steps taken from each position."""
     _forks: list[int] = field(default_factory=list, repr=False)
     """Positions from which several steps were taken, in the order in which they became forks."""
@@ -441,6 +442,8 @@ class Tree:
         self._depths.append(1 if parent == ROOT else self._depths[parent] + 1)
         self._index[checkpoint.id] = position
         above = None if parent == ROOT else self._nodes[parent]
+        if above is not None:  # of two equal ids, one is kept
+            object.__setattr__(checkpoint, "prev_model_checkpoint_id", above.id)
         self._sampled.append(checkpoint, parent, above)
         self._add_child(parent)
         return position
@@ -497,7 +500,7 @@ class Tree:
             _depths=self._depths[:n],
             _index={node.id: position for position, node in enumerate(nodes)},
             _sampled=sampled,
-            _children=[],
+            _children=array("q"),
             _forks=[],
         )
         for parent in parents:

@@ -451,12 +451,15 @@ class Spreads:
             )
         return self._spreads[row]
 
-    def half(self, run: Run, row: int, weight: float) -> float:
-        """Half the 95 % interval of the moving average after a row; NaN if unknown."""
+    def halves(self, run: Run, rows: Sequence[int], weight: float) -> list[float]:
+        """Half the 95 % interval of the moving average after each row; NaN if unknown."""
         self._follow(run)
-        if (row, weight) not in self._halves:
-            self._halves[row, weight] = self._averaged(run, row, weight)
-        return self._halves[row, weight]
+        halves = []
+        for row in rows:
+            if (row, weight) not in self._halves:
+                self._halves[row, weight] = self._averaged(run, row, weight)
+            halves.append(self._halves[row, weight])
+        return halves
 
     def _averaged(self, run: Run, row: int, weight: float) -> float:
         rows = range(max(0, row + 1 - NEAR) if weight else row, row + 1)

@@ -269,7 +269,8 @@ class StepMarks:
 
 
 Rewards = tuple[float, ...]
-_stats = lru_cache(4096)(group_stats)
+_stats = lru_cache(512)(group_stats)
+"""A few times the groups of a step, which are asked for again and again while it is shown."""
 
 
 class Order(StrEnum):

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby, pairwise
+from functools import lru_cache
+from itertools import groupby, pairwise, zip_longest
 from typing import NamedTuple
 
 from hud_tui.rl.axes import Scale
@@ -31,6 +32,8 @@ class Layer:
     """At most one per column of the plot, left to right."""
     shape: Shape
     mark: str = "●"
+    apart: int = 1
+    """Columns of the plot from one of the buckets' columns to the next."""
 
 
 class Flag(NamedTuple):
@@ -77,28 +80,56 @@ def level(name: str, value: float | None, scale: Scale, columns: int) -> Layer:
 # Dots: each chart column is one integer whose bits are its dots, lowest dot first.
 
 
-def dots(layer: Layer, scale: Scale, columns: int, top: int) -> list[int]:
+class Drawn(NamedTuple):
+    """The dots of a layer, and what they were drawn from."""
+
+    layer: Layer
+    scale: Scale
+    top: int
+    masks: list[int]
+
+    def shared(self, layer: Layer, scale: Scale, columns: int, top: int) -> int:
+        """How many of a layer's first buckets are drawn here as they would be there."""
+        old, new = self.layer, layer
+        drawn = self.scale, self.top, len(self.masks), old.shape, old.apart
+        if drawn != (scale, top, columns, new.shape, new.apart):
+            return 0
+        count = min(len(old.buckets), len(new.buckets)) - 1  # the last one has often changed
+        while count > 0 and old.buckets[:count] != new.buckets[:count]:
+            count //= 2
+        return max(0, count)
+
+
+def dots(
+    layer: Layer, scale: Scale, columns: int, top: int, before: Drawn | None = None
+) -> list[int]:
     """The dots of a layer's columns.
 
     Args:
-        layer: Not of marks.
         scale: The y axis over all dots.
         top: The highest dot, at least 0.
+        before: What was drawn of the layer last, to go on from.
     """
-    buckets = layer.buckets
-    if layer.shape is Shape.LINE:
+    shared = 0 if before is None else before.shared(layer, scale, columns, top)
+    buckets = layer.buckets[max(0, shared - 1) :]
+    masks, apart = [0] * columns, layer.apart
+    if before is not None and shared:  # what lies before its last bucket depends on nothing later
+        end = apart * buckets[0].column + 1
+        masks[:end] = before.masks[:end]
+    if layer.shape in (Shape.LINE, Shape.MARKS):
         lows = highs = scale.heights([bucket.smooth for bucket in buckets], top)
     else:
         lows = scale.heights([bucket.low for bucket in buckets], top)
         highs = scale.heights([bucket.high for bucket in buckets], top)
-    masks = [0] * columns
-    spans = list(zip(lows, highs, strict=True))
-    for bucket, span in zip(buckets, spans, strict=True):
-        masks[bucket.column] |= _between(*span)
-    if layer.shape is not Shape.BARS:
-        for (left, here), (right, there) in pairwise(zip(buckets, spans, strict=True)):
-            if right.joined:
-                _connect(masks, left.column, _end(here, there), right.column, _end(there, here))
+    spans = [(apart * b.column, span) for b, *span in zip(buckets, lows, highs, strict=True)]
+    for column, (low, high) in spans:
+        masks[column] |= _between(low, high)
+    if layer.shape in (Shape.LINE, Shape.RANGE):
+        for bucket, ((left, here), (right, there)) in zip(
+            buckets[1:], pairwise(spans), strict=True
+        ):
+            if bucket.joined:
+                _connect(masks, left, _end(here, there), right, _end(there, here))
     return masks
 
 
@@ -113,7 +144,7 @@ def _connect(masks: list[int], column: int, height: int, last: int, end: int) ->
         before = now
 
 
-def _end(here: tuple[int, int], there: tuple[int, int]) -> int:
+def _end(here: Sequence[int], there: Sequence[int]) -> int:
     """The dot of `here` that is closest to `there`."""
     low, high = here
     if low == high:
@@ -157,41 +188,52 @@ class Span(NamedTuple):
     """Of the style: a layer's, a flag's, `BLANK` or `CROSSHAIR`."""
 
 
-def cells(plot: Plot, height: int) -> list[list[Span]]:
-    """The layers as `height` rows of `plot.columns` // 2 cells, top first.
+class Sketch:
+    """A plot in cells, which is drawn again and again as it grows: only what is new."""
 
-    A cell shows the topmost layer that has a dot there, so that a line can be followed.
+    def __init__(self) -> None:
+        self._drawn: list[Drawn] = []
+        """Of each layer, as last drawn."""
+
+    def cells(self, plot: Plot, height: int) -> list[list[Span]]:
+        """The layers as `height` rows of `plot.columns` // 2 cells, top first.
+
+        A cell shows the topmost layer that has a dot there, so that a line can be followed.
+        """
+        layers, top = [layer for layer in plot.layers if layer.buckets], 4 * height - 1
+        drawn = []
+        for layer, before in zip_longest(layers, self._drawn[: len(layers)]):
+            masks = dots(layer, plot.scale, plot.columns, top, before)
+            drawn.append(Drawn(layer, plot.scale, top, masks))
+        self._drawn = drawn
+        if not layers:
+            return [[Span(" " * (plot.columns // 2), BLANK)] for _ in range(height)]
+        marks = (layer.mark if layer.shape is Shape.MARKS else "" for layer in layers)
+        kinds = tuple((layer.name, mark) for layer, mark in zip(layers, marks, strict=True))
+        halves = (zip(each.masks[::2], each.masks[1::2], strict=False) for each in drawn)
+        columns = [_column(kinds, each, height) for each in zip(*halves, strict=True)]
+        return [_spans(*zip(*row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+@lru_cache(2048)
+def _column(
+    kinds: tuple[tuple[str, str], ...], halves: tuple[tuple[int, int], ...], height: int
+) -> tuple[tuple[str, str], ...]:
+    """One cell of each row, top first: its character, and the name of its layer.
+
+    Args:
+        kinds: Name of each layer, the topmost first, and its mark if it has marks instead of dots.
+        halves: The dots of each layer in the column's two halves.
+        height: Number of rows.
     """
-    wide = plot.columns // 2
-    texts = [[" "] * wide for _ in range(height)]
-    names = [[BLANK] * wide for _ in range(height)]
-    for layer in reversed(plot.layers):
-        if not layer.buckets:
-            continue
-        drawn = _marked if layer.shape is Shape.MARKS else _dotted
-        for row, cell, char in drawn(layer, plot, height):
-            texts[row][cell], names[row][cell] = char, layer.name
-    return [_spans(*row) for row in zip(texts, names, strict=True)]
-
-
-Cell = tuple[int, int, str]
-"""Row from the top, cell, and character."""
-
-
-def _marked(layer: Layer, plot: Plot, height: int) -> Iterator[Cell]:
-    for bucket in layer.buckets:
-        dot = round(plot.scale.share(bucket.smooth) * (4 * height - 1))
-        yield height - 1 - dot // 4, bucket.column // 2, layer.mark
-
-
-def _dotted(layer: Layer, plot: Plot, height: int) -> Iterator[Cell]:
-    masks = dots(layer, plot.scale, plot.columns, 4 * height - 1)
-    for cell, (left, right) in enumerate(zip(masks[::2], masks[1::2], strict=False)):
+    column = [(" ", BLANK)] * height
+    for (name, mark), (left, right) in zip(reversed(kinds), reversed(halves), strict=True):
         row = height - 1
         while left or right:
             if left & 15 or right & 15:
-                yield row, cell, _CELLS[left & 15][right & 15]
+                column[row] = mark or _CELLS[left & 15][right & 15], name
             left, right, row = left >> 4, right >> 4, row - 1
+    return tuple(column)
 
 
 def _spans(texts: Sequence[str], names: Sequence[str]) -> list[Span]:
@@ -316,7 +358,7 @@ def _curve(layer: Layer, plot: Plot) -> Iterator[str]:
     """A range as an area, bars as strokes, a line with its isolated points as dots."""
     share = plot.scale.share
     for part in _unbroken(layer):
-        xs = [_along(bucket.column, plot) for bucket in part]
+        xs = [_along(layer.apart * bucket.column, plot) for bucket in part]
         if layer.shape is Shape.LINE:
             points = [f"{x} {_y(share(b.smooth))}" for x, b in zip(xs, part, strict=True)]
             yield f'<path class="l {layer.name}" d="M{"L".join(points)}"/>'

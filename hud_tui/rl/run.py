@@ -159,7 +159,7 @@ class Run:
             case HeadMoved():
                 return self._move_head(event)
             case RolloutDone():
-                return self._add_rollout(event)
+                return self.with_rollouts([event])
             case StepTaken():
                 return self._step(event)
             case WorkChanged(work=work):
@@ -185,23 +185,29 @@ class Run:
             return run
         return run._log(event.at, f"head set to {label(run.head)}")
 
-    def _add_rollout(self, event: RolloutDone) -> "Run":
-        if event.heldout or event.reward is None or event.task_slug is None:
+    def with_rollouts(self, events: Sequence[RolloutDone]) -> "Run":
+        """The snapshot after several rollouts, in order of arrival."""
+        graded = [e for e in events if not e.heldout and None not in (e.reward, e.task_slug)]
+        if not graded:
             return self
-        sampled_now = (event.step, event.attempt)
-        fresh = sampled_now != (self.rollouts_step, self.rollouts_attempt)
-        slug = event.task_slug
-        rollouts, ids = ({}, {}) if fresh else (dict(self.rollouts), dict(self.rollout_ids))
-        rewards, named = list(rollouts.get(slug, ())), list(ids.get(slug, ()))
-        index = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
-        rewards[index : index + 1] = [event.reward]  # a rollout that is repeated replaces itself
-        named[index : index + 1] = [event.trace_id]
+        sampled = self.rollouts_step, self.rollouts_attempt
+        rollouts, ids = dict(self.rollouts), dict(self.rollout_ids)
+        for event in graded:
+            if (event.step, event.attempt) != sampled:
+                sampled, rollouts, ids = (event.step, event.attempt), {}, {}
+            slug, reward = event.task_slug or "", event.reward or 0.0
+            rewards, named = rollouts.get(slug, ()), ids.get(slug, ())
+            index = len(rewards) if event.rollout is None else min(event.rollout, len(rewards))
+            before, after = slice(index), slice(index + 1, None)  # a repeated one replaces itself
+            rollouts[slug] = (*rewards[before], reward, *rewards[after])
+            ids[slug] = (*named[before], event.trace_id, *named[after])
+        step, attempt = sampled
         return replace(
             self,
-            rollouts=rollouts | {slug: tuple(rewards)},
-            rollout_ids=ids | {slug: tuple(named)},
-            rollouts_step=event.step,
-            rollouts_attempt=event.attempt,
+            rollouts=rollouts,
+            rollout_ids=ids,
+            rollouts_step=step,
+            rollouts_attempt=attempt,
         )
 
     def _step(self, event: StepTaken) -> "Run":

@@ -275,7 +275,7 @@ class HudApp(App[None]):
 
     def _display(self, screen: Screen[object], renderable: RenderableType | None) -> None:
         if isinstance(renderable, ChopsUpdate):
-            renderable = ThinUpdate.of(renderable)
+            renderable = ThinUpdate.of(renderable)  # type: ignore[assignment]
         super()._display(screen, renderable)
 
     # Connecting and reconnecting.
@@ -651,10 +651,15 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     return report(crash, session.state(), secrets(app))
 
 
+COLLECT_EVERY = 10_000
+"""New objects after which garbage is collected: drawing makes many, and leaves few in cycles."""
+
+
 def settle() -> None:
     """Start the garbage collector, excluding everything loaded so far: traversing that takes up to
     0.2 s, during which no key is handled, and none of it is ever freed."""
     gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
     gc.enable()
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from operator import itemgetter
 
 from rich.console import Console
-from rich.control import Control
-from textual._compositor import ChopsUpdate, Compositor
+from textual._compositor import ChopsUpdate, Compositor, CompositorUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
@@ -18,67 +19,85 @@ class ThinCompositor(Compositor):
     that lie behind others: half of the time of a repaint.
     """
 
-    def render_partial_update(self) -> ChopsUpdate | None:
+    def render_partial_update(self) -> ThinUpdate | None:  # type: ignore[override]
         """The cells to write; None if there are none."""
         regions = self._dirty_regions.copy()
         self._dirty_regions.clear()
         if not regions:
             return None
-        spans = list(self._regions_to_spans(regions))
-        wanted = _wanted(self.cuts, spans)
-        chops: list[dict[int, Strip | None]] = [dict.fromkeys(cuts[:-1]) for cuts in self.cuts]
+        wanted, pieces = _wanted(self.cuts, self._regions_to_spans(regions)), list[Piece]()
         for widget, (region, clip) in self.visible_widgets.items():  # the topmost first
+            if not wanted:
+                break
             shown = region.intersection(clip)
-            lines = [y for y in shown.line_range if _reaches(wanted.get(y, ()), shown)]
-            if not lines:
+            own = _taken(wanted, shown)
+            if not own:
                 continue
-            top, left = lines[0] - region.y, shown.x - region.x
-            strips = widget.render_lines(Region(left, top, shown.width, lines[-1] - lines[0] + 1))
-            for y in lines:
-                own = [cut for cut in self.cuts[y] if shown.x <= cut <= shown.right]
-                parts = strips[y - lines[0]].divide([cut - shown.x for cut in own[1:]])
-                for x, part in zip(own, parts, strict=False):
-                    if x in wanted[y]:
-                        wanted[y].remove(x)
-                        chops[y][x] = part
-        return ChopsUpdate(chops, spans, [cuts[1:] for cuts in self.cuts])
+            first = min(own)
+            top, left = first - region.y, shown.x - region.x
+            strips = widget.render_lines(Region(left, top, shown.width, max(own) - first + 1))
+            for y, parts in own.items():
+                for x, end in parts:
+                    pieces.append((y, x, strips[y - first].crop(x - shown.x, end - shown.x)))
+        return ThinUpdate(sorted(pieces, key=itemgetter(0, 1)))
+
+
+Parts = list[tuple[int, int]]
+"""Of a line, each of one widget: first cell, last cell + 1."""
+Piece = tuple[int, int, Strip]
+"""Line, first cell, and what is there."""
 
 
 def _wanted(
-    cuts: Sequence[Sequence[int]], spans: Sequence[tuple[int, int, int]]
-) -> dict[int, set[int]]:
-    """By line: where the parts between two cuts begin that a span touches."""
-    wanted: dict[int, set[int]] = {}
+    cuts: Sequence[Sequence[int]], spans: Iterable[tuple[int, int, int]]
+) -> dict[int, Parts]:
+    """The parts of the spans, by line."""
+    wanted: dict[int, Parts] = {}
     for y, start, stop in spans:
-        parts = zip(cuts[y], cuts[y][1:], strict=False)
-        wanted.setdefault(y, set()).update(x for x, end in parts if x < stop and start < end)
+        parts = wanted.setdefault(y, [])
+        for left, right in pairwise(cuts[y]):
+            if left < stop and start < right:
+                parts.append((max(left, start), min(right, stop)))
     return wanted
 
 
-def _reaches(wanted: Collection[int], shown: Region) -> bool:
-    """Whether a widget has one of the parts that are still wanted of a line."""
-    return any(shown.x <= x < shown.right for x in wanted)
+def _taken(wanted: dict[int, Parts], shown: Region) -> dict[int, Parts]:
+    """The wanted parts that lie in a region, by line; they are wanted no more."""
+    taken: dict[int, Parts] = {}
+    for y in [y for y in wanted if shown.y <= y < shown.bottom]:
+        own = [part for part in wanted[y] if shown.x <= part[0] < shown.right]
+        if own:
+            taken[y] = own
+            wanted[y] = [part for part in wanted[y] if part not in own]
+        if not wanted[y]:
+            del wanted[y]
+    return taken
 
 
-class ThinUpdate(ChopsUpdate):
+class ThinUpdate(CompositorUpdate):
     """An update that writes only the requested cells.
 
     Textual 8.2 begins each part at the left edge of its widget, however little of it changed; over
     a slow connection that is most of what is sent.
     """
 
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self._pieces = pieces
+
     @classmethod
     def of(cls, update: ChopsUpdate) -> ThinUpdate:
-        return cls(update.chops, update.spans, update.chop_ends)
+        return cls(
+            [
+                (y, max(start, x), strip.crop(max(start, x) - x, min(stop, end) - x))
+                for y, start, stop in update.spans
+                for end, (x, strip) in zip(
+                    update.chop_ends[y], update.chops[y].items(), strict=True
+                )
+                if strip is not None and max(start, x) < min(stop, end)
+            ]
+        )
 
     def render_segments(self, console: Console) -> str:
         """Cursor moves and styled text, as written to the terminal."""
-        written: list[str] = []
-        for y, start, stop in self.spans:
-            pieces = zip(self.chop_ends[y], self.chops[y].items(), strict=True)
-            for end, (x, strip) in pieces:
-                left, right = max(start, x), min(stop, end)
-                if strip is not None and left < right:
-                    written.append(Control.move_to(left, y).segment.text)
-                    written.append(strip.crop(left - x, right - x).render(console))
-        return "".join(written)
+        pieces = ((f"\x1b[{y + 1};{x + 1}H", strip) for y, x, strip in self._pieces)
+        return "".join(move + strip.render(console) for move, strip in pieces)

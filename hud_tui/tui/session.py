@@ -21,7 +21,14 @@ from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.events import EvaluationsRead, Event, HeadMoved, TreeRead, WorkChanged
+from hud_tui.events import (
+    EvaluationsRead,
+    Event,
+    HeadMoved,
+    RolloutDone,
+    TreeRead,
+    WorkChanged,
+)
 from hud_tui.keys import keyed
 from hud_tui.notebook import (
     LastKnown,
@@ -562,6 +569,8 @@ class Follower:
         self.loop: Work | None = None
         """The loop that trains the model from outside, which can be silent too."""
         self._latest = self.run
+        self._rollouts: list[RolloutDone] = []
+        """Those since then."""
         self._event_at: float | None = None
         self._aside = False
         """Whether a thread is folding a large tree."""
@@ -571,12 +580,14 @@ class Follower:
         turn = monotonic()
         async for event in self._feed:
             if isinstance(event, TreeRead) and len(event.checkpoints) > MANY:
-                self._aside, before = True, self._latest
+                self._aside, before = True, self._with_rollouts()
                 try:
                     run = await to_thread(before.fold, event)
                 finally:
                     self._aside = False
                 self._latest = run if self._latest is before else self._latest.fold(event)
+            elif isinstance(event, RolloutDone):
+                self._rollouts.append(event)
             else:
                 self.fold(event)
             self._event_at = monotonic()
@@ -586,11 +597,18 @@ class Follower:
                 turn = monotonic()
 
     def fold(self, event: Event) -> Run:
-        self._latest = self._latest.fold(event)
+        self._latest = self._with_rollouts().fold(event)
+        return self._latest
+
+    def _with_rollouts(self) -> Run:
+        """The newest run. Rollouts are by far the most events, and are folded together."""
+        rollouts, self._rollouts = self._rollouts, []
+        self._latest = self._latest.with_rollouts(rollouts)
         return self._latest
 
     def frame(self) -> bool:
         """Display the events since the last frame. Returns whether anything changed."""
+        self._with_rollouts()
         self.detect_alarms()
         run, freshness = self._latest, self._measured(monotonic())
         news = run is not self.run or freshness != self.freshness

@@ -15,7 +15,7 @@ from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.progress import State
 from hud_tui.service.engines.base import About
 from hud_tui.settings import Start
-from hud_tui.tui.app import VIEWS, Options, settle
+from hud_tui.tui.app import COLLECT_EVERY, VIEWS, Options, settle
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.workspace import READING
@@ -69,11 +69,14 @@ async def test_it_is_said_once_when_every_view_is_loaded() -> None:
 
 def test_then_it_collects_but_not_what_is_there() -> None:
     gc.disable()
+    usual = gc.get_threshold()
     try:
         settle()
         assert gc.isenabled()
         assert gc.get_freeze_count() > 10_000
+        assert gc.get_threshold()[0] == COLLECT_EVERY
     finally:
+        gc.set_threshold(*usual)
         gc.enable()
         gc.unfreeze()
 

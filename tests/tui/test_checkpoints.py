@@ -513,7 +513,7 @@ async def test_it_draws_at_every_size(served: Served) -> None:
             shown = tree(flown)
             rows = [shown.render_line(y) for y in range(shown.size.height)]
             assert rows
-            assert {strip.cell_length for strip in rows} == {shown.width}
+            assert {strip.cell_length for strip in rows} == {shown.size.width}
 
 
 async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(served: Served) -> None:

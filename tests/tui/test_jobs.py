@@ -341,7 +341,7 @@ async def test_it_draws_at_every_size(served: Served) -> None:
                 await flown.pilot.resize_terminal(*size)
                 shown = screen(flown).browser.list
                 lines = [shown.render_line(y) for y in range(shown.size.height)]
-                assert all(line.cell_length == shown.width for line in lines)
+                assert all(line.cell_length == shown.size.width for line in lines)
             await flown.press("enter")
             await flown.until(lambda: keys_of(flown))
 

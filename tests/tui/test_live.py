@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from textual.geometry import Region
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead, WorkChanged
 from hud_tui.keys import of_view, spell
@@ -63,7 +64,7 @@ async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> 
         assert seen
         for pane in seen:
             assert pane.region in stage.screen.region
-            assert all(strip.cell_length == pane.width for strip in pane.shown)
+            assert all(strip.cell_length == pane.size.width for strip in pane.shown)
 
 
 def test_a_held_out_reward_says_of_how_many_rollouts_it_is() -> None:
@@ -328,8 +329,14 @@ async def test_a_hidden_view_draws_nothing_and_catches_up() -> None:
 async def test_only_lines_that_changed_are_repainted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with staged(runs.run_of(30)) as (stage, pilot):
         await pilot.pause()
-        asked: list[tuple[LinesView, int]] = []
-        monkeypatch.setattr(LinesView, "repaint_cells", lambda pane, y, *_: asked.append((pane, y)))
+        asked: list[tuple[LinesView, Region]] = []
+        refresh = LinesView.refresh
+
+        def counted(pane: LinesView, *cells: Region, **options: bool) -> LinesView:
+            asked.extend((pane, each) for each in cells)
+            return refresh(pane, *cells, **options)
+
+        monkeypatch.setattr(LinesView, "refresh", counted)
         stage.play(stage.scene, Liveness(State.LIVE, "stream", 1.0))
         assert asked == []
         stage.play(newer(stage.scene))

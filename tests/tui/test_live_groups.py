@@ -133,7 +133,7 @@ async def test_waste_is_summed_up_worst_task_first() -> None:
                 assert "480 of 480" in text
                 assert f"{ALL_SOLVED} solved  {ALL_FAILED} failed" in text
             assert text.index("mul-02") < text.index("upper-05") < text.index("add-00")
-            assert all(strip.cell_length == grid.width for strip in grid.shown)
+            assert all(strip.cell_length == grid.size.width for strip in grid.shown)
         await pilot.resize_terminal(120, 40)
         await pilot.press("home")  # of the steps up to the crosshair
         await until(lambda: "of 96 rollouts" in text_of(grid))
@@ -177,7 +177,7 @@ async def test_every_key_of_a_group_works() -> None:
         assert columns.picked == 0
         await pilot.press("left_parenthesis", "left_parenthesis")
         await until(lambda: "add-00" in facts_of(screen))
-        assert all(strip.cell_length == columns.width for strip in columns.shown)
+        assert all(strip.cell_length == columns.size.width for strip in columns.shown)
         await pilot.press("question_mark", "escape", "escape")
         await until(lambda: stage.screen is stage.live)
 

@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable
 from io import StringIO
+from typing import Any
 
 import pytest
 from rich.console import Console
 from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
+from textual.strip import Strip
 from textual.widget import Widget
 
 from hud_tui.tui.repaint import ThinCompositor, ThinUpdate
+from hud_tui.tui.widgets.lines import LinesView
 from tests.tui import runs
 from tests.tui.stage import Stage, staged
 
@@ -26,9 +29,10 @@ def written(stage: Stage, part: Iterable[Region], compositor: type[Compositor]) 
     own = stage.screen._compositor
     own._dirty_regions = set(part)
     update = compositor.render_partial_update(own)
-    assert isinstance(update, ChopsUpdate)
+    thin = ThinUpdate.of(update) if isinstance(update, ChopsUpdate) else update
+    assert thin is not None
     console = Console(file=StringIO(), force_terminal=True, color_system="truecolor")
-    return ThinUpdate.of(update).render_segments(console)
+    return thin.render_segments(console)
 
 
 @pytest.mark.parametrize("part", PARTS, ids=str)
@@ -44,12 +48,13 @@ async def test_of_a_part_only_its_lines_of_its_widget_are_rendered(
     async with staged(runs.run_of(60)) as (stage, _):
         grid = stage.live.groups
         rendered: list[tuple[Widget, int]] = []
-        render = Widget.render_lines
+        for kind in (Widget, LinesView):
+            render = kind.render_lines
 
-        def counted(widget: Widget, crop: Region) -> list[object]:
-            rendered.append((widget, crop.height))
-            return render(widget, crop)  # type: ignore[return-value]
+            def counted(widget: Any, crop: Region, render: Any = render) -> list[Strip]:
+                rendered.append((widget, crop.height))
+                return list(render(widget, crop))
 
-        monkeypatch.setattr(Widget, "render_lines", counted)
+            monkeypatch.setattr(kind, "render_lines", counted)
         written(stage, [Region(grid.region.x, grid.region.y + 1, 4, 2)], ThinCompositor)
         assert rendered == [(grid, 2)]

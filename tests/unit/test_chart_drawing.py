@@ -1,6 +1,7 @@
 """A chart's axes, its dots and its characters; the axes that plotext draws, never as escapes."""
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
 
@@ -20,8 +21,8 @@ from hud_tui.rl.plot import (
     Layer,
     Plot,
     Shape,
+    Sketch,
     Span,
-    cells,
     crossed,
     dots,
     flagged,
@@ -202,31 +203,37 @@ def test_the_dots_of_a_cell_are_unicode_s() -> None:
 def test_a_line_rises_is_not_drawn_over_a_gap_and_lies_over_its_range() -> None:
     rising = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 1.0, 1.0, 1.0, True)]
     for shape in (Shape.LINE, Shape.RANGE):
-        assert text(cells(plot(Layer("a", rising, shape), columns=8), 2)) == ["  ⡠⠊", "⡠⠊  "]
-    assert text(cells(plot(Layer("a", rising, Shape.BARS), columns=8), 2)) == ["   ⠈", "⡀   "]
+        assert text(Sketch().cells(plot(Layer("a", rising, shape), columns=8), 2)) == [
+            "  ⡠⠊",
+            "⡠⠊  ",
+        ]
+    assert text(Sketch().cells(plot(Layer("a", rising, Shape.BARS), columns=8), 2)) == [
+        "   ⠈",
+        "⡀   ",
+    ]
     broken = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 0.0, 0.0, 0.0, False)]
-    assert text(cells(plot(Layer("a", broken, Shape.LINE), columns=8), 1)) == ["⡀  ⢀"]
+    assert text(Sketch().cells(plot(Layer("a", broken, Shape.LINE), columns=8), 1)) == ["⡀  ⢀"]
     whole = [Bucket(0, 0.0, 1.0, 0.5, True)]
     drawn = plot(Layer("a", whole, Shape.LINE), Layer("b", whole, Shape.RANGE), columns=2)
-    assert [row[0].name for row in cells(drawn, 3)] == ["b", "a", "b"]
+    assert [row[0].name for row in Sketch().cells(drawn, 3)] == ["b", "a", "b"]
 
 
 def test_a_mark_stands_on_its_value_over_all_below_it() -> None:
     found = [Bucket(2, 0.0, 1.0, 0.5, True)]
     layers = Layer("m", found, Shape.MARKS, "■"), Layer("b", found, Shape.BARS)
-    rows = cells(plot(*layers, columns=6), 3)
+    rows = Sketch().cells(plot(*layers, columns=6), 3)
     assert text(rows) == [" ⡇ ", " ■ ", " ⡇ "]
     assert rows[1] == [Span(" ", BLANK), Span("■", "m"), Span(" ", BLANK)]
 
 
 def test_a_level_is_dashed_and_absent_off_the_scale() -> None:
-    assert text(cells(plot(level("l", 0.0, UNIT, 8), columns=8), 1)) == ["⣀ ⣀ "]
+    assert text(Sketch().cells(plot(level("l", 0.0, UNIT, 8), columns=8), 1)) == ["⣀ ⣀ "]
     for off in (None, 1.1, nan):
         assert level("l", off, UNIT, 8).buckets == ()
 
 
 def test_the_crosshair_leaves_curves_and_a_flag_stands_in_the_lowest_free_row() -> None:
-    [top, foot] = cells(plot(Layer("a", [Bucket(2, 0.0, 0.0, 0.0, True)], Shape.LINE)), 2)
+    [top, foot] = Sketch().cells(plot(Layer("a", [Bucket(2, 0.0, 0.0, 0.0, True)], Shape.LINE)), 2)
     assert crossed(top, 1)[1] == Span("┊", CROSSHAIR)
     assert crossed(foot, 1) == foot
     flags = [Flag(2, "⚑", "alarm", "alarm"), Flag(6, "⚑", "alarm", "alarm")]
@@ -263,7 +270,36 @@ def test_every_row_has_the_chart_s_width(
 ) -> None:
     curve = buckets(found)
     layers = (Layer(shape.name, curve, shape) for shape in Shape)
-    assert [len(row) for row in text(cells(plot(*layers), height))] == [10] * height
+    assert [len(row) for row in text(Sketch().cells(plot(*layers), height))] == [10] * height
+
+
+@given(st.lists(points, min_size=2, max_size=4), st.integers(1, 2), st.floats(1, 2))
+def test_what_grows_or_changes_is_drawn_as_if_it_were_drawn_at_once(
+    stages: list[list[tuple[int, float, float]]], apart: int, high: float
+) -> None:
+    sketch, drawn = Sketch(), list[tuple[int, float, float]]()
+    for points in stages:
+        drawn = [*drawn[:9], *points]
+        curve = buckets(drawn)
+        for few in (curve[:-1], curve):
+            layers = [Layer(shape.name, few, shape, apart=apart) for shape in Shape]
+            grown = plot(*layers, columns=40, scale=Scale(0.0, high if len(drawn) > 12 else 1.0))
+            assert sketch.cells(grown, 3) == Sketch().cells(grown, 3)
+
+
+def test_of_a_curve_that_grows_only_what_is_new_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    heights = Scale.heights
+
+    def counted(scale: Scale, values: Sequence[float], top: int) -> list[int]:
+        drawn.append(len(values))
+        return heights(scale, values, top)
+
+    monkeypatch.setattr(Scale, "heights", counted)
+    curve, sketch = buckets([(column, 0.5, 0.5) for column in range(20)]), Sketch()
+    for few in (curve[:-2], curve[:-1], curve):
+        sketch.cells(plot(Layer("a", few, Shape.LINE)), 3)
+    assert drawn == [18, 3, 3]
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=300), st.integers(1, 40), st.data())
@@ -307,7 +343,7 @@ def drawn_figure(scale: Scale) -> PlotFigure:
         ends = [Bucket(0, *[scale.low] * 3, True), Bucket(2 * cells - 1, *[scale.low] * 3, True)]
         return Plot(scale, 2 * cells, [Layer("a", ends, Shape.LINE)], X_TICKS)
 
-    return figure(flat, 60, 8)
+    return figure(Sketch(), flat, 60, 8)
 
 
 def test_a_figure_makes_room_for_its_labels_and_is_as_wide_as_asked() -> None:

@@ -66,7 +66,7 @@ CONCEPTS = {
     ),
     "how an evaluation is sampled": "sampling: Maker Ledger sample_missing",
     "how a curve is drawn, in cells and as SVG": (
-        "rl.plot: Plot Layer Shape Flag Span dots cells crossed flagged svg xml"
+        "rl.plot: Plot Layer Shape Flag Span Sketch dots crossed flagged svg xml"
     ),
     "which steps, columns and values a chart shows": (
         "rl.chart: Chart ChartData y_range y_scale LEAST_REWARD"

@@ -52,7 +52,7 @@ def test_changes_are_repainted_apart_where_they_are_far_and_characters_not_wide(
 def test_joined_cells_are_the_same_cells() -> None:
     one, other = STYLES[:2]
     parts = [("a", one), ("b", one), ("c", other), ("d", None), ("e", None), ("f", one)]
-    found = joined([Segment(text, style) for text, style in parts])
+    found = joined(parts)
     assert found == [
         Segment("ab", one),
         Segment("c", other),

@@ -59,10 +59,11 @@ def test_the_average_s_interval_is_that_of_the_steps_near_it() -> None:
     run, spreads = runs.run_of(30), Spreads()
     own = [spreads.at(run, row).half for row in range(30)]
     assert spreads.at(run, 29).over == "12 groups"
-    assert spreads.half(run, 29, 0.0) == own[29]
+    assert spreads.halves(run, [29], 0.0) == [own[29]]
     near = sqrt(fmean(half * half for half in own[26:30]))
-    assert spreads.half(run, 29, 0.8) == pytest.approx(near * average_error(0.8, 30))
-    assert spreads.half(run, 0, 0.8) == own[0]
+    last, first = spreads.halves(run, [29, 0], 0.8)
+    assert last == pytest.approx(near * average_error(0.8, 30))
+    assert first == own[0]
 
 
 def evaluated(node: Checkpoint, value: float, job_id: str | None = None) -> Checkpoint:

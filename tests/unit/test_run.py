@@ -177,6 +177,20 @@ def test_rollouts_belong_to_the_step_and_the_attempt_that_is_sampled() -> None:
     assert run.rollouts_step == 2
 
 
+def test_rollouts_are_folded_together_as_one_by_one() -> None:
+    told = [done(1, number, 0.5, trace_id=f"i{number}") for number in (0, 1, None, 1)]
+    told += [done(1, 0, None), done(1, 0, 0.0, heldout=True), done(1, 0, 1.0, task_slug="c")]
+    others = [done(2, 3, 0.25), done(2, 0, 0.75, trace_id="late"), done(2, 0, 1.0, attempt=2)]
+    for events in (told, told + others[:2], told + others):
+        run = Run()
+        for event in events:
+            run = run.fold(event)
+        together = Run().with_rollouts(events)
+        for name in ("rollouts", "rollout_ids", "rollouts_step", "rollouts_attempt"):
+            assert getattr(together, name) == getattr(run, name)
+    assert run.with_rollouts(told[4:6]) is run, "none is graded"
+
+
 def test_a_job_is_logged_when_its_status_changes_and_what_goes_by_within_it_once() -> None:
     run, job = Run(), WorkState(id="job-0123456", status="running", created_at=5.0)
     paused, lost = "paused: the server is short of capacity", "step 2: lost: sampled again"

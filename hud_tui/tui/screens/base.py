@@ -450,7 +450,7 @@ def _join(parts: Sequence[Part]) -> Content:
 
 
 def _length(parts: Sequence[Part]) -> int:
-    return _join(parts).cell_length if parts else 0
+    return sum(text.cell_length for _, text in parts) + 2 * max(0, len(parts) - 1)
 
 
 ASIDE_S = 5.0

@@ -455,7 +455,7 @@ class LiveScreen(HudScreen):
             self._request(self.context.layout.now.chart)
         if not self.frozen:
             self.shown = run
-        if run.training is not before.training or run.job is not before.job:
+        if _job_state(run) != _job_state(before):
             self.refresh_bindings()
 
     def watch_shown(self, run: Run) -> None:
@@ -578,6 +578,12 @@ class LiveScreen(HudScreen):
 
 def _id(run: Run) -> str | None:
     return None if run.model is None else run.model.id
+
+
+def _job_state(run: Run) -> tuple[str | None, ...]:
+    """What decides which actions the run's job has."""
+    job = run.job
+    return () if job is None else (job.id, job.kind, job.status)
 
 
 def nothing_yet(run: Run) -> Content | None:

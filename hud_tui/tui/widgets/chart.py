@@ -21,7 +21,7 @@ from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Sign
 from hud_tui.rl.metrics import ChartOrder, metric, outside, reading, short, signed, title
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES
-from hud_tui.rl.plot import BLANK, CROSSHAIR, Flag, Span, cells, crossed, flagged
+from hud_tui.rl.plot import BLANK, CROSSHAIR, Flag, Sketch, Span, crossed, flagged
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
@@ -80,6 +80,7 @@ class SmallChart:
     _stamp: object = None
     _curve_stamp: object = None
     _rows: list[list[Span]] = field(default_factory=list)
+    _sketch: Sketch = field(default_factory=Sketch)
 
     def is_current(self, look: Look, chosen: bool) -> bool:
         """Whether its last lines are what `draw` would draw."""
@@ -119,7 +120,8 @@ class SmallChart:
         stamp = (chart.run.series, chart.reach, chart.view, look.cells, look.height, limit)
         if stamp != self._curve_stamp:
             self._curve_stamp = stamp
-            self._rows = cells(small_plot(chart, self.key, 2 * look.cells, limit), look.height)
+            plot = small_plot(chart, self.key, 2 * look.cells, limit)
+            self._rows = self._sketch.cells(plot, look.height)
         return self._rows
 
     def _title(self, look: Look, chosen: bool, alarm: Alarm | None) -> Strip:

@@ -18,7 +18,7 @@ import plotext
 from rich.style import Style
 from textual.strip import Strip
 
-from hud_tui.rl.plot import Plot, Span, Tick, cells, crossed, put
+from hud_tui.rl.plot import Plot, Sketch, Span, Tick, crossed, put
 from hud_tui.tui.widgets.lines import line
 
 LABEL = 5
@@ -59,7 +59,9 @@ class PlotFigure:
         return replace(self, rows=[*body, axis, labels])
 
 
-def figure(plot_of: Callable[[int, int], Plot], width: int, height: int) -> PlotFigure:
+def figure(
+    sketch: Sketch, plot_of: Callable[[int, int], Plot], width: int, height: int
+) -> PlotFigure:
     """A plot with its axes, in `width` cells and `height` > AXIS_ROWS rows. `plot_of` makes the
     plot for so many cells and rows; it may be called twice: the scale's labels take room."""
     rows = height - AXIS_ROWS
@@ -69,7 +71,7 @@ def figure(plot_of: Callable[[int, int], Plot], width: int, height: int) -> Plot
         plot = plot_of(room, rows)
     drawn = axes(tuple(plot.x_ticks), tuple(plot.y_ticks), width, height)
     left = width - plot.columns // 2
-    bodies = zip(drawn, cells(plot, rows), strict=False)
+    bodies = zip(drawn, sketch.cells(plot, rows), strict=False)
     body = [[Span(text[:left], AXES), *spans] for text, spans in bodies]
     return PlotFigure(plot, [*body, *([Span(text, AXES)] for text in drawn[rows:])], left)
 

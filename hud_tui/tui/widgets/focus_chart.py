@@ -24,7 +24,7 @@ from textual.strip import Strip
 
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale
-from hud_tui.rl.chart import LINE, Chart, beyond, held_sign, large_plot
+from hud_tui.rl.chart import LINE, Chart, ChartData, beyond, held_sign, large_plot
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.curves import DELTA_STEPS, Readout
 from hud_tui.rl.metrics import (
@@ -38,7 +38,7 @@ from hud_tui.rl.metrics import (
     signed,
 )
 from hud_tui.rl.own_numbers import REWARD
-from hud_tui.rl.plot import Flag, Plot, crossed
+from hud_tui.rl.plot import Flag, Plot, Sketch, crossed
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.widgets.chart import TONES, RunChart, alarm_tone, metric_title
@@ -130,7 +130,7 @@ def _numbers(chart: Chart, key: str, cursor: int | None, alarm: Alarm | None) ->
     if weight:
         numbers.insert(0, (f"EMA({weight:g}) =", reading(key, readout.smooth), "plain"))
     if key == REWARD and length:
-        half = chart.data.spreads.half(chart.run, length - 1, weight)
+        [half] = chart.data.spreads.halves(chart.run, [length - 1], weight)
         numbers.insert(1, (SURE, distance(half) if isfinite(half) else "", "dim"))
     return numbers + _compared(chart, key, length, readout)
 
@@ -235,6 +235,10 @@ class FocusChart(RunChart, can_focus=False):
         """The user panned to earlier or later steps."""
 
         halves: int
+
+    def __init__(self, chart_data: ChartData) -> None:
+        super().__init__(chart_data)
+        self._sketch = Sketch()
 
     watch_key = watch_opened = watch_band = RunChart.redraw
 
@@ -344,7 +348,10 @@ class FocusChart(RunChart, can_focus=False):
         if (stamp, edition) != self._stamp:
             self._stamp = stamp, edition
             self._figure = figure(
-                lambda cells, rows: large_plot(shown, self.key, cells, rows, limit), width, height
+                self._sketch,
+                lambda cells, rows: large_plot(shown, self.key, cells, rows, limit),
+                width,
+                height,
             )
         return self._figure
 

@@ -39,7 +39,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, percent
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED, eighth, mark_glyph, reward_style
-from hud_tui.tui.widgets.lines import LinesView, Toned, fit_text, joined, line, revealed
+from hud_tui.tui.widgets.lines import Cell, LinesView, Toned, fit_text, joined, line, revealed
 
 # The groups of one step: one row per task, with its rewards and its history.
 
@@ -99,12 +99,12 @@ class RewardFace:
 
 def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> list[Segment]:
     """A histogram in BINS cells: one bar per bin, the fullest as high as the row."""
-    counts = histogram(rewards, BINS, low, high)
-    drawn = []
+    counts, drawn = histogram(rewards, BINS, low, high), [empty] * BINS
+    fullest = max(counts)
     for bin_index, count in enumerate(counts):
-        middle = low + (high - low) * bin_index / (BINS - 1)
-        bar = Segment(eighth(count / max(1, *counts)), reward_style(middle, low, high))
-        drawn.append(bar if count else empty)
+        if count:
+            middle = low + (high - low) * bin_index / (BINS - 1)
+            drawn[bin_index] = Segment(eighth(count / fullest), reward_style(middle, low, high))
     return drawn
 
 
@@ -126,13 +126,13 @@ def strip(marks: Sequence[GroupStats], width: int, groups: GroupRows) -> list[Se
 
 
 @lru_cache(4096)
-def mark_cell(mark: GroupStats, low: float, high: float) -> Segment:
+def mark_cell(mark: GroupStats, low: float, high: float) -> Cell:
     """One group of one step. A full cell is the largest std that is possible in [low, high].
 
     Cells are cached, since the same groups are drawn repeatedly.
     """
     glyph = mark_glyph(mark.std, mark.has_signal, mark.all_solved, (high - low) / 2)
-    return Segment(glyph, reward_style(mark.mean, low, high))
+    return glyph, reward_style(mark.mean, low, high)
 
 
 def _slug_width(width: int) -> int:
@@ -220,14 +220,14 @@ class StripFace:
 
         The best and the worst are always among them.
         """
-        cells = [Segment(" " * MARGIN)]
+        cells: list[Cell] = [(" " * MARGIN, None)]
         under = self.tone("cursor-blurred")
         rank = round(row * (most - 1) / (tall - 1)) if tall > 1 else most // 2
         for column, step in enumerate(steps):
-            cell = mark_cell(step[rank], *scale) if rank < len(step) else Segment(" ")
+            text, style = mark_cell(step[rank], *scale) if rank < len(step) else (" ", None)
             if column == here:
-                cell = Segment(cell.text, (cell.style or Style()) + Style(bgcolor=under.bgcolor))
-            cells.append(cell)
+                style = (style or Style()) + Style(bgcolor=under.bgcolor)
+            cells.append((text, style))
         return Strip(joined(cells))
 
     def _above(self, here: int | None, cells: int) -> Strip:
@@ -486,8 +486,8 @@ class GroupGrid(LinesView):
             if self.run.training and self.cursor is None:
                 nothing = "Rewards appear here, task by task, as rollouts are graded."
             return [line((f" {nothing}", self.tone("dim")))]
-        index = self.index if self.has_focus else -1
-        return [self._line(row - self.named, width, row - self.named == index) for row in rows]
+        index, named = self.index if self.has_focus else -1, self.named
+        return [self._line(row - named, width, row - named == index) for row in rows]
 
     @property
     def _strip(self) -> StripFace:

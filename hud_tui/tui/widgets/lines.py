@@ -1,7 +1,8 @@
 """LinesView: a pane that draws only visible lines and repaints only changed ones."""
 
 from abc import ABCMeta, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from typing import ClassVar
 
 from rich.cells import cell_len, set_cell_size
@@ -24,6 +25,8 @@ from hud_tui.tui.keys import bindings
 
 APART = 8
 """Least distance of two repainted stretches, cells."""
+Cell = tuple[str, Style | None]
+"""A text and its style."""
 Toned = Callable[[str], Style]
 """A pane's style by its name."""
 
@@ -66,10 +69,12 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         self._tones: dict[str, Style] = {}
         self._drawn: tuple[Strip, ...] = ()
         """The visible lines as drawn, without the background."""
-        self._ground: tuple[Style, int] | None = None
-        """Background and width of `shown`."""
+        self._ground: tuple[Style, int, int] | None = None
+        """Of `shown`: background, width, and width with the place of the scrollbar."""
         self._ground_style: Style | None = None
         """`rich_style`, which takes all styles above the pane; None: to be looked up."""
+        self._background = self.styles.background
+        """That of the pane over all above it, looked up with it."""
 
     @property
     @abstractmethod
@@ -134,8 +139,8 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
     def _show(self, lines: Sequence[Strip]) -> None:
         """Show lines on the pane's background; what a row had, if it was drawn alike, stays."""
         if self._ground_style is None:
-            self._ground_style = self.rich_style
-        before, ground = self._drawn, (self._ground_style, self.width)
+            self._ground_style, self._background = self.rich_style, self.background_colors[1]
+        before, ground = self._drawn, (self._ground_style, self.width, self.size.width)
         if ground != self._ground:
             before, self._ground = (), ground
         kept = zip(before, self.shown, lines, strict=False)
@@ -147,16 +152,26 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         if len(before) != len(now):
             self.refresh()
             return
-        for row, (old, new) in enumerate(zip(before, now, strict=True)):
-            if old != new:
-                self.repaint_cells(row, changed_cells(old, new))
-
-    def repaint_cells(self, row: int, stretches: Sequence[tuple[int, int]]) -> None:
-        """Repaint parts of a line: a slow terminal gets no more than what changed."""
-        self.refresh(*(Region(start, row, stop - start, 1) for start, stop in stretches))
+        changed = [
+            Region(start, row, stop - start, 1)
+            for row, (old, new) in enumerate(zip(before, now, strict=True))
+            if old is not new
+            for start, stop in changed_cells(old, new)
+        ]
+        if changed:  # a slow terminal gets no more than that
+            self.refresh(*changed)
 
     def render_line(self, y: int) -> Strip:
         return self.shown[y] if y < len(self.shown) else Strip.blank(self.width, self.rich_style)
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """As Textual's, which would look for borders, padding and tints of every line."""
+        if self.styles.gutter or self.opacity < 1:
+            return super().render_lines(crop)
+        strips = [self.render_line(y) for y in crop.line_range]
+        for line_filter in self.get_line_filters():
+            strips = [strip.apply_filter(line_filter, self._background) for strip in strips]
+        return [strip.crop(crop.x, crop.right) for strip in strips]
 
     on_resize = on_show = redraw
 
@@ -207,26 +222,27 @@ def line(*parts: tuple[str, Style]) -> Strip:
     return Strip([Segment(text, style) for text, style in parts if text])
 
 
-def on_ground(strip: Strip, ground: Style, width: int) -> Strip:
-    """A line in exactly `width` cells, on a background."""
+def on_ground(strip: Strip, ground: Style, width: int, room: int) -> Strip:
+    """A line in at most `width` cells, on a background of exactly `room`."""
     if strip.cell_length > width:
         strip = strip.adjust_cell_length(width)
-    cells = [Segment(text, ground + style if style else ground) for text, style, _ in strip]
-    cells.append(Segment(" " * (width - strip.cell_length), ground))
-    return Strip(joined([cell for cell in cells if cell.text]), width)
+    cells = [(text, ground + style if style else ground) for text, style, _ in strip if text]
+    if strip.cell_length < room:
+        cells.append((" " * (room - strip.cell_length), ground))
+    return Strip(joined(cells), room)
 
 
-def joined(cells: Sequence[Segment]) -> list[Segment]:
-    """The same cells, with neighbours of equal style joined to one segment."""
+def joined(cells: Iterable[Cell]) -> list[Segment]:
+    """Styled texts as segments; neighbours of one style are one segment."""
     runs: list[Segment] = []
     texts: list[str] = []
     style: Style | None = None
-    for cell in cells:
-        if texts and cell.style is not style:
+    for text, own in cells:
+        if texts and own is not style:
             runs.append(Segment("".join(texts), style))
             texts = []
-        texts.append(cell.text)
-        style = cell.style
+        texts.append(text)
+        style = own
     return [*runs, Segment("".join(texts), style)] if texts else runs
 
 
@@ -237,18 +253,42 @@ def changed_cells(old: Strip, new: Strip) -> list[tuple[int, int]]:
     Stretches less than APART apart are joined: moving a terminal's cursor takes bytes too.
     """
     width = new.cell_length
-    was, now = ([(char, style) for text, style, _ in line for char in text] for line in (old, new))
-    if old.cell_length != width or not len(was) == len(now) == width:
-        return [(0, max(old.cell_length, width))]  # some character takes two cells
+    if old.cell_length != width:
+        return [(0, max(old.cell_length, width))]
+    before, after = list(old), list(new)
+    start, stop = _same_cells(before, after), width
+    before.reverse()
+    after.reverse()
+    stop -= _same_cells(before, after)
+    was, now = ("".join(text for text, *_ in reversed(line)) for line in (before, after))
+    if not len(was) == len(now) == stop - start:
+        return [(start, stop)]  # some character takes two cells
+    styles = zip(_styles(before), _styles(after), strict=True)
     stretches: list[tuple[int, int]] = []
-    for cell, (before, after) in enumerate(zip(was, now, strict=True)):
-        if before == after:
+    for cell, (before_char, char, (before_style, style)) in enumerate(
+        zip(was, now, styles, strict=True), start
+    ):
+        if before_char == char and (before_style is style or before_style == style):
             continue
         if stretches and cell - stretches[-1][1] < APART:
             stretches[-1] = stretches[-1][0], cell + 1
         else:
             stretches.append((cell, cell + 1))
     return stretches
+
+
+def _styles(reversed_line: Sequence[Segment]) -> Iterator[Style | None]:
+    """The style of each character, left to right."""
+    return chain.from_iterable(repeat(s, len(text)) for text, s, _ in reversed(reversed_line))
+
+
+def _same_cells(left: list[Segment], right: list[Segment]) -> int:
+    """Remove the segments with which both lines begin; returns their cells."""
+    pairs = enumerate(zip(left, right, strict=False))
+    count = next((index for index, (a, b) in pairs if a != b), min(len(left), len(right)))
+    cells = sum(cell_len(segment.text) for segment in left[:count])
+    del left[:count], right[:count]
+    return cells
 
 
 def fit_text(text: str, width: int, right: bool = False) -> str:

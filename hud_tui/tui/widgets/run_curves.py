@@ -27,7 +27,7 @@ from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, interval_text, metric, most_of, short, title
 from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Span
+from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Sketch, Span
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
 from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
@@ -136,7 +136,7 @@ class RunCurves(LinesView, can_focus=False):
         """Ids of the runs in the order they were marked, which determines their letters and
         colours."""
         self._stamp: object = None
-        self._figure = PlotFigure(Plot(Scale(0.0, 1.0), 0), (), 0)
+        self._figure, self._sketch = PlotFigure(Plot(Scale(0.0, 1.0), 0), (), 0), Sketch()
         """Without crosshair."""
         self._ends = 0.0, 1.0
         """Smallest and largest x."""
@@ -181,7 +181,7 @@ class RunCurves(LinesView, can_focus=False):
         stamp = replace(compared, at=None), self.order, self.chosen, width, len(rows)
         if stamp != self._stamp:
             self._stamp = stamp
-            self._figure = figure(self._plot, width - MARGIN, len(rows))
+            self._figure = figure(self._sketch, self._plot, width - MARGIN, len(rows))
         low, high = self._ends
         column = None
         if compared.at is not None and low <= compared.at <= high:
