@@ -7,9 +7,9 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any, Literal
 
-Level = Literal["failure", "warning", "ok"]
+Severity = Literal["failure", "warning", "ok"]
 """What a check found, the most severe first."""
-LEVELS: tuple[Level, ...] = ("failure", "warning", "ok")
+SEVERITIES: tuple[Severity, ...] = ("failure", "warning", "ok")
 NAMED = 10
 """Maximum problems named in one message; the others are counted."""
 

@@ -21,7 +21,7 @@ from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.probe import Host, probe, probe_url
 from hud_tui.client.transport import origin_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import LEVELS, HudError, HudInsecure, HudNoKey, HudUsage, Level
+from hud_tui.errors import SEVERITIES, HudError, HudInsecure, HudNoKey, HudUsage, Severity
 from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
@@ -54,7 +54,7 @@ EXAMINE_S = 30.0
 class Finding:
     """One problem, or one passed check; `code` is the exit code of a failure."""
 
-    level: Level
+    level: Severity
     message: str
     fix: str = ""
     code: int = 0
@@ -84,7 +84,7 @@ def doctor(args: argparse.Namespace) -> int:
     return exit_code(report["findings"], args.fail_on)
 
 
-def exit_code(findings: Iterable[Finding], fail_on: Level = "failure") -> int:
+def exit_code(findings: Iterable[Finding], fail_on: Severity = "failure") -> int:
     """The largest exit code of all failures; 0 without one, or 1 if warnings count too."""
     return max(
         (finding.code or 1 for finding in findings if finding.level in ("failure", fail_on)),
@@ -126,7 +126,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         "machines": (Finding(*finding) for finding in check_machines(machines_in(paths.state))),
     }
     findings = [replace(f, check=name) for name, of in checks.items() for f in of]
-    findings.sort(key=lambda finding: LEVELS.index(finding.level))
+    findings.sort(key=lambda finding: SEVERITIES.index(finding.level))
     return {"verdict": findings[0].level, **facts, "findings": findings}
 
 

@@ -22,7 +22,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transport import together
 from hud_tui.errors import HudBadInput, HudError, HudMalformed
 from hud_tui.rl.groups import has_signal
-from hud_tui.rl.text import listed, one_line
+from hud_tui.rl.text import names_text, one_line
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat, ChatChoice, Payload, Sample
 
@@ -223,7 +223,7 @@ def _check_groups(items: Sequence[Item], group_size: int) -> None:
     broken = [f"{_quoted(id_)} has {count}" for id_, count in counts if count != group_size]
     if broken:
         raise HudBadInput(
-            f"groups without {group_size} rollouts: {listed(broken)}",
+            f"groups without {group_size} rollouts: {names_text(broken)}",
             "exclude incomplete groups, or sample the missing rollouts",
         )
     for start in range(0, len(ids), group_size):

@@ -31,7 +31,7 @@ from hud_tui.rl.tasks.checks import (
 )
 from hud_tui.rl.tasks.legacy import CALLS
 from hud_tui.rl.tasks.task import Task, form_of, places
-from hud_tui.rl.text import counted, listed, one_line
+from hud_tui.rl.text import counted, names_text, one_line
 from hud_tui.storage import check_regular
 
 HEAD = """\
@@ -175,7 +175,7 @@ def check_dataset(
     older = [task for task in tasks if task.is_legacy]
     findings += graded(older) if older else []
     if len({task.form for task in tasks}) > 1:
-        forms = listed(sorted({task.form for task in tasks}))
+        forms = names_text(sorted({task.form for task in tasks}))
         message = f"tasks of several forms ({forms}) have no columns in common"
         findings.append(Finding("rows", "failure", message, fix="convert each form by itself"))
     if len(tasks) < LEAST:

@@ -16,7 +16,7 @@ from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, library, read_yaml
 from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.legacy import CALLS
 from hud_tui.rl.tasks.task import Task, kind_of, places
-from hud_tui.rl.text import counted, listed, one_line
+from hud_tui.rl.text import counted, names_text, one_line
 from hud_tui.storage import check_regular, open_regular
 
 # ``hud.lock.yaml`` is the description of an environment that ``hud build`` writes.
@@ -519,7 +519,7 @@ def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
         return [*differences, _another(lock, older)] if older else differences
     if differences:
         return differences
-    what = listed(list(filter(None, (lock.environment, lock.image))))
+    what = names_text(list(filter(None, (lock.environment, lock.image))))
     return [Finding("lock", "ok", f"the lock file agrees: {what}", lock.file)]
 
 
@@ -541,7 +541,7 @@ def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
     """The finding if all tasks run another image."""
     images = (image for task in tasks for image in images_of(task.more.get("mcp_config")))
     message = f"no task runs {one_line(lock.image, 90)}, the image of the lock file:"
-    message += f" they run {listed(list(dict.fromkeys(images)))}"
+    message += f" they run {names_text(list(dict.fromkeys(images)))}"
     fix = "set the right image in mcp_config, or keep the tasks beside their own lock file"
     return Finding("lock", "warning", message, places(tasks), fix)
 
@@ -573,7 +573,7 @@ def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
             missing.setdefault(name, []).append(task)
     for name, rows in missing.items():
         message = f"the lock file has no tool {one_line(name, 80)}"
-        has = listed([tool.name for tool in lock.tools])
+        has = names_text([tool.name for tool in lock.tools])
         yield Finding("lock", "warning", message, places(rows), f"it has {has}; or {FIX}")
 
 
@@ -594,8 +594,8 @@ def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
     unknown = [task for task in tasks if task.scenario.rpartition(":")[2] not in scenarios]
     if scenarios and unknown:
         missing = sorted({task.scenario for task in unknown})
-        message = f"the lock file has no scenario {listed(missing)}"
-        fix = f"it has {listed(sorted(scenarios))}; or {FIX}"
+        message = f"the lock file has no scenario {names_text(missing)}"
+        fix = f"it has {names_text(sorted(scenarios))}; or {FIX}"
         yield Finding("lock", "warning", message, places(unknown), fix)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import time
 
-from hud_tui.errors import HudError, HudUsage, Level
+from hud_tui.errors import HudError, HudUsage, Severity
 from hud_tui.remote.clock import JUMP_S, ahead_s, prime_now
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.prime import read_prime
@@ -28,7 +28,7 @@ from hud_tui.service_file import (
 from hud_tui.settings import every_variable
 from hud_tui.storage import read_private
 
-Found = tuple[Level, str, str]
+Found = tuple[Severity, str, str]
 """Level, what was found, and what to do about it."""
 PATIENCE_S = 15.0
 AGENT_S = 5.0

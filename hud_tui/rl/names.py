@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.parameters import RECORDED_PARAMETERS
-from hud_tui.rl.text import listed, one_line
+from hud_tui.rl.text import names_text, one_line
 from hud_tui.wire import Checkpoint, Job, Model
 
 _ODD = re.compile(r"[^0-9A-Za-z._-]+")
@@ -174,7 +174,7 @@ def close_names(name: str, names: Iterable[str]) -> str:
         return "did you mean " + " or ".join(one_line(text) for text in close) + "?"
     if not names:
         return "there are none yet"
-    return f"known: {listed(names, 5)}"
+    return f"known: {names_text(names, 5)}"
 
 
 def short_prefix(name: str, items: Iterable[_Named]) -> str:

@@ -83,7 +83,7 @@ def counted(number: int, thing: str) -> str:
     return f"{spaced(number)} {thing}{'s' * (number != 1)}"
 
 
-def listed(names: Sequence[object], most: int = 5) -> str:
+def names_text(names: Sequence[object], most: int = 5) -> str:
     """The first names, and the number of others, e.g. ``add-1, add-2 and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(one_line(name, 80) for name in names[:most]) + more

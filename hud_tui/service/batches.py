@@ -15,7 +15,7 @@ from statistics import fmean, pstdev
 from typing import TypeVar
 
 from hud_tui.rl.groups import CROSS_ENTROPY, group_advantages, has_signal
-from hud_tui.rl.text import listed
+from hud_tui.rl.text import names_text
 from hud_tui.service.engines.base import KNOWN, LOSSES, Base, Datum, fold
 from hud_tui.service.http import Refused, bad_field, canonical
 from hud_tui.service.store import traces
@@ -155,7 +155,7 @@ def flat_groups(batch: Batch) -> list[Group]:
 
 def name_flat(groups: Sequence[Group]) -> str:
     """E.g. ``add-1 (all 1.0), add-2 (all 0.0)``; at most ten of them."""
-    return listed([f"{g.task_slug} (all {round(fmean(g.rewards), 4)})" for g in groups], 10)
+    return names_text([f"{g.task_slug} (all {round(fmean(g.rewards), 4)})" for g in groups], 10)
 
 
 def nothing_to_train(groups: Sequence[Group]) -> Refused:
@@ -297,7 +297,7 @@ def _refuse_parted(inputs: Sequence[object], empty: set[str], size: int) -> None
 
 def _without_samples(problem: str, empty: Sequence[str]) -> Refused:
     cure = "Sample with return_token_ids and a Trace-Id, or send the samples inline"
-    return Refused(400, f"{problem}: {listed(empty, 10)}. {cure}")
+    return Refused(400, f"{problem}: {names_text(empty, 10)}. {cure}")
 
 
 def _of_trace(

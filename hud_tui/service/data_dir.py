@@ -24,7 +24,7 @@ from time import monotonic
 from urllib.parse import quote
 from uuid import uuid4
 
-from hud_tui.errors import Level
+from hud_tui.errors import Severity
 from hud_tui.rl.text import counted, one_line
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import FULL, RESTORE, Refused, canonical, free_bytes, new_id, refusal
@@ -209,7 +209,7 @@ def tidy(data_dir: Path, stored: Known) -> None:
         _set_aside(data_dir, unknown)
 
 
-def examine(data_dir: Path) -> list[tuple[Level, str, str]]:
+def examine(data_dir: Path) -> list[tuple[Severity, str, str]]:
     """The problems that a start would report for a directory that is not being served.
 
     Returns:
@@ -222,7 +222,7 @@ def examine(data_dir: Path) -> list[tuple[Level, str, str]]:
     except (Unusable, OSError, sqlite3.Error) as error:
         what, _, fix = one_line(error, 1000).partition(". ")
         return [("failure", f"the service would not start: {what}", fix)]
-    problems: list[tuple[Level, str, str]] = []
+    problems: list[tuple[Severity, str, str]] = []
     if damaged := len(stored.damaged | (stored.kept - held.steps)):
         message = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
         fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"

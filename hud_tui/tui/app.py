@@ -408,7 +408,7 @@ class HudApp(App[None]):
 
     def _show_unread_files(self) -> None:
         for line in self.store.problems():
-            self.notify(line, severity="warning", markup=False, timeout=10)
+            show_notice(self, line, "warning", 10)
 
     # Copying.
 
@@ -445,7 +445,7 @@ class HudApp(App[None]):
     @work(group="copied")
     async def _show_copied(self, copied: Awaitable[Copied]) -> None:
         notice = await copied
-        self.notify(notice.text, severity=notice.severity, markup=False, timeout=notice.timeout)
+        show_notice(self, notice.text, notice.severity, notice.timeout)
 
     # Keys of every view.
 
@@ -523,7 +523,7 @@ class HudApp(App[None]):
             await self.run_action(chosen.action.name, chosen.where)
 
     def action_theme(self) -> None:
-        self.notify(f"theme: {self.theme_choice.next()}", markup=False, timeout=2)
+        show_notice(self, f"theme: {self.theme_choice.next()}", seconds=2)
 
     def action_wear(self, name: str) -> None:
         self.theme_choice.wear(name)

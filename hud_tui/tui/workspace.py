@@ -14,6 +14,7 @@ from pathlib import Path
 from time import time
 
 from textual.app import App
+from textual.notifications import SeverityLevel
 from textual.worker import WorkerError, WorkType
 
 from hud_tui.client.client import HudClient
@@ -241,12 +242,8 @@ class Workspace:
         more = f" · {len(alarms) - 1} more" if len(alarms) > 1 else ""
         what = keyed("press {app.alarms} for advice")
         text = f"{ALARM} {alarm.title} since step {alarm.onset}{more}\n{alarm.summary}\n{what}"
-        self._app.notify(
-            clean(text, 400),
-            severity="error" if alarm.level is Level.CRITICAL else "warning",
-            markup=False,
-            timeout=10,
-        )
+        severity: SeverityLevel = "error" if alarm.level is Level.CRITICAL else "warning"
+        show_notice(self._app, text, severity, 10)
 
     def _send(self, notifier: Notifier, document: dict[str, object] | None) -> None:
         if document is not None:
@@ -296,7 +293,7 @@ class Workspace:
         state = self.session.store.directory
         costs = costs_now(state)
         if costs:
-            self._app.notify(clean(costs, 400), severity="warning", markup=False, timeout=15)
+            show_notice(self._app, costs, "warning", 15)
         while True:
             if state is not None:
                 with suppress(HudError, OSError):

@@ -26,7 +26,7 @@ from hud_tui.processes import alive, boot_s
 from hud_tui.remote.budget import Budgets, why_spent
 from hud_tui.remote.keeper import Keeper
 from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.pods import WORK, Pods, check_key
+from hud_tui.remote.pods import WORK, Pods, begun, check_key
 from hud_tui.remote.prime import Prime, read_prime
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
@@ -116,6 +116,18 @@ async def test_a_renting_that_was_cut_is_said_and_gone_on_with(
     assert (far.home / ".hud-tui/watcher/heartbeat").exists()
     assert len(pod.created) == 1
     await hud("pods", "terminate", rental.name, "-y")
+
+
+def test_the_newest_pod_that_nobody_is_at_work_on_is_gone_on_with(machines: Machines) -> None:
+    rentals = {name: Rental(name, name, at=time(), hours=1) for name in ("old", "new", "newest")}
+    rentals["set-up"] = Rental("set-up", "set-up", at=time(), hours=1, done=True)
+    for rental in rentals.values():
+        write_rental(machines.state, rental)
+    assert begun(machines) == rentals["newest"]
+    with machines.alone("newest", WORK):
+        assert begun(machines) == rentals["new"]
+        assert begun(machines, {"new"}) == rentals["old"]
+        assert begun(machines, {"new", "old"}) is None
 
 
 @pytest.mark.parametrize("phase", [*PHASES][1:6])

@@ -75,6 +75,16 @@ CONCEPTS = {
     "intervals, and what two evaluations tell apart": (
         "rl.evaluation: interval student_t pass_at difference sentence"
     ),
+    "how severe a finding is": "errors: Severity SEVERITIES",
+    "counts, and long lists of names, in words": "rl.text: counted names_text",
+    "tasks to train on and held out, in words": "rl.tasks.task: split_text",
+    "the request of a run": "client.submit: job_of",
+    "which pod is rented, which one is gone on with, and how it is set up": (
+        "remote.pods: RentalRequest begun wish_of"
+    ),
+    "a label and what is beside it, and a text in so many cells": (
+        "tui.widgets.lines: labelled fit_text"
+    ),
     "whether rewards have a gradient": "rl.groups: has_signal has_gradient CROSS_ENTROPY",
 }
 """The module that holds a concept, and names that no other module may give to something else."""
@@ -89,6 +99,7 @@ DONE_ONCE = {
         "CREATE TABLE|BEGIN IMMEDIATE",
         "service.store.db",
     ),
+    "a notice is shown": (r"\b(self|app|_app|view)\.notify\(", "tui.screens.dialogs"),
     "a picture is SVG": ("<svg", "rl.plot"),
     "a crash is written down": (r"crash-\{", "tui.app"),
 }

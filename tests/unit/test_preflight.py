@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.errors import LEVELS, Level
+from hud_tui.errors import SEVERITIES, Severity
 from hud_tui.rl.tasks.checks import (
     Finding,
     check_args,
@@ -153,9 +153,9 @@ def test_each_kind_of_wrong_args_is_told_with_its_own_lines() -> None:
     assert found[-1].message == "4 further kinds of invalid args"
 
 
-@pytest.mark.parametrize("worst", LEVELS)
-def test_the_verdict_is_the_worst_in_whichever_order(worst: Level) -> None:
-    for order in permutations(LEVELS[LEVELS.index(worst) :]):
+@pytest.mark.parametrize("worst", SEVERITIES)
+def test_the_verdict_is_the_worst_in_whichever_order(worst: Severity) -> None:
+    for order in permutations(SEVERITIES[SEVERITIES.index(worst) :]):
         assert verdict([Finding("rows", level, level) for level in order]) == worst
     assert verdict([]) == "ok"
 

@@ -12,11 +12,18 @@ from ipaddress import ip_address
 from typing import Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from hud_tui.errors import LEVELS, Level
+from hud_tui.errors import SEVERITIES, Severity
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, split_text, validator
-from hud_tui.rl.text import command_line, count_unsafe, counted, listed, one_line, wrong_loss_config
+from hud_tui.rl.text import (
+    command_line,
+    count_unsafe,
+    counted,
+    names_text,
+    one_line,
+    wrong_loss_config,
+)
 from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_training import Losses
@@ -61,7 +68,7 @@ class Finding:
     """Result of one check."""
 
     check: Check
-    level: Level
+    level: Severity
     message: str
     where: str = ""
     """Affected rows or names, e.g. ``tasks.jsonl line 3``."""
@@ -98,9 +105,9 @@ def _counted(text: str) -> list[tuple[int, str]]:
     return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
 
 
-def verdict(findings: Iterable[Finding]) -> Level:
+def verdict(findings: Iterable[Finding]) -> Severity:
     """The most severe level."""
-    return min((finding.level for finding in findings), key=LEVELS.index, default="ok")
+    return min((finding.level for finding in findings), key=SEVERITIES.index, default="ok")
 
 
 def failures_text(findings: Iterable[Finding]) -> str:
@@ -154,7 +161,7 @@ def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
     if not twice:
         return [Finding("slugs", "ok", "every slug is used once")]
     where = places([task for task in tasks if task.slug in twice])
-    message = f"used more than once: {listed(sorted(twice))}"
+    message = f"used more than once: {names_text(sorted(twice))}"
     return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
 
 
@@ -175,8 +182,8 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
             f"{one_line(env)} has {counted(len(required), 'scenario')} of {len(required)} required"
         )
         return [Finding("scenarios", "ok", message, one_line(env))]
-    message = f"{one_line(env)} has no {listed(sorted(required - offers))}"
-    fix = f"it has {listed(sorted(offers))}" if offers else "it has no scenarios"
+    message = f"{one_line(env)} has no {names_text(sorted(required - offers))}"
+    fix = f"it has {names_text(sorted(offers))}" if offers else "it has no scenarios"
     return [Finding("scenarios", "failure", message, places(unknown), fix)]
 
 
@@ -381,10 +388,10 @@ def _variables(tasks: Sequence[Task], names: Collection[str]) -> list[Finding]:
         return []
     if not missing:
         message = f"{counted(len(asked), 'variable')} of the MCP servers set or with default"
-        return [Finding("variables", "ok", message, listed([v.name for v in asked]))]
-    message = f"not set and without default: {listed(missing)}"
+        return [Finding("variables", "ok", message, names_text([v.name for v in asked]))]
+    message = f"not set and without default: {names_text(missing)}"
     fix = f"export {one_line(missing[0], 60)}=…, or put it into .env; $$ is a dollar sign"
-    return [Finding("variables", "failure", message, listed(missing), fix)]
+    return [Finding("variables", "failure", message, names_text(missing), fix)]
 
 
 def _keys(tasks: Sequence[Task]) -> list[Finding]:

@@ -19,9 +19,9 @@ from math import fsum
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
-from hud_tui.errors import Level
+from hud_tui.errors import Severity
 from hud_tui.rl.tasks.checks import Finding
-from hud_tui.rl.text import command_line, counted, listed, one_line, percent
+from hud_tui.rl.text import command_line, counted, names_text, one_line, percent
 
 SIZES = (4, 8, 16)
 """The group sizes that are compared."""
@@ -218,8 +218,8 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size, program: str = "") -> 
         f"{low}{len(able)} of {counted(len(seen), 'task')}{good} at group size {group};"
         f" {percent(share)} of groups expected to have a gradient"
     )
-    dead = listed([task.slug for task in seen if task not in able])
-    level: Level = "ok" if share >= GOOD else "warning" if share >= POOR and able else "failure"
+    dead = names_text([task.slug for task in seen if task not in able])
+    level: Severity = "ok" if share >= GOOD else "warning" if share >= POOR and able else "failure"
     if level == "ok":
         return Finding("signal", level, message, dead)
     message = f"{message}; {_solved(seen, group)}"

@@ -15,6 +15,7 @@ from textual.actions import ActionParseResult, parse
 from textual.app import App, ComposeResult
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.notifications import SeverityLevel
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
@@ -73,7 +74,9 @@ class WritePolicy:
     def may_change(self) -> bool:
         read_only = self.read_only
         if read_only is not None:
-            show_notice(self._app, f"{read_only.kind}: {read_only.why}\n{read_only.cure}", True)
+            show_notice(
+                self._app, f"{read_only.kind}: {read_only.why}\n{read_only.cure}", "warning"
+            )
         return read_only is None
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
@@ -636,8 +639,8 @@ class HudScreen(Screen[None]):
     def show_error(self, error: HudError) -> None:
         show_error(self.app, error)
 
-    def notice(self, text: str, warns: bool = False) -> None:
-        show_notice(self.app, text, warns)
+    def notice(self, text: str, severity: SeverityLevel = "information") -> None:
+        show_notice(self.app, text, severity)
 
     def sheet(self) -> Sheet | None:
         """The view's data as a table, for export; None if it has none."""

@@ -455,9 +455,8 @@ class Unlogged(Message):
 
 
 def show_notice(
-    app: App[None], text: str, warns: bool = False, seconds: float | None = None
+    app: App[Any], text: str, severity: SeverityLevel = "information", seconds: float | None = None
 ) -> None:
-    severity: SeverityLevel = "warning" if warns else "information"
     app.notify(clean(text, 400), severity=severity, markup=False, timeout=seconds)
 
 

@@ -637,7 +637,7 @@ class JobsScreen(HudScreen):
 
     def _refuses(self, objection: Callable[[Work], str], job: Job) -> bool:
         if why_not := objection(self._work(job)):
-            self.notice(why_not, True)
+            self.notice(why_not, "warning")
         return bool(why_not)
 
     @work(exclusive=True, group=OPENS)

@@ -202,7 +202,7 @@ class JsonScreen(Leavable[None]):
     def action_fold(self) -> None:
         line = self.shown.line
         if line is not None and line.folds and not self.shown.fold():
-            show_notice(self.app, "too large to unfold: search it instead", True)
+            show_notice(self.app, "too large to unfold: search it instead", "warning")
 
     def action_unfold(self) -> None:
         line = self.shown.line
@@ -214,7 +214,7 @@ class JsonScreen(Leavable[None]):
 
     def action_fold_all(self) -> None:
         if not self.shown.unfold_all():
-            show_notice(self.app, "too large to unfold at once", True)
+            show_notice(self.app, "too large to unfold at once", "warning")
 
     def action_search(self) -> None:
         self.query_one("#json-search", Input).focus()

@@ -118,9 +118,9 @@ class LaunchScreen(HudScreen):
         if self.draft.environment is not None:
             self.notice("the checks have rolled out one of its tasks")
         elif model is None or values is None or not self.draft.tasks or self.draft.checking:
-            self.notice("select a model and a taskset first", True)
+            self.notice("select a model and a taskset first", "warning")
         elif self.draft.failed and not self.draft.trial.signals:
-            self.notice(self.draft.blocked(self.run, []), True)
+            self.notice(self.draft.blocked(self.run, []), "warning")
         else:
             self.try_tasks(model, parameters(values))
 
@@ -146,7 +146,7 @@ class LaunchScreen(HudScreen):
                 async for progress in measured:
                     self._show(self.draft.trial.observe(progress))
             if progress.trouble:
-                self.notice(f"a rollout failed: {one_line(progress.trouble, 300)}", True)
+                self.notice(f"a rollout failed: {one_line(progress.trouble, 300)}", "warning")
         except HudError as error:
             self.show_error(error)
         finally:
@@ -181,7 +181,9 @@ class LaunchScreen(HudScreen):
         if dead:
             self._show(self.draft.trial.toggled(dead))
         else:
-            self.notice(keyed("no task without signal is known: {launch.try} samples them"), True)
+            self.notice(
+                keyed("no task without signal is known: {launch.try} samples them"), "warning"
+            )
 
     @on(RowList.Titled, "#tasks")
     def action_order(self) -> None:
@@ -611,7 +613,7 @@ class LaunchScreen(HudScreen):
             self.draft = replace(self.draft, waiting=True)
             self.show_state()
         elif self.blocked:
-            self.notice(self.blocked, True)
+            self.notice(self.blocked, "warning")
             self.form.focus_fault()
         else:
             self.ask_and_send()
@@ -687,7 +689,7 @@ class LaunchScreen(HudScreen):
     ) -> None:
         """Show what a sweep forks, submits and costs; then begin it, and show its runs."""
         if self.session.store.directory is None:
-            self.notice("a sweep is kept on disk: there is no state directory", True)
+            self.notice("a sweep is kept on disk: there is no state directory", "warning")
             return
         draft, works = self.draft, self.session.works
         fixed = parameters({key: value for key, value in values.items() if key not in swept})

@@ -225,7 +225,7 @@ class LogScreen(Leavable[None]):
         if text:
             self.app.copy_to_clipboard(text)
         else:
-            show_notice(self.app, keyed(NO_COMMAND), True)
+            show_notice(self.app, keyed(NO_COMMAND), "warning")
 
     @work(exclusive=True, group="copy")
     async def action_copy_as(self) -> None:
@@ -243,7 +243,7 @@ class LogScreen(Leavable[None]):
         }
         choices = [(name, label) for name, (label, text) in forms.items() if text]
         if not choices and why:
-            show_notice(self.app, f"Nothing to copy: {why}.", True)
+            show_notice(self.app, f"Nothing to copy: {why}.", "warning")
             return
         if not choices:  # nothing was sent: a command on this machine
             self.action_copy()

@@ -475,7 +475,7 @@ class ModelsScreen(HudScreen):
     def action_fork(self) -> None:
         model = self.chosen
         if model is None or kind(model) is Kind.SERVED:
-            self.notice("choose a trainable model to fork", True)
+            self.notice("choose a trainable model to fork", "warning")
         else:
             self.fork_from(model)
 
@@ -522,7 +522,7 @@ class ModelsScreen(HudScreen):
     async def action_protect(self) -> None:
         model = self.chosen
         if model is None or kind(model) is not Kind.OWN:
-            self.notice("choose a model of yours to protect", True)
+            self.notice("choose a model of yours to protect", "warning")
             return
         protection = self.client.wire.guard.protection
         try:

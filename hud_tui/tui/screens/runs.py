@@ -563,7 +563,9 @@ class RunsScreen(HudScreen):
             try:
                 self.works.notes.write(row.id, note)
             except OSError as error:
-                self.notice(f"The note is kept for this session only: {one_line(error, 80)}", True)
+                self.notice(
+                    f"The note is kept for this session only: {one_line(error, 80)}", "warning"
+                )
         if name and name != row.name and self.context.writes.may_change():
             await self.attempt(self.client.rename_job(row.id, name))
         self.read()
@@ -587,7 +589,7 @@ class RunsScreen(HudScreen):
         """Cancel or resume a run, or its sweep if there is one to act on; else show the objection,
         which leaves what is under way alone."""
         if sweep is None and why_not:
-            self.notice(why_not, True)
+            self.notice(why_not, "warning")
         else:
             self._cancel_or_resume(asks, row, why_not, sweep)
 

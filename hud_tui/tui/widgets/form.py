@@ -24,7 +24,7 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from hud_tui.errors import LEVELS
+from hud_tui.errors import SEVERITIES
 from hud_tui.keys import keyed
 from hud_tui.parameters import ROLLOUT_OPTIONS, RUNS_AT_ONCE, TRAIN, Parameter, taken_by
 from hud_tui.rl.settings import DEFAULT, FIELDS, LOSS, NO, YES, Value, is_picked, parameters, write
@@ -119,7 +119,7 @@ class Findings(ClickableText):
 
 def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
     """Every finding in full, failures first, `width` cells wide."""
-    for finding in sorted(in_order(findings), key=lambda finding: LEVELS.index(finding.level)):
+    for finding in sorted(in_order(findings), key=lambda finding: SEVERITIES.index(finding.level)):
         yield from _wrapped(finding, width, LONG)
 
 
@@ -140,7 +140,7 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
 
 def worst(findings: Sequence[Finding]) -> Finding | None:
     bad = (finding for finding in findings if finding.level != "ok")
-    return min(bad, key=lambda finding: LEVELS.index(finding.level), default=None)
+    return min(bad, key=lambda finding: SEVERITIES.index(finding.level), default=None)
 
 
 class Picker(Widget, can_focus=True):
