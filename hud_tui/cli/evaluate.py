@@ -42,12 +42,7 @@ from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, Work, trouble, weights_name
 from hud_tui.rollouts.control import evaluation_order, works_of
 from hud_tui.rollouts.environment import environment_at
-from hud_tui.rollouts.evaluate import (
-    SAMPLED,
-    environment_of,
-    filled,
-    tasks_of,
-)
+from hud_tui.rollouts.evaluate import SAMPLED, environment_of, filled, tasks_of
 from hud_tui.rollouts.run_files import Order, environment_name
 from hud_tui.wire import Checkpoint, Estimate, Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation

@@ -17,15 +17,7 @@ from hud_tui.audit_log import CommandLog, change_text, document, local_time, mat
 from hud_tui.cli.alarms import alarm_report, silent_s, thresholds
 from hud_tui.cli.connect import client_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest
-from hud_tui.cli.output import (
-    aligned,
-    confirm,
-    emit,
-    flags_of,
-    print_notice,
-    require_consent,
-    show,
-)
+from hud_tui.cli.output import aligned, confirm, emit, flags_of, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_path, path_of

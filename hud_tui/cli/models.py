@@ -9,15 +9,7 @@ from time import time
 from typing import Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
-from hud_tui.cli.output import (
-    changes,
-    confirm,
-    emit,
-    plain,
-    print_notice,
-    require_consent,
-    show,
-)
+from hud_tui.cli.output import changes, confirm, emit, plain, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
@@ -35,11 +27,7 @@ from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
 from hud_tui.rl.head import Move
-from hud_tui.rl.names import (
-    find_checkpoint,
-    find_model,
-    is_shared,
-)
+from hud_tui.rl.names import find_checkpoint, find_model, is_shared
 from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import BASE, Checkpoint, Model
 

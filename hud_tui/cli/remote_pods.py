@@ -23,14 +23,7 @@ from hud_tui.cli.output import (
     show,
     with_flags,
 )
-from hud_tui.cli.remote import (
-    SET_UP_FLAGS,
-    forget,
-    log,
-    log_command,
-    machines_of,
-    set_up,
-)
+from hud_tui.cli.remote import SET_UP_FLAGS, forget, log, log_command, machines_of, set_up
 from hud_tui.errors import HudError, HudNotFound, HudProtected, HudUsage
 from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.remote.engines import find_engine

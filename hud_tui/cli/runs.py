@@ -19,15 +19,7 @@ from hud_tui.audit_log import Change, TaskSource
 from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.flags import parameters, swept
-from hud_tui.cli.output import (
-    ask,
-    bar,
-    confirm,
-    emit,
-    print_notice,
-    require_consent,
-    show,
-)
+from hud_tui.cli.output import ask, bar, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, emit_event, print_event
 from hud_tui.client.client import HudClient

@@ -31,21 +31,9 @@ from hud_tui.rl.tasks.checks import in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
-from hud_tui.rollouts.environment import (
-    Trial,
-    check,
-    check_source,
-    load,
-    setting_of,
-    try_once,
-)
+from hud_tui.rollouts.environment import Trial, check, check_source, load, setting_of, try_once
 from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import (
-    Order,
-    RunFolder,
-    log_of_checks,
-    run_folder,
-)
+from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
 from hud_tui.rollouts.template import write_environment
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
@@ -282,10 +270,7 @@ def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     if run["turns"] is not None:
         parts += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]
     parts += [f"{run['seconds']:.1f} s"]
-    lines = [
-        f"rollout      {trial['task']}: {', '.join(parts)}",
-        f"answer       {run['content']}",
-    ]
+    lines = [f"rollout      {trial['task']}: {', '.join(parts)}", f"answer       {run['content']}"]
     for subscore in run.get("subscores") or ():
         lines.append(
             f"subscore     {subscore['name']}: {subscore['value']:g}, weight {subscore['weight']:g}"

@@ -29,14 +29,7 @@ from hud_tui.client.evaluation_files import (
 from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
-from hud_tui.rl.evaluation import (
-    Difference,
-    Paired,
-    Scores,
-    difference,
-    find_evaluation,
-    pair_of,
-)
+from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, find_evaluation, pair_of
 from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
@@ -54,12 +47,7 @@ DIFFERENCES = 200
 
 
 class Evaluations:
-    def __init__(
-        self,
-        client: "HudClient",
-        files: EvaluationFiles,
-        drivers: Drivers,
-    ) -> None:
+    def __init__(self, client: "HudClient", files: EvaluationFiles, drivers: Drivers) -> None:
         """
         Args:
             files: Has those that are made on this machine.

@@ -28,14 +28,7 @@ from hud_tui.events import Event, RolloutDone, StepTaken, TreeRead, WorkChanged
 from hud_tui.patience import rest
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.recording import (
-    MOST_LINE,
-    Moment,
-    Recording,
-    first_line,
-    read_recording,
-    to_line,
-)
+from hud_tui.rl.recording import MOST_LINE, Moment, Recording, first_line, read_recording, to_line
 from hud_tui.rl.run import fold_tree
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings

@@ -18,14 +18,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.client.works import WorkClient
-from hud_tui.errors import (
-    HudConflict,
-    HudError,
-    HudNotFound,
-    HudRefused,
-    HudUnclear,
-    HudUsage,
-)
+from hud_tui.errors import HudConflict, HudError, HudNotFound, HudRefused, HudUnclear, HudUsage
 from hud_tui.rl.sweep import AGAIN, WAITING, Member, Sweep, members_of, sweep_name
 from hud_tui.rl.tasks.legacy import fill_rows
 from hud_tui.rl.tasks.task import Task, rows_digest

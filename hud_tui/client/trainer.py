@@ -522,11 +522,7 @@ class TrainingClient:
         return await self._step(adam)
 
     async def forward(
-        self,
-        inputs: Iterable[Input],
-        *,
-        group_size: int | None = None,
-        reward_scale: float = 1.0,
+        self, inputs: Iterable[Input], *, group_size: int | None = None, reward_scale: float = 1.0
     ) -> ForwardResult:
         """Current logprobs of a batch, for a custom loss. Changes nothing."""
         batch = list(inputs)

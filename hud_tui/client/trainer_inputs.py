@@ -363,8 +363,7 @@ def sample_of(choice: ChatChoice) -> Sample:
     trainable, or ``return_token_ids`` was not requested."""
     if choice.token_ids is None or choice.prompt_token_ids is None:
         raise HudMalformed(
-            "the completion has no token ids",
-            "request return_token_ids, from a trainable model",
+            "the completion has no token ids", "request return_token_ids, from a trainable model"
         )
     try:
         rows = (choice.logprobs or {}).get("content") or []

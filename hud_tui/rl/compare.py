@@ -140,10 +140,7 @@ class Comparison:
 
 
 def compare(
-    tree: Tree,
-    left: int,
-    right: int,
-    groups: tuple[Sequence[Group], Sequence[Group]] | None = None,
+    tree: Tree, left: int, right: int, groups: tuple[Sequence[Group], Sequence[Group]] | None = None
 ) -> Comparison:
     """Compare two checkpoints of a tree.
 

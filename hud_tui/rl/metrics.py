@@ -381,12 +381,7 @@ RESIDUE, NOTHING = 1e-9, 1e-14
 """Relative and absolute differences up to which two values are equal except for rounding."""
 
 
-RESOLUTION = {
-    "loss:sum": 1e-9,
-    "kl_sample_train": 1e-5,
-    "kl_reference": 1e-5,
-    "ratio_max": 5e-3,
-}
+RESOLUTION = {"loss:sum": 1e-9, "kl_sample_train": 1e-5, "kl_reference": 1e-5, "ratio_max": 5e-3}
 """Differences below which a metric counts as constant, where rounding of its parts exceeds NOTHING:
 a KL of 1e-8 is float32's, not the policy's."""
 

@@ -195,11 +195,7 @@ def _with_prefix(prefix: str, items: Iterable[N]) -> list[N]:
 
 
 def _only(
-    matches: Sequence[T],
-    kind: str,
-    name: str,
-    label: Callable[[T], str],
-    how: str = "are named",
+    matches: Sequence[T], kind: str, name: str, label: Callable[[T], str], how: str = "are named"
 ) -> T:
     if len(matches) == 1:
         return matches[0]

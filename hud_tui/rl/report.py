@@ -95,11 +95,7 @@ def picture(run: Run, keys: Sequence[str]) -> str:
         curve = Curve(column, WEIGHT if smoothed else 0.0, key)
         curve.follow(length, curve.ema.weight)
         buckets = curve.buckets(range(1, length + 1), 1, max(length, 1), columns)
-        layers = [
-            Layer(name, buckets, Shape.LINE),
-            *layers,
-            Layer(name, buckets, Shape.RANGE),
-        ]
+        layers = [Layer(name, buckets, Shape.LINE), *layers, Layer(name, buckets, Shape.RANGE)]
     drawn = [bucket for layer in layers for bucket in layer.buckets]
     low, high = y_range(drawn, ChartView(), key=keys[0])
     scale = roomiest(low, high, False, ROWS, most_of(keys[0], high))

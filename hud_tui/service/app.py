@@ -17,10 +17,7 @@ from dataclasses import replace
 from importlib import import_module
 from ipaddress import ip_address
 from pathlib import Path
-from time import (
-    monotonic,
-    time,
-)
+from time import monotonic, time
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -39,21 +36,9 @@ from hud_tui.processes import holder, holding
 from hud_tui.rl.text import one_line
 from hud_tui.service import engines
 from hud_tui.service.data_dir import Unusable
-from hud_tui.service.engines.base import (
-    DiskFull,
-    Engine,
-    EngineError,
-    EngineLost,
-)
+from hud_tui.service.engines.base import DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import AT_ONCE, Refused, refusal, reply, status_of
-from hud_tui.service.routes import (
-    gateway,
-    idempotency,
-    jobs,
-    models,
-    tasksets,
-    training,
-)
+from hud_tui.service.routes import gateway, idempotency, jobs, models, tasksets, training
 from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew

@@ -172,12 +172,7 @@ class Policy:
 
 
 class Policies:
-    def __init__(
-        self,
-        engine: Engine,
-        data_dir: Path,
-        weights: Weights,
-    ) -> None:
+    def __init__(self, engine: Engine, data_dir: Path, weights: Weights) -> None:
         """State paths are relative to `data_dir`."""
         self._engine = engine
         self._data_dir = data_dir

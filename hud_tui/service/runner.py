@@ -17,13 +17,7 @@ from hud_tui.service.environments import Scenario, find_scenario
 from hud_tui.service.gateway import whole
 from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, invalid, new_id
 from hud_tui.service.managed_run import Run
-from hud_tui.service.run_plan import (
-    checked_config,
-    effort_tokens,
-    fill,
-    make_plan,
-    planned_before,
-)
+from hud_tui.service.run_plan import checked_config, effort_tokens, fill, make_plan, planned_before
 from hud_tui.service.store import jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow

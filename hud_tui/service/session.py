@@ -18,13 +18,7 @@ from time import monotonic, perf_counter
 
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.service import batches
-from hud_tui.service.batches import (
-    Batch,
-    Trajectory,
-    flat_groups,
-    nothing_to_train,
-    of_step,
-)
+from hud_tui.service.batches import Batch, Trajectory, flat_groups, nothing_to_train, of_step
 from hud_tui.service.engines.base import (
     Adam,
     Datum,
@@ -413,12 +407,7 @@ class Accumulated:
     """Whether a step was refused because no batch had a gradient."""
 
     def add(
-        self,
-        batch: Batch,
-        figures: dict[str, float],
-        num_datums: int,
-        loss_fn: str,
-        seconds: float,
+        self, batch: Batch, figures: dict[str, float], num_datums: int, loss_fn: str, seconds: float
     ) -> None:
         """Add a batch after its pass."""
         self.seconds += seconds

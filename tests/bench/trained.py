@@ -34,9 +34,7 @@ async def train(client: HudClient, steps: int) -> None:
     tasks = (await client.tasks.taskset("arith")).tasks
     parameters = JobParameters(steps=steps, group_size=2, tasks_per_step=2)
     body = SubmitJob(
-        model_id=model.id,
-        dataset=JobDataset(tasks=tasks),
-        config=JobConfig(parameters=parameters),
+        model_id=model.id, dataset=JobDataset(tasks=tasks), config=JobConfig(parameters=parameters)
     )
     job_id = (await client.runs.submit(body)).job_id
     async for event in client.feed(model.id):

@@ -117,14 +117,10 @@ SLOTS = {
         ),
     ),
     "gym": Slot(
-        ("gym.yaml",),
-        (GYM.encode(),),
-        ("init --show {file}", "--headless init --show {file}"),
+        ("gym.yaml",), (GYM.encode(),), ("init --show {file}", "--headless init --show {file}")
     ),
     "recording": Slot(
-        ("r.jsonl",),
-        (RECORDING.encode(),),
-        ("replay {file}", "replay {file} --speed 1"),
+        ("r.jsonl",), (RECORDING.encode(),), ("replay {file}", "replay {file} --speed 1")
     ),
     "config": Slot(
         ("config/config.toml",),

@@ -158,11 +158,7 @@ class Lying:
             writer.close()
 
     async def _stream(
-        self,
-        request: Request,
-        listener: asyncio.StreamReader,
-        out: asyncio.StreamWriter,
-        cut: bool,
+        self, request: Request, listener: asyncio.StreamReader, out: asyncio.StreamWriter, cut: bool
     ) -> None:
         """Until either side ends; a line that is cut ends in the middle of its first piece."""
         reader, writer = await asyncio.open_connection(*self._there)

@@ -212,13 +212,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 CAMPAIGN = Campaign(
-    "renters",
-    "rentings",
-    count=60,
-    small=1,
-    play=play,
-    kinds=KINDS,
-    add_arguments=add_arguments,
+    "renters", "rentings", count=60, small=1, play=play, kinds=KINDS, add_arguments=add_arguments
 )
 
 if __name__ == "__main__":

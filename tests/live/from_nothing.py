@@ -22,10 +22,7 @@ from tests.live.main_job import Program
 START, END = 0.05, 0.6
 EVERY = "25"
 """Steps between two evaluations of the curve, once a task."""
-SAMPLING = {
-    "sampled": ("--samples", "4"),
-    "greedy": ("--samples", "1", "--temperature", "0.01"),
-}
+SAMPLING = {"sampled": ("--samples", "4"), "greedy": ("--samples", "1", "--temperature", "0.01")}
 PATIENCE_S = 3600.0
 
 

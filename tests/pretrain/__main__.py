@@ -30,12 +30,7 @@ import numpy as np
 from hud_tui.service.engines.base import Adam, Datum
 from hud_tui.service.engines.tiny.engine import WEIGHTS, pairs_path, weights_path
 from hud_tui.service.engines.tiny.model import Config, Ids, Weights, forward, initial
-from hud_tui.service.engines.tiny.tokenizer import (
-    CONTROLS,
-    FIRST_PAIR,
-    BpeTokenizer,
-    learn_pairs,
-)
+from hud_tui.service.engines.tiny.tokenizer import CONTROLS, FIRST_PAIR, BpeTokenizer, learn_pairs
 from hud_tui.service.engines.tiny.training import (
     Chunk,
     Floats,

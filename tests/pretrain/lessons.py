@@ -39,12 +39,7 @@ SYSTEMS = (
     "You are a helpful assistant.",
     "Reply with the answer only.",
 )
-PHRASINGS = (
-    "What is {}?",
-    "What is {}? Reply with the number only.",
-    "{}",
-    "{} =",
-)
+PHRASINGS = ("What is {}?", "What is {}? Reply with the number only.", "{}", "{} =")
 TOKENIZER = CharTokenizer()
 
 

@@ -16,15 +16,7 @@ from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
-from hud_tui.remote.pods import (
-    IMAGE,
-    Filter,
-    choose_image,
-    find_rental,
-    is_gpu,
-    is_in,
-    read_gpus,
-)
+from hud_tui.remote.pods import IMAGE, Filter, choose_image, find_rental, is_gpu, is_in, read_gpus
 from hud_tui.remote.prime import Offer, PodStatus, Prime, read_prime
 from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests import prime_server

@@ -132,11 +132,7 @@ def test_the_newest_pod_that_nobody_is_at_work_on_is_gone_on_with(machines: Mach
 
 @pytest.mark.parametrize("phase", [*PHASES][1:6])
 async def test_a_renting_that_was_cut_ends_by_its_budget(
-    hud: Command,
-    pod: PrimeServer,
-    machines: Machines,
-    monkeypatch: pytest.MonkeyPatch,
-    phase: str,
+    hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch, phase: str
 ) -> None:
     """Without the pod's own watcher after its idle minutes, and always after its hours."""
     owner, name, after, _ = PHASES[phase]

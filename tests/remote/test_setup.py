@@ -21,12 +21,7 @@ from hud_tui.processes import alive
 from hud_tui.remote.engines import ENGINES, Engine, Wish, _same, describe, name_of
 from hud_tui.remote.jobs import poll_job
 from hud_tui.remote.machines import Machine, Machines
-from hud_tui.remote.setup import (
-    Setup,
-    StepReport,
-    secret_values,
-    weight_bytes,
-)
+from hud_tui.remote.setup import Setup, StepReport, secret_values, weight_bytes
 from hud_tui.remote.ssh import Address, ScriptFailed
 from tests.conftest import bearer, until
 from tests.remote.far import Far, cut_line

@@ -334,9 +334,7 @@ async def test_a_step_that_is_not_answered_is_asked_for_by_its_key(
     assert folder.state().attempt == 1, "no batch was sampled again"
 
 
-def test_groups_are_sent_together_up_to_a_number_of_tokens(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_groups_are_sent_together_up_to_a_number_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver_module, "MOST_TOKENS", 20)
 
     def group(task: str, outputs: int, **prompt: list[int]) -> dict[str, Any]:

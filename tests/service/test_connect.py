@@ -19,11 +19,7 @@ import httpx
 import pytest
 import uvicorn
 
-from hud_tui import (
-    __version__,
-    build,
-    local_service,
-)
+from hud_tui import __version__, build, local_service
 from hud_tui.cli.doctor import find_service
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUnreachable, HudUsage
@@ -33,21 +29,11 @@ from hud_tui.service.__main__ import main as serve_main
 from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, examine, load_key
 from hud_tui.service.service import Service
-from hud_tui.service_file import (
-    ServiceReady,
-    forget,
-    offer,
-    read_ready,
-    register,
-)
+from hud_tui.service_file import ServiceReady, forget, offer, read_ready, register
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
 from tests.service.calls import reach, resume, status_of
-from tests.service.clients import (
-    documents,
-    fork_of,
-    run_of,
-)
+from tests.service.clients import documents, fork_of, run_of
 from tests.toy_engine import ToyEngine
 
 
@@ -357,9 +343,7 @@ OTHERS = (
 """An older version, one that did not say which it is, and one with other files."""
 
 
-async def test_a_service_of_another_version_is_restarted_where_nothing_trains(
-    paths: Paths,
-) -> None:
+async def test_a_service_of_another_version_is_restarted_where_nothing_trains(paths: Paths) -> None:
     ready = await found(paths)
     assert all(ready.model_copy(update=other).is_other for other in OTHERS)
     old = says(paths, **OTHERS[1])

@@ -302,8 +302,7 @@ CODES = {0, 1, 2, 3, 4, 5, 6, 7, NOT_PRINTED, READER_LEFT}
 
 
 @pytest.mark.parametrize(
-    ("closed", "headless"),
-    [("full", True), ("full", False), ("pipe", True), ("descriptor", False)],
+    ("closed", "headless"), [("full", True), ("full", False), ("pipe", True), ("descriptor", False)]
 )
 async def test_a_command_that_cannot_print_says_what_it_did(
     served: Served,

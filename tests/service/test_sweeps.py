@@ -22,14 +22,8 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rollouts.control import works_of
 from hud_tui.wire import BASE, Checkpoint, Model
 from hud_tui.wire_runs import DriveRun
-from tests.conftest import (
-    fork,
-    until,
-)
-from tests.service.calls import (
-    fork_from,
-    step,
-)
+from tests.conftest import fork, until
+from tests.service.calls import fork_from, step
 from tests.service.clients import fork_of, run_of, trained
 from tests.service.headless import Command, Text
 from tests.toy_engine import ToyEngine

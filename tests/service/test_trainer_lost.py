@@ -72,10 +72,7 @@ GATEWAY = httpx.Response(504, json={"detail": "upstream timed out"})
 GARBLED = httpx.Response(200, json={"step": "?"})
 
 
-@pytest.mark.parametrize(
-    ("instead", "steps"),
-    [(None, 0), (GATEWAY, 2), (GARBLED, 0)],
-)
+@pytest.mark.parametrize(("instead", "steps"), [(None, 0), (GATEWAY, 2), (GARBLED, 0)])
 async def test_a_step_whose_answer_is_lost_is_found(
     trainer: TrainingClient, line: Losing, instead: httpx.Response | None, steps: int
 ) -> None:

@@ -79,10 +79,7 @@ async def cockpit(
     observe = more.pop("observe", lambda entry: None)
     connector = Connector(served, observe=observe)
     app = HudApp(connector, "local", asked(start), **more)
-    async with (
-        caller(served) as http,
-        app.run_test(size=size) as pilot,
-    ):
+    async with caller(served) as http, app.run_test(size=size) as pilot:
         flown = Cockpit(app, pilot, connector, http=http)
         await flown.until(lambda: app.shown_view is not None and app.shown_view.is_mounted)
         await pilot.pause()

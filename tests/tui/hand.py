@@ -1,14 +1,7 @@
 """Hand: a mouse over the app, as the terminal's driver hands its events to it."""
 
 from rich.cells import cell_len
-from textual.events import (
-    MouseDown,
-    MouseEvent,
-    MouseMove,
-    MouseScrollDown,
-    MouseScrollUp,
-    MouseUp,
-)
+from textual.events import MouseDown, MouseEvent, MouseMove, MouseScrollDown, MouseScrollUp, MouseUp
 from textual.widget import Widget
 
 from tests.tui.conftest import Opened

@@ -3,14 +3,7 @@
 from datetime import UTC, datetime
 from math import cos, exp, nan, sin
 
-from hud_tui.events import (
-    CheckpointAdded,
-    HeadMoved,
-    RolloutDone,
-    StepTaken,
-    TreeRead,
-    WorkChanged,
-)
+from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, StepTaken, TreeRead, WorkChanged
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Model, WorkState

@@ -20,15 +20,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.service.engines.tiny.engine import BASES
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.service_file import Rental
-from hud_tui.wire import (
-    Checkpoint,
-    Estimate,
-    Evaluation,
-    Group,
-    Job,
-    Model,
-    WorkState,
-)
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunRecord, RunSteps
 from hud_tui.wire_training import TraceEvent, TurnSample

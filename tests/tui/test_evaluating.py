@@ -227,9 +227,7 @@ async def test_an_evaluation_that_ends_before_it_is_cancelled_is_told_of(served:
         await flown.until(lambda: said in flown.notices)
 
 
-async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(
-    served: Served,
-) -> None:
+async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(served: Served) -> None:
     """In Checkpoints, and on its row in Jobs, which says how far it is and what it found."""
     async with evaluating(served) as flown:
         await start_held(served, flown)

@@ -331,9 +331,7 @@ async def test_a_replay_that_has_ended_has_no_time_left() -> None:
         assert " left" not in app.said("TopLine")
 
 
-async def test_where_a_service_is_followed_the_keys_of_a_replay_do_nothing(
-    served: Served,
-) -> None:
+async def test_where_a_service_is_followed_the_keys_of_a_replay_do_nothing(served: Served) -> None:
     async with cockpit(served, Start("status")) as flown:
         await flown.press("3", then="live")
         assert flown.screen.check_action("play", ()) is False

@@ -9,15 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.audit_log import (
-    AuditEntry,
-    as_curl,
-    as_hud,
-    as_hud_tui,
-    as_python,
-    document,
-    sent_to,
-)
+from hud_tui.audit_log import AuditEntry, as_curl, as_hud, as_hud_tui, as_python, document, sent_to
 from hud_tui.cli.commands import build_parser
 
 ids = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)

@@ -21,8 +21,7 @@ entries = st.builds(
     body=texts,
     source=texts,
     **dict.fromkeys(
-        ("verb", "model", "name", "subject", "before", "after", "outcome", "message", "url"),
-        texts,
+        ("verb", "model", "name", "subject", "before", "after", "outcome", "message", "url"), texts
     ),
 )
 ONE = AuditEntry(1.0, "set head", "m1", "me/arith", before="a", after="b", outcome="done")

@@ -187,9 +187,7 @@ def test_the_help_lists_every_command_and_the_exit_codes_and_there_is_a_version(
         assert view in COMMANDS or likely_command(view, tuple(COMMANDS))
 
 
-def test_a_usage_error_is_a_document_only_when_headless(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_usage_error_is_a_document_only_when_headless(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--headless", "nonsense"]) == 2
     out, err = capsys.readouterr()
     assert json.loads(out)["error"]["type"] == "usage"

@@ -19,14 +19,7 @@ from hud_tui.cli.doctor import (
 )
 from hud_tui.client.probe import Host
 from hud_tui.errors import HudUsage
-from hud_tui.settings import (
-    DEFAULTS,
-    PROCESS,
-    Paths,
-    Place,
-    list_variables,
-    usable_settings,
-)
+from hud_tui.settings import DEFAULTS, PROCESS, Paths, Place, list_variables, usable_settings
 from hud_tui.storage import Directory, look_at
 from hud_tui.terminal import Terminal, terminal
 

@@ -12,12 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudAmbiguous
-from hud_tui.events import (
-    CheckpointAdded,
-    EvaluationsRead,
-    TreeRead,
-    WorkChanged,
-)
+from hud_tui.events import CheckpointAdded, EvaluationsRead, TreeRead, WorkChanged
 from hud_tui.rl.evaluation import (
     RESIDUE,
     Difference,

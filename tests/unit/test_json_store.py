@@ -254,13 +254,7 @@ def test_where_nothing_can_be_written_what_is_known_is_not_kept(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("past", "said"),
-    [
-        (5, "5 s ago"),
-        (720, "12 m ago"),
-        (7200, "2 h ago"),
-        (900_000, "10 d ago"),
-        (-9, "0 s ago"),
-    ],
+    [(5, "5 s ago"), (720, "12 m ago"), (7200, "2 h ago"), (900_000, "10 d ago"), (-9, "0 s ago")],
 )
 def test_how_old_it_is(past: int, said: str) -> None:
     assert said in offline_text(1.7e9 - past, 1.7e9)

@@ -138,12 +138,7 @@ def test_the_best_known_of_equal_names_is_taken_and_none_is_dropped() -> None:
 
 @pytest.mark.parametrize(
     ("key", "text"),
-    [
-        ("kl_sample_train", "≤.010"),
-        ("frac_groups_mixed", "≥.100"),
-        ("grad_norm", ""),
-        ("mine", ""),
-    ],
+    [("kl_sample_train", "≤.010"), ("frac_groups_mixed", "≥.100"), ("grad_norm", ""), ("mine", "")],
 )
 def test_a_healthy_range_reads_as(key: str, text: str) -> None:
     assert healthy(metric(key)) == text

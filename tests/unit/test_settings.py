@@ -262,10 +262,7 @@ def test_what_the_file_leaves_out_stays(tmp_path: Path) -> None:
         ("[alarms.zero_variance]\nwarn = 0.8\n", "alarms.zero_variance: .*info < warn < critical"),
         ("[alarms.zero_spred]\nwarn = 0.8\n", "alarms.zero_spred: unknown detector"),
         ("[alarms.grad_norm]\nwarn = 0.8\n", "alarms.grad_norm.warn: unknown setting"),
-        (
-            "[alarms.grad_norm]\nhold = 0\n",
-            "alarms.grad_norm.hold: expected 1 or more",
-        ),
+        ("[alarms.grad_norm]\nhold = 0\n", "alarms.grad_norm.hold: expected 1 or more"),
         ("alarms = 3\n", "alarms: expected a table"),
         ("[alarms]\ngrad_norm = 3\n", "alarms.grad_norm: expected a table"),
         ("[alarms.grad_norm]\nhold = 1.5\n", "hold: expected a whole number"),

@@ -55,10 +55,7 @@ def driven_by(request: Request) -> str | None:
 
 
 async def once(
-    request: Request,
-    scope: str,
-    act: Callable[[Keep], Awaitable[Any]],
-    status: int = 200,
+    request: Request, scope: str, act: Callable[[Keep], Awaitable[Any]], status: int = 200
 ) -> Response:
     """Carry out a write, unless its key was answered before; a second request with the same key
     waits for the first.

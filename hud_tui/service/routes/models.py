@@ -243,9 +243,7 @@ ROUTES = [
     Route("/v2/models/resolve", resolve),
     Route("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/traces", checkpoint_traces),
     Route(
-        "/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin",
-        pin,
-        methods=["PUT", "DELETE"],
+        "/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin", pin, methods=["PUT", "DELETE"]
     ),
     Route("/v2/models/{model_id:path}/checkpoints", tree),
     Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),

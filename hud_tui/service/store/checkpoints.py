@@ -10,10 +10,7 @@ from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact
-from hud_tui.wire import (
-    BASE,
-    Checkpoint,
-)
+from hud_tui.wire import BASE, Checkpoint
 
 # Nodes: single checkpoints, as training and sampling need them.
 

@@ -7,13 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hud_tui.events import (
-    CheckpointAdded,
-    HeadMoved,
-    RolloutDone,
-    StepTaken,
-    WorkChanged,
-)
+from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, StepTaken, WorkChanged
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.seals import checksum, intact
 

@@ -66,13 +66,7 @@ from hud_tui.settings import read_paths
 from hud_tui.storage import tail
 from hud_tui.tui.keys import KeyLine, bindings
 from hud_tui.tui.screens.base import Aside, WritePolicy
-from hud_tui.tui.screens.dialogs import (
-    ConfirmDialog,
-    InputDialog,
-    Leavable,
-    Unlogged,
-    show_notice,
-)
+from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, Unlogged, show_notice
 from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, grown, item_row
 

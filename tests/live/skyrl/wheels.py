@@ -18,16 +18,8 @@ try:
     from packaging.utils import canonicalize_name, parse_wheel_filename
 except ImportError:
     from pip._vendor.packaging.requirements import Requirement
-    from pip._vendor.packaging.tags import (
-        Tag,
-        compatible_tags,
-        cpython_tags,
-        sys_tags,
-    )
-    from pip._vendor.packaging.utils import (
-        canonicalize_name,
-        parse_wheel_filename,
-    )
+    from pip._vendor.packaging.tags import Tag, compatible_tags, cpython_tags, sys_tags
+    from pip._vendor.packaging.utils import canonicalize_name, parse_wheel_filename
 
 LARGE = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tensorstore", "torch", "triton"),

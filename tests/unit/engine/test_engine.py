@@ -227,9 +227,7 @@ async def test_others_get_their_turn_within_a_long_pass(
     await passing
 
 
-def test_a_turn_stays_in_the_slice_of_the_one_it_continues(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_turn_stays_in_the_slice_of_the_one_it_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     game = [Datum(list(range(3 * n + 2)), [3 * n + 2, 3 * n + 3]) for n in range(5)]
     monkeypatch.setattr(engine_module, "TOKENS", 18)
     assert list(engine_module.cut([*game, *game])) == [slice(0, 5), slice(5, 10)]

@@ -30,11 +30,7 @@ def attend_turned(x: Floats, qkv: Floats, out: Floats) -> tuple[Any, model.Tape]
 
 
 LAYERS: dict[str, tuple[Callable[..., Any], Callable[..., Any], list[Floats]]] = {
-    "rms_norm": (
-        model.rms_norm,
-        model.rms_norm_backward,
-        [normal(ROWS, WIDTH), normal(WIDTH)],
-    ),
+    "rms_norm": (model.rms_norm, model.rms_norm_backward, [normal(ROWS, WIDTH), normal(WIDTH)]),
     "attention": (
         attend,
         model.attention_backward,

@@ -110,9 +110,7 @@ def conversations(learner: Learner, turns: int = 3) -> list[tuple[SampleRequest,
     return said
 
 
-def test_a_turn_that_continues_a_conversation_is_as_if_read_from_its_start(
-    long_path: Path,
-) -> None:
+def test_a_turn_that_continues_a_conversation_is_as_if_read_from_its_start(long_path: Path) -> None:
     remembering = Learner(long_path)
     for request, out in conversations(remembering):
         [alone] = Learner(long_path).sample([request])

@@ -31,15 +31,9 @@ HOSTILE = {
         "line 10001: more than 20000 values",
     ),
     "nesting": ("[" * 5000, "nested more than 50 deep"),
-    "nested blocks": (
-        "\n".join(" " * n + "a:" for n in range(200)),
-        "nested more than 50 deep",
-    ),
+    "nested blocks": ("\n".join(" " * n + "a:" for n in range(200)), "nested more than 50 deep"),
     "two documents": ("--- 1\n--- 2", "another document"),
-    "a key twice": (
-        "key: sk-secret\nkey: sk-other",
-        "line 2 column 1: not YAML: duplicate key",
-    ),
+    "a key twice": ("key: sk-secret\nkey: sk-other", "line 2 column 1: not YAML: duplicate key"),
     "a key that is no text": ("? [a]\n: 1", "field (the whole): a key is not text"),
     "a number as key": ("a: {1: x}", "field a: a key is not text"),
     "not a number": ("a: [1, .nan]", "field a[1]: expected a finite number"),

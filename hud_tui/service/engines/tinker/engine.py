@@ -30,13 +30,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
-from hud_tui.service.engines.tinker.link import (
-    RETURN_S,
-    Link,
-    Pointer,
-    read_pointer,
-    write_pointer,
-)
+from hud_tui.service.engines.tinker.link import RETURN_S, Link, Pointer, read_pointer, write_pointer
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, files_of, load
 from hud_tui.settings import BadOption, Options, read_options
 from hud_tui.storage import read_regular, write_atomic

@@ -39,10 +39,7 @@ def weighted(datums: Sequence[Datum], weights: Sequence[Sequence[float]]) -> lis
 
 
 def compared(
-    datums: Sequence[Datum],
-    logprobs: Sequence[Row],
-    advantages: Sequence[Row],
-    averaged: bool,
+    datums: Sequence[Datum], logprobs: Sequence[Row], advantages: Sequence[Row], averaged: bool
 ) -> list[Any]:
     """Datums for the losses with importance ratios; shapes (T,) per datum.
 

@@ -21,14 +21,7 @@ from types import ModuleType
 from typing import IO, Any
 
 from hud_tui import pipes
-from hud_tui.service.engines.base import (
-    CODEC,
-    Adam,
-    Datum,
-    EngineError,
-    EngineRefused,
-    failure,
-)
+from hud_tui.service.engines.base import CODEC, Adam, Datum, EngineError, EngineRefused, failure
 from hud_tui.service.engines.tinker.link import Pointer, pointed_states
 from hud_tui.service.engines.tinker.run import Run, sample
 from hud_tui.service.engines.tinker.server import Server, explain

@@ -38,13 +38,7 @@ CONTROLS = {
     TOOLS: "[tools]",
     CALL: "[call]",
 }
-ROLES = {
-    "system": SYSTEM,
-    "developer": SYSTEM,
-    "user": USER,
-    "assistant": ASSISTANT,
-    "tool": TOOL,
-}
+ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSISTANT, "tool": TOOL}
 TEXT_IDS = {ord(char): char for char in "\t\n" + "".join(map(chr, range(32, 127)))}
 
 

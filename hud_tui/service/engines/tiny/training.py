@@ -20,14 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from hud_tui.service.engines.base import BOUNDS, Adam, Datum, EngineError
-from hud_tui.service.engines.tiny.model import (
-    Array,
-    Config,
-    Ids,
-    Weights,
-    shapes,
-    zeros,
-)
+from hud_tui.service.engines.tiny.model import Array, Config, Ids, Weights, shapes, zeros
 from hud_tui.storage import write_atomic
 
 # The losses, each as a weight w = −dC/dlogprob per token, so that all share one backward pass.

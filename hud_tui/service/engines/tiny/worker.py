@@ -56,13 +56,7 @@ from hud_tui.service.engines.tiny.model import (
     turns,
 )
 from hud_tui.service.engines.tiny.tokenizer import END
-from hud_tui.service.engines.tiny.training import (
-    Floats,
-    Tally,
-    load,
-    log_probabilities,
-    save_state,
-)
+from hud_tui.service.engines.tiny.training import Floats, Tally, load, log_probabilities, save_state
 
 # Sampling of many completions at once, with cached keys and values.
 #
