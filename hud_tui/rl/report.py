@@ -130,15 +130,15 @@ MOST = 60
 """Maximum number of segments listed; the newest are."""
 
 
-def lineage_lines(tree: Tree) -> Iterator[str]:
-    """The lines of a Markdown table of segments, oldest first."""
+def lineage_parts(tree: Tree) -> Iterator[str]:
+    """A Markdown table of segments, oldest first, after a note of what it leaves out."""
     segments = Segments()
     for position in range(len(tree)):
         segments.add(tree.parent(position))
     order = sorted(range(len(segments.nodes)), key=lambda segment: segments.nodes[segment][0])
     serving = {segment for segment, _ in segments.lineage(tree.head)}
     if len(order) > MOST:
-        yield f"{len(order) - MOST} of {len(order)} segments omitted.\n"
+        yield f"{len(order) - MOST} of {len(order)} segments omitted."
     rows = []
     for segment in order[-MOST:]:
         nodes, below = segments.nodes[segment], segments.below[segment]
@@ -394,7 +394,7 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
         alarms_part(run),
         moves_part(run, local.moves),
         kept_part(run, local.notes),
-        section("Lineage", ["\n".join(lineage_lines(run.tree))] if len(run.tree) else []),
+        section("Lineage", lineage_parts(run.tree) if len(run.tree) else ()),
     ]
     files = {FILE: "\n\n".join(part for part in parts if part) + "\n"}
     return files | {chart.file: chart.svg for chart in drawn}

@@ -45,7 +45,7 @@ from hud_tui.rl.report import (
     MOST_POINTS,
     LocalFacts,
     evaluations_part,
-    lineage_lines,
+    lineage_parts,
     picture,
     report_files,
 )
@@ -240,12 +240,13 @@ def test_a_long_curve_keeps_its_extremes_and_lineages_are_told_run_by_run() -> N
     pixels = (levels[0] - levels[-1]) / (labels[-1] - labels[0])
     assert max(area[1::2]) - min(area[1::2]) == pytest.approx(18 * pixels, abs=1)
 
-    lines = list(lineage_lines(tree_of([-1, 0, 1, 1, 3], head=4)))[2:]
+    [table] = lineage_parts(tree_of([-1, 0, 1, 1, 3], head=4))
+    lines = table.splitlines()[2:]
     from_ = [line.split(" | ")[0] for line in lines]
     assert from_ == ["| the base", "| `step-000002`", "| `step-000002`"]
     assert "in the head's lineage" in lines[0]
     assert "the head is `step-000005`" in lines[2]
-    many = list(lineage_lines(tree_of([-1] * 100)))
+    many = list(lineage_parts(tree_of([-1] * 100)))
     assert many[0].startswith("40 of 100")
 
 
