@@ -437,5 +437,6 @@ def _band(chart: Chart, key: str, raw: Sequence[Bucket]) -> list[Bucket]:
     for bucket, half in zip(shown, halves, strict=True):
         middle = bucket.smooth if view.weight else values[bucket.last]
         if isfinite(half) and isfinite(middle):
-            band.append(bucket._replace(low=middle - half, high=middle + half))
+            low, high = middle - half, middle + half
+            band.append(Bucket(bucket.column, low, high, bucket.smooth, bucket.joined, bucket.last))
     return band

@@ -71,6 +71,7 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         """The visible lines as drawn, without the background."""
         self._ground: tuple[Style, int, int] | None = None
         """Of `shown`: background, width, and width with the place of the scrollbar."""
+        self._grounded = Grounded(Style())
         self._ground_style: Style | None = None
         """`rich_style`, which takes all styles above the pane; None: to be looked up."""
         self._background = self.styles.background
@@ -142,10 +143,11 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
             self._ground_style, self._background = self.rich_style, self.background_colors[1]
         before, ground = self._drawn, (self._ground_style, self.width, self.size.width)
         if ground != self._ground:
-            before, self._ground = (), ground
+            before, self._ground, self._grounded = (), ground, Grounded(self._ground_style)
         kept = zip(before, self.shown, lines, strict=False)
-        shown = [was if old == new else on_ground(new, *ground) for old, was, new in kept]
-        shown += [on_ground(strip, *ground) for strip in lines[len(shown) :]]
+        grounded, widths = self._grounded, ground[1:]
+        shown = [was if old == new else on_ground(new, grounded, *widths) for old, was, new in kept]
+        shown += [on_ground(strip, grounded, *widths) for strip in lines[len(shown) :]]
         self._drawn, self.shown = tuple(lines), tuple(shown)
 
     def watch_shown(self, before: tuple[Strip, ...], now: tuple[Strip, ...]) -> None:
@@ -222,13 +224,23 @@ def line(*parts: tuple[str, Style]) -> Strip:
     return Strip([Segment(text, style) for text, style in parts if text])
 
 
-def on_ground(strip: Strip, ground: Style, width: int, room: int) -> Strip:
+class Grounded(dict[Style | None, Style]):
+    """Each style over a background."""
+
+    def __init__(self, ground: Style) -> None:
+        self._ground = ground
+
+    def __missing__(self, style: Style | None) -> Style:
+        return self.setdefault(style, self._ground + style if style else self._ground)
+
+
+def on_ground(strip: Strip, grounded: Grounded, width: int, room: int) -> Strip:
     """A line in at most `width` cells, on a background of exactly `room`."""
     if strip.cell_length > width:
         strip = strip.adjust_cell_length(width)
-    cells = [(text, ground + style if style else ground) for text, style, _ in strip if text]
+    cells = [(text, grounded[style]) for text, style, _ in strip if text]
     if strip.cell_length < room:
-        cells.append((" " * (room - strip.cell_length), ground))
+        cells.append((" " * (room - strip.cell_length), grounded[None]))
     return Strip(joined(cells), room)
 
 
