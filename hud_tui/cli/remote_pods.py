@@ -171,34 +171,44 @@ async def create(args: argparse.Namespace) -> int:
     async with _prime(args) as prime:
         if not args.dry_run and (begun := await _begun(args)) is not None:
             return await _carry_on(args, prime, begun, values)
-        wish = {name: vars(args)[name] for name in WISHES if vars(args)[name]}
-        asked, warnings = await choose(
-            prime,
-            query,
-            args.identity,
-            args.image or "",
-            hours=args.hours,
-            idle_min=args.idle,
-            name=args.name or "",
-            wish={"bare": "yes"} if args.bare else wish,
-        )
-        for warning in warnings:
-            print_notice(warning)
-        for line in asked.lines():
-            print(f"  {line}", file=sys.stderr, flush=True)
+        asked = await _choose(args, prime, query)
         if args.dry_run:
             return _only_said(args, asked)
         await confirm(args, f"rent it, for at most ${asked.most:.2f}?")
-        machines = machines_of(args)
-        pods = Pods(prime, machines.state, progress(each=True), partial(_keep, args))
-        rental = await pods.rent(asked)
-        print_notice(f"rented {rental.name}: {rental.price}, {_until(args, rental)}")
-        if warning := asked.dearer(rental):
-            print_notice(warning)
-        log_command(args, f"--name={rental.name}", [flag for flag in RENT_FLAGS if flag != "name"])
-        if args.headless:
-            emit("pod", rental_document(args, rental))
-        return await _carry_on(args, prime, rental, values)
+        return await _carry_on(args, prime, await _rent(args, prime, asked), values)
+
+
+async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> RentalRequest:
+    """What is to be rented, printed with its warnings. Raises HudUsage, as `choose`."""
+    wish = {name: vars(args)[name] for name in WISHES if vars(args)[name]}
+    asked, warnings = await choose(
+        prime,
+        query,
+        args.identity,
+        args.image or "",
+        hours=args.hours,
+        idle_min=args.idle,
+        name=args.name or "",
+        wish={"bare": "yes"} if args.bare else wish,
+    )
+    for warning in warnings:
+        print_notice(warning)
+    for line in asked.lines():
+        print(f"  {line}", file=sys.stderr, flush=True)
+    return asked
+
+
+async def _rent(args: argparse.Namespace, prime: Prime, asked: RentalRequest) -> Rental:
+    """Rent it once, and say so."""
+    pods = Pods(prime, machines_of(args).state, progress(each=True), partial(_keep, args))
+    rental = await pods.rent(asked)
+    print_notice(f"rented {rental.name}: {rental.price}, {_until(args, rental)}")
+    if warning := asked.dearer(rental):
+        print_notice(warning)
+    log_command(args, f"--name={rental.name}", [flag for flag in RENT_FLAGS if flag != "name"])
+    if args.headless:
+        emit("pod", rental_document(args, rental))
+    return rental
 
 
 def _keep(args: argparse.Namespace) -> None:
