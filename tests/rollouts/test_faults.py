@@ -102,7 +102,7 @@ FATAL = {
     "crashes": "ended by SIGSEGV",
     "leaks": "MB of memory; 400 are allowed",
 }
-HANGING = ("blocks", "spins", "waits", "hangs_in_a_thread")
+HANGING = ("blocks", "deadlocks", "waits", "hangs_in_a_thread")
 HARMLESS = ("forks", "forks_and_leaves", "holds", "prints", "writes_anywhere")
 WITHOUT_A_PLACE = ("is_killed", "is_terminated")
 
@@ -245,7 +245,7 @@ async def test_what_hangs_is_told_with_its_line_and_killed(source: Path) -> None
         await asyncio.gather(*(hang(host, phase, kind) for phase in PHASES for kind in HANGING))
     log = (source.parent / "log").read_text()
     for phase in PHASES[1:]:
-        place = f"{source.parent}/misdeeds.py:{line_of('spins')} in spins"
+        place = f"{source.parent}/misdeeds.py:{line_of('deadlocks')} in deadlocks"
         assert f"{phase}: killed, as it had not ended in 2 s at {place}" in log
 
 

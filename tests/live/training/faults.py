@@ -134,7 +134,7 @@ tasks += [
     for phase in PHASES
     for kind in KINDS
 ]
-tasks += [named(goes_wrong(when="shutdown", kind=kind), kind) for kind in ("raises", "spins")]
+tasks += [named(goes_wrong(when="shutdown", kind=kind), kind) for kind in ("raises", "deadlocks")]
 tasks += [named(graded(what=what), f"graded: {what}") for what in WRONG]
 tasks += [named(prompted(what=what), f"prompted: {what}") for what in ("nan", "infinite")]
 SAID = ("by a tool", "in an error", "in a prompt", "in info", "at length")

@@ -2,13 +2,11 @@
 
 import asyncio
 import ctypes
-import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 
 
@@ -41,10 +39,12 @@ def blocks() -> None:
     time.sleep(1000)  # line: blocks
 
 
-def spins() -> None:
-    """In C, without a look at signals, and no other thread runs. Other processes come first."""
-    os.nice(19)
-    deque(itertools.repeat(0), maxlen=0)  # line: spins
+def deadlocks() -> None:
+    """In C, without a look at signals, and no other thread runs."""
+    mutex = ctypes.create_string_buffer(64)  # of zeros: an unlocked one
+    lock = ctypes.PyDLL(None).pthread_mutex_lock
+    lock(mutex)
+    lock(mutex)  # line: deadlocks
 
 
 async def waits() -> None:
@@ -99,7 +99,7 @@ FATAL: dict[str, Callable[[], object]] = {
 }
 """What ends a rollout by itself."""
 HANGING: dict[str, Callable[[], object]] = {
-    one.__name__: one for one in (blocks, spins, waits, hangs_in_a_thread)
+    one.__name__: one for one in (blocks, deadlocks, waits, hangs_in_a_thread)
 }
 """What ends a rollout at its time limit."""
 HARMLESS: dict[str, Callable[[], object]] = {
