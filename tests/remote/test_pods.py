@@ -6,8 +6,8 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -273,11 +273,11 @@ async def test_a_pod_whose_ssh_refuses_is_waited_for_and_says_why(
     hud: Command, pod: PrimeServer, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pod.ssh = f"nobody@127.0.0.1 -p {free_port()}"
-    looks = itertools.count()
+    looks, hours = itertools.count(), itertools.count(monotonic(), 3600.0)
 
     def waited_for() -> None:
         if next(looks) > pod.polls:  # the one before found it ready, and ssh refused
-            monkeypatch.setattr("hud_tui.patience.monotonic", lambda: inf)
+            monkeypatch.setattr("hud_tui.patience.monotonic", lambda: next(hours))
 
     before(monkeypatch, "status", waited_for)
     failed = await hud(*RENT)
