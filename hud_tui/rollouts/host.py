@@ -414,8 +414,8 @@ class Host:
         for child in list(self._children.values()):
             if child.stack_at is not None and now > child.stack_at:
                 child.stack_at = None
-                if place := place_in_stack(child.stack, self._source):
-                    self._place(child, {"phase": child.phase, "where": place})
+                if where := place_in_stack(child.stack, self._source):
+                    self._place(child, {"phase": child.phase, "where": where})
             if child.kill_at is not None and now > child.kill_at:
                 self._end_dying(child, now)
             done, status = os.waitpid(child.pid, os.WNOHANG)

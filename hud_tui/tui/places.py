@@ -197,11 +197,11 @@ class Places:
     def _models(self) -> Section:
         models = list(self._session.catalog)
 
-        def place(i: int) -> Place:
+        def place_of(i: int) -> Place:
             model = models[i]
             return Place(model.model_name, partial(self._open, model))
 
-        section = Section("model", place)
+        section = Section("model", place_of)
         return section.add([model.model_name for model in models], [model.id for model in models])
 
     async def _open(self, model: Model) -> None:
@@ -229,15 +229,15 @@ class Places:
             self._scored[evaluation.id] = sorted(group.task_slug for group in groups)
         slugs, note = self._scored[evaluation.id], f"evaluated at {label(node)}"
 
-        def place(i: int) -> Place:
+        def place_of(i: int) -> Place:
             return Place(slugs[i], partial(self._rollouts, evaluation, node, slugs[i]), note)
 
-        return Section("held-out task", place).add(slugs)
+        return Section("held-out task", place_of).add(slugs)
 
     async def _rollouts(self, evaluation: Evaluation, node: Checkpoint | None, slug: str) -> None:
         group = await self._session.evaluations.rollouts(evaluation, node, slug)
         name = f"{label(node)}, evaluated on {size(evaluation.num_tasks, evaluation.samples or 1)}"
-        step = StepGroups(name, [group], place=0, node=node, names=[name])
+        step = StepGroups(name, [group], index=0, node=node, names=[name])
         await self._app.push_screen(GroupScreen(self._session.client, step))
 
     def _tasks(self) -> Section:
@@ -246,10 +246,10 @@ class Places:
         sampled = dict.fromkeys(group.task_slug for node in newest for group in node.groups)
         slugs = sorted(slug for slug in sampled if slug)
 
-        def place(i: int) -> Place:
+        def place_of(i: int) -> Place:
             return Place(slugs[i], partial(self._show, "live", slugs[i]), IN_RUN)
 
-        return Section("task", place).add(slugs)
+        return Section("task", place_of).add(slugs)
 
     def _known_jobs(self) -> list[Section]:
         runs = [job for job in self._jobs.values() if Work.of(job).model_id is not None]
@@ -257,12 +257,12 @@ class Places:
         return [self._job_section("run", runs), self._job_section("job", others)]
 
     def _job_section(self, kind: str, jobs: Sequence[Job]) -> Section:
-        def place(i: int) -> Place:
+        def place_of(i: int) -> Place:
             job = jobs[i]
             short, go = job.id[:8], partial(self._show, f"{kind}s", job.id)
             return Place(job.name or job.id, go, f"{short} {job.status or ''}", id=short)
 
-        section = Section(kind, place)
+        section = Section(kind, place_of)
         return section.add([job.name or "" for job in jobs], [job.id for job in jobs])
 
     async def _read_jobs(self) -> bool:

@@ -39,7 +39,7 @@ class StepGroups:
     """Display name of the step."""
     groups: Sequence[Group]
     """While the step is sampled, with the rollouts so far."""
-    place: int
+    index: int
     """Index of the group to open."""
     model_id: str | None = None
     node: Checkpoint | None = None
@@ -443,13 +443,13 @@ class Sibling:
     """A rollout of a group."""
 
     rollout: Rollout
-    place: int
+    number: int
     is_shown: bool
 
 
 SIBLINGS: Sequence[Column[Sibling]] = (
     Column("", 1, lambda sibling: "▸" if sibling.is_shown else " ", "$foreground"),
-    Column("#", 2, lambda sibling: _index(sibling.rollout, sibling.place), DIM, right=True),
+    Column("#", 2, lambda sibling: _index(sibling.rollout, sibling.number), DIM, right=True),
     Column("reward", 7, lambda sibling: reward_cell(sibling.rollout.trace.reward), right=True),
     Column("adv", 7, lambda sibling: _advantage(sibling.rollout), right=True),
     Column("tokens", 6, lambda sibling: _tokens(sibling.rollout), DIM, right=True, rank=1),

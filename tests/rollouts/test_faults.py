@@ -245,8 +245,8 @@ async def test_what_hangs_is_told_with_its_line_and_killed(source: Path) -> None
         await asyncio.gather(*(hang(host, phase, kind) for phase in PHASES for kind in HANGING))
     log = (source.parent / "log").read_text()
     for phase in PHASES[1:]:
-        place = f"{source.parent}/misdeeds.py:{line_of('deadlocks')} in deadlocks"
-        assert f"{phase}: killed, as it had not ended in 2 s at {place}" in log
+        line = f"{source.parent}/misdeeds.py:{line_of('deadlocks')} in deadlocks"
+        assert f"{phase}: killed, as it had not ended in 2 s at {line}" in log
 
 
 @needs_proc

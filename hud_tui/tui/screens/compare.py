@@ -127,7 +127,7 @@ class ComparePanel(Panel[None]):
             show_error(self.app, error)
             return
         names = [f"{mark} {name(node)}" for mark, (_, node) in zip("AB", sides, strict=True)]
-        step = StepGroups(names[1], groups, place=1, node=self.both.right, names=names)
+        step = StepGroups(names[1], groups, index=1, node=self.both.right, names=names)
         await self.app.push_screen(GroupScreen(self.client, step))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:

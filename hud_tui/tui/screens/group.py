@@ -52,7 +52,7 @@ class GroupScreen(Over[None]):
         """`client` is None in a replay, which has no rollouts; `grid` is the pane that has new
         rollouts while the step is sampled, None if no more will come."""
         super().__init__()
-        self.step, self.place, self.replayed = step, step.place, client is None
+        self.step, self.index, self.replayed = step, step.index, client is None
         self.reader = GroupReader(client, step)
         self.client, self.grid = client, grid
         self.rule: Advantages | None = None
@@ -66,7 +66,7 @@ class GroupScreen(Over[None]):
 
     @property
     def group(self) -> Group:
-        return self.step.groups[self.place]
+        return self.step.groups[self.index]
 
     @property
     def columns(self) -> RolloutColumns:
@@ -92,7 +92,7 @@ class GroupScreen(Over[None]):
         now = None if waits is None else waits.groups_of(self.group.task_slug)
         if now is None or now.step != self.step.step:
             return
-        before, self.step, self.place = self.group, now, now.place
+        before, self.step, self.index = self.group, now, now.index
         self.reader = GroupReader(self.client, now)
         if before != self.group:
             self.show_facts()
@@ -103,7 +103,7 @@ class GroupScreen(Over[None]):
         self.query_one("#group-facts", Static).update(self._facts())
 
     def _facts(self) -> Content:
-        of = self.step.names[self.place] if self.step.names else self.step.name
+        of = self.step.names[self.index] if self.step.names else self.step.name
         return facts(self.group, of, self._shown_rule)
 
     @property
@@ -170,18 +170,16 @@ class GroupScreen(Over[None]):
         if not self._prompt:
             self.query_one("#group-prompt", Static).update("")
 
-    def action_rollout(self, places: int) -> None:
-        self.columns.move(places)
+    def action_rollout(self, by: int) -> None:
+        self.columns.move(by)
 
-    def action_group(self, places: int) -> None:
-        answer = self.place + places
+    def action_group(self, by: int) -> None:
+        answer = self.index + by
         if 0 <= answer < len(self.step.groups):
-            self.place = answer
+            self.index = answer
             self.show_group()
         else:
-            show_notice(
-                self.app, f"This is the {'last' if places > 0 else 'first'} group of the step."
-            )
+            show_notice(self.app, f"This is the {'last' if by > 0 else 'first'} group of the step.")
 
     def action_move(self, rows: int) -> None:
         self.columns.scroll_rows(rows)
