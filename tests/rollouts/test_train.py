@@ -440,6 +440,7 @@ async def test_any_checkpoint_is_evaluated_and_compared_by_task(
     names = ("--checkpoint", "step-000001", "--checkpoint", "step-000002")
     done = await hud("eval", str(source), *EVAL, *names, "--samples", "2")
     assert done.code == 0, done.err
+    assert done.err.index("loading") < done.err.index("tasks from")  # which takes seconds
     *both, compared = [document["data"] for document in done.documents]
     for one, name in zip(both, names[1::2], strict=True):
         found = one["evaluation"]
