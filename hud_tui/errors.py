@@ -7,9 +7,6 @@ from shlex import quote
 from types import MappingProxyType
 from typing import Any, Literal
 
-Severity = Literal["failure", "warning", "ok"]
-"""What a check found, the most severe first."""
-SEVERITIES: tuple[Severity, ...] = ("failure", "warning", "ok")
 NAMED = 10
 """Maximum problems named in one message; the others are counted."""
 

@@ -561,22 +561,40 @@ def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
         ends, guards = ends_text(rental, now, ahead_s), guards_text(state, rental, now)
         fits = len(f"  {ends}; {guards}") <= MOST_CELLS
         lines += [f"  {ends}; {guards}"] if fits else [f"  {ends}", f"  {guards}"]
-        lines += [f"  {note}" for note in rental_notes(rental)]
+        lines += [f"  {note}: {fix}" for note, fix in rental_notes(rental)]
     if len(running) > 1:
         lines.append(f"${sum(rental.spent(now) for rental in running):.2f} in all")
     return "\n".join(map(one_line, lines))
 
 
-def rental_notes(rental: Rental) -> list[str]:
-    """What is not as it should be with a pod that runs, and what to do about it."""
+def rental_notes(rental: Rental) -> list[tuple[str, str]]:
+    """What is not as it should be with a pod that runs, each with what to do about it."""
     notes = []
     if rental.status == "STOPPED":
-        notes.append(f"shut down, and {stopped_text(rental)}")
+        costs = "may still cost"
+        if rental.stopped_hr is not None:
+            costs = f"still costs ${rental.stopped_hr:.2f}/h"
+        notes.append((f"shut down, and it {costs}", f"hud-tui pods terminate {rental.name}"))
     if not rental.id:
-        notes.append("unknown whether it was rented: hud-tui pods list looks for it")
+        notes.append(("unknown whether it was rented", "hud-tui pods list looks for it"))
     if rental.unfinished:
-        notes.append(f"not set up: hud-tui pods setup {rental.name}")
+        notes.append(("not set up", f"hud-tui pods setup {rental.name}"))
     return notes
+
+
+def watcher_note(rental: Rental, now: float) -> tuple[str, str] | None:
+    """What is wrong with a pod's watcher, and what to do about it; None if nothing is known."""
+    fix = f"hud-tui pods status {rental.name} asks it, and starts it again"
+    why = f": {rental.heard}" if rental.heard else ""
+    if rental.watched and now - rental.heard_at > SILENT_S:
+        return f"its watcher has not spoken for {age(rental.heard_at, now)}{why}", fix
+    return (f"its watcher{why}", fix) if why else None
+
+
+def rental_text(state: Path, rental: Rental, now: float, ahead_s: float) -> str:
+    """What a pod costs, until when at most, and who ends it then."""
+    ends, guards = ends_text(rental, now, ahead_s), guards_text(state, rental, now)
+    return f"{rental.costs(now)}, {ends}; {guards}"
 
 
 def ends_text(rental: Rental, now: float, ahead_s: float = 0.0) -> str:
@@ -607,13 +625,6 @@ def guards_text(state: Path, rental: Rental, now: float) -> str:
     if not each:
         return "guarded by nothing"
     return f"guards: {', '.join(each)} ago"
-
-
-def stopped_text(rental: Rental) -> str:
-    """What it costs while it is shut down."""
-    if rental.stopped_hr is None:
-        return "it may still cost"
-    return f"it still costs ${rental.stopped_hr:.2f}/h"
 
 
 # The process that terminates pods when their budget is used up.

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from platform import machine, python_implementation, python_version, system
@@ -21,11 +22,12 @@ from hud_tui.cli.output import emit, flags_of, with_flags
 from hud_tui.client.probe import Host, probe, probe_url
 from hud_tui.client.transport import origin_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import SEVERITIES, HudError, HudInsecure, HudNoKey, HudUsage, Severity
+from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
 from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.disk import retention_text
+from hud_tui.rl.findings import Check, Finding, Severity, verdict, worst_first
 from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import ServiceReady, is_serving, named
 from hud_tui.settings import Paths, Place, Settings, local_settings
@@ -48,20 +50,6 @@ LITTLE, TOO_LITTLE = 2 * 10**9, 10**8
 """Free bytes below which a run may soon stop, or cannot start."""
 EXAMINE_S = 30.0
 """Maximum seconds for checking a data directory."""
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One problem, or one passed check; `code` is the exit code of a failure."""
-
-    level: Severity
-    message: str
-    fix: str = ""
-    code: int = 0
-    check: str = ""
-
-    def __str__(self) -> str:
-        return self.message + (f"\n      → {self.fix}" if self.fix else "")
 
 
 def doctor(args: argparse.Namespace) -> int:
@@ -114,20 +102,19 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         "directories": (folders := [look_at(kind, path) for kind, path in vars(paths).items()]),
         "service": {"running": ready is not None, "pid": pid, "url": url},
     }
-    checks: dict[str, Iterable[Finding]] = {
-        "settings": check_settings(settings, problems, places),
-        "hosts": check_hosts(hosts, bool(called and called.api_key), os.environ, local),
-        "tinker": [check_tinker(os.environ)],
-        "versions": check_versions(installed),
-        "terminal": check_terminal(terminal),
-        "config": [check_config(os.environ)],
-        "directories": check_directories(folders, paths.service_file, os.environ),
-        "service": [on_service, *check_data(paths.data, ready is not None)],
-        "machines": (Finding(*finding) for finding in check_machines(machines_in(paths.state))),
-    }
-    findings = [replace(f, check=name) for name, of in checks.items() for f in of]
-    findings.sort(key=lambda finding: SEVERITIES.index(finding.level))
-    return {"verdict": findings[0].level, **facts, "findings": findings}
+    findings = [
+        *check_settings(settings, problems, places),
+        *check_hosts(hosts, bool(called and called.api_key), os.environ, local),
+        check_tinker(os.environ),
+        *check_versions(installed),
+        *check_terminal(terminal),
+        check_config(os.environ),
+        *check_directories(folders, paths.service_file, os.environ),
+        on_service,
+        *check_data(paths.data, ready is not None),
+        *check_machines(machines_in(paths.state)),
+    ]
+    return {"verdict": verdict(findings), **facts, "findings": worst_first(findings)}
 
 
 def _or_local(problem: HudError) -> HudError:
@@ -150,34 +137,36 @@ def versions() -> dict[str, str | None]:
     return {"python": python} | {name: d[0].version if d else None for name, d in packages.items()}
 
 
-def _failed(error: HudError) -> Finding:
-    return Finding("failure", error.message, error.hint, error.exit_code)
+def _failed(check: Check, error: HudError) -> Finding:
+    return Finding(check, "failure", error.message, fix=error.hint, code=error.exit_code)
 
 
-def _open_to(file: Path | None, mode: int, what: str) -> Iterator[Finding]:
+def _open_to(check: Check, file: Path | None, mode: int, what: str) -> Iterator[Finding]:
     """Whether others can access a file in this way."""
     with suppress(OSError):
         if file is not None and file.stat().st_mode & mode:
             name = one_line(file)
-            yield Finding("warning", f"{name} {what}", f"chmod 600 {name}")
+            yield Finding(check, "warning", f"{name} {what}", fix=f"chmod 600 {name}")
 
 
 def check_settings(
     settings: Settings, problems: Sequence[HudError], places: Sequence[Place]
 ) -> Iterator[Finding]:
     """Whether the settings are valid, and whether others can read a key."""
-    yield from map(_failed, problems)
+    yield from (_failed("settings", problem) for problem in problems)
     for source in places:
         if {"HUD_API_KEY", *configured.OTHERS} & {*source.variables}:
-            yield from _open_to(source.file, 0o044, "holds a key and can be read by others")
+            yield from _open_to(
+                "settings", source.file, 0o044, "holds a key and can be read by others"
+            )
     if settings.api_key:
-        yield Finding("ok", "an API key is set")
+        yield Finding("settings", "ok", "an API key is set")
     if settings.api_key and settings.insecure:
         try:
             replace(settings, insecure=False).check_clear_text()
         except HudInsecure as error:
             fix = "use https where that host speaks it, and unset HUD_TUI_INSECURE"
-            yield Finding("warning", error.message, fix)
+            yield Finding("settings", "warning", error.message, fix=fix)
 
 
 def check_hosts(
@@ -191,6 +180,7 @@ def check_hosts(
             yield _unreachable(host, environ, local)
 
 
+_of_host = partial(Finding, "hosts")
 SLOW_S = 2
 """Seconds of an answer that is worth a warning."""
 
@@ -202,16 +192,16 @@ def _answered(host: Host, checks_key: bool, local: bool) -> Finding:
     took = f"{named}: an answer in {seconds:.2f} s"
     if checks_key and status in (401, 403):
         fix = "hud-tui stop, then hud-tui --local" if local else "copy HUD_API_KEY again"
-        return Finding("failure", answer, fix, 4)
+        return _of_host("failure", answer, fix=fix, code=4)
     if status >= 500 and "api" in host.names:
-        return Finding("failure", answer, "try again later", 1)
+        return _of_host("failure", answer, fix="try again later", code=1)
     if status >= 500:
-        return Finding("warning", answer, "try again later")
+        return _of_host("warning", answer, fix="try again later")
     if checks_key and not 200 <= status < 300:
-        return Finding("failure", answer, "set HUD_API_URL to where the service is", 1)
+        return _of_host("failure", answer, fix="set HUD_API_URL to where the service is", code=1)
     if seconds > SLOW_S:
-        return Finding("warning", took, "every call takes that long: look for a proxy")
-    return Finding("ok", took if local or not checks_key else f"{took}, and the key is good")
+        return _of_host("warning", took, fix="every call takes that long: look for a proxy")
+    return _of_host("ok", took if local or not checks_key else f"{took}, and the key is good")
 
 
 def _detail(host: Host) -> str:
@@ -222,32 +212,32 @@ def _unreachable(host: Host, environ: Mapping[str, str], local: bool) -> Finding
     message = f"{', '.join(host.names)}: no answer from {host.url}{_detail(host)}"
     needed = ", ".join(NEEDED[name] for name in host.names if name in NEEDED)
     if not needed:
-        return Finding("warning", message, "reports and links need it; training does not")
+        return _of_host("warning", message, fix="reports and links need it; training does not")
     proxies = [f", and the proxy that {name} names" for name in PROXIES if environ.get(name)]
     again = "try again; if it stays so: hud-tui stop, then hud-tui --local"
     fix = again if local else f"check the network and {needed}{''.join(proxies[:1])}"
-    return Finding("failure", message, fix, 3)
+    return _of_host("failure", message, fix=fix, code=3)
 
 
 def check_tinker(environ: Mapping[str, str]) -> Finding:
     """Whether ``serve --engine tinker`` would work; nothing else needs it."""
     if not configured.is_set_up(environ):
-        return Finding("ok", NO_TINKER)
+        return Finding("tinker", "ok", NO_TINKER)
     try:
         options = configured.read_options(environ)
     except configured.BadOption as error:
         fix = "correct it, or unset it: only serve --engine tinker needs it"
-        return Finding("warning", str(error), fix)
+        return Finding("tinker", "warning", str(error), fix=fix)
     asked = probe_url("tinker", f"{options.url}/api/v1/healthz", options.is_loopback)
     host = asyncio.run(asked)
     where = f"tinker engine: {options.url}"
     if not host.reachable:
         fix = "start the server, or check TINKER_BASE_URL; serve --engine tinker needs it"
-        return Finding("warning", f"{where} does not answer: {host.detail}", fix)
+        return Finding("tinker", "warning", f"{where} does not answer: {host.detail}", fix=fix)
     if (host.status or 0) >= 500:
-        return Finding("warning", f"{where}: HTTP {host.status}", "try again later")
+        return Finding("tinker", "warning", f"{where}: HTTP {host.status}", fix="try again later")
     facts = f"rank {options.rank}, checkpoints kept {retention_text(options.ttl_s)}"
-    return Finding("ok", f"{where} answers in {host.seconds or 0:.2f} s ({facts})")
+    return Finding("tinker", "ok", f"{where} answers in {host.seconds or 0:.2f} s ({facts})")
 
 
 def check_versions(installed: Mapping[str, str | None]) -> Iterator[Finding]:
@@ -255,20 +245,28 @@ def check_versions(installed: Mapping[str, str | None]) -> Iterator[Finding]:
     missing = ", ".join(name for name in PACKAGES if installed[name] is None)
     if not (supported := (3, 11) <= sys.version_info[:2] < (3, 14)):
         message = f"Python {python_version()} is not supported"
-        yield Finding("warning", message, "use Python 3.11, 3.12 or 3.13")
+        yield Finding("versions", "warning", message, fix="use Python 3.11, 3.12 or 3.13")
     if missing:
-        yield Finding("failure", f"not installed: {missing}", "pip install hud-tui again", 1)
+        yield Finding(
+            "versions",
+            "failure",
+            f"not installed: {missing}",
+            fix="pip install hud-tui again",
+            code=1,
+        )
     elif supported:
-        yield Finding("ok", f"hud-tui {installed['hud-tui']} is completely installed")
+        yield Finding("versions", "ok", f"hud-tui {installed['hud-tui']} is completely installed")
 
 
 def check_terminal(terminal: Terminal) -> Iterator[Finding]:
     """What keeps the app from drawing or copying correctly."""
     here, pipe = "the app can draw and copy here", "no terminal here, which only the app needs"
-    problems = [Finding("warning", message, fix) for message, fix in shortcomings(terminal)]
+    problems = [
+        Finding("terminal", "warning", message, fix=fix) for message, fix in shortcomings(terminal)
+    ]
     if terminal.term == "dumb":
         problems[0] = replace(problems[0], level="failure", code=1)
-    yield from problems or [Finding("ok", here if terminal.is_terminal else pipe)]
+    yield from problems or [Finding("terminal", "ok", here if terminal.is_terminal else pipe)]
 
 
 def check_config(environ: Mapping[str, str]) -> Finding:
@@ -277,34 +275,44 @@ def check_config(environ: Mapping[str, str]) -> Finding:
     try:
         changed = len(read_config(directory).keys)
     except HudUsage as error:
-        return _failed(error)
+        return _failed("config", error)
     keys = f"; {changed} actions have other keys" if changed else ""
     state = "can be used" + keys if file.exists() else "does not exist: the defaults apply"
-    return Finding("ok", f"{one_line(file, 400)} {state}")
+    return Finding("config", "ok", f"{one_line(file, 400)} {state}")
 
 
 def check_directories(
     directories: Sequence[Directory], service_file: Path, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Whether the embedded service can store its files, and whether its key is private."""
-    problems = [*_open_to(service_file, 0o077, "holds the service's key and is open to others")]
+    problems = [
+        *_open_to(
+            "directories", service_file, 0o077, "holds the service's key and is open to others"
+        )
+    ]
     for directory in directories:
         if not directory.writable:
             fix = f"correct its permissions, or set HUD_TUI_{directory.kind.upper()}_DIR"
             message = f"the {directory.kind} directory {directory.path} cannot be written to"
-            problems.append(Finding("failure", message, fix, 2))
+            problems.append(Finding("directories", "failure", message, fix=fix, code=2))
     try:
         enough = min(LITTLE, limit := configured.read_max_disk(environ=environ))
     except HudError as error:
         enough = limit = 0
-        problems.append(_failed(error))
+        problems.append(_failed("directories", error))
     free, fix = directories[-1].free_bytes, "free some, or point HUD_TUI_DATA_DIR at another disk"
     if free is not None and free < TOO_LITTLE:
-        problems.append(Finding("failure", f"{size(free)} free for checkpoints", fix, 1))
+        problems.append(
+            Finding("directories", "failure", f"{size(free)} free for checkpoints", fix=fix, code=1)
+        )
     elif free is not None and free < enough:
         message = f"{size(free)} free for checkpoints, which may take {size(limit)}"
-        problems.append(Finding("warning", message, f"{fix}; or lower HUD_TUI_MAX_DISK"))
-    yield from problems or [Finding("ok", "the directories are writable and the disk has space")]
+        problems.append(
+            Finding("directories", "warning", message, fix=f"{fix}; or lower HUD_TUI_MAX_DISK")
+        )
+    yield from problems or [
+        Finding("directories", "ok", "the directories are writable and the disk has space")
+    ]
 
 
 def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
@@ -312,35 +320,34 @@ def find_service(paths: Paths) -> tuple[ServiceReady | None, Finding]:
     try:
         services = [ready for _, ready in named(paths)]
     except HudUsage as error:
-        return None, _failed(error)
+        return None, _failed("service", error)
     for ready in services:
         if is_serving(ready):
             runs = f"the embedded service runs as process {ready.pid}"
             if not ready.is_other:
-                return ready, Finding("ok", runs)
+                return ready, Finding("service", "ok", runs)
             which = f"version {ready.version or 'older'}, this is {__version__}"
             if ready.version == __version__:
                 which = f"version {__version__} of other files than this"
-            return ready, Finding("warning", f"{runs}: {which}", RESTART)
+            return ready, Finding("service", "warning", f"{runs}: {which}", fix=RESTART)
     if not services:
-        return None, Finding("ok", "the embedded service is not running")
+        return None, Finding("service", "ok", "the embedded service is not running")
     fix = f"hud-tui --local starts it again; its log is {paths.service_log}"
-    return None, Finding("warning", "the embedded service ended unexpectedly", fix)
+    return None, Finding("service", "warning", "the embedded service ended unexpectedly", fix=fix)
 
 
 def check_data(data_dir: Path, served: bool) -> Iterator[Finding]:
     """Problems that a start would report for the data directory, and what starts have moved
     aside."""
-    for level, message, fix in [] if served else _look_into(data_dir):
-        yield Finding(level, message, fix, level == "failure")
+    yield from [] if served else _look_into(data_dir)
     fix = "remove it where nothing in it is missed; or stop the service, put back the service.db"
     fix += " that knows them, and move them to checkpoints"
     for leftovers in sorted(data_dir.glob("leftovers-*")):
         held = f"{one_line(leftovers, 400)} holds {size(used_bytes(leftovers))}"
-        yield Finding("warning", f"{held} that service.db did not know", fix)
+        yield Finding("service", "warning", f"{held} that service.db did not know", fix=fix)
 
 
-def _look_into(data_dir: Path) -> list[tuple[Any, ...]]:
+def _look_into(data_dir: Path) -> list[Finding]:
     """What the service would report at a start on this directory, as
     `hud_tui.service.data_dir.examine`, computed in a process of its own; empty if the directory has
     no data."""
@@ -355,13 +362,18 @@ def _look_into(data_dir: Path) -> list[tuple[Any, ...]]:
             timeout=EXAMINE_S,
             check=True,
         )
-        return [tuple(problem) for problem in json.loads(asked.stdout)]
+        return [Finding(**finding) for finding in json.loads(asked.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
-        return [("failure", f"{one_line(data_dir)} could not be looked into: {one_line(error)}")]
+        message = f"{one_line(data_dir)} could not be looked into: {one_line(error)}"
+        return [Finding("service", "failure", message)]
 
 
 def _mark(is_well: bool, otherwise: str) -> str:
     return "ok" if is_well else otherwise
+
+
+def _text(finding: Finding) -> str:
+    return "\n      ".join([finding.message, *finding.advice])
 
 
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
@@ -377,7 +389,7 @@ def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         "versions": [(_mark(installed, "off"), line) for line, installed in versions.items()],
         "terminal": [(_mark(terminal.is_terminal, "off"), terminal)],
         "directories": [(_mark(d.writable, "failure"), d) for d in report["directories"]],
-        "findings": [(finding.level, finding) for finding in report["findings"]],
+        "findings": [(finding.level, _text(finding)) for finding in report["findings"]],
     }
     for name, lines in sections.items():
         yield "", name

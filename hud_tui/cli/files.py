@@ -49,10 +49,10 @@ from hud_tui.rl.export import (
     models_sheet,
     tree_sheet,
 )
+from hud_tui.rl.findings import verdict
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.tasks.checks import verdict
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import every_variable

@@ -54,6 +54,8 @@ from hud_tui.service_file import (
     keep_budgets,
     read_rentals,
     rental_notes,
+    rental_text,
+    watcher_note,
     write_rental,
 )
 from hud_tui.settings import every_variable
@@ -415,8 +417,9 @@ async def rented(args: argparse.Namespace) -> int:
 
 def _notes(args: argparse.Namespace, rental: Rental) -> list[str]:
     """What is not as it should be with a pod that runs."""
-    notes = [with_flags(note, flags_of(args)) for note in rental_notes(rental)]
-    return [f"its watcher: {rental.heard}", *notes] if rental.heard else notes
+    watcher = watcher_note(rental, prime_now(machines_of(args).state))
+    notes = [f"{note}: {fix}" for note, fix in filter(None, (watcher, *rental_notes(rental)))]
+    return [with_flags(note, flags_of(args)) for note in notes]
 
 
 def _rented_row(args: argparse.Namespace, rental: Rental) -> tuple[str, ...]:
@@ -462,15 +465,12 @@ def _status_lines(
     args: argparse.Namespace, rental: Rental, status: str, address: str | None
 ) -> list[str]:
     shown = status or ("not known to Prime" if rental.id else "unknown whether it was rented")
-    spent = f"${_spent(args, rental):.2f} so far" if rental.runs else f"${_spent(args, rental):.2f}"
-    until = _until(args, rental) if rental.runs else f"ended: {rental.why}"
     lines = [f"{rental.name}: {rental.gpus}, {shown}, {address or 'no ssh yet'}"]
-    lines += [f"{rental.price}, {spent}, {until}"]
-    if rental.runs:
-        state = machines_of(args).state
-        lines += [guards_text(state, rental, prime_now(state))]
-        lines += _notes(args, replace(rental, status=status))
-    return lines
+    if not rental.runs:
+        return [*lines, f"{rental.price}, ${_spent(args, rental):.2f}, ended: {rental.why}"]
+    state = machines_of(args).state
+    lines.append(rental_text(state, rental, prime_now(state), ahead_s(state)))
+    return lines + _notes(args, replace(rental, status=status))
 
 
 async def pod_log(args: argparse.Namespace) -> int:
@@ -479,11 +479,7 @@ async def pod_log(args: argparse.Namespace) -> int:
     fields = {"name": rental.name, "setup": True, "lines": args.lines}
     if (machines.folder_of(rental.name) / MACHINE).exists():
         return await log(argparse.Namespace(**{**vars(args), **fields}))
-    lines = (
-        _status_lines(args, rental, "rented", None)[-2:]
-        if rental.runs
-        else [f"ended: {rental.why}"]
-    )
+    lines = _status_lines(args, rental, "rented", None)[1:]
     lines = [f"{rental.name}: its set-up has not begun, so there is no log", *lines]
     body = {"name": rental.name, "setup": True, "lines": [], "said": lines}
     show(args, "log", body, *lines)

@@ -44,6 +44,7 @@ from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
+from hud_tui.rl.findings import Finding, in_order, verdict
 from hud_tui.rl.names import find_model, setting_label
 from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
 from hud_tui.rl.sweep import (
@@ -56,7 +57,6 @@ from hud_tui.rl.sweep import (
     sweep_facts,
 )
 from hud_tui.rl.sweep import size_of as sweep_size
-from hud_tui.rl.tasks.checks import Finding, in_order, verdict
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of, split_text

@@ -27,7 +27,7 @@ from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.disk import check_room
-from hud_tui.rl.tasks.checks import in_order, verdict
+from hud_tui.rl.findings import in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control

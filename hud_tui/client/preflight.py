@@ -26,9 +26,9 @@ from hud_tui.errors import (
 from hud_tui.legacy.dataset import from_rows, parquet_files, read_parquet
 from hud_tui.legacy.lock_file import Completion, find_lock, lock_findings
 from hud_tui.rl.disk import check_room
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.names import close_names
 from hud_tui.rl.tasks.checks import (
-    Finding,
     by_environment,
     check_args,
     check_fields,

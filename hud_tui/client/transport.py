@@ -290,7 +290,7 @@ class Failures:
     def unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
         """The error for a request without response."""
         reason = self.without_key(one_line(str(error) or type(error).__name__))
-        message = f"{method} {path_of(url)}: no answer from {origin_of(url)}: {reason}"
+        message = f"no answer from {origin_of(url)}: {reason}"
         if method != "GET" and not isinstance(error, UNSENT):
             return HudUnreachable(message, UNCLEAR)
         if self.settings.local:

@@ -19,10 +19,10 @@ from hud_tui.errors import (
     HudUsage,
     refused,
 )
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.json_tree import parse
 from hud_tui.rl.tasks.checks import (
     SHORTEST_KEY,
-    Finding,
     bare_keys,
     check_fields,
     check_rows,

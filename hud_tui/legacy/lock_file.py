@@ -13,7 +13,7 @@ from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, library, read_yaml, round_trip
-from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.tasks.legacy import CALLS
 from hud_tui.rl.tasks.task import Task, kind_of, places
 from hud_tui.rl.text import counted, names_text, one_line

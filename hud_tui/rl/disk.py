@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.text import counted, one_line, size, spaced
 from hud_tui.wire import Model
 

@@ -7,7 +7,7 @@ from itertools import islice, pairwise, takewhile
 from statistics import median
 
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import seconds
+from hud_tui.rl.text import duration, seconds
 from hud_tui.wire import Checkpoint
 
 RECENT = 20
@@ -96,6 +96,11 @@ class Liveness:
     def offline(self) -> bool:
         """Whether only the last known state is displayed."""
         return bool(self.advice)
+
+    @property
+    def calm(self) -> bool:
+        """Whether nothing is wrong, as far as is known."""
+        return self.state in (State.CONNECTING, State.LIVE) and not self.behind_s
 
     @property
     def arriving(self) -> str:
@@ -203,6 +208,23 @@ def liveness(
     else:
         state = State.LIVE
     return Liveness(state, source, age_s, trouble, retry_s)
+
+
+def fresh(liveness: Liveness) -> str:
+    """Freshness in a few words, e.g. ``↻ stream 3 s``."""
+    age = "" if liveness.age_s is None else f" {duration(liveness.age_s)}"
+    match liveness.state:
+        case State.CONNECTING:
+            return "… connecting"
+        case State.RECONNECTING:
+            wait = f"; retrying in {duration(liveness.retry_s)}" if liveness.retry_s else ""
+            return f"⚠ {liveness.advice or f'no answer{age}{wait}'}"
+        case State.STALLED:
+            return f"⚠ stalled{age}"
+        case State.LIVE if liveness.behind_s:
+            return f"⚠ {liveness.source} {duration(liveness.behind_s)} behind"
+        case State.LIVE:
+            return f"↻ {liveness.arriving or f'{liveness.source}{age}'}"
 
 
 def is_stalled(silent_s: float, step_s: float | None) -> bool:

@@ -38,10 +38,10 @@ from hud_tui.errors import (
 )
 from hud_tui.parameters import USUAL
 from hud_tui.processes import this_process
+from hud_tui.rl.findings import failures_text
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
 from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
-from hud_tui.rl.tasks.checks import failures_text
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import End

@@ -13,8 +13,8 @@ from uuid import uuid4
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, load_source
 from hud_tui.errors import HudUsage
+from hud_tui.rl.findings import Finding, verdict
 from hud_tui.rl.tasks.checks import (
-    Finding,
     by_environment,
     check_args,
     check_group_size,
@@ -24,7 +24,6 @@ from hud_tui.rl.tasks.checks import (
     check_slugs,
     check_tokens,
     missing_environment,
-    verdict,
 )
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task

@@ -6,7 +6,7 @@ from pathlib import Path
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation
 from hud_tui.errors import HudUsage
-from hud_tui.rl.tasks.checks import failures_text
+from hud_tui.rl.findings import failures_text
 from hud_tui.rollouts.environment import Loaded, check_tasks, load, started
 from hud_tui.rollouts.run_files import EVALUATIONS, Order, known_runs
 from hud_tui.wire import Json

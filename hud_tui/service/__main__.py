@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import platformdirs
@@ -29,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     if args.check:
-        print(json.dumps(examine(args.data_dir)))
+        print(json.dumps([asdict(finding) for finding in examine(args.data_dir)]))
         return 0
     try:
         max_disk = read_max_disk(args.max_disk)

@@ -24,7 +24,7 @@ from time import monotonic
 from urllib.parse import quote
 from uuid import uuid4
 
-from hud_tui.errors import Severity
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.text import counted, one_line
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import FULL, RESTORE, Refused, canonical, free_bytes, new_id, refusal
@@ -209,24 +209,20 @@ def tidy(data_dir: Path, stored: Known) -> None:
         _set_aside(data_dir, unknown)
 
 
-def examine(data_dir: Path) -> list[tuple[Severity, str, str]]:
-    """The problems that a start would report for a directory that is not being served.
-
-    Returns:
-        Level, problem and fix of each.
-    """
+def examine(data_dir: Path) -> list[Finding]:
+    """The problems that a start would report for a directory that is not being served."""
     try:
         stored, held = refuse_foreign(data_dir)
         if (key := data_dir / "service.key").exists():
             load_key(key)
     except (Unusable, OSError, sqlite3.Error) as error:
         what, _, fix = one_line(error, 1000).partition(". ")
-        return [("failure", f"the service would not start: {what}", fix)]
-    problems: list[tuple[Severity, str, str]] = []
+        return [Finding("service", "failure", f"the service would not start: {what}", fix=fix)]
+    problems: list[Finding] = []
     if damaged := len(stored.damaged | (stored.kept - held.steps)):
         message = f"{counted(damaged, 'damaged checkpoint')}: files are missing or corrupted"
         fix = "restore them from a backup; is:damaged in Checkpoints (/) lists them"
-        problems.append(("warning", message, fix))
+        problems.append(Finding("service", "warning", message, fix=fix))
     strays = held.steps - stored.kept - stored.thinned
     if unknown := sum(any((data_dir / CHECKPOINTS / name).iterdir()) for name in strays):
         message = f"files of {counted(unknown, 'checkpoint')} that service.db does not know"
@@ -234,8 +230,8 @@ def examine(data_dir: Path) -> list[tuple[Severity, str, str]]:
             "a crash left them, or service.db is an older copy: put the newer one back before the"
             " next start, which moves them to leftovers-DATE in the data directory"
         )
-        problems.append(("warning", message, fix))
-    return problems or [("ok", "database and checkpoints match", "")]
+        problems.append(Finding("service", "warning", message, fix=fix))
+    return problems or [Finding("service", "ok", "database and checkpoints match")]
 
 
 def load_key(path: Path) -> str:

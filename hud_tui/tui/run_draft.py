@@ -21,6 +21,7 @@ from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
 from hud_tui.rl.cost import EVALUATES, Cost, cost, evaluation_facts, run_size
 from hud_tui.rl.disk import check_room, where_stored
+from hud_tui.rl.findings import Finding, verdict
 from hud_tui.rl.groups import histogram
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import comparable_step_seconds
@@ -36,7 +37,7 @@ from hud_tui.rl.sweep import (
     sweep_facts,
 )
 from hud_tui.rl.sweep import size_of as sweep_size
-from hud_tui.rl.tasks.checks import Finding, check_group_size, verdict
+from hud_tui.rl.tasks.checks import check_group_size
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest, split_text
 from hud_tui.rl.text import counted, duration, one_line, percent, spaced

@@ -32,7 +32,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.work import Work
-from hud_tui.service_file import costs_text, ends_text, keep_budgets, machine_in, read_rentals
+from hud_tui.service_file import costs_text, keep_budgets, machine_in, read_rentals, rental_text
 from hud_tui.settings import Start, read_paths
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
@@ -374,9 +374,8 @@ class Workspace:
         for rental in () if state is None else read_rentals(state):
             if rental.runs and state is not None:
                 now = prime_now(state)
-                ends = ends_text(rental, now, ahead_s(state))
-                text = f"{rental.name}: {rental.costs(now)}, {ends}"
-                lines.append(one_line(text, 200))
+                text = rental_text(state, rental, now, ahead_s(state))
+                lines.append(one_line(f"{rental.name}: {text}", 200))
         machines = keyed("{app.machines} ends it there; hud-tui pods terminate does it anywhere.")
         dialog = ConfirmDialog("Rented machines run on", [*lines, machines], "Quit", keep="Stay")
         return await self._app.push_screen_wait(dialog)

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from time import time
@@ -10,6 +11,7 @@ from hud_tui.processes import holding
 from hud_tui.remote.checks import check_costs, check_keys, check_line, check_machines
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
+from hud_tui.rl.findings import Finding
 from hud_tui.service_file import BUDGET_LOCKS, Rental, keeper_lock, write_rental
 from hud_tui.storage import held
 from tests.remote.far import Far, free_port
@@ -17,8 +19,8 @@ from tests.remote.far import Far, free_port
 BOX = Machine("box", Address("far"), "hud-tui", local_port=4711, done=("server", "health"))
 
 
-def said(found: object) -> list[tuple[str, str]]:
-    return [(level, message) for level, message, _ in found]  # type: ignore[attr-defined]
+def said(findings: Iterable[Finding]) -> list[tuple[str, str]]:
+    return [(finding.level, finding.message) for finding in findings]
 
 
 def test_machines_that_answer_and_those_that_do_not(machines: Machines, far: Far) -> None:
@@ -38,15 +40,15 @@ def test_keys_and_their_modes(tmp_path: Path) -> None:
     keyed = replace(BOX, address=Address("far", key=str(key)))
     assert f"box: no ssh key {key}" in said(check_keys(machines, keyed))[0][1]
     key.touch(0o644)
-    [(level, message, fix)] = check_keys(machines, keyed)
-    assert (level, fix) == ("failure", f"chmod 600 {key}")
-    assert "open to others" in message
+    [finding] = check_keys(machines, keyed)
+    assert (finding.level, finding.fix) == ("failure", f"chmod 600 {key}")
+    assert "open to others" in finding.message
     key.chmod(0o600)
     machines.key("box")
     assert list(check_keys(machines, keyed)) == []
     (machines.folder_of("box") / "key").chmod(0o644)
     assert "mode 0644" in said(check_keys(machines, keyed))[0][1]
-    [(level, message, _)] = check_machines(Machines(tmp_path))
+    [(level, message)] = said(check_machines(Machines(tmp_path)))
     assert (level, message[:11]) == ("ok", "no machines")
 
 
@@ -83,13 +85,14 @@ def test_what_costs_money(tmp_path: Path) -> None:
         and text.endswith(", $8.00 at most; guarded by nothing")
         for _, text in found
     )
-    assert (
-        "failure",
-        "late runs 1 h longer than its budget: $4.00 per hour, $12.00 so far",
-    ) in found
-    assert any(text.startswith("lost may have been rented: ") for _, text in found)
+    assert any(
+        level == "failure"
+        and text.startswith("late (2×H100) is rented: $4.00 per hour, $12.00 so far, over its ")
+        for level, text in found
+    )
+    assert ("warning", "lost: unknown whether it was rented") in found
     assert not [text for _, text in found if text.startswith("over")]
-    assert ("warning", "p is not set up, and not watched") in found
+    assert ("warning", "p: not set up") in found
     assert ("warning", "no process here keeps the budget of what is rented") in found
     for why, level in (("", "ok"), ("Prime does not answer", "warning")):
         kept = {"at": now, "why": why, "lock": BUDGET_LOCKS[1]}

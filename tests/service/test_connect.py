@@ -537,8 +537,9 @@ def test_a_key_file_that_is_no_private_file_is_refused_by_name(tmp_path: Path, k
     with pytest.raises(Unusable, match=f"{re.escape(str(file))}: {kind}") as refused:
         load_key(file)
     assert key not in str(refused.value)
-    [(level, what, _)] = examine(tmp_path)
-    assert (level, f"would not start: {file}: {kind}" in what) == ("failure", True)
+    [finding] = examine(tmp_path)
+    assert finding.level == "failure"
+    assert f"would not start: {file}: {kind}" in finding.message
 
 
 async def test_an_idle_connection_outlives_a_clients(

@@ -14,7 +14,7 @@ from hud_tui.client.preflight import preflight
 from hud_tui.client.run_calls import RunCalls
 from hud_tui.client.submit import submit
 from hud_tui.errors import HudUnauthorized
-from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.settings import Settings
 from hud_tui.wire_runs import JobDataset, JobParameters, SubmitJob

@@ -12,7 +12,7 @@ import pytest
 from textual.widgets import Button, Input, Static
 
 from hud_tui.client.task_calls import TaskCalls
-from hud_tui.rl.tasks.checks import Check
+from hud_tui.rl.findings import RunCheck
 from hud_tui.rl.text import size
 from hud_tui.settings import Start
 from hud_tui.tui.keys import KeyLine
@@ -611,7 +611,7 @@ async def test_on_hud_the_form_has_its_effort_and_warns_of_what_hud_does_not_def
 
 
 def test_every_check_of_preflight_has_a_label() -> None:
-    assert set(CHECKS) == set(get_args(Check))
+    assert set(CHECKS) == set(get_args(RunCheck))
 
 
 async def test_the_fields_of_a_run_on_an_environment_are_whole_on_a_small_screen(

@@ -237,13 +237,9 @@ async def test_events_are_read_in_peace_while_others_arrive() -> None:
 
 
 FRESHNESS = [
-    (LIVE, "↻ stream, 0 s ago"),
-    (Liveness(State.LIVE, "poll", 3.0), "↻ poll, 3 s ago"),
-    (Liveness(State.CONNECTING, "connecting", None), "… connecting"),
-    (Liveness(State.LIVE, "stream", 0.0, behind_s=40.0), "⚠ stream, 40 s behind"),
-    (Liveness(State.LIVE, "poll", 1.0, reading="reading 1 MB"), "↻ reading 1 MB"),
-    (Liveness(State.STALLED, "stream", 12.0), "⚠ stalled: no event for 12 s, usual step 0.8 s"),
-    (Liveness(State.RECONNECTING, "stream", 9.0, "lost", 4.0), "⚠ reconnecting in 4 s"),
+    (LIVE, "↻ stream 0 s"),
+    (Liveness(State.STALLED, "stream", 12.0), "⚠ stalled 12 s, usual step 0.8 s"),
+    (Liveness(State.RECONNECTING, "stream", 9.0, "lost", 4.0), "⚠ no answer 9 s; retrying in 4 s"),
 ]
 
 
@@ -386,7 +382,7 @@ async def test_why_a_run_ended_early_and_well_is_told_in_full() -> None:
 async def test_why_a_run_stopped_or_is_not_heard_of_is_shown_in_full() -> None:
     lost = Liveness(State.RECONNECTING, "stream", 9.0, "no answer from " + "x" * 100, 4.0)
     async with staged(runs.run_of(30), lost, size=(80, 24)) as (stage, pilot):
-        assert "no events from the run: no answer from" in reason_of(stage)
+        assert "no answer from" in reason_of(stage)
         assert reason_of(stage).count("x") == 100
         await stage.show(stage.scene, LIVE)
         assert not stage.live.query_one(Reason).display

@@ -197,8 +197,8 @@ async def test_details_and_logs(served: Served, state: Path) -> None:
         await app.until(lambda: "1×A100 at runpod" in app.said("#machines-text"))
         said = app.said("#machines-text")
         assert "or after 60 min if its set-up is not gone on with" in said
-        assert "guarded  by nothing" in said
-        assert "not complete · enter goes on" in said
+        assert "; guarded by nothing" in said
+        assert "⚠ not set up" in said
         [rental] = read_rentals(state)
         write_rental(state, rental, watched=True)
         await app.until(lambda: "or after 60 min without use" in app.said("#machines-text"))
@@ -348,14 +348,14 @@ async def test_a_renting_that_was_cut_goes_on_by_a_key(
         monkeypatch.setenv("PRIME_API_KEY", KEY)
         async with shown(served, state) as app:
             assert rows(app)[0][3:] == ["not set up", "1.50", "0.00"]
-            assert "guarded  by nothing" in app.said("#machines-text")
+            assert "; guarded by nothing" in app.said("#machines-text")
             await app.open(InputDialog, "i")
             said = await app.ask(*"1xH100", "enter")
             assert "hud-a100-1 (1×A100) is rented already, and not set up." in said
             await app.press("y", then="machines")
             await app.until(lambda: read_rentals(state)[0].done)
             await app.until(lambda: "ready" in rows(app)[0])
-            assert "guarded  pod " in app.said("#machines-text")
+            assert "; guards: pod " in app.said("#machines-text")
         assert prime.created == []
         assert kept, "its budget is kept while the app is open"
 

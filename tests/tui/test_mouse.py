@@ -9,7 +9,7 @@ import pytest
 
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.compare import branches
-from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.findings import Finding
 from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import Aside, TextPanel

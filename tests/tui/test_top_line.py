@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from hud_tui.keys import VIEWS
-from hud_tui.rl.progress import Liveness, State
+from hud_tui.rl.progress import Liveness, State, fresh
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import duration
-from hud_tui.tui.screens.base import Aside, bar, fresh, top_line
+from hud_tui.tui.screens.base import Aside, bar, top_line
 from hud_tui.wire import EngineState
 from tests.tui import runs
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hud_tui.cli.doctor import (
-    Finding,
     check_directories,
     check_hosts,
     check_settings,
@@ -19,6 +18,7 @@ from hud_tui.cli.doctor import (
 )
 from hud_tui.client.probe import Host
 from hud_tui.errors import HudUsage
+from hud_tui.rl.findings import Finding
 from hud_tui.settings import DEFAULTS, PROCESS, Paths, Place, list_variables, usable_settings
 from hud_tui.storage import Directory, look_at
 from hud_tui.terminal import Terminal, terminal
@@ -266,8 +266,8 @@ def test_versions_are_those_installed() -> None:
 
 
 def test_the_exit_code_is_the_worst_finding_s() -> None:
-    warning = Finding("warning", "w", "fix")
-    failures = [Finding("failure", "f", "fix", code) for code in (3, 4, 2)]
+    warning = Finding("hosts", "warning", "w", fix="fix")
+    failures = [Finding("hosts", "failure", "f", fix="fix", code=code) for code in (3, 4, 2)]
     assert exit_code([warning, *failures]) == 4
     assert exit_code([warning]) == 0
     assert exit_code([warning], fail_on="warning") == 1

@@ -75,7 +75,10 @@ CONCEPTS = {
     "intervals, and what two evaluations tell apart": (
         "rl.evaluation: interval student_t pass_at difference sentence"
     ),
-    "how severe a finding is": "errors: Severity SEVERITIES",
+    "what checks find, how severe it is, and how it is told": (
+        "rl.findings: Finding RunCheck Check Severity SEVERITIES in_order worst_first verdict"
+    ),
+    "how fresh the screen is": "rl.progress: Liveness liveness fresh",
     "counts, and long lists of names, in words": "rl.text: counted names_text",
     "tasks to train on and held out, in words": "rl.tasks.task: split_text",
     "the request of a run": "client.submit: job_of",

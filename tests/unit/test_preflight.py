@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from hud_tui.errors import SEVERITIES, Severity
+from hud_tui.rl.findings import SEVERITIES, Finding, Severity, verdict
 from hud_tui.rl.tasks.checks import (
-    Finding,
     check_args,
     check_count,
     check_duplicates,
@@ -25,7 +24,6 @@ from hud_tui.rl.tasks.checks import (
     check_tokens,
     check_vision,
     local_checks,
-    verdict,
 )
 from hud_tui.rl.tasks.formats import read_row
 from hud_tui.rl.tasks.legacy import Variable, fill_rows, find_variables
@@ -266,10 +264,10 @@ def test_a_model_is_ready_and_its_agent_records_tokens_where_the_service_says_so
     busy = check_ready(model(status="ready"), WorkState(status="running", id="j-1"))
     assert only(busy) == ("warning", "j-1")
     assert busy[0].fix == "wait until it ends, or cancel it: hud-tui jobs j-1 --cancel"
-    assert busy[0].place == ""  # the fix says it
+    assert busy[0].named == ""  # the fix says it
     long = WorkState(status="running", id="0a1b2c3d-4e5f-4a6b-8c7d-9e0f1a2b3c4d")
     [busy] = check_ready(model(status="ready"), long)
-    assert f"{busy.message} {busy.place} {busy.fix}".count("0a1b2c3d") == 1
+    assert f"{busy.message} {busy.named} {busy.fix}".count("0a1b2c3d") == 1
     assert "0a1b2c3d-" not in f"{busy.message} {busy.where} {busy.fix}"
     agents = {"openai_compatible": "ok", "claude": "failure", None: "warning"}
     for kind, level in agents.items():

@@ -2,9 +2,9 @@
 
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.cost import Cost
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.run import Run, starting_point
 from hud_tui.rl.settings import Setting, defaults, settings
-from hud_tui.rl.tasks.checks import Finding
 from hud_tui.rl.tasks.task import Task
 from hud_tui.tui.run_draft import RunRequest
 from hud_tui.tui.widgets.run_status import DRIVEN, run_facts

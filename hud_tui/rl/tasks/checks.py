@@ -7,12 +7,11 @@ Source: ``hud rl run`` (hud 0.5) takes a model that is trainable, ready and not 
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Literal, get_args
+from typing import Any
 from urllib.parse import urlsplit
 
-from hud_tui.errors import SEVERITIES, Severity
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
 from hud_tui.rl.tasks.task import NAMED, Task, digest, places, split_text, validator
@@ -33,90 +32,6 @@ from hud_tui.wire_training import Losses
 #
 # Source: the order and the rules of ``hud rl run`` (hud 0.5): rows load, a model that is
 # trainable and not shared, each environment exists, each scenario is among its own.
-
-
-Check = Literal[
-    "key",
-    "rows",
-    "train",
-    "fields",
-    "slugs",
-    "duplicates",
-    "count",
-    "vision",
-    "runtime",
-    "lock",
-    "signal",
-    "model",
-    "ready",
-    "tokens",
-    "group_size",
-    "disk",
-    "environments",
-    "scenarios",
-    "args",
-    "rollout",
-    "graded",
-    "variables",
-    "remote",
-]
-DIGITS = re.compile(r"(\d+)")
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Result of one check."""
-
-    check: Check
-    level: Severity
-    message: str
-    where: str = ""
-    """Affected rows or names, e.g. ``tasks.jsonl line 3``."""
-    fix: str = ""
-
-    @property
-    def place(self) -> str:
-        """`where`; empty if the message or the fix says it."""
-        return "" if self.where in f"{self.message} {self.fix}" else self.where
-
-    @property
-    def line(self) -> str:
-        """Level, message, place and fix, in one line."""
-        where, fix = f" [{self.place}]" * bool(self.place), f" ({self.fix})" * bool(self.fix)
-        return f"{self.level}: {self.message}{where}{fix}"
-
-
-def in_order(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings sorted by check, then by place."""
-    order = {check: number for number, check in enumerate(get_args(Check))}
-    return sorted(
-        findings,
-        key=lambda finding: (
-            order[finding.check],
-            _counted(finding.where),
-            _counted(finding.message),
-        ),
-    )
-
-
-def _counted(text: str) -> list[tuple[int, str]]:
-    """A sort key that puts ``line 9`` before ``line 10``."""
-    parts = [part.lstrip("0") if part.isdecimal() else part for part in DIGITS.split(text)]
-    return [(len(part) * (number % 2), part) for number, part in enumerate(parts)]
-
-
-def verdict(findings: Iterable[Finding]) -> Severity:
-    """The most severe level."""
-    return min((finding.level for finding in findings), key=SEVERITIES.index, default="ok")
-
-
-def failures_text(findings: Iterable[Finding]) -> str:
-    """Every failure with its place, in one line; empty without any."""
-    return "; ".join(
-        f"{finding.message} ({finding.place})" if finding.place else finding.message
-        for finding in findings
-        if finding.level == "failure"
-    )
 
 
 def check_rows(tasks: Sequence[Task]) -> list[Finding]:

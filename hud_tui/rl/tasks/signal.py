@@ -19,8 +19,7 @@ from math import fsum
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
-from hud_tui.errors import Severity
-from hud_tui.rl.tasks.checks import Finding
+from hud_tui.rl.findings import Finding, Severity
 from hud_tui.rl.text import command_line, counted, names_text, one_line, percent
 
 SIZES = (4, 8, 16)

@@ -34,7 +34,7 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.plot import allowed
-from hud_tui.rl.progress import Liveness, State, progress
+from hud_tui.rl.progress import Liveness, fresh, progress
 from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import eta_s, silent_s
@@ -425,27 +425,12 @@ def bar(fraction: float, width: int = BAR) -> Content:
 
 def _fresh(liveness: Liveness, far: bool) -> Part:
     """On a machine far away it gives way sooner, if all is well."""
-    calm = liveness.state is State.LIVE and not liveness.behind_s
-    style = "$text-muted" if calm or liveness.state is State.CONNECTING else "bold $warning"
-    return 3 if far and calm else 2, Content.styled(fresh(liveness), style)
+    return 3 if far and liveness.calm else 2, freshness_content(liveness)
 
 
-def fresh(liveness: Liveness) -> str:
-    """Freshness in a few words, e.g. ``↻ stream 3 s``."""
-    age = duration(liveness.age_s) if liveness.age_s is not None else ""
-    match liveness.state:
-        case State.CONNECTING:
-            return "… connecting"
-        case State.RECONNECTING:
-            wait = f"; retrying in {duration(liveness.retry_s)}" if liveness.retry_s else ""
-            text = liveness.advice or f"no answer {age}{wait}"
-            return f"⚠ {text}".replace("  ", " ")
-        case State.STALLED:
-            return f"⚠ stalled {age}"
-        case State.LIVE if liveness.behind_s:
-            return f"⚠ {liveness.source} {duration(liveness.behind_s)} behind"
-        case State.LIVE:
-            return f"↻ {liveness.arriving or f'{liveness.source} {age}'}"
+def freshness_content(liveness: Liveness) -> Content:
+    """How fresh the screen is, muted unless something is wrong."""
+    return Content.styled(fresh(liveness), "$text-muted" if liveness.calm else "bold $warning")
 
 
 def _join(parts: Sequence[Part]) -> Content:

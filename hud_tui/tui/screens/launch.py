@@ -28,11 +28,12 @@ from hud_tui.client.submit import job_of, plan_sweep, submit
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.parameters import RUNS_AT_ONCE
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.run import Run
 from hud_tui.rl.settings import Value, form_values, parameters, without_field
 from hud_tui.rl.sweep import SweepSize
 from hud_tui.rl.sweep import size_of as sweep_size
-from hud_tui.rl.tasks.checks import Finding, check_parameters
+from hud_tui.rl.tasks.checks import check_parameters
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at, prepare

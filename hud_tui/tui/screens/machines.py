@@ -58,7 +58,8 @@ from hud_tui.service_file import (
     line_of,
     line_text,
     read_rentals,
-    stopped_text,
+    rental_notes,
+    watcher_note,
     with_machine,
     write_rental,
 )
@@ -240,19 +241,14 @@ def _line_text(entry: Entry, now: float) -> Iterator[Content]:
 
 def _rental_text(entry: Entry, rental: Rental, now: float) -> Iterator[Content]:
     spot = f"{rental.gpus} at {rental.provider}" if rental.provider else rental.gpus
-    told = f"Prime's {rental.id}" if rental.id else "unknown whether it was rented"
-    yield _field("rented", f"{spot}, {age(rental.at, now)} ago; {told}")
+    told = f"; Prime's {rental.id}" if rental.id else ""
+    yield _field("rented", f"{spot}, {age(rental.at, now)} ago{told}")
     spent = f"${rental.spent(now):.2f} of at most ${rental.most:.2f}"
     late = " · over its budget" if now > rental.deadline else ""
     yield _field("costs", f"{rental.price}, {spent}{late}")
-    if rental.status == "STOPPED":
-        yield _field("", f"shut down, and {stopped_text(rental)}")
-    yield _field("ends", _ends(rental, now, entry.ahead_s))
-    yield _field("guarded", entry.guards.removeprefix("guards: ").removeprefix("guarded "))
-    if rental.heard:
-        yield _field("watcher", rental.heard)
-    if rental.unfinished:
-        yield _field("set-up", f"not complete · {key('machines.choose')} goes on")
+    yield _field("ends", f"{_ends(rental, now, entry.ahead_s)}; {entry.guards}")
+    for note, _ in filter(None, (*rental_notes(rental), watcher_note(rental, now))):
+        yield Content.styled(one_line(f"⚠ {note}", 300), "$warning")
     if rental.protected:
         yield _field("", "protected: its name is asked for before it is terminated")
 

@@ -24,11 +24,10 @@ from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Button, Input, Static
 
-from hud_tui.errors import SEVERITIES
 from hud_tui.keys import keyed
 from hud_tui.parameters import ROLLOUT_OPTIONS, RUNS_AT_ONCE, TRAIN, Parameter, taken_by
+from hud_tui.rl.findings import Finding, in_order, worst_first
 from hud_tui.rl.settings import DEFAULT, FIELDS, LOSS, NO, YES, Value, is_picked, parameters, write
-from hud_tui.rl.tasks.checks import Finding, in_order
 from hud_tui.rl.text import one_line, read_loss_config
 from hud_tui.rollouts.run_files import read_option
 from hud_tui.tui.keys import ClickableText, bindings, clicked
@@ -119,7 +118,7 @@ class Findings(ClickableText):
 
 def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
     """Every finding in full, failures first, `width` cells wide."""
-    for finding in sorted(in_order(findings), key=lambda finding: SEVERITIES.index(finding.level)):
+    for finding in worst_first(in_order(findings)):
         yield from _wrapped(finding, width, LONG)
 
 
@@ -127,11 +126,9 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
     """A finding wrapped to `width`, each part cut at `most` characters."""
     glyph, style = GLYPHS[finding.level]
     room = max(12, width - LABEL - 2)
-    advice = [finding.place, finding.fix] if finding.level != "ok" else []
+    advice = finding.advice if finding.level != "ok" else []
     parts = [(line, style) for line in wrap(one_line(finding.message, most), room)]
-    parts += [
-        (line, "") for part in advice if part for line in wrap(f"→ {one_line(part, most)}", room)
-    ]
+    parts += [(line, "") for text in advice for line in wrap(one_line(text, most), room)]
     head = Content.assemble((f"{glyph} ", style), f"{CHECKS[finding.check]:<{LABEL}}")
     for line in parts:
         yield head + Content.styled(*line)
@@ -139,8 +136,8 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
 
 
 def worst(findings: Sequence[Finding]) -> Finding | None:
-    bad = (finding for finding in findings if finding.level != "ok")
-    return min(bad, key=lambda finding: SEVERITIES.index(finding.level), default=None)
+    bad = (finding for finding in worst_first(findings) if finding.level != "ok")
+    return next(bad, None)
 
 
 class Picker(Widget, can_focus=True):

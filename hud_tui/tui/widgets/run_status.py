@@ -21,7 +21,7 @@ from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.settings import settings
 from hud_tui.rl.text import LIMIT, counted, duration, one_line
 from hud_tui.rl.work import Work, has_ended, title_of, trouble
-from hud_tui.tui.screens.base import bar, loop_left
+from hud_tui.tui.screens.base import bar, freshness_content, loop_left
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, labelled, line
 
@@ -137,7 +137,7 @@ class Reason(Widget):
 def wrong_with(run: Run, freshness: Liveness) -> str:
     """What went wrong with the connection, else with the run; empty where nothing did."""
     if freshness.state is State.RECONNECTING and freshness.trouble:
-        return f"no events from the run: {one_line(freshness.trouble, LIMIT)}"
+        return one_line(freshness.trouble, LIMIT)
     if run.job is None or not (why := trouble(run.job)):
         return ""
     return f"{one_line(run.job.status, 20)}: {one_line(why, LIMIT)}"
@@ -198,8 +198,6 @@ def constants_text(values: Sequence[str], width: int) -> str:
 LEAST_BAR = 8
 NAME = 32
 """Cells of a run's name, more where there is room."""
-NARROW = 60
-"""Width below which the healthy status is abbreviated."""
 
 
 class RunStatus(Widget):
@@ -236,7 +234,7 @@ def status_line(
 ) -> Content:
     """The line, at most `width` cells: the job, how far it is, how fresh this is. The rest
     is as in `RunStatus`; `loop` is None where there is a job."""
-    right = _held(run, frozen) if frozen is not None else trust(run, freshness, width < NARROW)
+    right = _held(run, frozen) if frozen is not None else trust(run, freshness)
     if played and frozen is None:
         right = Content.styled(played, "bold $accent")
     right = right.truncate(max(0, width - 20), ellipsis=True)
@@ -265,28 +263,13 @@ def _apart(run: Run, step: int) -> str:
     return "" if numbered in (None, step) or not step else " of this run"
 
 
-def trust(run: Run, freshness: Liveness, brief: bool = False) -> Content:
-    """Source and age of the last event; or what is wrong."""
+def trust(run: Run, freshness: Liveness) -> Content:
+    """What the run waits for, else how fresh this is."""
     if run.waits and freshness.state in (State.LIVE, State.STALLED):
         return Content.styled(f"⚠ waiting: {one_line(run.waits, 100)}", "bold $warning")
-    age = duration(freshness.age_s) if freshness.age_s is not None else "never"
-    match freshness.state:
-        case State.CONNECTING:
-            return Content.styled("… connecting", "$text-muted")
-        case State.LIVE if freshness.behind_s:
-            text = f"⚠ {freshness.source}, {duration(freshness.behind_s)} behind"
-            return Content.styled(text, "bold $warning")
-        case State.LIVE:
-            usual_text = f"↻ {age}" if brief else f"↻ {freshness.source}, {age} ago"
-            text = f"↻ {freshness.arriving}" if freshness.arriving else usual_text
-            return Content.styled(text, "$text-muted")
-        case State.STALLED:
-            usual = step_seconds(run)
-            pace = f", usual step {usual:.1f} s" if usual is not None else ""
-            return Content.styled(f"⚠ stalled: no event for {age}{pace}", "bold $warning")
-        case State.RECONNECTING:
-            advice = freshness.advice or f"reconnecting in {duration(freshness.retry_s or 0)}"
-            return Content.styled(f"⚠ {advice}", "bold $warning")
+    pace = step_seconds(run) if freshness.state is State.STALLED else None
+    usual = "" if pace is None else f", usual step {pace:.1f} s"
+    return freshness_content(freshness) + Content.styled(usual, "bold $warning")
 
 
 def _held(run: Run, frozen: Run) -> Content:
