@@ -1,6 +1,7 @@
 """Chart axes: y scales with round labels, x positions of a run's steps."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -251,12 +252,17 @@ def marks(axis: Axis, low: float, high: float, count: int) -> list[tuple[float, 
 
 
 def step_marks(step_at: StepAt, low: float, high: float, count: int) -> list[tuple[float, str]]:
-    """As `marks`, for steps: round places in the lineage, labelled with the number that the step
-    has everywhere. After a rollback that is not its place; it is then spelled out."""
-    labels = []
-    for x, text in marks(Axis.STEP, low, high, count):
-        number = step_at(round(x) - 1)
-        labels.append((x, text if number == round(x) else str(number)))
+    """About `count` round step numbers with their places in the lineage from `low` to `high`,
+    ascending. A number that the lineage left out by a rollback has no mark."""
+    rows = range(ceil(low) - 1, floor(high))
+    labels: list[tuple[float, str]] = []
+    if not rows:
+        return labels
+    for number, text in marks(Axis.STEP, step_at(rows[0]), step_at(rows[-1]), count):
+        row = rows[bisect_left(rows, number, key=step_at)]
+        is_apart = not labels or row + 1 - labels[-1][0] >= (high - low) / count / 3
+        if step_at(row) == number and is_apart:
+            labels.append((float(row + 1), text))
     return labels
 
 

@@ -15,7 +15,6 @@ from hud_tui.rl.axes import (
     Scale,
     at_least,
     axis_length,
-    duration_text,
     fit,
     marks,
     roomiest,
@@ -37,6 +36,7 @@ from hud_tui.rl.metrics import REWARDS, are_equal, canonical, most_of, resolutio
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import Flag, Layer, Plot, Shape, Tick, level
 from hud_tui.rl.run import Run
+from hud_tui.rl.text import duration
 
 # The curves and positions of the displayed run, shared by its charts.
 
@@ -254,7 +254,7 @@ class Chart:
     def x_text(self, row: int) -> str:
         """A step's x in its unit; empty if the step's number says it."""
         if self.axis is Axis.TIME:
-            return f" at {duration_text(self.at[row])}"
+            return f" at {duration(self.at[row])}"
         return f" at {short(self.at[row])} tokens" if self.axis is Axis.TOKENS else ""
 
 

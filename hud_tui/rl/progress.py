@@ -218,7 +218,8 @@ def fresh(liveness: Liveness) -> str:
             return "… connecting"
         case State.RECONNECTING:
             wait = f"; retrying in {duration(liveness.retry_s)}" if liveness.retry_s else ""
-            return f"⚠ {liveness.advice or f'no answer{age}{wait}'}"
+            text = f"no answer {age}".rstrip() + wait
+            return f"⚠ {liveness.advice or text}"
         case State.STALLED:
             return f"⚠ stalled{age}"
         case State.LIVE if liveness.behind_s:

@@ -269,12 +269,15 @@ class RunSession:
 
     def choose(self, model: Model, known: Run | None = None, known_at: float | None = None) -> None:
         """Select a model. `known` is its last known run from disk, if the service does not answer,
-        of `known_at` in Unix seconds."""
+        of `known_at` in Unix seconds; without it, what is displayed keeps its date while offline.
+        """
+        self._follow(model, known or self.run, known_at or self.freshness.as_of)
+
+    def _follow(self, model: Model, run: Run, known_at: float | None) -> None:
         journal = self._journals.setdefault(model.id, Journal(on_move=self._note_move))
         if self.run.model is None or self.run.model.id != model.id:
             self.at = self.loop = None
         alarms = AlarmWatch(self.thresholds, AlarmBook(self.store, model.id))
-        run = known or self.run
         self._follower = Follower(
             self.client, run, model, journal, alarms, known_at, self.clock, self.playback
         )
@@ -288,7 +291,7 @@ class RunSession:
         self.client, self._reconnected = client, True
         self.works = works_of(client, self.store.directory)
         if self.run.model is not None:
-            self.choose(self.run.model)
+            self._follow(self.run.model, self.run, None)
 
     @property
     def evaluations(self) -> Evaluations:

@@ -21,7 +21,7 @@ from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING, HeadDialog
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import AGE, CheckpointTree
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Model
 from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
 from tests.tui.conftest import caller, toy_of, training
@@ -109,6 +109,16 @@ async def test_u_z_and_capital_z_roll_back_undo_and_redo(served: Served) -> None
         assert flown.net.sent == [f"PUT /v2/models/{model_id}/head"] * 3
         moves = [f"head set to step-00000{step}" for step in (5, 6, 5)]
         await flown.until(lambda: [one.text for one in flown.view.run.log][-3:] == moves)
+
+
+async def test_what_was_said_of_a_model_goes_with_it(served: Served) -> None:
+    async with caller(served) as http:
+        other = await grown(http, "other", 1)
+    async with tree_of(served) as (flown, _):
+        await set_head(flown, "b")
+        flown.view.session.choose(Model.model_validate(other))
+        await flown.until(lambda: len(tree(flown).checkpoints) == 1)
+        assert "head is" not in note(flown)
 
 
 async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) -> None:

@@ -16,6 +16,7 @@ import pytest
 from textual.widgets import Input, Static
 
 from hud_tui.client.run_calls import RunCalls
+from hud_tui.rl.axes import Axis
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.work import Work
 from hud_tui.service.engines.base import EngineError
@@ -517,6 +518,7 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
         await flown.press("x", "end")
         assert "by tokens" in text_of(screen)
         assert screen.compared.at is None
+        assert replace(screen.compared, axis=Axis.TIME).x_text(443.4) == "7m23s"
         await flown.press("s", "S", "S")
         assert screen.compared.smoothing == first.smoothing - 1
         await flown.press("L")

@@ -73,6 +73,10 @@ def test_it_names_the_engine_that_a_model_lives_on() -> None:
             Liveness(State.RECONNECTING, "stream", 12.0, "x", 3.0),
             "⚠ no answer 12 s; retrying in 3 s",
         ),
+        (
+            Liveness(State.RECONNECTING, "connecting", None, "x", 3.0),
+            "⚠ no answer; retrying in 3 s",
+        ),
         (Liveness(State.RECONNECTING, "stream", None, "x", advice="gone · ^r"), "⚠ gone · ^r"),
     ],
 )

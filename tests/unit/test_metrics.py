@@ -166,7 +166,10 @@ def test_a_step_has_its_number_where_its_lineage_left_others_out() -> None:
     line = [*range(1, 5), *range(9, 12)]
     series = Series.of(Checkpoint(id=f"c{n}", step=n) for n in line)
     assert [series.step_at(row) for row in range(9)] == [*line, 12, 13]
-    assert [text for _, text in step_marks(series.step_at, 1, 7, 7)] == [str(n) for n in line]
+    after = Series.of(Checkpoint(id=f"c{n}", step=n) for n in [*range(1, 111), *range(118, 461)])
+    marks = [(1.0, "1"), (193.0, "200"), (393.0, "400"), (593.0, "600")]
+    assert step_marks(after.step_at, 1, 599, 5) == marks
+    assert step_marks(after.step_at, 1.2, 1.8, 4) == []
     assert Series.of([Checkpoint(id="a"), Checkpoint(id="b", step=2**80)]).step_at(0) == 1
     assert series.truncate(5).step_at(5) == 10
     grown = series.truncate(5).add(Checkpoint(id="x", step=20))

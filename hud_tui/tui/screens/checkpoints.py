@@ -99,7 +99,7 @@ class CheckpointsScreen(HudScreen):
         self._under_way = EvaluationProgress()
         self._empty = Static(READING, id="tree-empty", markup=False)
         self._message = Content()
-        """The current message; cleared when the cursor moves."""
+        """The current message; cleared when the cursor moves, and with the model."""
 
         self.marked: tuple[str, ...] = ()
         """Ids of the checkpoints marked for comparison, A first; at most two."""
@@ -151,6 +151,7 @@ class CheckpointsScreen(HudScreen):
             return
         if other:
             self.marked = ()
+            self._message = Content()
             self.show_marks()
         self._show_state()
 

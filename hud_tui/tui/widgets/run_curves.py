@@ -20,7 +20,7 @@ from textual.geometry import Size
 from textual.strip import Strip
 from textual.widgets import Static
 
-from hud_tui.rl.axes import Axis, Scale, duration_text, marks, roomiest
+from hud_tui.rl.axes import Axis, Scale, marks, roomiest
 from hud_tui.rl.chart import TICK_CELLS
 from hud_tui.rl.compare import RunSeries, best_first, overlay_runs, score_at, value_at
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
@@ -30,7 +30,7 @@ from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Sketch, Span
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
 from hud_tui.rl.sweep import Differences, differences
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import duration, one_line
 from hud_tui.rl.work import Work
 from hud_tui.tui.widgets.chart import TONES
 from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
@@ -115,7 +115,7 @@ class Compared:
     def x_text(self, at: float) -> str:
         """A position on the x axis, in its unit."""
         if self.axis is Axis.TIME:
-            return duration_text(at)
+            return duration(at)
         return f"step {at:.0f}" if self.axis is Axis.STEP else f"{short(at)} tokens"
 
 
