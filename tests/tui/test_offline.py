@@ -127,10 +127,10 @@ async def test_an_outage_is_dated_and_ends_by_itself(
             assert "lists no tasksets" not in app.said("#lead")
             await app.press("6", then="jobs")
             await app.until(lambda: unread in app.drawn)
-            await app.press("1", "enter")
-            await app.until(lambda: app.app.workspace.session.freshness.offline)
+            chosen = app.app.workspace.session
+            chosen.choose(app.run.model)
+            await app.until(lambda: chosen.run.loaded and chosen.freshness.offline)
             assert is_offline(app), "choosing the model again does not forget when it was read"
-            await app.press("6", then="jobs")
             await line.enter_async_context(on_socket(served.service, port=port_of(url)))
             await app.until(lambda: not app.screen.has_class("-offline"))
             await app.until(lambda: "were not read" not in app.said("#jobs-empty"))
