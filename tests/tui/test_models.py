@@ -60,9 +60,13 @@ def headings(app: Opened) -> list[str]:
 
 
 async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
-    async with catalog(served, "one", "two", size=(120, 40)) as app:
+    async with catalog(served, "one", "zero", "two", size=(120, 40)) as app:
         assert headings(app) == ["your models", "bases to fork"]
-        assert names(app) == ["two", "one", "toy/four"]
+        assert names(app) == ["two", "zero", "one", "toy/four"]
+        assert [cells(app, name)[3] for name in ("two", "zero", "toy/four")] == [
+            *["▶ base"] * 2,
+            "",
+        ]
         await app.until(lambda: cells(app, "one")[3] == "▶ step-000002")
         assert cells(app, "one")[4] == "2"
         assert cells(app, "one")[5:7] == ["–", "–"], "nobody sampled its head yet"

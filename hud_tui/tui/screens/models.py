@@ -136,6 +136,13 @@ class Facts:
         own = NONE if tree.head is None else tree.own(tree.head)
         return cls(one_line(label(tree.served), 40), len(tree), own)
 
+    @classmethod
+    def unread(cls, model: Model) -> Facts:
+        """Of a model whose tree was not read: without a checkpoint it serves its base weights."""
+        if model.checkpoint_count == 0 and kind(model) is Kind.OWN:
+            return cls.of(Tree.of(()))
+        return cls("", model.checkpoint_count or 0, NONE)
+
 
 def model_rows(
     models: Iterable[Model],
@@ -171,7 +178,7 @@ def model_rows(
         for model in members:
             line = ModelLine(
                 model,
-                facts.get(model.id) or Facts("", model.checkpoint_count or 0, NONE),
+                facts.get(model.id) or Facts.unread(model),
                 is_followed=model.id == followed,
                 is_protected=model.id in protected,
                 run=going.get(model.id),
