@@ -218,8 +218,7 @@ def fresh(liveness: Liveness) -> str:
             return "… connecting"
         case State.RECONNECTING:
             wait = f"; retrying in {duration(liveness.retry_s)}" if liveness.retry_s else ""
-            text = f"no answer {age}".rstrip() + wait
-            return f"⚠ {liveness.advice or text}"
+            return f"⚠ {liveness.advice or f'no answer{age}{wait}'}"
         case State.STALLED:
             return f"⚠ stalled{age}"
         case State.LIVE if liveness.behind_s:
