@@ -31,9 +31,9 @@ def digest() -> str:
     return total.hexdigest()
 
 
-def unchanged_since(at: float) -> bool:
+def unchanged_since(stamp: float) -> bool:
     """Whether no file of the package was written after this time, Unix seconds."""
-    return all(entry.stat().st_mtime < at for entry in _files(str(PACKAGE)))
+    return all(entry.stat().st_mtime < stamp for entry in _files(str(PACKAGE)))
 
 
 def is_other(version: str, build: str, package: str, began: float) -> bool:

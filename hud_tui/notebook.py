@@ -104,8 +104,8 @@ class Notebook:
         """Index of the record that another app made of the same move, the nearest in time."""
         last = len(self._moves) - 1
 
-        def is_near(index: int, at: float) -> bool:
-            return abs(at - move.at) <= SAME_S if at and move.at else index == last
+        def is_near(index: int, stamp: float) -> bool:
+            return abs(stamp - move.at) <= SAME_S if stamp and move.at else index == last
 
         matches = [
             (other.before != move.before, abs(other.at - move.at), index)

@@ -273,9 +273,9 @@ def write_line(state: Path, name: str, line: Mapping[str, Any]) -> None:
     write_atomic(state / REMOTES / name / LINE, content)
 
 
-def _is_fresh(at: object) -> bool:
+def _is_fresh(stamp: object) -> bool:
     """Whether a time of `boot_s` was in the last seconds."""
-    return isinstance(at, int | float) and 0 <= boot_s() - at < HEARD_S
+    return isinstance(stamp, int | float) and 0 <= boot_s() - stamp < HEARD_S
 
 
 def keeper_lock(state: Path, name: str) -> Path:
@@ -604,9 +604,9 @@ def ends_text(rental: Rental, now: float, ahead_s: float = 0.0) -> str:
     return f"until {clock_text(rental.deadline, now, ahead_s)}, ${rental.most:.2f} at most"
 
 
-def clock_text(at: float, now: float, ahead_s: float = 0.0) -> str:
+def clock_text(stamp: float, now: float, ahead_s: float = 0.0) -> str:
     """A time as this machine's clock will show it, with the day unless that is today's."""
-    then = datetime.fromtimestamp(at + ahead_s)
+    then = datetime.fromtimestamp(stamp + ahead_s)
     today = then.date() == datetime.fromtimestamp(now + ahead_s).date()
     return then.strftime("%H:%M" if today else "%d %b %H:%M")
 
@@ -658,8 +658,8 @@ def budget_kept(state: Path, now: float) -> bool:
     """Whether the process that spoke last is running: it holds the lock that it named, and spoke
     lately. A process that is halted holds its lock, and an id may be another program's by now."""
     said = budget_found(state)
-    at, lock = said.get("at"), said.get("lock")
-    if not isinstance(at, int | float) or not -BUDGET_S < now - at < BUDGET_S:
+    stamp, lock = said.get("at"), said.get("lock")
+    if not isinstance(stamp, int | float) or not -BUDGET_S < now - stamp < BUDGET_S:
         return False
     return lock in BUDGET_LOCKS and is_held(state / REMOTES / str(lock))
 

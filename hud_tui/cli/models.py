@@ -253,9 +253,9 @@ async def _start(client: HudClient, source: Model, ref: str | None) -> StartingP
     if source.training_defaults is None:  # it is not the embedded service
         raise HudUsage("HUD forks a model at its head", "set the head first, then fork")
     if ref == BASE:
-        return StartingPoint.at(None, source)
+        return StartingPoint.of_head(None, source)
     checkpoint = find_checkpoint(ref, await client.checkpoints(source.id))
-    return StartingPoint.at(checkpoint, source)
+    return StartingPoint.of_head(checkpoint, source)
 
 
 # ``protect``: models whose changes need their name typed.

@@ -170,11 +170,11 @@ class Lag:
             return
         self._ahead = there - monotonic()
 
-    def update(self, at: float) -> None:
+    def update(self, stamp: float) -> None:
         """Record the arrival of an event with this service time, Unix seconds; 0 if unknown."""
-        if at and self._ahead is not None:
+        if stamp and self._ahead is not None:
             self._updated_at = monotonic()
-            self._behind = max(0.0, self._updated_at + self._ahead - at)
+            self._behind = max(0.0, self._updated_at + self._ahead - stamp)
 
     @property
     def behind_s(self) -> float:

@@ -253,22 +253,22 @@ class Playback:
         passed = [step for step in steps if step <= number]
         self._go(steps.index(max(passed)) + 1 if passed else 0)
 
-    async def until(self, at: float) -> bool:
-        """Wait until the position is `at`, something changes, or ALIVE_S have passed; return
+    async def until(self, second: float) -> bool:
+        """Wait until the position is `second`, something changes, or ALIVE_S have passed; return
         whether the position is reached."""
-        if self.now >= at:
+        if self.now >= second:
             return True
-        wait = ALIVE_S if self.paused else min(ALIVE_S, (at - self.now) / self.speed)
+        wait = ALIVE_S if self.paused else min(ALIVE_S, (second - self.now) / self.speed)
         await rest(wait, self._changed)
-        return self.now >= at
+        return self.now >= second
 
     def _go(self, number: int) -> None:
         number = max(0, min(len(self._steps), number))
         self._put(self._steps[number - 1][0] if number else 0.0)
         self.paused = True
 
-    def _put(self, at: float) -> None:
-        self._at = min(at, self.seconds)
+    def _put(self, second: float) -> None:
+        self._at = min(second, self.seconds)
         if self._since is not None:
             self._since = self._clock()
         self._changed.set()

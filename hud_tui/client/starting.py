@@ -20,7 +20,7 @@ class StartingPoint:
     """For display."""
 
     @classmethod
-    def at(cls, head: Checkpoint | None, model: Model) -> "StartingPoint":
+    def of_head(cls, head: Checkpoint | None, model: Model) -> "StartingPoint":
         """The head of a model, None for the weights that it started from itself."""
         name = label(head) if head is not None else origin(model) or "base weights"
         if model.training_defaults is None or is_shared(model):
@@ -32,11 +32,11 @@ async def read_start(client: HudClient, model: Model) -> StartingPoint:
     """Where a run of a model, or a fork, starts now. Raises HudError: the service does not answer,
     or names no head among the checkpoints."""
     if is_shared(model):
-        return StartingPoint.at(None, model)
+        return StartingPoint.of_head(None, model)
     tree = Tree.of(await client.checkpoints(model.id))
     if len(tree) and tree.served is None:
         raise HudMalformed(
             f"{model.model_name} has checkpoints, but the service says of none that it is the head",
             "try again; or set the head",
         )
-    return StartingPoint.at(tree.served, model)
+    return StartingPoint.of_head(tree.served, model)

@@ -54,11 +54,11 @@ def hear(state: Path, date: str) -> None:
     agrees with it: a machine whose boot clock was stopped has missed time, a single answer errs.
     """
     try:
-        at = parsedate_to_datetime(date).timestamp()
+        stamp = parsedate_to_datetime(date).timestamp()
     except (ValueError, TypeError, OverflowError):
         return
     with suppress(OSError):
-        change_atomic(state / CLOCK, lambda: _heard(_read(state), at))
+        change_atomic(state / CLOCK, lambda: _heard(_read(state), stamp))
 
 
 def keep(state: Path) -> None:
@@ -74,21 +74,21 @@ def keep(state: Path) -> None:
         change_atomic(state / CLOCK, again)
 
 
-def _heard(moment: Mapping[str, Any], at: float) -> str | None:
+def _heard(moment: Mapping[str, Any], stamp: float) -> str | None:
     if not moment:
-        return _written(at, True, None)
-    if abs(at - _now(moment)) <= JUMP_S:
+        return _written(stamp, True, None)
+    if abs(stamp - _now(moment)) <= JUMP_S:
         fresh = moment["sure"] and _same_boot(moment) and _age(moment) < KEPT_S
-        return None if fresh and moment.get("other") is None else _written(at, True, None)
+        return None if fresh and moment.get("other") is None else _written(stamp, True, None)
     other = moment.get("other")
-    if isinstance(other, float) and abs(at - wall() - other) <= JUMP_S:
-        return _written(at, True, None)
+    if isinstance(other, float) and abs(stamp - wall() - other) <= JUMP_S:
+        return _written(stamp, True, None)
     # Relative to the wall clock of now: two answers of one minute are compared, not of years.
-    return _written(_now(moment), bool(moment["sure"] and _same_boot(moment)), at - wall())
+    return _written(_now(moment), bool(moment["sure"] and _same_boot(moment)), stamp - wall())
 
 
-def _written(at: float, sure: bool, other: float | None) -> str:
-    moment = {"boot": boot_id(), "up": boot_s(), "wall": wall(), "at": at, "sure": sure}
+def _written(stamp: float, sure: bool, other: float | None) -> str:
+    moment = {"boot": boot_id(), "up": boot_s(), "wall": wall(), "at": stamp, "sure": sure}
     return json.dumps({**moment, "other": other, "pid": os.getpid()})
 
 
@@ -114,8 +114,8 @@ def _age(moment: Mapping[str, Any]) -> float:
 def _now(moment: Mapping[str, Any]) -> float:
     """Time since the moment by the boot clock. Of the time that the machine was off, this machine's
     clock tells, which is believed up to JUMP_S."""
-    at: float = moment["at"]
+    stamp: float = moment["at"]
     if _same_boot(moment):
-        return at + _age(moment)
+        return stamp + _age(moment)
     off = wall() - boot_s() - float(moment["wall"])
-    return at + boot_s() + (off if 0 <= off <= JUMP_S else 0.0)
+    return stamp + boot_s() + (off if 0 <= off <= JUMP_S else 0.0)

@@ -147,7 +147,8 @@ def _passed(pairs: Iterable[tuple[str, str]], values: Mapping[str, str]) -> dict
         for words in renewed
         if len(words) == 3 and words[1] == values.get("boot")
     }
-    return {client: up - at for client, at in times.items() if at is not None and at <= up}
+    spoke = {client: stamp for client, stamp in times.items() if stamp is not None}
+    return {client: up - stamp for client, stamp in spoke.items() if stamp <= up}
 
 
 def _called(times: Iterable[str], now: int) -> str:

@@ -424,9 +424,9 @@ class Pods:
             **{"missing": 0, "ended_at": None, "why": ""},
         }
         if not rental.timed and is_known(self._state):
-            at = seconds(pod.created_at)
-            if at is not None and at <= now + LATER_S:
-                changes |= {"at": at, "timed": True}
+            stamp = seconds(pod.created_at)
+            if stamp is not None and stamp <= now + LATER_S:
+                changes |= {"at": stamp, "timed": True}
         if pod.price_hr is not None:
             changes |= self._priced(rental, pod.price_hr, now)
         return write_rental(self._state, rental, **changes)
@@ -569,10 +569,10 @@ class Pods:
             write_rental(self._state, rental, ended_at=rental.at, why=NEVER)
 
     def _ended(self, rental: Rental, past: Pod | None) -> None:
-        at = seconds(past.terminated_at) if past is not None else None
-        if at is None or not rental.at <= at <= self._now() + LATER_S:
-            at = self._now()
-        ended = rental.ended_at or at
+        stamp = seconds(past.terminated_at) if past is not None else None
+        if stamp is None or not rental.at <= stamp <= self._now() + LATER_S:
+            stamp = self._now()
+        ended = rental.ended_at or stamp
         billed = past.total_billed_price if past is not None else None
         why = rental.why or GONE
         changes: dict[str, Any] = {} if billed is None else {"billed": billed}
@@ -707,8 +707,8 @@ class Pods:
             if not there and not self._is_account(rental):
                 what = f"{rental.name} was rented with another key of Prime: this one cannot end it"
                 raise HudUsage(what, "set PRIME_API_KEY to the one that it was rented with")
-        at = rental.ended_at or self._now()
-        ended = write_rental(self._state, rental, ended_at=at, why=why)
+        stamp = rental.ended_at or self._now()
+        ended = write_rental(self._state, rental, ended_at=stamp, why=why)
         forget_pod(self._state / REMOTES, rental.id)
         past = (await self._past()).get(rental.id)
         if past is not None:

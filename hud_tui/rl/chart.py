@@ -142,14 +142,14 @@ class Chart:
         return axis if length < 2 or xs[length - 1] > xs[0] else Axis.STEP
 
     @property
-    def at(self) -> Sequence[float]:
+    def xs(self) -> Sequence[float]:
         """The x of each step: steps, seconds or tokens."""
         return self.data.positions.of(self.run, self.axis)
 
     @property
     def reach(self) -> tuple[float, float]:
         """The x at the chart's two sides."""
-        xs, length = self.at, self.run.series.length
+        xs, length = self.xs, self.run.series.length
         if not length:
             return 0.0, 1.0
         if self.view.span is not None:
@@ -188,7 +188,7 @@ class Chart:
         """The metric in this many columns."""
         rows = self.rows
         frame = Frame(self.axis, *self.reach, columns, rows[0], self.view.of(key).weight)
-        return self.data.bucketed(key, self.curve(key), self.at, frame, rows)
+        return self.data.bucketed(key, self.curve(key), self.xs, frame, rows)
 
     def others(self, key: str, columns: int) -> list[Bucket]:
         """The overlay's curve of the metric over the same columns; empty without one."""
@@ -210,11 +210,11 @@ class Chart:
         if row is None or not start <= row < stop:
             return None
         low, high = self.reach
-        return round((self.at[row] - low) / (high - low) * (columns - 1))
+        return round((self.xs[row] - low) / (high - low) * (columns - 1))
 
     def row(self, column: int, columns: int) -> int | None:
         """The step closest to a column; None if there are none."""
-        xs, (low, high), (start, stop) = self.at, self.reach, self.rows
+        xs, (low, high), (start, stop) = self.xs, self.reach, self.rows
         if start == stop:
             return None
         x = low + (high - low) * column / max(1, columns - 1)
@@ -224,7 +224,7 @@ class Chart:
 
     def newest(self, rows: Sequence[int], columns: int) -> list[tuple[int, int]]:
         """The last of some ascending rows in each column that has any; O(columns · log n)."""
-        edges = column_edges(self.at, *self.reach, columns, *self.rows)
+        edges = column_edges(self.xs, *self.reach, columns, *self.rows)
         marked = []
         for column, (start, stop) in enumerate(pairwise(edges)):
             index = bisect_left(rows, stop) - 1
@@ -254,8 +254,8 @@ class Chart:
     def x_text(self, row: int) -> str:
         """A step's x in its unit; empty if the step's number says it."""
         if self.axis is Axis.TIME:
-            return f" at {duration(self.at[row])}"
-        return f" at {short(self.at[row])} tokens" if self.axis is Axis.TOKENS else ""
+            return f" at {duration(self.xs[row])}"
+        return f" at {short(self.xs[row])} tokens" if self.axis is Axis.TOKENS else ""
 
 
 def y_range(

@@ -348,21 +348,21 @@ class RunSeries:
         return series
 
     def add(
-        self, id_: str, at: float | None, tokens: int, metrics: Mapping[str, float | None]
+        self, id_: str, stamp: float | None, tokens: int, metrics: Mapping[str, float | None]
     ) -> None:
         """Append a step.
 
         Args:
-            at: When it was taken, Unix seconds.
+            stamp: When it was taken, Unix seconds.
         """
         rows = len(self.ids)
         self._places[id_] = rows
         self.ids.append(id_)
-        if at is not None and self._origin is None:
-            self._origin = at
+        if stamp is not None and self._origin is None:
+            self._origin = stamp
         times, counts = self._xs[Axis.TIME], self._xs[Axis.TOKENS]
         before = times[-1] if times else 0.0
-        times.append(before if at is None else max(before, at - (self._origin or at)))
+        times.append(before if stamp is None else max(before, stamp - (self._origin or stamp)))
         counts.append((counts[-1] if counts else 0.0) + max(0, tokens))
         self._xs[Axis.STEP].append(rows + 1.0)
         for key, value in metrics.items():
@@ -492,7 +492,7 @@ def _line(
         buckets = _trend(curve, xs, frame, rows)
     else:
         buckets = curve.buckets(xs, low, high, width, rows)
-    return RunLine(row, buckets, curve.ema.at(curve.column, len(series) - 1))
+    return RunLine(row, buckets, curve.ema.average(curve.column, len(series) - 1))
 
 
 def _scored(row: Work, series: RunSeries, axis: Axis, frame: tuple[float, float, int]) -> RunLine:
@@ -522,7 +522,7 @@ def _trend(
     buckets = []
     for cell, (start, stop) in enumerate(pairwise(edges)):
         if start < stop and stop > first:
-            smooth = curve.ema.at(column, stop - 1)
+            smooth = curve.ema.average(column, stop - 1)
             buckets.append(Bucket(cell, smooth, smooth, smooth, True))
     return buckets
 
@@ -553,7 +553,7 @@ def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 
     xs, curve = series.x(axis), series.curve(key, weight)
     if curve is None or not len(series) or x < xs[0] or x > xs[-1]:
         return nan
-    return curve.ema.at(curve.column, bisect_right(xs, x) - 1)
+    return curve.ema.average(curve.column, bisect_right(xs, x) - 1)
 
 
 # What the Live view's charts show of a run, as chosen by the user.

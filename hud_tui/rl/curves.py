@@ -137,7 +137,7 @@ class Ema:
         """Weighted sum, and the weight in it, after every EVERY rows."""
         self._now = 0.0, 0.0
 
-    def at(self, column: Sequence[float], row: int) -> float:
+    def average(self, column: Sequence[float], row: int) -> float:
         """The average after a row; a row without a number leaves it unchanged. NaN before the first
         number.
 
@@ -249,7 +249,7 @@ class Curve:
 
     def buckets(
         self,
-        at: Sequence[float],
+        xs: Sequence[float],
         low: float,
         high: float,
         columns: int,
@@ -259,7 +259,7 @@ class Curve:
         """Distribute the steps over a chart's columns; O(columns · log n).
 
         Args:
-            at: The x of each step, shape (≥ n,), non-decreasing.
+            xs: The x of each step, shape (≥ n,), non-decreasing.
             low: The x of the first column.
             high: The x of the last column; greater than `low` if there are several columns.
             columns: Number of columns, at least 1.
@@ -270,11 +270,11 @@ class Curve:
         Returns:
             A bucket for each column that has a finite value, left to right.
         """
-        start, stop = rows or (0, len(at))
+        start, stop = rows or (0, len(xs))
         if stop - start >= COARSE * columns:
             before = ()
         first = before[-1].column if before else 0
-        edges = column_edges(at, low, high, columns, start, stop, first)
+        edges = column_edges(xs, low, high, columns, start, stop, first)
         if stop - start >= COARSE * columns:
             edges[1:-1] = [max(start, edge // FAN * FAN) for edge in edges[1:-1]]
         buckets = list(before[:-1])
@@ -286,7 +286,7 @@ class Curve:
             if least != least:
                 missing += stop - start
                 continue
-            smooth, joined = self.ema.at(self.column, stop - 1), missing <= bridge
+            smooth, joined = self.ema.average(self.column, stop - 1), missing <= bridge
             if before and column == first:
                 joined = before[-1].joined
             buckets.append(Bucket(column, least, greatest, smooth, joined, stop - 1))
@@ -300,9 +300,9 @@ class Curve:
         """
         rows = range(length - 1, max(-1, length - 2) if exact else -1, -1)
         raw = next((self.column[row] for row in rows if isfinite(self.column[row])), nan)
-        smooth = self.ema.at(self.column, length - 1) if length else nan
+        smooth = self.ema.average(self.column, length - 1) if length else nan
         then = length - 1 - DELTA_STEPS
-        before = self.ema.at(self.column, then) if then >= 0 else nan
+        before = self.ema.average(self.column, then) if then >= 0 else nan
         return Readout(raw, smooth, change(before, smooth, self.key))
 
     @property
@@ -351,7 +351,7 @@ class Curves:
 
 
 def column_edges(
-    at: Sequence[float],
+    xs: Sequence[float],
     low: float,
     high: float,
     columns: int,
@@ -366,7 +366,7 @@ def column_edges(
     """
     width = (high - low) / max(1, columns - 1)
     inner = [
-        bisect_left(at, low + (column - 0.5) * width, start, stop)
+        bisect_left(xs, low + (column - 0.5) * width, start, stop)
         for column in range(max(1, first), columns)
     ]
     return [*inner, stop] if first else [start, *inner, stop]
@@ -438,7 +438,7 @@ class Spreads:
             self._spreads, self._halves = {}, {}
         self._series, self._tree = run.series, run.tree
 
-    def at(self, run: Run, row: int) -> Spread:
+    def spread_at(self, run: Run, row: int) -> Spread:
         """The uncertainty of the step in a row."""
         self._follow(run)
         if row not in self._spreads:
@@ -463,7 +463,7 @@ class Spreads:
 
     def _averaged(self, run: Run, row: int, weight: float) -> float:
         rows = range(max(0, row + 1 - NEAR) if weight else row, row + 1)
-        halves = [half for half, _ in (self.at(run, near) for near in rows) if half == half]
+        halves = [half for half, _ in (self.spread_at(run, near) for near in rows) if half == half]
         if not halves:
             return nan
         return sqrt(fmean(half * half for half in halves)) * average_error(weight, row + 1)
@@ -535,7 +535,7 @@ class HeldOut:
         self.scores = self._passes | dict(self._evaluated(run, alone=bool(self._passes)))
         self.rows = sorted(row for row in self.scores if row >= 0)
 
-    def at(self, row: int) -> tuple[int, Score] | None:
+    def score_at(self, row: int) -> tuple[int, Score] | None:
         """The newest score up to a row, with the row it belongs to; None before the first."""
         index = bisect_right(self.rows, row)
         return (self.rows[index - 1], self.scores[self.rows[index - 1]]) if index else None

@@ -351,22 +351,23 @@ class GroupRows:
         return " · ".join([*counts, f"{waiting} pending"] if waiting else counts)
 
 
-def group_rows(run: Run, history: GroupHistory, order: Order, at: int | None = None) -> GroupRows:
-    """The groups of the checkpoint at position `at`; without one, those being sampled, else the
-    newest.
+def group_rows(
+    run: Run, history: GroupHistory, order: Order, position: int | None = None
+) -> GroupRows:
+    """The groups of the checkpoint at a position; without one, those being sampled, else the newest.
 
     Tasks of the previous step have a row from the start, so that rows do not move while rollouts
     arrive.
     """
-    sampling = at is None and _sampling(run)
-    node = run.head if at is None else run.tree[at]
+    sampling = position is None and _sampling(run)
+    node = run.head if position is None else run.tree[position]
     newest = _rewards(node)
     if sampling:
         rewards = dict(run.rollouts)
         size = _group_size(run, rewards)
         slugs = newest.keys() | rewards.keys() if rewards.keys() <= newest.keys() else rewards
     else:
-        rewards = newest if newest or at is not None else dict(run.rollouts)
+        rewards = newest if newest or position is not None else dict(run.rollouts)
         slugs, size = rewards, 0
     ids = run.rollout_ids if rewards == run.rollouts else {}
     rows = [GroupRow(s, rewards.get(s, ()), size or len(rewards[s]), ids.get(s, ())) for s in slugs]

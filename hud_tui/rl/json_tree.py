@@ -215,7 +215,7 @@ class Parsed:
     fault: str = ""
     end: int = 0
     """End of the value in the text; 0 if unknown."""
-    at: int = 0
+    offset: int = 0
     """Position of the error in the text."""
 
 
@@ -239,9 +239,9 @@ class Parser:
         try:
             value, end = self._decoder.raw_decode(self.text, start)
         except json.JSONDecodeError as error:
-            return Parsed(fault=error.msg, at=error.pos)
+            return Parsed(fault=error.msg, offset=error.pos)
         except RecursionError:
-            return Parsed(fault=DEEP, at=start)
+            return Parsed(fault=DEEP, offset=start)
         deep = self.text.count("[", start, end) + self.text.count("{", start, end) > MAX_DEPTH
         fault = self._refused or (DEEP if deep and _is_deep(value) else "")
         return Parsed(None if fault else value, fault, end, start)
@@ -293,7 +293,7 @@ def parse(text: str) -> Parsed:
     parser.text = text
     parsed = parser.value(parser.skip(0))
     rest = parser.skip(parsed.end) if parsed.end else len(text)
-    return parsed if rest == len(text) else Parsed(fault="Extra data", at=rest, end=parsed.end)
+    return parsed if rest == len(text) else Parsed(fault="Extra data", offset=rest, end=parsed.end)
 
 
 def _is_deep(value: Any) -> bool:

@@ -55,13 +55,13 @@ class Recording:
         return self.moments[-1].at if self.moments else 0.0
 
 
-def to_line(kind: str, at: float, data: Model | Event) -> str:
+def to_line(kind: str, stamp: float, data: Model | Event) -> str:
     """A line of the file, except the first, with its line end. NaN is written as Python does."""
-    return json.dumps({"kind": kind, "at": round(at, 4), "data": data.model_dump()}) + "\n"
+    return json.dumps({"kind": kind, "at": round(stamp, 4), "data": data.model_dump()}) + "\n"
 
 
-def first_line(version: str, at: float) -> str:
-    first = {"schema": SCHEMA, "kind": "session", "version": version, "at": at}
+def first_line(version: str, stamp: float) -> str:
+    first = {"schema": SCHEMA, "kind": "session", "version": version, "at": stamp}
     return json.dumps(first) + "\n"
 
 

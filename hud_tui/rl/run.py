@@ -214,33 +214,34 @@ class Run:
         zero = event.metrics.get("frac_reward_zero_std", 0.0) * len(event.groups)
         reward = event.metrics.get("reward_mean")
         node = self.tree.node(self.tree.find(event.checkpoint_id))
-        at = event.at or (node and seconds(node.created_at)) or 0.0
+        stamp = event.at or (node and seconds(node.created_at)) or 0.0
         parts = [
             f"step {event.step}" if node is None else label(node),
             f"reward {short(reward)}" if reward is not None else "",
             counted(len(event.groups), "group") if event.groups else "",
             f"{round(zero)} zero-variance" if round(zero) else "",
         ]
-        return self._log(at, "  ".join(part for part in parts if part))
+        return self._log(stamp, "  ".join(part for part in parts if part))
 
-    def _with_work(self, work: WorkState, at: float) -> "Run":
+    def _with_work(self, work: WorkState, stamp: float) -> "Run":
         if not work.is_evaluation:
-            return self._with_job(work, at)
+            return self._with_job(work, stamp)
         before = self.evaluations.get(work.id)
         run = self._with_evaluations([work])
         if before is not None and before.status == work.status:
             return run
         of = work.checkpoint or "base"
-        return run._log(at, f"evaluation of {of} {work.status}")
+        return run._log(stamp, f"evaluation of {of} {work.status}")
 
-    def _with_job(self, job: WorkState, at: float) -> "Run":
+    def _with_job(self, job: WorkState, stamp: float) -> "Run":
         before = self.job
         run = replace(self, job=job)
-        at = at or (job.finished_at if has_ended(job.status) else job.created_at) or 0.0
+        stamp = stamp or (job.finished_at if has_ended(job.status) else job.created_at) or 0.0
         if before is not None and (before.id, before.status) == (job.id, job.status):
-            return run._log_trouble(before, job, at)
+            return run._log_trouble(before, job, stamp)
         why = reason(job)
-        return run._log(at, f"{title_of(None, job.id)} {job.status}" + (f": {why}" if why else ""))
+        what = f"{title_of(None, job.id)} {job.status}"
+        return run._log(stamp, f"{what}: {why}" if why else what)
 
     def _with_evaluations(self, new: Sequence[WorkState]) -> "Run":
         if not new:
@@ -259,20 +260,20 @@ class Run:
         newest = ordered[-EVALUATIONS:]
         return replace(run, evaluations={evaluation.id: evaluation for evaluation in newest})
 
-    def _log_trouble(self, before: WorkState, job: WorkState, at: float) -> "Run":
+    def _log_trouble(self, before: WorkState, job: WorkState, stamp: float) -> "Run":
         """Log what the run waits for, and its notes.
 
         A note about a zero-variance batch is left out: the new attempt is shown instead.
         """
         run = self
         if job.waits and job.waits != before.waits:
-            run = run._log(at, f"waits: {job.waits}")
+            run = run._log(stamp, f"waits: {job.waits}")
         if job.note and job.note != before.note and job.attempt == before.attempt:
-            run = run._log(at, job.note)
+            run = run._log(stamp, job.note)
         return run
 
-    def _log(self, at: float, text: str) -> "Run":
-        entry = Entry(at, text)
+    def _log(self, stamp: float, text: str) -> "Run":
+        entry = Entry(stamp, text)
         if self.log and self.log[-1] == entry:
             return self
         return replace(self, log=(*self.log[-LOG + 1 :], entry))

@@ -318,9 +318,9 @@ def now() -> float:
     return datetime.now(UTC).timestamp()
 
 
-def iso(at: float) -> str:
+def iso(stamp: float) -> str:
     """ISO 8601 in UTC with microseconds; sorts chronologically as text."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="microseconds")
+    return datetime.fromtimestamp(stamp, UTC).isoformat(timespec="microseconds")
 
 
 # Ids: 32 hex digits and canonical UUIDs name the same object; the store has the latter.

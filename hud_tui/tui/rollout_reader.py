@@ -406,9 +406,10 @@ def _stop(rollout: Rollout) -> Content:
     return Content.styled(stop, "$warning" if cut else DIM)
 
 
-def _index(rollout: Rollout, place: int | None = None) -> str:
+def _index(rollout: Rollout, number: int | None = None) -> str:
     index = rollout.trace.rollout
-    number = place if index is None else index + 1
+    if index is not None:
+        number = index + 1
     return "" if number is None else str(number)
 
 

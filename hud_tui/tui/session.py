@@ -135,7 +135,7 @@ class RunSession:
         """Id of the model that the first start forked; its first run starts without a dialog."""
         self.sweeps: dict[str, Sweep] = {}
         """Sweeps submitted from this app and still in progress, by id."""
-        self.at: str | None = None
+        self.checkpoint_id: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.opened: Alarm | None = None
         """The alarm whose metric Live is to enlarge next."""
@@ -276,7 +276,7 @@ class RunSession:
     def _follow(self, model: Model, run: Run, known_at: float | None) -> None:
         journal = self._journals.setdefault(model.id, Journal(on_move=self._note_move))
         if self.run.model is None or self.run.model.id != model.id:
-            self.at = self.loop = None
+            self.checkpoint_id = self.loop = None
         alarms = AlarmWatch(self.thresholds, AlarmBook(self.store, model.id))
         self._follower = Follower(
             self.client, run, model, journal, alarms, known_at, self.clock, self.playback

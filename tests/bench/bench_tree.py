@@ -39,7 +39,7 @@ def chain(length: int) -> list[Checkpoint]:
 def one_key(view: CheckpointsScreen, tree: CheckpointTree, rows: int) -> float:
     start = perf_counter()
     tree.action_move(rows)
-    view.show_details(tree.at)
+    view.show_details(tree.cursor_moved)
     for y in range(tree.size.height):
         tree.render_line(y)
     return perf_counter() - start

@@ -245,7 +245,7 @@ async def _evaluated(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: run_of(app).tree.evaluated_range)
     screen: Any = app.screen
     await pilot.press("asterisk")
-    await settle(pilot, lambda: len(screen._beside.get(screen.at.position, ())) == 2)
+    await settle(pilot, lambda: len(screen._beside.get(screen.cursor.position, ())) == 2)
 
 
 async def _evaluate(app: HudApp, pilot: Pilot[None]) -> None:

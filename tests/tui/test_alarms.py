@@ -121,7 +121,7 @@ async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) ->
             live = await flown.until_screen(LiveScreen)
             await flown.until(lambda live=live, alarm=alarm: live.focus_key == alarm.metric)
             await flown.until(lambda live=live, alarm=alarm: live.cursor == alarm.row == 1)
-            assert flown.app.workspace.session.at == alarm.checkpoint_id
+            assert flown.app.workspace.session.checkpoint_id == alarm.checkpoint_id
             chart = text_of(live.query_one(FocusChart))
             assert f"⚑ {alarm.title} limit {short(alarm.limit)}" in chart
             assert live.charts.charted[0] == alarm.metric

@@ -270,12 +270,12 @@ async def test_fold_keys_and_what_was_said_on_a_fold_stays_while_it_grows(served
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 21)
         assert "folds several steps" in note(flown)
-        at = flown.view.at
-        grown_by_one = CheckpointTree.Moved(at.position + 1, at.oldest, True)
+        cursor = flown.view.cursor
+        grown_by_one = CheckpointTree.Moved(cursor.position + 1, cursor.oldest, True)
         tree(flown).post_message(grown_by_one)
-        await flown.until(lambda: flown.view.at is grown_by_one)
+        await flown.until(lambda: flown.view.cursor is grown_by_one)
         assert "folds several steps" in note(flown)
-        tree(flown).post_message(CheckpointTree.Moved(at.oldest, at.oldest, False))
+        tree(flown).post_message(CheckpointTree.Moved(cursor.oldest, cursor.oldest, False))
         await flown.until(lambda: "folds several steps" not in note(flown))
 
 
@@ -547,7 +547,7 @@ async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(serve
         for later in (20, 23):
             clock = partial(float, now + later)
             flown.view.context = replace(flown.view.context, clock=clock)
-            flown.view.show_details(flown.view.at)
+            flown.view.show_details(flown.view.cursor)
             ages += [int(age) for age in re.findall(r"(\d+) s ago", details_of(flown))]
         assert ages[0] + 3 == ages[-1]
         flown.view.context = replace(flown.view.context, clock=lambda: now + 7300)

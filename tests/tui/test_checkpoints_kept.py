@@ -233,19 +233,20 @@ async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
     async with tree_of(served) as (flown, _):
         nodes = list(tree(flown).checkpoints)
         await flown.press("down", "down")
-        assert flown.app.workspace.session.at == nodes[3].id
+        session = flown.app.workspace.session
+        assert session.checkpoint_id == nodes[3].id
         await flown.press("3", then="live")
-        flown.app.workspace.session.at = nodes[1].id
+        flown.app.workspace.session.checkpoint_id = nodes[1].id
         await flown.press("4", then="checkpoints")
         await flown.until(lambda: under_cursor(flown) == "step-000002")
         await flown.press("f")
-        assert flown.app.workspace.session.at is None
+        assert flown.app.workspace.session.checkpoint_id is None
         assert under_cursor(flown) == "step-000006"
         rows = tree(flown)
         rows.follow = False
-        rows.post_message(replace(rows.at, position=2, by_run=True))
-        await flown.until(lambda: flown.app.screen.at.position == 2)
-        assert flown.app.workspace.session.at is None, "the tree changed, the user did nothing"
+        rows.post_message(replace(rows.cursor_moved, position=2, by_run=True))
+        await flown.until(lambda: flown.app.screen.cursor.position == 2)
+        assert session.checkpoint_id is None, "the tree changed, the user did nothing"
 
 
 async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:

@@ -45,7 +45,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.live.cursor == 59
         await pilot.press("shift+left", "shift+left", "right")
         assert stage.live.cursor == 40
-        assert stage.staged.at == "c41"
+        assert stage.staged.checkpoint_id == "c41"
         assert "┊ step-000041" in text_of(chart)
         assert len(set(crossed(text_of(chart)))) == 1
         assert len(crossed(text_of(grid))) > 3
@@ -58,7 +58,7 @@ async def test_the_crosshair_goes_through_every_chart_and_the_groups() -> None:
         assert stage.live.cursor == 0
         await pilot.press("end")
         assert stage.live.cursor is None
-        assert stage.staged.at is None
+        assert stage.staged.checkpoint_id is None
         assert crossed(text_of(chart)) == []
 
         before = text_of(stage.live.query_one(EventLog))
@@ -72,7 +72,7 @@ async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
         assert stage.live.cursor == 51
         stage.play(newer(stage.scene, 3))
         assert stage.live.cursor == 51
-        assert stage.staged.at == "c52"
+        assert stage.staged.checkpoint_id == "c52"
         await pilot.press("shift+right", "shift+right")
         assert stage.live.cursor is None
 
@@ -91,7 +91,7 @@ async def test_the_crosshair_stays_on_its_step_or_goes_with_it() -> None:
         await pilot.press("end")
         await pilot.press("question_mark")
         await until(lambda: stage.screen is not stage.live)
-        stage.staged.at = "c12"
+        stage.staged.checkpoint_id = "c12"
         await pilot.press("escape")
         await until(lambda: stage.live.cursor == 11)
 
@@ -108,9 +108,9 @@ async def test_a_crosshair_that_another_view_left_on_the_newest_step_follows() -
     async with staged(runs.run_of(60), size=(80, 24)) as (stage, pilot):
         await pilot.press("question_mark")
         await until(lambda: stage.screen is not stage.live)
-        stage.staged.at = "c60"
+        stage.staged.checkpoint_id = "c60"
         await pilot.press("escape")
-        await until(lambda: stage.staged.at is None)
+        await until(lambda: stage.staged.checkpoint_id is None)
         assert stage.live.cursor is None
         stage.play(newer(stage.scene, 3))
         assert stage.live.cursor is None

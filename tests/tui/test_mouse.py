@@ -286,7 +286,7 @@ async def test_alarms_are_clicked_and_two_clicks_go_to_the_onset() -> None:
         onset = app.screen.alarm.checkpoint_id
         await hand.click(hand.cell(rows, 5, rows.cursor + 1), times=2)
         await hand.until_view("live")
-        assert app.workspace.session.at == onset
+        assert app.workspace.session.checkpoint_id == onset
 
 
 # Live

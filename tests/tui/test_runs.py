@@ -488,9 +488,9 @@ async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_compar
     async with compared(served, 3) as (flown, screen):
         session = flown.view.session
         await flown.press("left")
-        assert session.at == screen.chosen.ids[1]
+        assert session.checkpoint_id == screen.chosen.ids[1]
         await flown.press("left_square_bracket", "left")
-        assert (session.at, screen.place) == (screen.chosen.ids[0], 0)
+        assert (session.checkpoint_id, screen.place) == (screen.chosen.ids[0], 0)
         assert "┊ step 1" in text_of(screen)
         run = screen.legend.chosen
         await flown.press("enter", then="live")
@@ -498,7 +498,7 @@ async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_compar
         await flown.until(lambda: live.cursor == 0)
         assert live.run.model.id == next(r.model_id for r, _ in screen.legend.rows if r.id == run)
         await flown.press("right")
-        at = session.at
+        at = session.checkpoint_id
         await flown.press("5", then="runs")
         again = await flown.open(RunComparison, "c")
         await flown.until(lambda: again.place == 1)
@@ -517,7 +517,7 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
         assert (screen.compared.axis, screen.place) == ("time", 0), "it stays on its step"
         await flown.press("x", "end")
         assert "by tokens" in text_of(screen)
-        assert screen.compared.at is None
+        assert screen.compared.crosshair is None
         assert replace(screen.compared, axis=Axis.TIME).x_text(443.4) == "7m23s"
         await flown.press("s", "S", "S")
         assert screen.compared.smoothing == first.smoothing - 1
@@ -528,9 +528,9 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
         await flown.press("up", "space")
         assert len(screen.compared.shown) == 1
         await flown.press("space", "shift+left", "shift+right", "right", "right_square_bracket")
-        assert screen.compared.at is None
+        assert screen.compared.crosshair is None
         await flown.press("left", "escape")
-        assert screen.compared.at is None, "esc removes the crosshair first"
+        assert screen.compared.crosshair is None, "esc removes the crosshair first"
         await flown.press("escape", then="runs")
         again = await flown.open(RunComparison, "c")
         await flown.until(lambda: again.legend.rows)
@@ -545,7 +545,7 @@ async def test_any_metric_can_be_compared(served: Served, three: list[str]) -> N
         await flown.until(lambda: "●" in text_of(screen))
         note = screen.query_one("#compared-note")
         await flown.press("home")
-        screen.change(at=-1.0)
+        screen.change(crosshair=-1.0)
         assert not any(isfinite(value) for _, value in screen.legend.rows)
         assert not note.display, "it is reported, though not at the crosshair"
         await flown.press("end")

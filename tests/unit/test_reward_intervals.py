@@ -57,8 +57,8 @@ def test_a_nominal_95_percent_covers_between_93_and_97() -> None:
 
 def test_the_average_s_interval_is_that_of_the_steps_near_it() -> None:
     run, spreads = runs.run_of(30), Spreads()
-    own = [spreads.at(run, row).half for row in range(30)]
-    assert spreads.at(run, 29).over == "12 groups"
+    own = [spreads.spread_at(run, row).half for row in range(30)]
+    assert spreads.spread_at(run, 29).over == "12 groups"
     assert spreads.halves(run, [29], 0.0) == [own[29]]
     near = sqrt(fmean(half * half for half in own[26:30]))
     last, first = spreads.halves(run, [29, 0], 0.8)
@@ -88,9 +88,9 @@ def test_what_a_step_reports_is_of_the_checkpoint_before_it() -> None:
     held.follow(reported(10, {1: 0.1, 5: 0.4, 10: 0.6}))
     assert held.rows == [3, 8]
     assert held.scores[3] == Score(0.4)
-    assert held.at(2) is None
-    assert held.at(7) == (3, Score(0.4))
-    assert held.at(9) == (8, Score(0.6))
+    assert held.score_at(2) is None
+    assert held.score_at(7) == (3, Score(0.4))
+    assert held.score_at(9) == (8, Score(0.6))
 
 
 def test_an_evaluation_is_at_its_own_checkpoint_with_its_interval() -> None:

@@ -557,9 +557,9 @@ def test_runs_are_ranked_by_what_they_have_under_the_crosshair() -> None:
     runs = (run("late"), series([0.1, 0.2, 0.9])), (run("early"), series([0.5, 0.6]))
     newest = Compared(runs=runs, smoothing=0)
     assert [(row.id, value) for row, value in newest.ranked] == [("late", 0.9), ("early", 0.6)]
-    there = replace(newest, at=2.0)
+    there = replace(newest, crosshair=2.0)
     assert [(row.id, value) for row, value in there.ranked] == [("early", 0.6), ("late", 0.2)]
-    past = replace(newest, at=3.0).ranked
+    past = replace(newest, crosshair=3.0).ranked
     assert [row.id for row, _ in past] == ["late", "early"], "one that has ended before is last"
     assert isnan(past[1][1])
 

@@ -73,7 +73,7 @@ def test_ema_grown_in_parts_equals_ema_at_once(
     parts.extend(column, len(column))
     whole.extend(column, len(column))
     rows = range(len(column))
-    assert str([parts.at(column, r) for r in rows]) == str([whole.at(column, r) for r in rows])
+    assert str([parts.average(column, r) for r in rows]) == str([whole.average(column, r) for r in rows])
 
 
 @pytest.mark.parametrize("weight", [w for w in WEIGHTS if w])
@@ -85,31 +85,31 @@ def test_a_long_stretch_is_averaged_as_step_by_step(weight: float) -> None:
     slow.extend(column, len(column))
     assert quick.length == slow.length == len(column)
     for row in (0, 8, 15, 16, SETTLED, SETTLED + 40, STRETCH, len(column) - 1):
-        assert quick.at(column, row) == pytest.approx(slow.at(column, row), rel=1e-12)
+        assert quick.average(column, row) == pytest.approx(slow.average(column, row), rel=1e-12)
     grown = [*column, 5.0, nan, 7.0]
     quick.extend(grown, len(grown))
     slow.extend(grown, len(grown))
-    assert quick.at(grown, len(column)) == pytest.approx(slow.at(grown, len(column)), rel=1e-12)
-    assert quick.at(grown, len(grown) - 1) == pytest.approx(slow.at(grown, len(grown) - 1))
+    assert quick.average(grown, len(column)) == pytest.approx(slow.average(grown, len(column)), rel=1e-12)
+    assert quick.average(grown, len(grown) - 1) == pytest.approx(slow.average(grown, len(grown) - 1))
 
 
 def test_ema_weighs_the_past_skips_what_is_missing_and_leaves_a_constant_alone() -> None:
     ema = Ema(0.5)
     column = [nan, 1.0, nan, 0.0]
     ema.extend(column, 4)
-    assert isnan(ema.at(column, 0))
-    means = [ema.at(column, row) for row in range(1, 4)]
+    assert isnan(ema.average(column, 0))
+    means = [ema.average(column, row) for row in range(1, 4)]
     assert means == pytest.approx([1.0, 1.0, 0.25 / 0.75])
 
     ema = Ema(0.0)
     column = [3.0, -1.0, 8.0]
     ema.extend(column, 3)
-    assert [ema.at(column, row) for row in range(3)] == column
+    assert [ema.average(column, row) for row in range(3)] == column
 
     ema = Ema(0.9)
     column = [0.25] * 50
     ema.extend(column, 50)
-    assert [ema.at(column, row) for row in range(50)] == pytest.approx([0.25] * 50)
+    assert [ema.average(column, row) for row in range(50)] == pytest.approx([0.25] * 50)
 
 
 @given(st.integers(1, 500), st.integers(1, 80))

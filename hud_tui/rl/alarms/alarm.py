@@ -317,8 +317,8 @@ class Cooldown:
 
     def passes(self, name: str, rank: int, now: float) -> bool:
         """Whether a name may be sent at `now` (seconds); if so, its cooldown starts."""
-        at, before = self._last.get(name, (-MOST_S, 0))
-        if now - at < self._seconds and rank <= before:
+        stamp, before = self._last.get(name, (-MOST_S, 0))
+        if now - stamp < self._seconds and rank <= before:
             return False
         self._last[name] = (now, rank)
         return True

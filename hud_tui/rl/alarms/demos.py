@@ -315,12 +315,12 @@ def demo(name: str, ended: float | None = None) -> Recording:
     return Recording((model,), tuple(moments), began)
 
 
-def _iso(at: float) -> str:
-    return datetime.fromtimestamp(at, UTC).isoformat()
+def _iso(stamp: float) -> str:
+    return datetime.fromtimestamp(stamp, UTC).isoformat()
 
 
 def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
-    at, metrics = began + step * STEP_S, pathology.metrics(step)
+    stamp, metrics = began + step * STEP_S, pathology.metrics(step)
     if "heldout_reward" in metrics:
         metrics = {**metrics, "num_heldout_traces": float(HELDOUT_TASKS)}
     good = round(TASKS * metrics["frac_groups_all_solved"])
@@ -333,7 +333,7 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
         id=f"c{step}",
         name=f"step-{step:06d}",
         prev_model_checkpoint_id=f"c{step - 1}" if step > 1 else None,
-        created_at=_iso(at),
+        created_at=_iso(stamp),
         num_traces=TASKS * SIZE,
         num_tokens=int(metrics["num_tokens"]),
         learning_rate=metrics["learning_rate"],
@@ -345,9 +345,9 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
     )
     previous = node.prev_model_checkpoint_id
     return [
-        CheckpointAdded(at=at, checkpoint=node),
-        HeadMoved(at=at, checkpoint_id=node.id, previous=previous, cause="step"),
-        StepTaken(at=at, step=step, checkpoint_id=node.id, metrics=metrics, groups=groups),
+        CheckpointAdded(at=stamp, checkpoint=node),
+        HeadMoved(at=stamp, checkpoint_id=node.id, previous=previous, cause="step"),
+        StepTaken(at=stamp, step=step, checkpoint_id=node.id, metrics=metrics, groups=groups),
         _job(pathology, step, began),
     ]
 

@@ -133,11 +133,11 @@ class DetectorSet:
         return Report(ordered(alarms), tuple(s for s in skipped if s), len(self))
 
     def _time(self, row: Row) -> None:
-        at = bounded(row.at)
-        if at is not None:
-            if at > self._at:
-                self._pace.push(at - self._at)
-            self._at = at
+        stamp = bounded(row.at)
+        if stamp is not None:
+            if stamp > self._at:
+                self._pace.push(stamp - self._at)
+            self._at = stamp
 
     def _row_at(self, place: int) -> Row:
         return Row(place, {}, self._steps[place], self._ids[place])

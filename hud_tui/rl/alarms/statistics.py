@@ -237,13 +237,13 @@ def row_of(place: int, checkpoint: Checkpoint) -> Row:
     metrics = metrics_of(checkpoint)
     if checkpoint.groups and ZERO_VARIANCE.key not in metrics:
         metrics = {**metrics, **_of_groups(checkpoint)}
-    at = seconds(checkpoint.created_at)
+    stamp = seconds(checkpoint.created_at)
     return Row(
         place,
         metrics,
         step_number(checkpoint, place),
         checkpoint.id,
-        at,
+        stamp,
         checkpoint.job_id,
         checkpoint.tasks_digest,
         frozenset(group.task_slug for group in checkpoint.groups),

@@ -230,7 +230,7 @@ def _lines(name: str, text: str) -> Iterator[Placed]:
         value = parser.value(parser.skip(0))
         rest = parser.skip(value.end) if value.end else 0
         if value.fault or rest < len(line[0]):
-            column = (value.at if value.fault else rest) + 1
+            column = (value.offset if value.fault else rest) + 1
             fault = value.fault or "extra data after the row"
             yield "", Problem(f"{where} column {column}", "", _not_json(fault))
         else:
@@ -256,7 +256,7 @@ def _breaks(text: str, start: int, end: int) -> int:
 def _document(name: str, parser: Parser, value: Parsed) -> Iterator[Placed]:
     rest = parser.skip(value.end) if value.end else len(parser.text)
     if value.fault:
-        yield "", _unparsed(name, parser, value.at, value.fault)
+        yield "", _unparsed(name, parser, value.offset, value.fault)
     elif rest < len(parser.text):
         yield "", _unparsed(name, parser, rest, "extra data after the value")
     elif isinstance(value.value, dict) and "tasks" in value.value and not detect(value.value):
@@ -286,7 +286,7 @@ def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
         value = parser.value(position)
         where = f"{name} row {number}"
         if value.fault:
-            yield "", _unparsed(name, parser, value.at, value.fault, number)
+            yield "", _unparsed(name, parser, value.offset, value.fault, number)
             if not value.end:
                 return
         else:
@@ -301,9 +301,11 @@ def _list(name: str, parser: Parser, start: int) -> Iterator[Placed]:
         yield "", _unparsed(name, parser, rest, "extra data after the list")
 
 
-def _unparsed(name: str, parser: Parser, at: int, fault: str, row: int | None = None) -> Problem:
+def _unparsed(
+    name: str, parser: Parser, offset: int, fault: str, row: int | None = None
+) -> Problem:
     of_row = f" row {row}," if row is not None else ""
-    return Problem(f"{name}{of_row} {parser.place(at)}", "", _not_json(fault))
+    return Problem(f"{name}{of_row} {parser.place(offset)}", "", _not_json(fault))
 
 
 def _not_json(fault: str) -> str:

@@ -35,46 +35,46 @@ def read_calls(fields: Fields, key: str) -> list[Call]:
     return list(_calls(fields, key, value))
 
 
-def _calls(fields: Fields, at: str, value: object, quoted: bool = True) -> Iterator[Call]:
+def _calls(fields: Fields, field: str, value: object, quoted: bool = True) -> Iterator[Call]:
     if isinstance(value, str) and quoted:
         parsed = parse(value)
         if parsed.fault:
-            fields.wrong(at, f"expected {CALL}; this text is not JSON: {parsed.fault}")
+            fields.wrong(field, f"expected {CALL}; this text is not JSON: {parsed.fault}")
         else:
-            yield from _calls(fields, at, parsed.value, quoted=False)
+            yield from _calls(fields, field, parsed.value, quoted=False)
     elif isinstance(value, list):
         for index, part in enumerate(value):
-            yield from _calls(fields, f"{at}[{index}]", part)
+            yield from _calls(fields, f"{field}[{index}]", part)
     elif not isinstance(value, dict) or not value:
         what = "an empty object" if value == {} else kind_of(value)
-        fields.wrong(at, f"expected {CALL}, found {what}")
+        fields.wrong(field, f"expected {CALL}, found {what}")
     elif "name" in value:
-        yield from _named(fields, at, value)
+        yield from _named(fields, field, value)
     else:
-        yield from _keyed(fields, at, value)
+        yield from _keyed(fields, field, value)
 
 
-def _named(fields: Fields, at: str, call: dict[str, Any]) -> Iterator[Call]:
+def _named(fields: Fields, field: str, call: dict[str, Any]) -> Iterator[Call]:
     name, arguments = call["name"], call.get("arguments", call.get("args"))
     if isinstance(arguments, str):
         parsed = parse(arguments or "{}")
         if parsed.fault:
-            fields.wrong(f"{at}.arguments", f"this text is not JSON: {parsed.fault}")
+            fields.wrong(f"{field}.arguments", f"this text is not JSON: {parsed.fault}")
             return
         arguments = parsed.value
     if not isinstance(name, str) or not name:
-        fields.wrong(f"{at}.name", f"expected the tool's name, found {kind_of(name)}")
+        fields.wrong(f"{field}.name", f"expected the tool's name, found {kind_of(name)}")
     elif arguments is not None and not isinstance(arguments, dict):
-        fields.expected(f"{at}.arguments", "an object", arguments)
+        fields.expected(f"{field}.arguments", "an object", arguments)
     else:
         yield {"name": name, "arguments": arguments or {}}
 
 
-def _keyed(fields: Fields, at: str, calls: dict[str, Any]) -> Iterator[Call]:
+def _keyed(fields: Fields, field: str, calls: dict[str, Any]) -> Iterator[Call]:
     """Calls in the form ``{tool: {args}}``, one per key; for a hub tool, the tool that it calls."""
     for tool, arguments in calls.items():
         if arguments is not None and not isinstance(arguments, dict):
-            fields.expected(f"{at}.{one_line(tool, 40)}", "the call's arguments", arguments)
+            fields.expected(f"{field}.{one_line(tool, 40)}", "the call's arguments", arguments)
             continue
         inner = list((arguments or {}).items())
         if tool in HUBS and len(inner) == 1 and isinstance(inner[0][1], dict):
@@ -108,7 +108,7 @@ def _is_function(value: object) -> bool:
     return isinstance(value, (dict, list))
 
 
-def _function(fields: Fields, at: str, value: object) -> Call | None:
+def _function(fields: Fields, field: str, value: object) -> Call | None:
     if isinstance(value, str) and value.strip():
         name, *rest = value.split(maxsplit=1)
         return {"name": name, "arguments": {"args": rest}}
@@ -118,7 +118,7 @@ def _function(fields: Fields, at: str, value: object) -> Call | None:
         args = value.get("args")
         return {"name": value["function"], "arguments": {"args": [] if args is None else args}}
     what = "empty text" if isinstance(value, str) else kind_of(value)
-    fields.wrong(at, f"expected {FUNCTION}; found {what}")
+    fields.wrong(field, f"expected {FUNCTION}; found {what}")
     return None
 
 

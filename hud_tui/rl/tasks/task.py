@@ -32,7 +32,7 @@ Validator = Callable[[object], list[str]]
 """Maps a value to its errors, each named once, by their place; empty if it is valid."""
 
 
-def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
+def validator(schema: Mapping[str, Any], root: str = "args") -> Validator:
     """A validator of one schema, for many values."""
     import jsonschema  # takes 90 ms, and most tasksets have no schema
     import referencing.exceptions
@@ -51,13 +51,13 @@ def validator(schema: Mapping[str, Any], at: str = "args") -> Validator:
             errors = sorted(checker.iter_errors(value), key=lambda e: list(map(str, e.path)))
         except (referencing.exceptions.Unresolvable, RecursionError):
             return []
-        return list(dict.fromkeys(_error_text(error, at) for error in errors))
+        return list(dict.fromkeys(_error_text(error, root) for error in errors))
 
     return validate
 
 
-def _error_text(error: Any, at: str) -> str:
-    where = at + "".join(_step(part) for part in error.absolute_path)
+def _error_text(error: Any, root: str) -> str:
+    where = root + "".join(_step(part) for part in error.absolute_path)
     value, expected, rule = error.instance, error.validator_value, str(error.validator)
     if rule == "type":
         kinds = expected if isinstance(expected, list) else [expected]

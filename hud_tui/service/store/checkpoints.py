@@ -286,13 +286,13 @@ def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -
 
 def _log(db: Db, model_id: str, row: Checkpoint) -> None:
     """Log the events of a step; only its own event has the groups' trace ids."""
-    at, plain = now(), [group.model_copy(update={"trace_ids": []}) for group in row.groups]
-    added = CheckpointAdded(at=at, checkpoint=row.model_copy(update={"groups": plain}))
+    stamp, plain = now(), [group.model_copy(update={"trace_ids": []}) for group in row.groups]
+    added = CheckpointAdded(at=stamp, checkpoint=row.model_copy(update={"groups": plain}))
     moved = HeadMoved(
-        at=at, checkpoint_id=row.id, previous=row.prev_model_checkpoint_id, cause="step"
+        at=stamp, checkpoint_id=row.id, previous=row.prev_model_checkpoint_id, cause="step"
     )
     taken = StepTaken(
-        at=at,
+        at=stamp,
         step=row.step or 0,
         checkpoint_id=row.id,
         job_id=row.job_id,

@@ -124,14 +124,14 @@ def whole(db: Db, ref: str) -> WorkState:
     return works.state_of(row, list(groups))
 
 
-def _keep_result(db: Db, evaluation_id: str, outcome: Evaluation, at: float) -> None:
+def _keep_result(db: Db, evaluation_id: str, outcome: Evaluation, stamp: float) -> None:
     """Store what it found, also with its checkpoint."""
     row = get(db, evaluation_id)
     parameters = json.loads(row["parameters"])
     origin = {"id": row["id"], "job_id": row["run_id"] or row["id"], "split": row["split"]}
     origin |= {"name": row["tasks_name"]}
     origin |= {name: parameters.get(name) for name in ("max_tokens", "temperature", "seed")}
-    result = outcome.model_copy(update={**origin, "created_at": iso(at)})
+    result = outcome.model_copy(update={**origin, "created_at": iso(stamp)})
     text = result.model_dump_json(exclude_none=True)
     db.execute("UPDATE work SET result = ? WHERE id = ?", (text, row["id"]))
     db.execute("UPDATE work SET note = NULL WHERE id = ?", (origin["job_id"],))
@@ -190,7 +190,7 @@ def record(
 ) -> WorkState:
     """Store what a managed run's own weights scored. `node`: the checkpoint; None for the weights
     that the model started from."""
-    at, id_ = now(), new_id()
+    stamp, id_ = now(), new_id()
     insert(
         db,
         "work",
@@ -208,10 +208,10 @@ def record(
         reward_sum=sum(sum(group.rewards) for group in groups),
         parameters=json.dumps(asked.model_dump(exclude={"samples"})),
         groups=_dump(groups),
-        created_at=at,
-        finished_at=at,
+        created_at=stamp,
+        finished_at=stamp,
     )
-    _keep_result(db, id_, result, at)
+    _keep_result(db, id_, result, stamp)
     return works.changed(db, id_)
 
 

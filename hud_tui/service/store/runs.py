@@ -48,8 +48,10 @@ def taskset(db: Db, run_id: str) -> str | None:
     return row["taskset"] if row else None
 
 
-def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], at: float) -> None:
-    """Add a step of the tree to its run; it was trained on these rollouts, `at` Unix seconds."""
+def stepped(
+    db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], stamp: float
+) -> None:
+    """Add a step of the tree to its run; it was trained on these rollouts, `stamp` Unix seconds."""
     run_id = node.job_id or _loop(db, model_id, trace_ids)
     query = f"SELECT steps, rewards, times, {intact('run')} FROM run WHERE id = ?"
     row = db.execute(query, (run_id,)).fetchone()
@@ -72,7 +74,7 @@ def stepped(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], a
         f" heldout = coalesce(:heldout, heldout), revision = {NEXT} WHERE id = :id",
         {
             "id": run_id,
-            "at": at,
+            "at": stamp,
             "lr": node.learning_rate,
             "loss_fn": node.loss_fn,
             "tokens": node.num_tokens or 0,

@@ -200,10 +200,10 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
     return row is None or row["ended_at"] is None
 
 
-def _begin(db: Db, trace_id: str, at: float, status: str = "running") -> None:
+def _begin(db: Db, trace_id: str, stamp: float, status: str = "running") -> None:
     """Create the trace's row if there is none."""
     query = "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, ?, ?)"
-    db.execute(query, (trace_id, status, at))
+    db.execute(query, (trace_id, status, stamp))
 
 
 def get(db: Db, trace_id: str) -> sqlite3.Row:
@@ -318,23 +318,23 @@ class TraceRow:
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
     """Store finished rollouts of a managed run, and log them. If an iteration is repeated after a
     failure, its rollouts replace the earlier ones. `step`: of the tree; None for the next one."""
-    at, step = now(), step or checkpoints.next_step(db, model_id)
-    keep_rollouts(db, rows, at)
-    events.append(db, model_id, [_done(row, at, step) for row in rows])
+    stamp, step = now(), step or checkpoints.next_step(db, model_id)
+    keep_rollouts(db, rows, stamp)
+    events.append(db, model_id, [_done(row, stamp, step) for row in rows])
 
 
-def keep_rollouts(db: Db, rows: Sequence[TraceRow], at: float) -> None:
+def keep_rollouts(db: Db, rows: Sequence[TraceRow], stamp: float) -> None:
     """`add_rollouts` without events."""
-    insert_all(db, "trace", [_finished(row, at) for row in rows], "INSERT OR REPLACE")
+    insert_all(db, "trace", [_finished(row, stamp) for row in rows], "INSERT OR REPLACE")
     add_turns(db, ((row.id, turn) for row in rows for turn in row.turns))
 
 
-def _finished(row: TraceRow, at: float) -> dict[str, object]:
+def _finished(row: TraceRow, stamp: float) -> dict[str, object]:
     return {
         **{name: value for name, value in vars(row).items() if name != "turns"},
         "status": "completed",
         "created_at": row.turns[0].started_at,
-        "ended_at": at,
+        "ended_at": stamp,
         "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
         "num_tokens": _tokens(row.turns),
     }
@@ -344,9 +344,9 @@ def _tokens(rows: Iterable[TurnRow]) -> int:
     return sum(len(row.output) for row in rows)
 
 
-def _done(row: TraceRow, at: float, step: int) -> RolloutDone:
+def _done(row: TraceRow, stamp: float, step: int) -> RolloutDone:
     return RolloutDone(
-        at=at,
+        at=stamp,
         job_id=row.job_id,
         trace_id=row.id,
         step=step,

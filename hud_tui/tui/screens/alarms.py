@@ -102,7 +102,7 @@ class AlarmsScreen(HudScreen):
     @on(RowList.Opened)
     async def action_open(self) -> None:
         if (alarm := self.alarm) is not None:
-            self.session.at = alarm.checkpoint_id
+            self.session.checkpoint_id = alarm.checkpoint_id
             if alarm.metric in self.run.series.keys:
                 self.session.opened = alarm
             await self.app.switch_mode("live")

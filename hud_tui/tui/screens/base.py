@@ -189,13 +189,13 @@ class OfflineLine(Static):
             self.update(Content.styled(text, "bold"))
 
 
-def offline_text(at: float | None, now: float) -> str:
+def offline_text(stamp: float | None, now: float) -> str:
     """E.g. ``offline, as of 14:02, 12 m ago · read-only``, in local time."""
-    if at is None:
+    if stamp is None:
         return "offline: nothing has been read yet"
-    then, today = datetime.fromtimestamp(at), datetime.fromtimestamp(now)
+    then, today = datetime.fromtimestamp(stamp), datetime.fromtimestamp(now)
     moment = then.strftime("%H:%M" if then.date() == today.date() else "%Y-%m-%d %H:%M")
-    return f"offline, as of {moment}, {age(at, now)} ago · read-only"
+    return f"offline, as of {moment}, {age(stamp, now)} ago · read-only"
 
 
 ROOMY = 100

@@ -94,7 +94,7 @@ class CheckpointsScreen(HudScreen):
         self.details_pane = CheckpointDetails(id="details")
         words = "name, or reward>.6 loss:ppo step:100..200"
         self.filter_field = FilterField(words, "tree-filter", self.tree_list)
-        self.at = CheckpointTree.Moved(ROOT, ROOT, False)
+        self.cursor = CheckpointTree.Moved(ROOT, ROOT, False)
         self._note_line = Static("", id="tree-note", markup=False)
         self._under_way = EvaluationProgress()
         self._empty = Static(READING, id="tree-empty", markup=False)
@@ -118,10 +118,10 @@ class CheckpointsScreen(HudScreen):
     def selected(self) -> Checkpoint | None:
         """The checkpoint under the cursor; None on a folded run, on the base weights, and before
         the tree of another model has its layout."""
-        at, tree = self.at, self.run.tree
-        if at.folded or at.position == ROOT or at.position >= len(tree):
+        cursor, tree = self.cursor, self.run.tree
+        if cursor.folded or cursor.position == ROOT or cursor.position >= len(tree):
             return None
-        return tree[at.position]
+        return tree[cursor.position]
 
     def body(self) -> Iterable[Widget]:
         with Container(id="tree-panes"):
@@ -137,8 +137,8 @@ class CheckpointsScreen(HudScreen):
         if not self.is_mounted:
             return
         other = (run.model and run.model.id) != (before.model and before.model.id)
-        if other or self.at.position >= len(run.tree):  # the list has not read this tree yet
-            self.at, self._beside = CheckpointTree.Moved(ROOT, ROOT, False), {}
+        if other or self.cursor.position >= len(run.tree):  # the list has not read this tree yet
+            self.cursor, self._beside = CheckpointTree.Moved(ROOT, ROOT, False), {}
         if run.alarms.onsets != before.alarms.onsets:
             self.show_marks()
         if run.evaluations is not before.evaluations:
@@ -146,7 +146,7 @@ class CheckpointsScreen(HudScreen):
             if self._show_ended(before, run):
                 self._beside = {}
                 self.show_marks()
-                self._compare_evaluations(self.at.position)
+                self._compare_evaluations(self.cursor.position)
         if run.tree is before.tree and run.model is before.model:
             return
         if other:
@@ -160,7 +160,7 @@ class CheckpointsScreen(HudScreen):
         own = (job for job in self.run.evaluations.values() if job.job_id == job.id)
         evaluated = frozenset(job.checkpoint_id or "" for job in own if job.result is not None)
         self.tree_list.mark(Marks(self.session.notebook.notes, self.marked, onsets, evaluated))
-        self.show_details(self.at)
+        self.show_details(self.cursor)
 
     def resume(self) -> None:
         self._show_state()
@@ -168,8 +168,8 @@ class CheckpointsScreen(HudScreen):
         self.call_after_refresh(self._go_to_crosshair)
 
     def _go_to_crosshair(self) -> None:
-        position = self.run.tree.find(self.session.at)
-        if position is not None and position != self.at.position:
+        position = self.run.tree.find(self.session.checkpoint_id)
+        if position is not None and position != self.cursor.position:
             self.tree_list.go(position)
 
     def on_resize(self) -> None:
@@ -228,44 +228,45 @@ class CheckpointsScreen(HudScreen):
         return f"★ {by}, {over}" if over else f"★ {by}"
 
     @on(CheckpointTree.Moved)
-    def _cursor_moved(self, at: CheckpointTree.Moved) -> None:
-        if at.position >= len(self.run.tree):  # sent before another model was selected
+    def _cursor_moved(self, cursor: CheckpointTree.Moved) -> None:
+        if cursor.position >= len(self.run.tree):  # sent before another model was selected
             return
-        grown = at.folded and self.at.folded and at.oldest == self.at.oldest
-        moved = at.position != self.at.position and not (grown or self.tree_list.follow)
-        self.at = at
-        if moved or at.position not in self._beside:
-            self._beside = {at.position: ()}
-            if not at.folded:
-                self._compare_evaluations(at.position)
-        if moved and not at.by_run:
-            self.session.at = None if at.position == ROOT else self.run.tree[at.position].id
+        grown = cursor.folded and self.cursor.folded and cursor.oldest == self.cursor.oldest
+        moved = cursor.position != self.cursor.position and not (grown or self.tree_list.follow)
+        self.cursor = cursor
+        if moved or cursor.position not in self._beside:
+            self._beside = {cursor.position: ()}
+            if not cursor.folded:
+                self._compare_evaluations(cursor.position)
+        if moved and not cursor.by_run:
+            node = None if cursor.position == ROOT else self.run.tree[cursor.position]
+            self.session.checkpoint_id = None if node is None else node.id
         self.show_note(Content() if moved and self.focused is not self.filter_field else None)
-        self.show_details(at)
+        self.show_details(cursor)
         self.renew_hints()
 
     @on(CheckpointDetails.Resized)
     def _laid_out(self) -> None:
-        self.show_details(self.at)
+        self.show_details(self.cursor)
 
     def _grow_older(self) -> None:
         if self.is_current:
-            self.show_details(self.at)
+            self.show_details(self.cursor)
 
-    def show_details(self, at: CheckpointTree.Moved) -> None:
+    def show_details(self, cursor: CheckpointTree.Moved) -> None:
         pane = self.details_pane
         if pane.display and len(self.run.tree):
-            pane.show(self.details_of(at, pane.width))
+            pane.show(self.details_of(cursor, pane.width))
 
-    def details_of(self, at: CheckpointTree.Moved, width: int) -> list[Content]:
+    def details_of(self, cursor: CheckpointTree.Moved, width: int) -> list[Content]:
         lanes = self.tree_list.lanes
-        if at.folded:
-            return fold_details(self.run, lanes, at.position, at.oldest, width)
+        if cursor.folded:
+            return fold_details(self.run, lanes, cursor.position, cursor.oldest, width)
         notes = self.session.notebook.notes
-        note = "" if at.position == ROOT else notes.get(self.run.tree[at.position].id, "")
-        now, beside = self.context.clock(), self._beside.get(at.position, ())
+        note = "" if cursor.position == ROOT else notes.get(self.run.tree[cursor.position].id, "")
+        now, beside = self.context.clock(), self._beside.get(cursor.position, ())
         shut, program = self.context.writes.read_only is not None, self.client.settings.program
-        return details(self.run, lanes, at.position, now, width, note, beside, shut, program)
+        return details(self.run, lanes, cursor.position, now, width, note, beside, shut, program)
 
     @work(exclusive=True, group="paired")
     async def _compare_evaluations(self, position: int) -> None:
@@ -280,7 +281,7 @@ class CheckpointsScreen(HudScreen):
                 beside += [] if paired is None else [(mark, paired)]
         if beside and self.is_built:
             self._beside = {position: beside}
-            self.show_details(self.at)
+            self.show_details(self.cursor)
 
     # Filtering the tree.
 
@@ -374,7 +375,7 @@ class CheckpointsScreen(HudScreen):
             self.warn("A fork starts at a checkpoint: select one.")
         elif why := refusal(node):
             self.warn(why)
-        elif not (self.client.settings.local or self.at.position == self.run.tree.head):
+        elif not (self.client.settings.local or self.cursor.position == self.run.tree.head):
             self.warn(keyed(AT_HEAD))
         else:
             self._fork(source, node)
@@ -392,7 +393,7 @@ class CheckpointsScreen(HudScreen):
     @work(exclusive=True, group="evaluate")
     async def action_evaluate(self) -> None:
         letters = {id_: self.tree_list.marks.letter(id_) for id_ in self.marked}
-        on_base = self.at.position == ROOT and not self.at.folded
+        on_base = self.cursor.position == ROOT and not self.cursor.folded
         choices = weights_to_evaluate(self.run, letters, self.selected, on_base)
         begun = await ask_evaluation(self.app, self.session, choices)
         if begun:
@@ -452,7 +453,7 @@ class CheckpointsScreen(HudScreen):
         marked = [position for position in positions if position is not None]
         if len(marked) == 2:
             return marked[0], marked[1]
-        here = None if self.selected is None else self.at.position
+        here = None if self.selected is None else self.cursor.position
         others = [position for position in (*marked, self.run.tree.head) if position != here]
         return None if here is None or not others or others[0] is None else (others[0], here)
 
@@ -565,7 +566,7 @@ class CheckpointsScreen(HudScreen):
     # The head: each key opens the preview first.
 
     def action_set_head(self) -> None:
-        self._move_head(lambda: to_selected(self.run, self.at.position, self.at.folded))
+        self._move_head(lambda: to_selected(self.run, self.cursor.position, self.cursor.folded))
 
     def action_roll_back(self) -> None:
         self._move_head(lambda: to_parent(self.run))
@@ -600,7 +601,7 @@ class CheckpointsScreen(HudScreen):
         node = self.selected
         match action:
             case "set_head":
-                if node is None or self.at.position == self.run.tree.head:
+                if node is None or self.cursor.position == self.run.tree.head:
                     return False
                 return not refusal(node)
             case "mark" | "note" | "fork":
@@ -608,7 +609,7 @@ class CheckpointsScreen(HudScreen):
             case "pin":
                 return node is not None and self.client.settings.local
             case "copy":
-                return self.at.position != ROOT
+                return self.cursor.position != ROOT
             case "cancel_evaluation":
                 return to_cancel(self.run, node) is not None
             case "resume_evaluation":
@@ -626,7 +627,7 @@ class CheckpointsScreen(HudScreen):
             case "redo":
                 return bool(self.session.journal.undone)
             case "best":
-                return tree.best is not None and self.at.position != tree.best
+                return tree.best is not None and self.cursor.position != tree.best
             case "jump" | "filter":
                 return bool(len(tree))
             case "compare" | "try":
@@ -667,7 +668,7 @@ class CheckpointsScreen(HudScreen):
         else:
             tree.go_to_head()
             tree.follow = True
-            self.session.at = None
+            self.session.checkpoint_id = None
         self.show_note()
 
     def action_best(self) -> None:
@@ -684,12 +685,12 @@ class CheckpointsScreen(HudScreen):
         places = [ROOT if tree.head is None else tree.head, tree.best]
         places.append(max((p for p in onsets if p is not None), default=None))
         stops = list(dict.fromkeys(position for position in places if position is not None))
-        is_at_stop = self.at.position in stops and not self.at.folded
-        here = stops.index(self.at.position) if is_at_stop else -1
+        is_at_stop = self.cursor.position in stops and not self.cursor.folded
+        here = stops.index(self.cursor.position) if is_at_stop else -1
         self._go(stops[(here + 1) % len(stops)])
 
     def go_to(self, name: str) -> None:
-        self.session.at = name
+        self.session.checkpoint_id = name
         super().go_to(name)
 
     def reach(self, name: str) -> bool:
@@ -707,10 +708,10 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.go(position)
 
     def action_copy(self) -> None:
-        if self.at.position == ROOT:
+        if self.cursor.position == ROOT:
             self.warn("The base weights have no checkpoint id.")
         else:
-            self.copy(self.run.tree[self.at.position].id)
+            self.copy(self.run.tree[self.cursor.position].id)
 
     @work(exclusive=True, group="read")
     async def action_refresh(self) -> None:

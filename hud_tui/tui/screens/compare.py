@@ -566,12 +566,12 @@ class RunComparison(Over[Destination | None]):
 
     def _find(self) -> None:
         """Move the crosshair to that of the other views, if one of the runs made that step."""
-        at = self.session.at
+        checkpoint_id = self.session.checkpoint_id
         for row, _ in self.legend.rows:
             series = self.compared.series(row.id)
-            if at is not None and at in series.ids:
+            if checkpoint_id is not None and checkpoint_id in series.ids:
                 self.legend.select(row.id)
-                self.change(at=series.x(self.compared.axis)[series.ids.index(at)])
+                self.change(crosshair=series.x(self.compared.axis)[series.ids.index(checkpoint_id)])
 
     @property
     def chosen(self) -> RunSeries:
@@ -580,10 +580,10 @@ class RunComparison(Over[Destination | None]):
     @property
     def place(self) -> int | None:
         """Index of that run's step under the crosshair; None without one."""
-        at, xs = self.compared.at, self.chosen.x(self.compared.axis)
-        if at is None or not len(self.chosen):
+        x, xs = self.compared.crosshair, self.chosen.x(self.compared.axis)
+        if x is None or not len(self.chosen):
             return None
-        return max(0, bisect_right(xs, at) - 1)
+        return max(0, bisect_right(xs, x) - 1)
 
     @property
     def checkpoint_id(self) -> str | None:
@@ -594,12 +594,12 @@ class RunComparison(Over[Destination | None]):
         """Move the crosshair to a step of the run under the cursor, in every view."""
         series = self.chosen
         if step is None or not len(series):
-            self.change(at=None)
-            self.session.at = None
+            self.change(crosshair=None)
+            self.session.checkpoint_id = None
             return
         step = max(0, min(len(series) - 1, step))
-        self.change(at=series.x(self.compared.axis)[step])
-        self.session.at = series.ids[step]
+        self.change(crosshair=series.x(self.compared.axis)[step])
+        self.session.checkpoint_id = series.ids[step]
 
     # What the keys do.
 
@@ -621,15 +621,15 @@ class RunComparison(Over[Destination | None]):
     @on(RunLegend.Moved)
     def _moved(self) -> None:
         self.change()
-        if self.compared.at is not None and (id_ := self.checkpoint_id):
-            self.session.at = id_
+        if self.compared.crosshair is not None and (id_ := self.checkpoint_id):
+            self.session.checkpoint_id = id_
 
     def action_axis(self) -> None:
         """Use the next x axis; the crosshair stays on its step."""
         step = self.place
-        self.change(axis=self.compared.axis.following, at=None)
+        self.change(axis=self.compared.axis.following, crosshair=None)
         if step is not None:
-            self.change(at=self.chosen.x(self.compared.axis)[step])
+            self.change(crosshair=self.chosen.x(self.compared.axis)[step])
 
     def action_smooth(self, step: int) -> None:
         self.change(smoothing=min(len(WEIGHTS) - 1, max(0, self.compared.smoothing + step)))
@@ -675,7 +675,7 @@ class RunComparison(Over[Destination | None]):
         await self.app.run_action("app.help")
 
     def action_leave(self) -> None:
-        if self.compared.at is not None:
+        if self.compared.crosshair is not None:
             self.point(None)
         else:
             self.dismiss(None)

@@ -27,7 +27,7 @@ async def ask_fork(
         try:
             models = await session.client.models()
             if start is not None:
-                return models, StartingPoint.at(start, source)
+                return models, StartingPoint.of_head(start, source)
             return models, await read_start(session.client, source)
         except HudError as error:
             show_error(app, error)

@@ -651,7 +651,7 @@ class LaunchScreen(HudScreen):
         finally:
             self._sending = False
         if sent is not None:
-            self.session.first_fork = self.session.at = None
+            self.session.first_fork = self.session.checkpoint_id = None
             await self.app.switch_mode("live")
 
     async def _confirm(

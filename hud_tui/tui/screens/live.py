@@ -193,8 +193,8 @@ class LiveScreen(HudScreen):
         """Move the crosshair to a row, in every view."""
         series = self.shown.series
         self.cursor = None if row >= series.length or not series.length else max(0, row)
-        self.session.at = None if self.cursor is None else series.id_at(self.cursor)
-        self._pointed = self.session.at
+        self.session.checkpoint_id = None if self.cursor is None else series.id_at(self.cursor)
+        self._pointed = self.session.checkpoint_id
         if self.cursor is not None:
             self.chart_view = self.chart_view.showing(self.cursor, series.length)
 
@@ -203,9 +203,9 @@ class LiveScreen(HudScreen):
         another view left on the newest step follows the next ones."""
         if not self.is_mounted or not self.is_current:
             return
-        if self.session.at == self.shown.series.tip != self._pointed:
-            self.session.at = None
-        self.cursor = self.shown.row_of(self.session.at)
+        if self.session.checkpoint_id == self.shown.series.tip != self._pointed:
+            self.session.checkpoint_id = None
+        self.cursor = self.shown.row_of(self.session.checkpoint_id)
 
     def _find_signs(self) -> None:
         if self.is_mounted and self.shown.model is not None:
@@ -404,7 +404,7 @@ class LiveScreen(HudScreen):
         step = groups.groups_of(name) or groups.last_of(name)
         node = None if step is None else step.node
         if node is not None and node is not groups.groups.node:
-            self.session.at = node.id
+            self.session.checkpoint_id = node.id
             self._find_cursor()
         self.show_pane("groups")
         groups.picked = name

@@ -317,7 +317,7 @@ class RunsScreen(HudScreen):
     def _find(self) -> None:
         """Go to the run of the step under the crosshair, else the model's newest."""
         tree, model = self.run.tree, self.run.model
-        position = tree.find(self.session.at)
+        position = tree.find(self.session.checkpoint_id)
         made = None if position is None else tree[position].job_id
         newest = (row.id for row in self.rows or () if model and row.model_id == model.id)
         self.table.select(made or next(newest, ""))
@@ -471,19 +471,19 @@ class RunsScreen(HudScreen):
             self.show_run(row, "checkpoints")
 
     @work(exclusive=True, group="act")
-    async def show_run(self, row: Work, view: str, at: str | None = None) -> None:
+    async def show_run(self, row: Work, view: str, checkpoint_id: str | None = None) -> None:
         """Select a run's model and show a view of it, at a checkpoint. Without one: the newest step
         of an active run, the last step of an ended one."""
         models = [model for model in self.session.catalog if model.id == row.model_id]
         model = models[0] if models else await self.attempt(self.client.model(row.model_id or ""))
         if model is None:
             return
-        if at is None and not row.is_active and row.step:
+        if checkpoint_id is None and not row.is_active and row.step:
             series = await self.attempt(self.works.runs.series(row.id, ("reward_mean",)))
-            at = series.ids[-1] if series is not None and series.ids else None
+            checkpoint_id = series.ids[-1] if series is not None and series.ids else None
         if self.run.model is None or self.run.model.id != model.id:
             self.session.choose(model)
-        self.session.at = at
+        self.session.checkpoint_id = checkpoint_id
         await self.app.switch_mode(view)
 
     def action_mark(self) -> None:

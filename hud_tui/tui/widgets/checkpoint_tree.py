@@ -547,7 +547,7 @@ class CheckpointTree(LinesView, can_focus=True):
     # The cursor, and what moves it.
 
     @property
-    def at(self) -> Moved:
+    def cursor_moved(self) -> Moved:
         """The row under the cursor."""
         row = self.cursor.row
         return self.Moved(row.newest, row.oldest, row.kind is Kind.FOLD)
@@ -573,7 +573,7 @@ class CheckpointTree(LinesView, can_focus=True):
         elif scroll or self.cursor.number >= self._visible:
             self._show_from(self.cursor.number - line)
         self.redraw()
-        self.post_message(replace(self.at, by_run=True))
+        self.post_message(replace(self.cursor_moved, by_run=True))
 
     def watch_follow(self, follow: bool) -> None:
         """The rows around the cursor are not folded while steps arrive."""
@@ -654,7 +654,7 @@ class CheckpointTree(LinesView, can_focus=True):
             self.redraw_lines((old, self.cursor.number))
         else:
             self.redraw()
-        self.post_message(self.at)
+        self.post_message(self.cursor_moved)
         return done
 
 

@@ -305,14 +305,14 @@ class FocusChart(RunChart, can_focus=False):
         """The rewards' part; `words` is one of `LEGEND_WORDS`, `sign` that of held-out rewards."""
         run, dim = self.run, self.tone("dim")
         row = run.series.length - 1 if self.pointed is None else self.pointed
-        over, weight = self.chart_data.spreads.at(run, row).over, self.chart_view.weight
+        over, weight = self.chart_data.spreads.spread_at(run, row).over, self.chart_view.weight
         interval = f", 95 % over {over}"
         if weight:  # the band is that of a moving average, which is over more than this step's
             interval = f", 95 % of EMA({weight:g})"
         if not over or words < 2:
             interval = ""
         parts = [("   ━", self.tone("accent")), (f" train{interval}", dim)]
-        held = self.chart_data.held_out.at(row)
+        held = self.chart_data.held_out.score_at(row)
         if sign and held is not None:
             where, score = held
             of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])

@@ -494,13 +494,13 @@ class GroupGrid(LinesView):
         span = self.chart_view.rows(self.run.series.length)
         return StripFace(self.tone, self.run, self.marks, span, self.pointed)
 
-    def _line(self, at: int, width: int, picked: bool) -> Strip:
-        """A task's row; the column titles for `at` below 0."""
+    def _line(self, index: int, width: int, picked: bool) -> Strip:
+        """A task's row; the column titles for `index` below 0."""
         if self.face is Face.WASTE:
             waste = WasteFace(self.tone, self.waste.exact)
-            return waste.names(width) if at < 0 else waste.row(self._wasted[at], width, picked)
+            return waste.names(width) if index < 0 else waste.row(self._wasted[index], width, picked)
         rewards = RewardFace(self.tone, self.groups, self.history)
-        return rewards.names(width) if at < 0 else rewards.row(self.groups.rows[at], width, picked)
+        return rewards.names(width) if index < 0 else rewards.row(self.groups.rows[index], width, picked)
 
     # The cursor
 

@@ -65,7 +65,7 @@ class Compared:
     log: bool = False
     hidden: frozenset[str] = frozenset()
     """Ids of runs whose curves are not drawn."""
-    at: float | None = None
+    crosshair: float | None = None
     """Position of the crosshair on the x axis; None for none."""
     steps: tuple[int, ...] = ()
     """Number of steps of each run when this was made: the runs grow in place."""
@@ -93,18 +93,18 @@ class Compared:
 
     def value(self, series: RunSeries) -> float:
         """A run's smoothed value under the crosshair, else its newest."""
-        x = self._at(series)
+        x = self._crosshair_of(series)
         return nan if x is None else value_at(series, self.key, self.axis, x, self.weight)
 
     def score(self, series: RunSeries) -> Score | None:
         """A run's held-out reward at the crosshair, else its newest."""
-        x = self._at(series)
+        x = self._crosshair_of(series)
         return None if x is None or not self.of_scores else score_at(series, self.axis, x)
 
-    def _at(self, series: RunSeries) -> float | None:
+    def _crosshair_of(self, series: RunSeries) -> float | None:
         if not len(series):
             return None
-        return series.x(self.axis)[-1] if self.at is None else self.at
+        return series.x(self.axis)[-1] if self.crosshair is None else self.crosshair
 
     @property
     def ranked(self) -> list[tuple[Work, float]]:
@@ -112,11 +112,11 @@ class Compared:
         valued = [(row, self.value(series)) for row, series in self.runs]
         return best_first(((pair, pair[1]) for pair in valued), self.key)
 
-    def x_text(self, at: float) -> str:
+    def x_text(self, x: float) -> str:
         """A position on the x axis, in its unit."""
         if self.axis is Axis.TIME:
-            return duration(at)
-        return f"step {at:.0f}" if self.axis is Axis.STEP else f"{short(at)} tokens"
+            return duration(x)
+        return f"step {x:.0f}" if self.axis is Axis.STEP else f"{short(x)} tokens"
 
 
 def letter(place: int) -> str:
@@ -165,8 +165,8 @@ class RunCurves(LinesView, can_focus=False):
             "95 % intervals" if compared.of_scores else averaged,
         ]
         parts += ["log"] * compared.log
-        if compared.at is not None:
-            parts.insert(0, f"┊ {compared.x_text(compared.at)}")
+        if compared.crosshair is not None:
+            parts.insert(0, f"┊ {compared.x_text(compared.crosshair)}")
         left = f" {title(compared.key)}"
         right = f"  {' · '.join(parts)} "
         room = max(0, width - cell_len(left) - cell_len(right))
@@ -178,14 +178,14 @@ class RunCurves(LinesView, can_focus=False):
         if len(rows) < LEAST_ROWS or width < LEAST_CELLS:
             return []
         compared = self.compared
-        stamp = replace(compared, at=None), self.order, self.chosen, width, len(rows)
+        stamp = replace(compared, crosshair=None), self.order, self.chosen, width, len(rows)
         if stamp != self._stamp:
             self._stamp = stamp
             self._figure = figure(self._sketch, self._plot, width - MARGIN, len(rows))
         low, high = self._ends
         column = None
-        if compared.at is not None and low <= compared.at <= high:
-            column = round((compared.at - low) / (high - low) * (self._figure.cells - 1))
+        if compared.crosshair is not None and low <= compared.crosshair <= high:
+            column = round((compared.crosshair - low) / (high - low) * (self._figure.cells - 1))
         styles = {name: self.tone(TONES[name]) for name in (AXES, POINTER, BLANK, CROSSHAIR)}
         for index, id_ in enumerate(self.order):
             styles[id_] = self.hue(index) + Style(bold=id_ == self.chosen)
@@ -353,7 +353,7 @@ class RunLegend(Table, inherit_bindings=False):
         texts = [f"  {title:<{cells}}" for _, title, cells in columns]
         texts += [f"  +{more}"] * bool(more)
         compared = self.curves.compared
-        value = "value" if compared.at is None else "at ┊"
+        value = "value" if compared.crosshair is None else "at ┊"
         texts[:0] = [f"{'95 %':>{INTERVAL}}"] * compared.of_scores
         first = "best first" if metric(compared.key).better else "greatest first"
         first = first if cell_len(first) <= wide else first.replace(" first", " ↓")
@@ -374,13 +374,13 @@ class RunLegend(Table, inherit_bindings=False):
 
     def _line(
         self,
-        at: int,
+        number: int,
         wide: int,
         columns: Sequence[tuple[int, str, int]],
         table: Mapping[str, Sequence[str]],
         width: int,
     ) -> Strip:
-        row, value = self.rows[at]
+        row, value = self.rows[number]
         compared, place_ = self.curves.compared, self.curves.place(row.id)
         hidden = row.id in compared.hidden
         tone = self.tone("faint" if hidden else "plain")
@@ -397,7 +397,7 @@ class RunLegend(Table, inherit_bindings=False):
             (f"{short(value) if isfinite(value) else '–':>9}", tone),
             ("".join(texts), tone),
         ]
-        if at == self.cursor:
+        if number == self.cursor:
             ground = self.tone("cursor" if self.has_focus else "cursor-blurred")
             over = Style(bgcolor=ground.bgcolor, bold=ground.bold)
             parts = [(text, style + over) for text, style in parts]

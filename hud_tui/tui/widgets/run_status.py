@@ -97,10 +97,10 @@ def wrapped(text: str, width: int) -> tuple[str, ...]:
     return tuple(line.plain for line in lines) or ("",)
 
 
-def local_time(at: float) -> str:
+def local_time(stamp: float) -> str:
     """Unix seconds as ``07:12:41``, in local time; empty if unknown."""
     try:
-        return datetime.fromtimestamp(at).strftime("%H:%M:%S") if at else ""
+        return datetime.fromtimestamp(stamp).strftime("%H:%M:%S") if stamp else ""
     except (OverflowError, OSError, ValueError):
         return ""
 

@@ -245,12 +245,12 @@ class RunTable(Table):
 
     def _line(
         self,
-        at: int,
+        number: int,
         spans: Sequence[tuple[RunColumn, int, int]],
         width: int,
         inks: Mapping[str, Style],
     ) -> Strip:
-        row = self.lines[at]
+        row = self.lines[number]
         if isinstance(row, RunGroup):
             return line((fit_text(f" {row.title}", width), inks["strong"]))
         texts = self._texts_of(row)
@@ -265,7 +265,7 @@ class RunTable(Table):
             tone = now
             text += _padded(texts[column.key], stop - start, column) + " " * GAP
         parts.append((text[:-GAP], inks[tone]))
-        if at != self.cursor:
+        if number != self.cursor:
             return line(*parts)
         cursor = self.tone("cursor" if self.has_focus else "cursor-blurred")
         ground = Style(bgcolor=cursor.bgcolor, bold=cursor.bold)
