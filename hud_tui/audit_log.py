@@ -40,7 +40,7 @@ LINE_MOST = 20_000
 class TaskSource:
     """Where the tasks of a request came from, so that a command can load them again."""
 
-    place: str = ""
+    origin: str = ""
     """The file, directory or taskset; empty if unknown."""
     digest: str = ""
     """Digest of the tasks that were sent, see `hud_tui.rl.tasks.task.rows_digest`."""

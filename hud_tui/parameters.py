@@ -22,7 +22,7 @@ OF_MODEL = "the model's"
 Kind = Literal["whole", "number", "text", "choice", "switch", "config", "words"]
 """What is typed: a whole number or any, a text, one of some words, yes or no, ``KEY=NUMBER`` pairs,
 several words."""
-Place = Literal["", "filled", "empty", "folded"]
+InForm = Literal["", "filled", "empty", "folded"]
 """Where the app's form has it: nowhere; in sight, with its default or empty; behind the fold, where
 empty leaves the value to the service."""
 
@@ -67,7 +67,7 @@ class Parameter:
     short: str = ""
     """A shorter display name, as of columns, if there is one."""
     unit: str = ""
-    place: Place = ""
+    in_form: InForm = ""
     name: str = ""
     """Its wire name."""
     kind: Kind = "text"
@@ -171,10 +171,10 @@ MAX_TOKENS = Parameter(
     low=1,
     usual=OF_MODEL,
     example="256",
-    place="folded",
+    in_form="folded",
 )
 TEMPERATURE = Parameter(
-    "of the rollouts", metavar="X", low=COOLEST, high=5, example="1", short="temp", place="filled"
+    "of the rollouts", metavar="X", low=COOLEST, high=5, example="1", short="temp", in_form="filled"
 )
 
 
@@ -185,7 +185,7 @@ class RunRows:
     steps: Annotated[
         int | None,
         Parameter(
-            "optimizer steps", low=1, high=100_000, usual=OF_MODEL, example="60", place="filled"
+            "optimizer steps", low=1, high=100_000, usual=OF_MODEL, example="60", in_form="filled"
         ),
     ] = None
     group_size: Annotated[
@@ -197,7 +197,7 @@ class RunRows:
             usual=OF_MODEL,
             example="8",
             short="group",
-            place="filled",
+            in_form="filled",
         ),
     ] = None
     tasks_per_step: Annotated[
@@ -209,7 +209,7 @@ class RunRows:
             usual=OF_MODEL,
             example="16",
             short="tasks",
-            place="filled",
+            in_form="filled",
         ),
     ] = None
     learning_rate: Annotated[
@@ -223,7 +223,7 @@ class RunRows:
             usual=OF_MODEL,
             example="1e-4",
             short="lr",
-            place="filled",
+            in_form="filled",
         ),
     ] = None
     loss_fn: Annotated[
@@ -233,7 +233,7 @@ class RunRows:
             metavar="NAME",
             usual="importance_sampling",
             label="loss",
-            place="filled",
+            in_form="filled",
         ),
     ] = None
     loss_fn_config: Annotated[
@@ -245,7 +245,7 @@ class RunRows:
             limits="KEY=NUMBER, with commas",
             example="beta=0.05",
             label="loss config",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     reward_scale: Annotated[
@@ -258,7 +258,7 @@ class RunRows:
             usual=1.0,
             example="1",
             short="scale",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     norm_adv_by_std: Annotated[
@@ -267,7 +267,7 @@ class RunRows:
             "divide a group's advantages by its rewards' standard deviation",
             takers=(RUN,),
             usual=False,
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     """As GRPO does; off by default, because it overweights tasks that are too easy or too hard (Liu
@@ -283,7 +283,7 @@ class RunRows:
             example=".9",
             label="Adam beta1",
             short="beta1",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     beta2: Annotated[
@@ -297,7 +297,7 @@ class RunRows:
             example=".95",
             label="Adam beta2",
             short="beta2",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     eps: Annotated[
@@ -311,13 +311,19 @@ class RunRows:
             example="1e-8",
             label="Adam eps",
             short="eps",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     weight_decay: Annotated[
         float | None,
         Parameter(
-            "Adam's", metavar="X", high=10, usual=0.0, example=".01", short="decay", place="folded"
+            "Adam's",
+            metavar="X",
+            high=10,
+            usual=0.0,
+            example=".01",
+            short="decay",
+            in_form="folded",
         ),
     ] = None
     temperature: Annotated[float | None, replace(TEMPERATURE, usual=1.0)] = None
@@ -328,7 +334,7 @@ class RunRows:
             "of the order of the tasks, and of a managed run's sampling",
             usual=0,
             example="0",
-            place="filled",
+            in_form="filled",
         ),
     ] = None
     heldout_every: Annotated[
@@ -347,7 +353,7 @@ class RunRows:
             "evaluate the newest checkpoint on the held-out tasks every N steps",
             low=1,
             example="5",
-            place="empty",
+            in_form="empty",
         ),
     ] = None
     eval_samples: Annotated[
@@ -359,13 +365,17 @@ class RunRows:
             high=256,
             usual=1,
             example="4",
-            place="empty",
+            in_form="empty",
         ),
     ] = None
     reasoning_effort: Annotated[
         Literal["low", "medium", "high"] | None,
         Parameter(
-            "how long an answer may be", takers=(RUN,), metavar="X", label="effort", place="filled"
+            "how long an answer may be",
+            takers=(RUN,),
+            metavar="X",
+            label="effort",
+            in_form="filled",
         ),
     ] = None
     """HUD defines this one only; on the embedded service it sets max_tokens."""
@@ -375,7 +385,7 @@ class RunRows:
             "evaluate what the first step is taken from, too",
             takers=(RUN,),
             usual=False,
-            place="filled",
+            in_form="filled",
         ),
     ] = None
 
@@ -433,7 +443,7 @@ class RolloutRows:
             low=1,
             high=1000,
             example="10",
-            place="folded",
+            in_form="folded",
         ),
     ] = 10
     rollout_timeout: Annotated[
@@ -447,7 +457,7 @@ class RolloutRows:
             example="300",
             label="timeout",
             unit="s",
-            place="folded",
+            in_form="folded",
         ),
     ] = 300.0
     at_once: Annotated[
@@ -459,7 +469,7 @@ class RolloutRows:
             high=1024,
             example="8",
             label="rollouts at once",
-            place="folded",
+            in_form="folded",
         ),
     ] = 8
     memory_mb: Annotated[
@@ -471,7 +481,7 @@ class RolloutRows:
             example="4096",
             label="memory",
             unit="MB",
-            place="folded",
+            in_form="folded",
         ),
     ] = 4096
     failed: Annotated[
@@ -483,7 +493,7 @@ class RolloutRows:
             choices=("drop", "resample", "stop:N"),
             limits="stop:N, resample or drop",
             label="on failure",
-            place="folded",
+            in_form="folded",
         ),
     ] = "drop"
     runtime: Annotated[
@@ -495,7 +505,7 @@ class RolloutRows:
             choices=("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted"),
             limits="local|hud|hosted|docker|tcp",
             example="docker:IMAGE or tcp://HOST:PORT",
-            place="folded",
+            in_form="folded",
         ),
     ] = "subprocess"
     python: Annotated[
@@ -506,7 +516,7 @@ class RolloutRows:
             metavar="PATH",
             usual="the .venv beside ENV, else uv run, else this one",
             limits="– or a path",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
     env: Annotated[
@@ -517,7 +527,7 @@ class RolloutRows:
             metavar="NAME",
             limits="– or names, with commas",
             label="variables",
-            place="folded",
+            in_form="folded",
         ),
     ] = ()
     tasks: Annotated[
@@ -528,7 +538,7 @@ class RolloutRows:
             metavar="SOURCE",
             usual="the tasks in the environment",
             limits="– or a file, a taskset",
-            place="folded",
+            in_form="folded",
         ),
     ] = None
 
@@ -544,7 +554,7 @@ class SweepRows:
             high=64,
             example="2",
             label="runs at once",
-            place="filled",
+            in_form="filled",
         ),
     ] = 2
 
@@ -572,7 +582,7 @@ def _row(name: str, default: object, type_: Any, row: Parameter) -> Parameter:
         kind=KINDS[get_origin(type_) or type_],
         choices=choices,
         usual=row.usual if default is None else default,
-        is_optional=default is None and row.place in ("empty", "folded"),
+        is_optional=default is None and row.in_form in ("empty", "folded"),
     )
 
 

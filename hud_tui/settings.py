@@ -35,7 +35,7 @@ MAX_ENV = 1 << 20
 
 
 @dataclass(frozen=True)
-class Place:
+class VariableSource:
     """A place where variables are set."""
 
     origin: str
@@ -46,11 +46,11 @@ class Place:
     file: Path | None = None
 
 
-def read_places(environ: Mapping[str, str] = os.environ) -> list[Place]:
+def read_sources(environ: Mapping[str, str] = os.environ) -> list[VariableSource]:
     """All places, highest precedence first."""
     process = {name: value for name, value in environ.items() if is_ours(name)}
     files = (Path(".env"), Path.home() / ".hud" / ".env")
-    return [Place(PROCESS, process), *map(_read_env, files)]
+    return [VariableSource(PROCESS, process), *map(_read_env, files)]
 
 
 def read_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -60,7 +60,7 @@ def read_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
         HudUsage: An invalid line of a HUD variable in a .env file.
     """
     variables: dict[str, str] = {}
-    for source in reversed(read_places(environ)):
+    for source in reversed(read_sources(environ)):
         for problem in source.problems:
             raise problem
         variables |= source.variables
@@ -105,14 +105,14 @@ UNUSED = "HUD_RUNTIME_URL"
 """A variable of HUD with a default, which this program does not use."""
 
 
-def list_variables(places: Sequence[Place]) -> list[Variable]:
+def list_variables(sources: Sequence[VariableSource]) -> list[Variable]:
     """Every variable that this program uses or that is set."""
     names = dict.fromkeys(("HUD_API_KEY", *OTHERS, *DEFAULTS, UNUSED))
-    names |= dict.fromkeys(sorted({name for source in places for name in source.variables}))
+    names |= dict.fromkeys(sorted({name for source in sources for name in source.variables}))
     listed = []
     for name in names:
         unset = "default" if name in DEFAULTS or name == UNUSED else "not set"
-        origins = [one_line(source.origin) for source in places if name in source.variables]
+        origins = [one_line(source.origin) for source in sources if name in source.variables]
         first, *hidden = origins or [unset]
         listed.append(Variable(one_line(name, 80), bool(origins), first, tuple(hidden)))
     return listed
@@ -123,7 +123,7 @@ def is_ours(name: str) -> bool:
     return name.startswith("HUD_") or name in OTHERS
 
 
-def _read_env(file: Path) -> Place:
+def _read_env(file: Path) -> VariableSource:
     """HUD's variables in a .env file; other lines are ignored."""
     values: dict[str, str] = {}
     try:
@@ -131,7 +131,7 @@ def _read_env(file: Path) -> Place:
     except OSError as error:
         message = f"{one_line(file)}: {error.strerror}"
         problem = HudUsage(message, "replace it with a file of NAME=VALUE lines, or remove it")
-        return Place(str(file), {}, (problem,), file)
+        return VariableSource(str(file), {}, (problem,), file)
     problems = []
     for number, line in enumerate(lines, 1):
         line = line.strip().removeprefix("export ").lstrip()
@@ -143,7 +143,7 @@ def _read_env(file: Path) -> Place:
             problems.append(HudUsage(message, "fix or remove that line"))
         elif is_ours(assigned[0]):
             values[assigned[0]] = assigned[1]
-    return Place(str(file), values, tuple(problems), file)
+    return VariableSource(str(file), values, tuple(problems), file)
 
 
 def _lines(file: Path) -> list[str]:
@@ -285,22 +285,22 @@ def read_settings(api_key: str | None = None, environ: Mapping[str, str] = os.en
         HudNoKey: No key in any place.
         HudUsage: An invalid value; the message names its place.
     """
-    settings, problems = usable_settings(read_places(environ), api_key)
+    settings, problems = usable_settings(read_sources(environ), api_key)
     for problem in problems:
         raise problem
     return settings
 
 
 def usable_settings(
-    places: Sequence[Place], api_key: str | None = None, needs_key: bool = True
+    sources: Sequence[VariableSource], api_key: str | None = None, needs_key: bool = True
 ) -> tuple[Settings, list[HudError]]:
     """The settings of all places, and all errors in them.
 
     An invalid URL is replaced by its default; an invalid key, and one that would travel in clear
     text, by an empty one.
     """
-    values = {name: value for p in reversed(places) for name, value in p.variables.items()}
-    problems: list[HudError] = [e for p in reversed(places) for e in p.problems]
+    values = {name: value for p in reversed(sources) for name, value in p.variables.items()}
+    problems: list[HudError] = [e for p in reversed(sources) for e in p.problems]
 
     def attempt(usable: Callable[..., str], *raw_key: str, otherwise: str) -> str:
         try:
@@ -315,7 +315,7 @@ def usable_settings(
         name: attempt(usable_url, name, values.get(name) or url, otherwise=url)
         for name, url in DEFAULTS.items()
     }
-    process = next((source.variables for source in places if source.origin == PROCESS), {})
+    process = next((source.variables for source in sources if source.origin == PROCESS), {})
     settings = Settings(
         api_url=urls["HUD_API_URL"],
         rl_url=urls["HUD_RL_URL"].removesuffix("/v1"),

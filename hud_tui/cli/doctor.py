@@ -30,7 +30,7 @@ from hud_tui.rl.disk import retention_text
 from hud_tui.rl.findings import Check, Finding, Severity, verdict, worst_first
 from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import ServiceReady, is_serving, named
-from hud_tui.settings import Paths, Place, Settings, local_settings
+from hud_tui.settings import Paths, Settings, VariableSource, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
 from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
 
@@ -82,8 +82,8 @@ def exit_code(findings: Iterable[Finding], fail_on: Severity = "failure") -> int
 
 def examine(paths: Paths, local: bool) -> dict[str, Any]:
     """The document: all facts, and the findings of each check. Only hosts are waited for."""
-    places = configured.read_places()
-    settings, problems = configured.usable_settings(places, needs_key=not local)
+    sources = configured.read_sources()
+    settings, problems = configured.usable_settings(sources, needs_key=not local)
     ready, on_service = find_service(paths)
     if ready is not None and not local:
         problems = [_or_local(problem) for problem in problems]
@@ -95,7 +95,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
     called = embedded if local else settings
     facts: dict[str, Any] = {
-        "settings": [*configured.list_variables(places), _prime_url(os.environ)],
+        "settings": [*configured.list_variables(sources), _prime_url(os.environ)],
         "hosts": (hosts := asyncio.run(probe(called)) if called else []),
         "versions": (installed := versions()),
         "terminal": (terminal := this_terminal()),
@@ -103,7 +103,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         "service": {"running": ready is not None, "pid": pid, "url": url},
     }
     findings = [
-        *check_settings(settings, problems, places),
+        *check_settings(settings, problems, sources),
         *check_hosts(hosts, bool(called and called.api_key), os.environ, local),
         check_tinker(os.environ),
         *check_versions(installed),
@@ -150,11 +150,11 @@ def _open_to(check: Check, file: Path | None, mode: int, what: str) -> Iterator[
 
 
 def check_settings(
-    settings: Settings, problems: Sequence[HudError], places: Sequence[Place]
+    settings: Settings, problems: Sequence[HudError], sources: Sequence[VariableSource]
 ) -> Iterator[Finding]:
     """Whether the settings are valid, and whether others can read a key."""
     yield from (_failed("settings", problem) for problem in problems)
-    for source in places:
+    for source in sources:
         if {"HUD_API_KEY", *configured.OTHERS} & {*source.variables}:
             yield from _open_to(
                 "settings", source.file, 0o044, "holds a key and can be read by others"

@@ -435,7 +435,7 @@ async def begin(
     if args.leave_out:
         raise HudUsage("--leave-out is for one run", "write the tasks of a sweep to a file")
     works = _works(args, client)
-    of, shared, several = (source.place, tasks), parameters(args), swept(args)
+    of, shared, several = (source.origin, tasks), parameters(args), swept(args)
     sweep = await plan_sweep(works, model, of, shared, several, at_once, ())
     like = await _paced_like(args, client, model, name)
     size = sweep_size(sweep, model, tasks, like)

@@ -189,7 +189,7 @@ class Writing:
             url=self.without_key(_without_user(url)),
             body=self.without_key(text),
             omitted=omitted,
-            source=self.without_key(one_line(change.source.place, PLACE_MOST)),
+            source=self.without_key(one_line(change.source.origin, PLACE_MOST)),
             digest=change.source.digest,
             left_out=self._slugs(change.source),
             key=key,

@@ -46,7 +46,7 @@ from hud_tui.rl.tasks.checks import (
     missing_environment,
 )
 from hud_tui.rl.tasks.formats import MAX_BYTES, read_rows, try_file
-from hud_tui.rl.tasks.task import Task, form_of, places, rows_digest
+from hud_tui.rl.tasks.task import Task, form_of, locations, rows_digest
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.rl.work import ENDED
 from hud_tui.settings import set_variables
@@ -81,7 +81,7 @@ async def _of_registry(client: HudClient, env: str, tasks: list[Task]) -> list[F
     if len(matches) > 1:
         message = f"{len(matches)} environments are named {one_line(env)}"
         fix = "use the full name in env of those rows"
-        return [Finding("environments", "failure", message, places(tasks), fix)]
+        return [Finding("environments", "failure", message, locations(tasks), fix)]
     if not matches:
         return [missing_environment(env, tasks, await _close(client, env, listed))]
     records = await _records(client, matches[0].id)

@@ -210,14 +210,14 @@ class Playback:
         return self.now >= self.seconds
 
     @property
-    def place(self) -> int:
+    def steps_played(self) -> int:
         """Number of steps that have been played."""
         return bisect_right(self._steps, self.now, key=lambda step: step[0])
 
     @property
     def step(self) -> int:
         """Number of the last step that has been played; 0 before the first."""
-        return self._steps[self.place - 1][1] if self.place else 0
+        return self._steps[self.steps_played - 1][1] if self.steps_played else 0
 
     @property
     def state_text(self) -> str:
@@ -244,7 +244,7 @@ class Playback:
 
     def move(self, steps: int) -> None:
         """Pause `steps` steps further, or back if negative."""
-        self._go(self.place + steps)
+        self._go(self.steps_played + steps)
 
     def go_to(self, number: int) -> None:
         """Pause after the step with this number, or else with the highest one below it; after the

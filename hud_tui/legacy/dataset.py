@@ -30,7 +30,7 @@ from hud_tui.rl.tasks.checks import (
     graded,
 )
 from hud_tui.rl.tasks.legacy import CALLS
-from hud_tui.rl.tasks.task import Task, form_of, places
+from hud_tui.rl.tasks.task import Task, form_of, locations
 from hud_tui.rl.text import counted, names_text, one_line
 from hud_tui.storage import check_regular
 
@@ -190,7 +190,7 @@ def _secrets(
     fix = "write ${NAME} instead, and set NAME in the environment or in .env"
     for variable, holders in bare_keys(tasks).items():
         message = f"plain-text key in {variable}"
-        where = places(holders)
+        where = locations(holders)
         yield Finding("variables", "failure", message, where, fix)
     for name, value in values.items():
         if not SECRET.search(name) or len(value) < SHORTEST_KEY:
@@ -198,7 +198,7 @@ def _secrets(
         holding = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
         if holding:
             message = f"{counted(len(holding), 'task')} contain the value of {one_line(name, 60)}"
-            yield Finding("variables", "failure", message, places(holding), fix)
+            yield Finding("variables", "failure", message, locations(holding), fix)
 
 
 def _holds(row: Row, value: str) -> bool:

@@ -15,7 +15,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.legacy.yaml import MAX_BYTES, Document, KeyPath, library, read_yaml, round_trip
 from hud_tui.rl.findings import Finding
 from hud_tui.rl.tasks.legacy import CALLS
-from hud_tui.rl.tasks.task import Task, kind_of, places
+from hud_tui.rl.tasks.task import Task, kind_of, locations
 from hud_tui.rl.text import counted, names_text, one_line
 from hud_tui.storage import check_regular, open_regular
 
@@ -543,7 +543,7 @@ def _another(lock: Lock, tasks: Sequence[Task]) -> Finding:
     message = f"no task runs {one_line(lock.image, 90)}, the image of the lock file:"
     message += f" they run {names_text(list(dict.fromkeys(images)))}"
     fix = "set the right image in mcp_config, or keep the tasks beside their own lock file"
-    return Finding("lock", "warning", message, places(tasks), fix)
+    return Finding("lock", "warning", message, locations(tasks), fix)
 
 
 def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -560,7 +560,7 @@ def _images(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
         message = f"{counted(len(rows), 'task')} run {one_line(image, 90)}"
         message += f", the lock file names {one_line(lock.image, 90)}"
         fix = "set the right image in mcp_config, or build again: hud build"
-        yield Finding("lock", "warning", message, places(rows), fix)
+        yield Finding("lock", "warning", message, locations(rows), fix)
 
 
 def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
@@ -574,7 +574,7 @@ def _tools(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
     for name, rows in missing.items():
         message = f"the lock file has no tool {one_line(name, 80)}"
         has = names_text([tool.name for tool in lock.tools])
-        yield Finding("lock", "warning", message, places(rows), f"it has {has}; or {FIX}")
+        yield Finding("lock", "warning", message, locations(rows), f"it has {has}; or {FIX}")
 
 
 def _unknown(lock: Lock, task: Task) -> Iterator[str]:
@@ -596,7 +596,7 @@ def _scenarios(lock: Lock, tasks: Sequence[Task]) -> Iterator[Finding]:
         missing = sorted({task.scenario for task in unknown})
         message = f"the lock file has no scenario {names_text(missing)}"
         fix = f"it has {names_text(sorted(scenarios))}; or {FIX}"
-        yield Finding("lock", "warning", message, places(unknown), fix)
+        yield Finding("lock", "warning", message, locations(unknown), fix)
 
 
 def _called(lock: Lock) -> set[str]:

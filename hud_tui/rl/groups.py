@@ -354,7 +354,7 @@ class GroupRows:
 def group_rows(
     run: Run, history: GroupHistory, order: Order, position: int | None = None
 ) -> GroupRows:
-    """The groups of the checkpoint at a position; without one, those being sampled, else the newest.
+    """The groups of the checkpoint at a position; else those being sampled, else the newest.
 
     Tasks of the previous step have a row from the start, so that rows do not move while rollouts
     arrive.

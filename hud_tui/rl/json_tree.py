@@ -253,7 +253,7 @@ class Parser:
             start += 1
         return start
 
-    def place(self, position: int, line: int = 1) -> str:
+    def line_column(self, position: int, line: int = 1) -> str:
         """Line and column of a position, both from 1, e.g. ``line 3 column 9``; `line` is that of
         the text's start."""
         before = self.text.count("\n", 0, position)

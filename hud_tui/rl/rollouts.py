@@ -232,7 +232,7 @@ class Shaded:
     by: Shade
     values: Sequence[float | None]
     """One per token: nats, a ratio, or the reward's unit; None if unknown."""
-    places: Sequence[float | None]
+    shares: Sequence[float | None]
     """Position of each on the ramp, 0 … 1; None if unknown."""
     ends: tuple[str, str]
     """Labels of the ramp's two ends."""
@@ -240,8 +240,8 @@ class Shaded:
 
 def by_logprob(logprobs: Sequence[float]) -> Shaded:
     """Shading by the logprob that each token was sampled with."""
-    places = [None if p != p else 1.0 - min(SURE, -min(0.0, p)) / SURE for p in logprobs]
-    return Shaded(Shade.LOGPROB, logprobs, places, (f"-{SURE:.0f}", "0"))
+    shares = [None if p != p else 1.0 - min(SURE, -min(0.0, p)) / SURE for p in logprobs]
+    return Shaded(Shade.LOGPROB, logprobs, shares, (f"-{SURE:.0f}", "0"))
 
 
 def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
@@ -253,11 +253,11 @@ def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:
     """
     logs = [None if a is None or a != a or b != b else a - b for a, b in zip(now, sampled)]  # noqa: B905
     values = [None if each is None else exp(max(-50.0, min(50.0, each))) for each in logs]
-    places = [
+    shares = [
         None if each is None else 0.5 + max(-TWOFOLD, min(TWOFOLD, each)) / TWOFOLD / 2
         for each in logs
     ]
-    return Shaded(Shade.RATIO, values, places, (".5", "2"))
+    return Shaded(Shade.RATIO, values, shares, (".5", "2"))
 
 
 def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:

@@ -35,10 +35,10 @@ def is_picked(row: Parameter) -> bool:
     return row.kind in ("choice", "switch") or row.name == LOSS
 
 
-FIELDS = tuple(sorted((row for row in RUN_PARAMETERS if row.place), key=is_picked))
+FIELDS = tuple(sorted((row for row in RUN_PARAMETERS if row.in_form), key=is_picked))
 """The parameters in the form: first those that are typed."""
 FOLDED: Mapping[str, Value] = {
-    row.name: False if row.kind == "switch" else None for row in FIELDS if row.place == "folded"
+    row.name: False if row.kind == "switch" else None for row in FIELDS if row.in_form == "folded"
 }
 """The parameters behind the fold, with what leaves them to the service."""
 
@@ -48,7 +48,7 @@ def defaults(model: Model) -> dict[str, Value]:
     if model.training_defaults is None:
         return {"reasoning_effort": HUD_EFFORT}
     usual, in_sight = _usual(model), [row for row in FIELDS if row.name not in FOLDED]
-    return {row.name: usual[row.name] if row.place == "filled" else None for row in in_sight}
+    return {row.name: usual[row.name] if row.in_form == "filled" else None for row in in_sight}
 
 
 def _usual(model: Model | None) -> dict[str, Any]:

@@ -281,9 +281,9 @@ class Driver:
             parameters.get("seed") or 0,
             state.iteration,
         )
-        place = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
-        batch = _BatchLedger(self._folder, place, self._group_size)
-        maker = WorkerMaker(self._host, partial(self._group, place), self._report_return)
+        batch_key = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
+        batch = _BatchLedger(self._folder, batch_key, self._group_size)
+        maker = WorkerMaker(self._host, partial(self._group, batch_key), self._report_return)
         await sample_missing(chosen, self._group_size, maker, batch)
         self._finish_batch(parent, list(batch.groups().values()))
 
@@ -308,13 +308,13 @@ class Driver:
             self._folder.save(state)
 
     async def _group(
-        self, place: Mapping[str, Any], missing: MissingRollouts[Task]
+        self, batch_key: Mapping[str, Any], missing: MissingRollouts[Task]
     ) -> dict[str, Any]:
         """Sample one group, repeatedly if the policy says so. Raises Ended: it demands that."""
         task = missing.task
         request = rollout_of(self._order, self._order.job_id, task, missing.count)
         if self._is_known:  # each rollout says it itself: a report may come later than the rollout
-            request["entered"] = {"step": self._state.step + 1, "attempt": place["attempt"]}
+            request["entered"] = {"step": self._state.step + 1, "attempt": batch_key["attempt"]}
         for _ in range(RESAMPLED if self._order.failed == RESAMPLE else 1):
             runs = await self._host.roll_out(request)
             self._host.succeed()
@@ -324,7 +324,7 @@ class Driver:
             self._wasted += len(runs)
         if is_lost:
             runs = [{**run, "samples": []} for run in runs]
-        return {**place, "task": task.slug, "lost": is_lost, "runs": runs}
+        return {**batch_key, "task": task.slug, "lost": is_lost, "runs": runs}
 
     def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> bool:
         """Count a group's rollouts; returns whether one failed. Raises Ended: too many failed."""
@@ -546,15 +546,17 @@ class _BatchLedger:
     """The groups of the batch in progress; lost ones count as made."""
 
     folder: RunFolder
-    place: Mapping[str, Any]
+    batch_key: Mapping[str, Any]
     """What the batch's groups have in common: iteration, attempt, parent."""
     size: int
     """Rollouts per group."""
 
     def groups(self) -> dict[str, dict[str, Any]]:
         """The complete groups, by task; those of another batch are deleted."""
-        groups, place = self.folder.groups(), self.place
-        own = [group for group in groups if all(group.get(key) == place[key] for key in place)]
+        groups, batch_key = self.folder.groups(), self.batch_key
+        own = [
+            group for group in groups if all(group.get(key) == batch_key[key] for key in batch_key)
+        ]
         if groups and not own:
             self.folder.clear_groups()
         return {group["task"]: group for group in own}

@@ -39,10 +39,10 @@ from hud_tui.rollouts.watched import (
     exit_code,
     is_own,
     mend_messages,
-    place_in_stack,
     process_ended,
     root_of,
     sendable,
+    source_line_in_stack,
     watch,
 )
 
@@ -267,7 +267,7 @@ class Child:
     """As it reported last."""
     is_dying: bool = False
     """It is killed as soon as it has told its place."""
-    place: dict[str, Any] | None = None
+    source_line: dict[str, Any] | None = None
     """Where it was when it died, in the user's files."""
     stack: deque[str] = field(default_factory=lambda: deque(maxlen=STACK_LINES))
     """Its threads' stacks, in `faulthandler`'s lines."""
@@ -388,7 +388,7 @@ class Host:
         """What a process answers when it is asked for its place."""
         child.stack_at = None
         if child.is_dying:
-            child.place, child.kill_at = child.place or report["where"], monotonic()
+            child.source_line, child.kill_at = child.source_line or report["where"], monotonic()
         else:
             self._send({"number": child.number, **report})
 
@@ -414,7 +414,7 @@ class Host:
         for child in list(self._children.values()):
             if child.stack_at is not None and now > child.stack_at:
                 child.stack_at = None
-                if where := place_in_stack(child.stack, self._source):
+                if where := source_line_in_stack(child.stack, self._source):
                     self._place(child, {"phase": child.phase, "where": where})
             if child.kill_at is not None and now > child.kill_at:
                 self._end_dying(child, now)
@@ -440,10 +440,11 @@ class Host:
         del self._children[child.number]
         is_expected = child.is_asked and child.status in (0, -15, -9 if child.is_dying else 0)
         if not is_expected or child.is_dying:
-            child.place = child.place or place_in_stack(child.stack, self._source)
+            child.source_line = child.source_line or source_line_in_stack(child.stack, self._source)
         if child.is_dying:
             why = child.why or f"killed, as it had not ended in {GRACE_S:g} s"
-            where = "at {file}:{line} in {function}".format_map(child.place) if child.place else ""
+            line = child.source_line
+            where = "at {file}:{line} in {function}".format_map(line) if line else ""
             self._log.add(f"{child.label} | {child.phase}: {why} {where}".rstrip())
         self._send(
             {
@@ -452,7 +453,7 @@ class Host:
                 "is_expected": is_expected,
                 "why": child.why,
                 "phase": child.phase,
-                "place": child.place,
+                "source_line": child.source_line,
                 "tail": list(child.tail),
             }
         )

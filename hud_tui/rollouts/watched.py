@@ -227,7 +227,7 @@ def is_own(file: str, root: str) -> bool:
     return file.startswith(root + os.sep) and "site-packages" not in file
 
 
-def place_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
+def source_line_of(frame: FrameType | None, source: str) -> dict[str, Any] | None:
     """The place of a running frame in the user's files; None if it is in none of them."""
     return _place_in(traceback.extract_stack(frame) if frame else [], source)
 
@@ -266,15 +266,15 @@ def _place_in(stack: Sequence[traceback.FrameSummary], source: str) -> dict[str,
         return None
     inner = stack[own[-1]]
     shown = "".join(traceback.format_list(stack[own[0] :]))
-    place = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
-    placed: dict[str, Any] = sendable({**place, "traceback": shown[-8 * LINE :]})
+    source_line = {"file": inner.filename, "line": inner.lineno, "function": inner.name}
+    placed: dict[str, Any] = sendable({**source_line, "traceback": shown[-8 * LINE :]})
     return placed
 
 
 STACK_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
-def place_in_stack(lines: Iterable[str], source: str) -> dict[str, Any] | None:
+def source_line_in_stack(lines: Iterable[str], source: str) -> dict[str, Any] | None:
     """The place of a thread in the user's files, of the one that was interrupted, else of the
     newest; None if none is in them.
 
@@ -348,19 +348,19 @@ class Doing:
         self._report({"terminated": self.phase})
 
     def _report_place(self, number: int, frame: FrameType | None) -> None:
-        place = next(filter(None, self._places(frame)), None)
-        self._report({"phase": self.phase, "where": place})
+        source_line = next(filter(None, self._places(frame)), None)
+        self._report({"phase": self.phase, "where": source_line})
 
     def _places(self, frame: FrameType | None) -> Iterator[dict[str, Any] | None]:
         """Of what blocks the process, of a template that does not wait for the model, of threads,
         and of what is awaited."""
-        blocked = place_of(frame, self.source)
+        blocked = source_line_of(frame, self.source)
         is_waiting = _is_in_a_loop(frame, self.source)
         yield None if is_waiting else blocked
         if self.phase != AGENT:
             yield from (place_awaited(generator, self.source) for generator in reversed(self._made))
-        for thread, place in self._threads().items():
-            yield None if thread in self._older_threads else place
+        for thread, source_line in self._threads().items():
+            yield None if thread in self._older_threads else source_line
         with contextlib.suppress(RuntimeError):  # no loop is running
             for task in asyncio.all_tasks():
                 is_known = task in self._older
@@ -370,8 +370,10 @@ class Doing:
     def _threads(self) -> dict[int, dict[str, Any]]:
         """The other threads that are in the user's files, and their places."""
         own, frames = threading.main_thread().ident, sys._current_frames()
-        places = {id_: place_of(frame, self.source) for id_, frame in frames.items() if id_ != own}
-        return {thread: place for thread, place in places.items() if place is not None}
+        source_lines = {
+            id_: source_line_of(frame, self.source) for id_, frame in frames.items() if id_ != own
+        }
+        return {thread: line for thread, line in source_lines.items() if line is not None}
 
     def _note_unawaited(self) -> None:
         """Keep Python's warnings of coroutines that were never awaited, for a later failure."""
@@ -392,8 +394,8 @@ class Doing:
 
         def report_and_exit(status: int) -> NoReturn:
             failure = process_ended(exited_with(status), self.phase)
-            place = place_of(sys._getframe(1), self.source)
-            self._report({"failure": {**failure, **(place or {})}})
+            source_line = source_line_of(sys._getframe(1), self.source)
+            self._report({"failure": {**failure, **(source_line or {})}})
             leave(status)
 
         os._exit = report_and_exit

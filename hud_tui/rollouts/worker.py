@@ -286,9 +286,9 @@ class Forked:
             await self._pipe.close(GRACE_S)
 
 
-def _hung(phase: str, seconds: float, place: dict[str, Any] | None = None) -> dict[str, Any]:
+def _hung(phase: str, seconds: float, source_line: dict[str, Any] | None = None) -> dict[str, Any]:
     how = f"nothing for {seconds:.0f} s" if seconds else "still running at the timeout"
-    return {"phase": phase, "type": "Timeout", "message": f"{phase}: {how}", **(place or {})}
+    return {"phase": phase, "type": "Timeout", "message": f"{phase}: {how}", **(source_line or {})}
 
 
 def _ended(report: dict[str, Any], phase: str) -> dict[str, Any]:
@@ -297,7 +297,7 @@ def _ended(report: dict[str, Any], phase: str) -> dict[str, Any]:
     if why is None:
         why = ended_by(-code) if code is not None and code < 0 else exited_with(code)
     failure = process_ended(why, report.get("phase") or phase)
-    return failure | {"traceback": "\n".join(report["tail"])} | (report.get("place") or {})
+    return failure | {"traceback": "\n".join(report["tail"])} | (report.get("source_line") or {})
 
 
 # The worker: requests on stdin, answers and events on stdout.

@@ -103,14 +103,14 @@ class Rollouts:
 
 def trace_rows(
     rollouts: Rollouts,
-    place: tuple[str, int, int | None],
+    batch_key: tuple[str, int, int | None],
     model: ModelRow,
     temperature: float,
     evaluates: str | None = None,
 ) -> list[TraceRow]:
-    """The rollouts as stored traces, with one turn each. `place`: the job's id, the step, and the
-    attempt at that step, both from 1; `evaluates`: id of the checkpoint that they evaluate."""
-    job_id, step, attempt = place
+    """The rollouts as stored traces, with one turn each. `batch_key`: the job's id, the step, and
+    the attempt at that step, both from 1; `evaluates`: id of the checkpoint that they evaluate."""
+    job_id, step, attempt = batch_key
     groups: defaultdict[int, str] = defaultdict(new_id)
     times = (rollouts.started_at, now())
     return [
@@ -216,7 +216,7 @@ class EngineMaker:
     node: Node | None
     """The checkpoint; None for the weights that the model started from."""
     asked: EvaluationParameters
-    place: tuple[str, ...]
+    rollout_key: tuple[str, ...]
     """What rollouts are named by, beside task and index; the job's id comes first."""
     stop: Stop
     on_loss: Callable[[Exception], Awaitable[object]]
@@ -240,7 +240,7 @@ class EngineMaker:
                 yield Rollouts(graded, now() - seconds, seconds)
 
     def _name(self, task: Planned, j: int) -> str:
-        return rollout_id(*self.place, task.slug, j)
+        return rollout_id(*self.rollout_key, task.slug, j)
 
     async def _sampled(
         self, handle: Handle, missing: Sequence[MissingRollouts[Planned]]

@@ -336,9 +336,9 @@ def named_id(kind: str, name: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"hud-tui:{kind}:{name}"))
 
 
-def rollout_id(job_id: str, *place: object) -> str:
+def rollout_id(job_id: str, *parts: object) -> str:
     """Id of a managed run's rollout; the same if it is sampled again."""
-    named = _namespace(job_id) + " ".join(map(str, place)).encode()
+    named = _namespace(job_id) + " ".join(map(str, parts)).encode()
     return str(UUID(bytes=sha1(named, usedforsecurity=False).digest()[:16], version=5))
 
 

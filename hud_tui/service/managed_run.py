@@ -168,8 +168,8 @@ class Run:
             if now != id_:
                 await self._discard(len(rollouts.train), perf_counter() - start)
                 return
-            place = (self.id, self._facts.step + 1, action.attempt)
-            rows = trace_rows(rollouts, place, self.model, self._plan.parameters["temperature"])
+            batch_key = (self.id, self._facts.step + 1, action.attempt)
+            rows = trace_rows(rollouts, batch_key, self.model, self._plan.parameters["temperature"])
             await self._parts.store.write(add_rollouts, self.model.id, rows)
             batch = self._batch(rollouts)
             rewards = [group.rewards for group in batch.groups()]
@@ -227,8 +227,8 @@ class Run:
             self.stop,
             partial(self._note_loss, what, node),
         )
-        place = (self.id, self._facts.step)
-        scores = _Scores(self._parts.store, self.model, place, node, asked)
+        batch_key = (self.id, self._facts.step)
+        scores = _Scores(self._parts.store, self.model, batch_key, node, asked)
         try:
             await sample_missing(tasks, asked.samples, maker, scores)
         except StateGone as error:
@@ -318,7 +318,7 @@ class _Scores:
 
     store: Store
     model: ModelRow
-    place: tuple[str, int]
+    batch_key: tuple[str, int]
     """The run's id, and its last step."""
     node: Node | None
     asked: EvaluationParameters
@@ -327,20 +327,20 @@ class _Scores:
         return {group.task_slug: len(group.rewards) for group in await self._groups()}
 
     async def keep(self, part: Rollouts) -> None:
-        node, place, temperature = self.node, (*self.place, None), self.asked.temperature
-        rows = trace_rows(part, place, self.model, temperature, node.id if node else None)
+        node, batch_key, temperature = self.node, (*self.batch_key, None), self.asked.temperature
+        rows = trace_rows(part, batch_key, self.model, temperature, node.id if node else None)
         if node is None:
             await self.store.write(keep_rollouts, rows, now())
         else:
             await self.store.write(add_rollouts, self.model.id, rows, node.step)
 
     async def record(self) -> None:
-        groups, ids = await self._groups(), (self.model.id, self.place[0])
+        groups, ids = await self._groups(), (self.model.id, self.batch_key[0])
         result = await asyncio.to_thread(summarize, groups)
         await self.store.write(evaluations.record, *ids, self.node, self.asked, groups, result)
 
     async def _groups(self) -> list[Group]:
-        return await self.store.read(evaluations.made_by_run, self.place[0], self.node)
+        return await self.store.read(evaluations.made_by_run, self.batch_key[0], self.node)
 
 
 def _extra(rollouts: Rollouts, heldout: Sequence[Rollout]) -> dict[str, float]:

@@ -90,17 +90,17 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
     return filled if asked.sweep is None else {**filled, "sweep": asked.sweep}
 
 
-def checked_config(loss_fn: str, asked: Mapping[str, float] | None, place: str) -> dict[str, float]:
+def checked_config(loss_fn: str, asked: Mapping[str, float] | None, field: str) -> dict[str, float]:
     """All keys of the loss's config. Raises Refused, 422: no such loss, key or value; it names the
-    field, which is in `place`."""
+    field, which is in `field`."""
     try:
         check_loss(loss_fn)
     except Refused as refused:
-        raise bad_field(f"{place}.loss_fn", refused.detail[0]["msg"]) from refused
+        raise bad_field(f"{field}.loss_fn", refused.detail[0]["msg"]) from refused
     try:
         return loss_config(loss_fn, asked)
     except EngineRefused as refused:
-        raise bad_field(f"{place}.loss_fn_config", str(refused)) from refused
+        raise bad_field(f"{field}.loss_fn_config", str(refused)) from refused
 
 
 def _or(value: T | None, usual: T) -> T:

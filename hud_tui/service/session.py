@@ -214,8 +214,8 @@ class Session:
             saved, file = await self._save(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
             figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
-            place = (self._model.id, self._node.id if self._node else None, job_id)
-            new = self._accumulated.checkpoint(directory.name, place, adam, saved, figures)
+            owner_ids = (self._model.id, self._node.id if self._node else None, job_id)
+            new = self._accumulated.checkpoint(directory.name, owner_ids, adam, saved, figures)
             row = new.row.model_copy(update={"tasks_digest": tasks_digest})
             new = replace(new, row=row, bytes=file.bytes, sha256=file.sha256)
             waiting = [answer for answer in self._answers.values() if not answer.dropped]
@@ -456,14 +456,14 @@ class Accumulated:
     def checkpoint(
         self,
         id_: str,
-        place: tuple[str, str | None, str | None],
+        owner_ids: tuple[str, str | None, str | None],
         adam: Adam,
         saved: Saved,
         figures: Mapping[str, float],
     ) -> NewCheckpoint:
-        """The checkpoint of a step on these gradients, for the tree. `place`: ids of its model, its
-        parent and its managed run; `figures`: further metrics."""
-        model_id, parent_id, job_id = place
+        """The checkpoint of a step on these gradients, for the tree. `owner_ids`: ids of its model,
+        its parent and its managed run; `figures`: further metrics."""
+        model_id, parent_id, job_id = owner_ids
         trajectories = self.trajectories
         row = Checkpoint(
             id=id_,

@@ -71,11 +71,11 @@ class Choices:
             return replace(self, hidden=tuple(name for name in self.hidden if name != key))
         return replace(self, hidden=(*self.hidden, key)[-MOST:])
 
-    def moved(self, keys: Sequence[str], key: str, places: int) -> Choices:
-        """With this metric moved by `places`, later if positive."""
+    def moved(self, keys: Sequence[str], key: str, steps: int) -> Choices:
+        """With this metric moved by `steps`, later if positive."""
         order = self.arranged(keys)
         here = order.index(key)
-        order.insert(max(0, min(len(order) - 1, here + places)), order.pop(here))
+        order.insert(max(0, min(len(order) - 1, here + steps)), order.pop(here))
         return replace(self, order=tuple(order)[:MOST])
 
 

@@ -310,8 +310,8 @@ class Trial:
             signal = self.signals.get(tasks[index].slug)
             return -1.0 if signal is None or signal.std is None else signal.std
 
-        places = range(len(tasks))
-        return sorted(places, key=spread, reverse=True) if self.by_std else list(places)
+        indexes = range(len(tasks))
+        return sorted(indexes, key=spread, reverse=True) if self.by_std else list(indexes)
 
     @property
     def bar(self) -> str:
@@ -454,11 +454,11 @@ def task_rows(tasks: Sequence[Task], trial: Trial, text: str = "") -> list[Row]:
     only of tasks with each word of `text` in slug, scenario, split or args."""
     columns = task_columns(trial)
     words = text.casefold().split()
-    places = [index for index in trial.order(tasks) if _has(tasks[index], words)]
-    lines = ((index, TaskLine(tasks[index], trial)) for index in places[:MOST_ROWS])
+    indexes = [index for index in trial.order(tasks) if _has(tasks[index], words)]
+    lines = ((index, TaskLine(tasks[index], trial)) for index in indexes[:MOST_ROWS])
     rows = [item_row(columns, str(index), line) for index, line in lines]
-    if len(places) > MOST_ROWS:
-        more = Content.styled(f"… and {len(places) - MOST_ROWS} more", "$text-muted")
+    if len(indexes) > MOST_ROWS:
+        more = Content.styled(f"… and {len(indexes) - MOST_ROWS} more", "$text-muted")
         rows.append(Row("more", (more,), heading=True))
     return rows
 
@@ -548,9 +548,9 @@ class Draft:
     def task_source(self) -> TaskSource:
         """The submitted tasks as the command log names them."""
         kind = "taskset" if self.taskset_id else "file"
-        place = place_of({"source": self.source or "", "loaded_from": kind})
+        origin = place_of({"source": self.source or "", "loaded_from": kind})
         out = tuple(task.slug for task in self.tasks if task.slug in self.trial.left_out)
-        return TaskSource(place, rows_digest([task.row() for task in self.chosen]), out)
+        return TaskSource(origin, rows_digest([task.row() for task in self.chosen]), out)
 
     @property
     def found_in_all(self) -> tuple[Finding, ...]:

@@ -88,7 +88,7 @@ def gone_wrong(name: str) -> Run:
         Checkpoint(
             id=f"c{row.step}",
             name=f"step-{row.step:06d}",
-            prev_model_checkpoint_id=f"c{row.step - 1}" if row.place else None,
+            prev_model_checkpoint_id=f"c{row.step - 1}" if row.index else None,
             is_active=row is rows[-1],
             mean_reward=row.metrics["reward_mean"],
             metrics=dict(row.metrics),

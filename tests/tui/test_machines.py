@@ -95,13 +95,13 @@ async def test_the_top_line_says_where_and_what_costs(served: Served, state: Pat
     machines = use_box(state)
     said = aside(state, time(), "gpubox")
     assert said.machine == "tinker @ gpubox · 2×H100"
-    assert said.place == "23 ms · 85 %, 60 of 160 GB · 819 GB free"
+    assert said.load == "23 ms · 85 %, 60 of 160 GB · 819 GB free"
     assert aside(state, time()).machine == "", "on HUD nothing is trained there"
     assert said.warning == ""
     machines.set_line("gpubox", {**LINE, "state": "broken", "since": time() - 60})
     write_rental(state, replace(data.POD, at=time() - 3600))
     said = aside(state, time(), "gpubox")
-    assert said.place == ""
+    assert said.load == ""
     assert said.warning.startswith("⚠ broken 1 m · $1.50 at $1.50/h to ")
     assert said.guard == "unguarded"
     [rental] = read_rentals(state)

@@ -236,13 +236,13 @@ async def test_a_taskset_is_gone_to_and_checked_and_a_task_of_it_where_its_text_
         for kind in ("task", "held-out task"):
             slugs = [task.slug for task in tasks if task.heldout is (kind != "task")]
             await go(flown, f"arith {slugs[-1]}", kind, then="launch")
-            await flown.until(lambda: view.tasks.has_focus and view.place is not None)
+            await flown.until(lambda: view.tasks.has_focus and view.task_index is not None)
             task = slugs[-1]
-            await flown.until(lambda task=task: view.draft.tasks[view.place].slug == task)
+            await flown.until(lambda task=task: view.draft.tasks[view.task_index].slug == task)
             assert view.draft.source == "arith"
         await flown.press("slash", *"nothing", "enter", "1")
         await go(flown, f"arith {slugs[-2]}", kind, then="launch")
-        await flown.until(lambda: view.place is not None and view.filter_field.value == "")
+        await flown.until(lambda: view.task_index is not None and view.filter_field.value == "")
 
 
 async def test_it_says_that_nothing_matches_and_what_is_searched_and_hostile_names_are_text(

@@ -465,7 +465,7 @@ async def test_the_legend_says_that_tasks_differ_and_beneath_it_what_is_too_wide
         assert " lr " in heading
         assert "+1" in heading
         assert "taskset" not in heading
-        letters = {row.id: letter(legend.curves.place(row.id)) for row in (first, wide)}
+        letters = {row.id: letter(legend.curves.index_of(row.id)) for row in (first, wide)}
         beneath = " ".join(line.text.strip() for line in legend.shown[3:])
         assert f"taskset: {first.taskset} {letters[first.id]}, {wide.taskset} " in beneath
         more = {name: 1 for name in ("reward_scale", "tasks_per_step", "weight_decay", "beta1")}
@@ -490,7 +490,7 @@ async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_compar
         await flown.press("left")
         assert session.checkpoint_id == screen.chosen.ids[1]
         await flown.press("left_square_bracket", "left")
-        assert (session.checkpoint_id, screen.place) == (screen.chosen.ids[0], 0)
+        assert (session.checkpoint_id, screen.crosshair_step) == (screen.chosen.ids[0], 0)
         assert "┊ step 1" in text_of(screen)
         run = screen.legend.chosen
         await flown.press("enter", then="live")
@@ -501,7 +501,7 @@ async def test_the_crosshair_is_on_the_same_step_in_live_the_tree_and_the_compar
         at = session.checkpoint_id
         await flown.press("5", then="runs")
         again = await flown.open(RunComparison, "c")
-        await flown.until(lambda: again.place == 1)
+        await flown.until(lambda: again.crosshair_step == 1)
         assert (again.checkpoint_id, again.legend.chosen) == (at, run)
         await flown.press("apostrophe", then="checkpoints")
         tree: Any = flown.view
@@ -514,7 +514,7 @@ async def test_how_runs_are_compared_is_chosen_with_the_keys_of_live(
     async with compared(served, 2) as (flown, screen):
         first = screen.compared
         await flown.press("home", "x")
-        assert (screen.compared.axis, screen.place) == ("time", 0), "it stays on its step"
+        assert (screen.compared.axis, screen.crosshair_step) == ("time", 0), "it stays on its step"
         await flown.press("x", "end")
         assert "by tokens" in text_of(screen)
         assert screen.compared.crosshair is None

@@ -19,7 +19,14 @@ from hud_tui.cli.doctor import (
 from hud_tui.client.probe import Host
 from hud_tui.errors import HudUsage
 from hud_tui.rl.findings import Finding
-from hud_tui.settings import DEFAULTS, PROCESS, Paths, Place, list_variables, usable_settings
+from hud_tui.settings import (
+    DEFAULTS,
+    PROCESS,
+    Paths,
+    VariableSource,
+    list_variables,
+    usable_settings,
+)
 from hud_tui.storage import Directory, look_at
 from hud_tui.terminal import Terminal, terminal
 
@@ -35,8 +42,8 @@ def levels(findings: Iterable[Finding]) -> list[tuple[str, int]]:
 
 def test_a_setting_says_where_it_is_from_and_what_it_hides_but_not_what_it_is() -> None:
     places = [
-        Place(PROCESS, {"HUD_API_KEY": KEY}),
-        Place(".env", {"HUD_API_KEY": "other-key", "HUD_X\x1b": "?"}),
+        VariableSource(PROCESS, {"HUD_API_KEY": KEY}),
+        VariableSource(".env", {"HUD_API_KEY": "other-key", "HUD_X\x1b": "?"}),
     ]
     listed = list_variables(places)
     by_name = {setting.name: setting for setting in listed}
@@ -60,7 +67,10 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     file = env_file(tmp_path, 0o644)
     process = {"HUD_RL_URL": "nonsense", "HUD_API_URL": "http://hud.example"}
     broken = HudUsage(".env line 3: expected NAME=VALUE", "correct or remove that line")
-    places = [Place(PROCESS, process), Place(str(file), {"HUD_API_KEY": KEY}, (broken,), file)]
+    places = [
+        VariableSource(PROCESS, process),
+        VariableSource(str(file), {"HUD_API_KEY": KEY}, (broken,), file),
+    ]
     settings, problems = usable_settings(places)
     assert (settings.rl_url, settings.api_url) == (DEFAULTS["HUD_RL_URL"], "http://hud.example")
     assert settings.api_key == "", "it would travel in clear text"
@@ -73,7 +83,7 @@ def test_all_that_is_wrong_is_said_at_once_and_the_rest_still_used(tmp_path: Pat
     ]
     assert KEY not in "".join(f.message + f.fix for f in findings)
     assert exit_code(findings) == 2
-    allowed = Place(PROCESS, {**process, "HUD_TUI_INSECURE": "1"})
+    allowed = VariableSource(PROCESS, {**process, "HUD_TUI_INSECURE": "1"})
     settings, problems = usable_settings([allowed, *places[1:]])
     assert settings.api_key == KEY
     warned = [setting.message for setting in check_settings(settings, problems, places)]
@@ -89,7 +99,7 @@ def test_http_on_this_machine_a_private_file_and_a_usable_key_are_well(
 ) -> None:
     file = env_file(tmp_path, 0o600)
     urls = {name: "http://127.0.0.1:8000" for name in DEFAULTS} | {"HUD_API_KEY": key}
-    places = [Place(str(file), urls, (), file)]
+    places = [VariableSource(str(file), urls, (), file)]
     settings, problems = usable_settings(places, needs_key=needed)
     assert settings.api_key == (key if key == KEY else "")
     findings = list(check_settings(settings, problems, places))

@@ -27,13 +27,13 @@ HOSTILE = "\x1b[2J ```\n```` \u202e end"
 
 
 def test_a_token_is_shaded_by_its_logprob_the_log_of_its_ratio_or_its_advantage() -> None:
-    assert by_logprob([0.0, -3.0, -6.0, -99.0]).places == [1.0, 0.5, 0.0, 0.0]
+    assert by_logprob([0.0, -3.0, -6.0, -99.0]).shares == [1.0, 0.5, 0.0, 0.0]
     shaded = by_ratio([-1.0, -0.5, None, float("nan")], [-1.0, -99.0, -1.0, -1.0])
     assert shaded.values[0] == pytest.approx(1.0)
-    assert shaded.places == [0.5, 1.0, None, None]
-    assert by_advantage(-0.25, 0.5, 3).places == [0.25] * 3
-    assert by_advantage(None, 0.5, 2).places == [None, None]
-    assert by_advantage(0.0, 0.0, 1).places == [None]
+    assert shaded.shares == [0.5, 1.0, None, None]
+    assert by_advantage(-0.25, 0.5, 3).shares == [0.25] * 3
+    assert by_advantage(None, 0.5, 2).shares == [None, None]
+    assert by_advantage(0.0, 0.0, 1).shares == [None]
     listed = {"subscores": [{"name": "form", "score": 0.5, "weight": 0.2}]}
     assert subscores(listed) == [Subscore("form", 0.5, 0.2)]
 
@@ -42,8 +42,8 @@ def test_a_token_is_shaded_by_its_logprob_the_log_of_its_ratio_or_its_advantage(
 def test_no_number_leaves_the_ramp(pairs: list[tuple[float, float]]) -> None:
     now, sampled = [one for one, _ in pairs], [other for _, other in pairs]
     for shaded in (by_logprob(sampled), by_ratio(now, sampled)):
-        assert len(shaded.places) == len(pairs)
-        assert all(place is None or 0 <= place <= 1 for place in shaded.places)
+        assert len(shaded.shares) == len(pairs)
+        assert all(share is None or 0 <= share <= 1 for share in shaded.shares)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.wire import Model, TrainingDefaults
 from hud_tui.wire_runs import JobParameters
 
-ROWS = {row.name: row for row in RUN_PARAMETERS if row.place}
+ROWS = {row.name: row for row in RUN_PARAMETERS if row.in_form}
 MODEL = Model(
     id="m",
     model_name="m",

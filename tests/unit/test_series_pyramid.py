@@ -73,7 +73,9 @@ def test_ema_grown_in_parts_equals_ema_at_once(
     parts.extend(column, len(column))
     whole.extend(column, len(column))
     rows = range(len(column))
-    assert str([parts.average(column, r) for r in rows]) == str([whole.average(column, r) for r in rows])
+    assert str([parts.average(column, r) for r in rows]) == str(
+        [whole.average(column, r) for r in rows]
+    )
 
 
 @pytest.mark.parametrize("weight", [w for w in WEIGHTS if w])
@@ -89,8 +91,12 @@ def test_a_long_stretch_is_averaged_as_step_by_step(weight: float) -> None:
     grown = [*column, 5.0, nan, 7.0]
     quick.extend(grown, len(grown))
     slow.extend(grown, len(grown))
-    assert quick.average(grown, len(column)) == pytest.approx(slow.average(grown, len(column)), rel=1e-12)
-    assert quick.average(grown, len(grown) - 1) == pytest.approx(slow.average(grown, len(grown) - 1))
+    assert quick.average(grown, len(column)) == pytest.approx(
+        slow.average(grown, len(column)), rel=1e-12
+    )
+    assert quick.average(grown, len(grown) - 1) == pytest.approx(
+        slow.average(grown, len(grown) - 1)
+    )
 
 
 def test_ema_weighs_the_past_skips_what_is_missing_and_leaves_a_constant_alone() -> None:

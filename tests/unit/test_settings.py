@@ -24,8 +24,8 @@ from hud_tui.settings import (
     local_settings,
     read_options,
     read_paths,
-    read_places,
     read_settings,
+    read_sources,
     read_variables,
     set_variables,
 )
@@ -85,7 +85,7 @@ def test_a_line_of_ours_that_says_nothing_is_named(home: Path, line: str) -> Non
 def test_every_place_is_read_and_says_what_it_sets(home: Path) -> None:
     (home / ".hud" / ".env").write_text("HUD_API_KEY=home\nWANDB_API_KEY=w\nHUD_BAD\n")
     (home / "here" / ".env").write_text("PRIME_API_KEY=p\nOPENAI_API_KEY=o\n")
-    process, here, at_home = read_places({"HUD_RL_URL": "http://h", "PATH": "/bin"})
+    process, here, at_home = read_sources({"HUD_RL_URL": "http://h", "PATH": "/bin"})
     assert (process.origin, dict(process.variables)) == (PROCESS, {"HUD_RL_URL": "http://h"})
     assert (here.origin, dict(here.variables)) == (".env", {"PRIME_API_KEY": "p"})
     assert dict(at_home.variables) == {"HUD_API_KEY": "home", "WANDB_API_KEY": "w"}

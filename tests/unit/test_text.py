@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hud_tui.cli.connect import progress
 from hud_tui.cli.output import emit_error, print_notice, with_flags
 from hud_tui.errors import HudError
-from hud_tui.rl.tasks.task import Task, places
+from hud_tui.rl.tasks.task import Task, locations
 from hud_tui.rl.text import clean, count_unsafe, one_line
 
 
@@ -85,11 +85,11 @@ def at(*wheres: str) -> list[Task]:
     ],
 )
 def test_places(wheres: tuple[str, ...], said: str) -> None:
-    assert places(at(*wheres)) == said
+    assert locations(at(*wheres)) == said
 
 
 def test_a_long_stretch_is_named_whole() -> None:
-    assert places(at(*(f"t.json row {n}" for n in range(1, 100_001)))) == "t.json rows 1-100000"
+    assert locations(at(*(f"t.json row {n}" for n in range(1, 100_001)))) == "t.json rows 1-100000"
 
 
 @pytest.mark.parametrize(

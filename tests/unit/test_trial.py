@@ -106,8 +106,8 @@ def test_what_is_submitted_is_named_as_the_command_line_can_name_it() -> None:
     """By the file's whole path, or the taskset's name; without the tasks that were left out."""
     trial = Trial(left_out=frozenset({"easy", "dead"}))
     file = Draft("tasks.jsonl", TASKS, trial=trial).task_source
-    assert (file.place, file.left_out) == (str(Path("tasks.jsonl").absolute()), ("dead", "easy"))
+    assert (file.origin, file.left_out) == (str(Path("tasks.jsonl").absolute()), ("dead", "easy"))
     origin = {"source": "tasks.jsonl", "loaded_from": "file"}
     chosen, same = choose_tasks(TASKS, origin, file.left_out, file.digest)
     assert ([task.slug for task in chosen], same) == (["even", "new", "held"], file)
-    assert Draft("arith", TASKS, taskset_id="t1").task_source.place == "arith"
+    assert Draft("arith", TASKS, taskset_id="t1").task_source.origin == "arith"

@@ -84,7 +84,7 @@ class Context:
     heldout: Trend = field(default_factory=lambda: Trend(0.7, every=5))
     ceiling: float = nan
     """Highest reward of any rollout so far; at least 1 if all rewards are in [0, 1]."""
-    place: int = -1
+    index: int = -1
 
     def begin_tasks(self) -> None:
         """Forget the rewards, because those of other tasks have another scale."""
@@ -92,7 +92,7 @@ class Context:
         self.reward, self.heldout, self.ceiling = fresh.reward, fresh.heldout, fresh.ceiling
 
     def read(self, row: Row) -> None:
-        self.place = row.place
+        self.index = row.index
         reward, heldout = REWARD.read(row), HELDOUT.read(row)
         if reward is not None:
             self.reward.push(reward)
@@ -111,7 +111,7 @@ class Context:
 
     def remaining(self, otherwise: int) -> int:
         """Number of steps left in the run; `otherwise` if the total is unknown."""
-        return otherwise if self.steps is None else max(0, self.steps - self.place - 1)
+        return otherwise if self.steps is None else max(0, self.steps - self.index - 1)
 
 
 # The gate: when a stream of severities raises an alarm, and when the alarm ends.
@@ -292,7 +292,7 @@ class Detector(ABC, Generic[T]):
         """Evaluate the next row."""
         value = self.value(row)
         severity = None if value is None else self.evaluate(value, row, context)
-        if severity is not None and self.gate.push(row.place, severity):
+        if severity is not None and self.gate.push(row.index, severity):
             episode = self.gate.episodes[-1]
             episode.evidence = self._finite_evidence(context)
             episode.onset = min(episode.onset, self.onset(episode))
@@ -300,7 +300,7 @@ class Detector(ABC, Generic[T]):
     def on_other_tasks(self, row: Row) -> Self:
         """A fresh detector that keeps only the episodes; called at the first row on other tasks."""
         fresh = type(self)(self.tuning)
-        self.gate.begin_tasks(row.place)
+        self.gate.begin_tasks(row.index)
         fresh.gate = self.gate
         return fresh
 

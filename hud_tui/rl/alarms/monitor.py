@@ -99,7 +99,7 @@ class DetectorSet:
         self._steps.append(row.step)
         self._ids.append(row.checkpoint_id)
         if self._tasks.changes(row):
-            self._begun.append(row.place)
+            self._begun.append(row.index)
             self.context.begin_tasks()
             self._detectors = [
                 detector.on_other_tasks(row) if detector.BY_TASKS else detector
@@ -110,9 +110,9 @@ class DetectorSet:
         for detector in self._detectors:
             detector.read(row, self.context)
 
-    def began(self, place: int) -> int:
-        """First row on the same tasks as row `place`."""
-        return self._begun[bisect_right(self._begun, place) - 1]
+    def began(self, index: int) -> int:
+        """First row on the same tasks as row `index`."""
+        return self._begun[bisect_right(self._begun, index) - 1]
 
     @property
     def pace(self) -> float | None:
@@ -139,8 +139,8 @@ class DetectorSet:
                 self._pace.push(stamp - self._at)
             self._at = stamp
 
-    def _row_at(self, place: int) -> Row:
-        return Row(place, {}, self._steps[place], self._ids[place])
+    def _row_at(self, index: int) -> Row:
+        return Row(index, {}, self._steps[index], self._ids[index])
 
 
 # The checkpoint to roll back to after an update that damaged the policy.

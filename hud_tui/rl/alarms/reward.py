@@ -136,7 +136,7 @@ class RewardCollapse(Detector[Collapse]):
         if self._ema.seen:
             self._noise.push(value - self._ema.value)
         else:
-            self._near = self._last_good = row.place
+            self._near = self._last_good = row.index
         smooth = self._ema.push(value)
         self._start.push(value)
         if self._ema.seen < min(self.SETTLED, self.tuning.warmup):
@@ -146,9 +146,9 @@ class RewardCollapse(Detector[Collapse]):
         noise = max(self._noise.sigma if len(self._noise) > 3 else 0.0, self._error(row))
         self._need = max(self.tuning.sigmas * noise, self.tuning.least * abs(self._peak), 1e-9)
         if self._peak - smooth <= self._need / 2:
-            self._near = row.place
+            self._near = row.index
         if self._peak - value <= self._need / 2:
-            self._last_good = row.place
+            self._last_good = row.index
         fall, gained = self._peak - smooth, self._peak - self._start.value
         if fall < self._need:
             return 2 * fall / self._need
@@ -215,11 +215,11 @@ class RewardPlateau(Detector[Plateau]):
         super().__init__(tuning)
         self._rewards, self._entropy, self._kl = array("d"), array("d"), array("d")
         self._next, self._began, self._slope, self._moved = 2 * BLOCKS, 0, nan, nan
-        self._places = array("q")
+        self._indexes = array("q")
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         self._rewards.append(value)
-        self._places.append(row.place)
+        self._indexes.append(row.index)
         self._entropy.append(ENTROPY.number(row))
         self._kl.append(KL_REFERENCE.number(row))
         seen = len(self._rewards)
@@ -232,7 +232,7 @@ class RewardPlateau(Detector[Plateau]):
         middle = sum(means) / len(means)
         line = [middle + slope * (i - (len(means) - 1) / 2) for i in range(len(means))]
         noise = sorted(abs(m - fit) for m, fit in zip(means, line, strict=True))[len(means) // 2]
-        self._slope, self._began = slope * (len(means) - 1), self._places[first]
+        self._slope, self._began = slope * (len(means) - 1), self._indexes[first]
         if context.solved or abs(self._slope) > max(self.tuning.gain * abs(middle), 1.5 * noise):
             return 0.0
         self._moved = max(_change(self._entropy[first:]), _change(self._kl[first:]))

@@ -156,7 +156,7 @@ def block_means(values: Sequence[float], blocks: int) -> list[float]:
 class Row:
     """One step of a lineage."""
 
-    place: int
+    index: int
     """Index in the lineage, from 0."""
     metrics: Mapping[str, float]
     step: int
@@ -232,16 +232,16 @@ def without_variance(row: Row) -> float | None:
     return None if std is None else float(std < RESIDUE)
 
 
-def row_of(place: int, checkpoint: Checkpoint) -> Row:
-    """The row of a checkpoint at index `place` of its lineage."""
+def row_of(index: int, checkpoint: Checkpoint) -> Row:
+    """The row of a checkpoint at index `index` of its lineage."""
     metrics = metrics_of(checkpoint)
     if checkpoint.groups and ZERO_VARIANCE.key not in metrics:
         metrics = {**metrics, **_of_groups(checkpoint)}
     stamp = seconds(checkpoint.created_at)
     return Row(
-        place,
+        index,
         metrics,
-        step_number(checkpoint, place),
+        step_number(checkpoint, index),
         checkpoint.id,
         stamp,
         checkpoint.job_id,

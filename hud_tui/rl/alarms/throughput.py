@@ -216,7 +216,7 @@ def stall(last: Row | None, silent_s: float, step_s: float | None, tuning: Stall
         title="stalled",
         level=Level.CRITICAL if severity >= 3 else Level.WARN,
         active=True,
-        row=row.place,
+        row=row.index,
         onset=row.step,
         checkpoint_id=row.checkpoint_id,
         before_id=row.checkpoint_id,

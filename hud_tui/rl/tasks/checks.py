@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from hud_tui.rl.findings import Finding
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.tasks.legacy import VARIABLE, find_variables, has_variable, server_texts
-from hud_tui.rl.tasks.task import NAMED, Task, digest, places, split_text, validator
+from hud_tui.rl.tasks.task import NAMED, Task, digest, locations, split_text, validator
 from hud_tui.rl.text import (
     command_line,
     count_unsafe,
@@ -64,7 +64,7 @@ def check_fields(tasks: Sequence[Task]) -> list[Finding]:
             holders.setdefault(one_line(name, 40), []).append(task)
     fix = "remove or rename it; further data of a task belongs into columns"
     return [
-        Finding("fields", "warning", f"unknown field {name}", places(rows), fix)
+        Finding("fields", "warning", f"unknown field {name}", locations(rows), fix)
         for name, rows in list(holders.items())[:NAMED]
     ]
 
@@ -75,7 +75,7 @@ def check_slugs(tasks: Sequence[Task]) -> list[Finding]:
     twice = {slug for slug, count in counts.items() if count > 1}
     if not twice:
         return [Finding("slugs", "ok", "every slug is used once")]
-    where = places([task for task in tasks if task.slug in twice])
+    where = locations([task for task in tasks if task.slug in twice])
     message = f"used more than once: {names_text(sorted(twice))}"
     return [Finding("slugs", "failure", message, where, "give each task a slug of its own")]
 
@@ -99,14 +99,14 @@ def check_scenarios(env: str, offered: object, tasks: Sequence[Task]) -> list[Fi
         return [Finding("scenarios", "ok", message, one_line(env))]
     message = f"{one_line(env)} has no {names_text(sorted(required - offers))}"
     fix = f"it has {names_text(sorted(offers))}" if offers else "it has no scenarios"
-    return [Finding("scenarios", "failure", message, places(unknown), fix)]
+    return [Finding("scenarios", "failure", message, locations(unknown), fix)]
 
 
 def missing_environment(env: str, tasks: Sequence[Task], close: str = "") -> Finding:
     """The failure for an unknown environment; `close` suggests similar names."""
     message = f"no environment named {one_line(env)}"
     fix = close or "correct env in those rows, or deploy that environment"
-    return Finding("environments", "failure", message, places(tasks), fix)
+    return Finding("environments", "failure", message, locations(tasks), fix)
 
 
 def check_args(
@@ -132,11 +132,11 @@ def check_args(
         have = "has" if len(rows) == 1 else "have"
         message = f"{counted(len(rows), 'task')} of {one_line(env)} {have} invalid args: {problem}"
         fix = f"check the args of {one_line(scenario)} and fix those rows"
-        findings.append(Finding("args", "failure", message, places(rows), fix))
+        findings.append(Finding("args", "failure", message, locations(rows), fix))
     if further := [task for rows in list(wrong.values())[NAMED:] for task in rows]:
         message = f"{counted(len(wrong) - NAMED, 'further kind')} of invalid args"
         rows = list({id(task): task for task in further}.values())
-        findings.append(Finding("args", "failure", message, places(rows), "fix those rows, too"))
+        findings.append(Finding("args", "failure", message, locations(rows), "fix those rows, too"))
     return findings
 
 
@@ -272,7 +272,7 @@ def _embedded(tasks: Sequence[Task]) -> list[Finding]:
         " the embedded service runs environments with scenarios only"
     )
     fix = "convert them to rows of an environment, or run them on HUD"
-    return [Finding("environments", "failure", message, places(tasks), fix)]
+    return [Finding("environments", "failure", message, locations(tasks), fix)]
 
 
 def graded(tasks: Sequence[Task]) -> list[Finding]:
@@ -282,7 +282,7 @@ def graded(tasks: Sequence[Task]) -> list[Finding]:
         return [Finding("graded", "ok", "every task has a grader")]
     message = f"no grader in {counted(len(blind), 'task')}: all rewards would be equal"
     fix = "name a call in evaluate_tool (v4) or evaluate (v1 to v3)"
-    return [Finding("graded", "failure", message, places(blind), fix)]
+    return [Finding("graded", "failure", message, locations(blind), fix)]
 
 
 def _gyms(tasks: Sequence[Task]) -> list[Finding]:
@@ -293,7 +293,7 @@ def _gyms(tasks: Sequence[Task]) -> list[Finding]:
         f"{counted(len(gyms), 'task')} in a gym of hud 0.3 or older, which is no longer supported"
     )
     fix = "convert them to rows of an environment"
-    return [Finding("environments", "failure", message, places(gyms), fix)]
+    return [Finding("environments", "failure", message, locations(gyms), fix)]
 
 
 def _variables(tasks: Sequence[Task], names: Collection[str]) -> list[Finding]:
@@ -353,7 +353,7 @@ def _remote(tasks: Sequence[Task]) -> list[Finding]:
             "remote",
             "failure",
             f"the MCP server {server}, which a remote run cannot reach",
-            places(holders),
+            locations(holders),
             "give it a URL that the platform can reach, e.g. https://mcp.hud.ai/v3/mcp",
         )
         for server, holders in near.items()
@@ -452,7 +452,7 @@ def check_slug_forms(tasks: Sequence[Task]) -> list[Finding]:
         if bad:
             message = f"{counted(len(bad), 'slug')} {fault}"
             fix = "give each task a short slug in letters, digits and dashes"
-            findings.append(Finding("slugs", "failure", message, places(bad), fix))
+            findings.append(Finding("slugs", "failure", message, locations(bad), fix))
     return findings
 
 
@@ -466,7 +466,7 @@ def check_duplicates(tasks: Sequence[Task]) -> list[Finding]:
     if not twice:
         return [Finding("duplicates", "ok", "no duplicates")]
     message = f"{counted(len(twice), 'duplicate')} of another task, under another slug"
-    return [Finding("duplicates", "warning", message, places(twice), "remove the duplicates")]
+    return [Finding("duplicates", "warning", message, locations(twice), "remove the duplicates")]
 
 
 def _content(task: Task) -> Any:
@@ -511,7 +511,7 @@ def check_vision(tasks: Sequence[Task]) -> list[Finding]:
         return [Finding("vision", "ok", "no images in the rows")]
     message = f"{counted(len(seen), 'task')} with images: a managed run trains on text only"
     fix = "remove them, or choose a vision model"
-    return [Finding("vision", "warning", message, places(seen), fix)]
+    return [Finding("vision", "warning", message, locations(seen), fix)]
 
 
 def _parts(task: Task) -> Iterator[tuple[str, object]]:
@@ -548,11 +548,12 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
             wrong.setdefault(problem, []).append(task)
     fix = "use image or compose, resources and limits only"
     findings = [
-        Finding("runtime", "failure", problem, places(bad), fix) for problem, bad in wrong.items()
+        Finding("runtime", "failure", problem, locations(bad), fix)
+        for problem, bad in wrong.items()
     ]
     if embedded and not findings:
         message = f"the embedded service ignores the runtime_config of {len(having)} rows"
-        return [Finding("runtime", "warning", message, places(having), "remove it")]
+        return [Finding("runtime", "warning", message, locations(having), "remove it")]
     return findings or [Finding("runtime", "ok", f"{counted(len(having), 'runtime_config')} valid")]
 
 

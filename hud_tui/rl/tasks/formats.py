@@ -305,7 +305,7 @@ def _unparsed(
     name: str, parser: Parser, offset: int, fault: str, row: int | None = None
 ) -> Problem:
     of_row = f" row {row}," if row is not None else ""
-    return Problem(f"{name}{of_row} {parser.place(offset)}", "", _not_json(fault))
+    return Problem(f"{name}{of_row} {parser.line_column(offset)}", "", _not_json(fault))
 
 
 def _not_json(fault: str) -> str:

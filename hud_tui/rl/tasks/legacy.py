@@ -334,12 +334,12 @@ def server_texts(task: Task) -> Iterator[tuple[str, str]]:
     return _texts(task.more.get("mcp_config") if task.form == "v4" else None)
 
 
-def _texts(value: Any, place: str = "") -> Iterator[tuple[str, str]]:
+def _texts(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str):
-        yield place, value
+        yield path, value
     elif isinstance(value, dict):
         for key, part in value.items():
-            yield from _texts(part, f"{place}.{key}")
+            yield from _texts(part, f"{path}.{key}")
     elif isinstance(value, list):
         for part in value:
-            yield from _texts(part, place)
+            yield from _texts(part, path)

@@ -282,7 +282,7 @@ class _Stretch:
         return f"{self.first}-{self.last}" if self.last > self.first else str(self.first)
 
 
-def places(tasks: Sequence[Task]) -> str:
+def locations(tasks: Sequence[Task]) -> str:
     """Places of tasks as text: the first few by name, the others as a count."""
     stretches: list[_Stretch] = []
     for task in tasks:

@@ -390,13 +390,15 @@ def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
 
     Rollouts of a zero-variance group are mostly identical: a forward pass reads each only once.
     """
-    places: dict[tuple[object, ...], int] = {}
+    positions: dict[tuple[object, ...], int] = {}
     which = [
-        places.setdefault((*datum.prompt, None, *datum.output, datum.temperature), len(places))
+        positions.setdefault(
+            (*datum.prompt, None, *datum.output, datum.temperature), len(positions)
+        )
         for datum in datums
     ]
     first = dict(zip(reversed(which), reversed(datums), strict=True))
-    return [first[position] for position in range(len(places))], which
+    return [first[position] for position in range(len(positions))], which
 
 
 # Between the service and an engine's own process: see `hud_tui.pipes`.

@@ -340,7 +340,7 @@ def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
         trace_id=trace_id,
         step=model.checkpoint_count + 1,
         task_slug=trace["task_slug"],
-        rollout=traces.place(db, trace),
+        rollout=traces.index_in_group(db, trace),
         reward=trace["reward"],
         status=trace["status"],
         heldout=evaluation_id is not None,

@@ -211,7 +211,7 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
     return fetched(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
 
 
-def place(db: Db, trace: sqlite3.Row) -> int | None:
+def index_in_group(db: Db, trace: sqlite3.Row) -> int | None:
     """Its index in its group, from 0; None without a group."""
     if trace["group_id"] is None or trace["job_id"] is None:
         return None

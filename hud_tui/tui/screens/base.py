@@ -321,7 +321,7 @@ def _aside(aside: Aside, width: int) -> list[Part]:
     any room; a click goes to the machines."""
     warning = aside.warning if width >= ROOMY else aside.brief or aside.warning
     parts = [
-        (9, Content.styled(one_line(aside.place, 60), "$text-muted")),
+        (9, Content.styled(one_line(aside.load, 60), "$text-muted")),
         (1 if width >= 60 else 2, Content.styled(one_line(warning, 80), "bold $warning")),
         (1 if width >= 80 else 2, Content.styled(aside.guard, "$warning")),
     ]
@@ -451,7 +451,7 @@ class Aside:
 
     machine: str = ""
     """E.g. ``tinker @ gpubox · 2×H100``; empty: this one."""
-    place: str = ""
+    load: str = ""
     """Latency, GPU use and memory, disk."""
     warning: str = ""
     """A broken tunnel, and what is rented."""

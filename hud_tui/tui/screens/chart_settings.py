@@ -140,11 +140,11 @@ class ChartList(ListBox[None]):
             self.below.choices = self.below.choices.toggled(key)
             self._show()
 
-    def action_place(self, places: int) -> None:
+    def action_place(self, steps: int) -> None:
         """Move the chart down, or up for negative numbers."""
         if (key := self.rows.key) is not None:
             keys = self.below.shown.series.keys
-            self.below.choices = self.below.choices.moved(keys, key, places)
+            self.below.choices = self.below.choices.moved(keys, key, steps)
             self._show()
 
     def action_reset(self) -> None:
@@ -380,12 +380,12 @@ class ColumnList(ListBox[None]):
         self.below.rearrange(shown=[k for k in keys if k != key] if key in keys else [*keys, key])
         self._show()
 
-    def action_place(self, places: int) -> None:
+    def action_place(self, steps: int) -> None:
         """Move a shown column to the right, or to the left for negative numbers."""
         key, keys = self.rows.key, [run_column.key for run_column in self.arrangement.columns]
         if key is not None and key in keys:
             here = keys.index(key)
-            keys.insert(max(0, min(len(keys) - 1, here + places)), keys.pop(here))
+            keys.insert(max(0, min(len(keys) - 1, here + steps)), keys.pop(here))
             self.below.rearrange(shown=keys)
             self._show()
 

@@ -682,9 +682,9 @@ class CheckpointsScreen(HudScreen):
         """Go to the head; from there to the best checkpoint, then to the newest alarm's onset."""
         tree = self.run.tree
         onsets = [tree.find(onset) for onset in self.run.alarms.onsets]
-        places = [ROOT if tree.head is None else tree.head, tree.best]
-        places.append(max((p for p in onsets if p is not None), default=None))
-        stops = list(dict.fromkeys(position for position in places if position is not None))
+        positions = [ROOT if tree.head is None else tree.head, tree.best]
+        positions.append(max((p for p in onsets if p is not None), default=None))
+        stops = list(dict.fromkeys(position for position in positions if position is not None))
         is_at_stop = self.cursor.position in stops and not self.cursor.folded
         here = stops.index(self.cursor.position) if is_at_stop else -1
         self._go(stops[(here + 1) % len(stops)])

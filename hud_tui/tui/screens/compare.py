@@ -578,7 +578,7 @@ class RunComparison(Over[Destination | None]):
         return self.compared.series(self.legend.chosen)
 
     @property
-    def place(self) -> int | None:
+    def crosshair_step(self) -> int | None:
         """Index of that run's step under the crosshair; None without one."""
         x, xs = self.compared.crosshair, self.chosen.x(self.compared.axis)
         if x is None or not len(self.chosen):
@@ -587,7 +587,7 @@ class RunComparison(Over[Destination | None]):
 
     @property
     def checkpoint_id(self) -> str | None:
-        step = self.place
+        step = self.crosshair_step
         return None if step is None else self.chosen.ids[step]
 
     def point(self, step: int | None) -> None:
@@ -605,7 +605,7 @@ class RunComparison(Over[Destination | None]):
 
     def action_cursor(self, steps: int) -> None:
         """Move the crosshair by steps; past the newest it disappears."""
-        here = len(self.chosen) if self.place is None else self.place
+        here = len(self.chosen) if self.crosshair_step is None else self.crosshair_step
         there = here + steps
         self.point(None if there >= len(self.chosen) else there)
 
@@ -626,7 +626,7 @@ class RunComparison(Over[Destination | None]):
 
     def action_axis(self) -> None:
         """Use the next x axis; the crosshair stays on its step."""
-        step = self.place
+        step = self.crosshair_step
         self.change(axis=self.compared.axis.following, crosshair=None)
         if step is not None:
             self.change(crosshair=self.chosen.x(self.compared.axis)[step])

@@ -172,9 +172,9 @@ class LaunchScreen(HudScreen):
         self.show_tasks()
 
     def action_leave_out(self) -> None:
-        place = self.place
-        if place is not None:
-            slugs = frozenset({self.draft.tasks[place].slug})
+        task_index = self.task_index
+        if task_index is not None:
+            slugs = frozenset({self.draft.tasks[task_index].slug})
             self._show(self.draft.trial.toggled(slugs))
 
     def action_drop(self) -> None:
@@ -192,7 +192,7 @@ class LaunchScreen(HudScreen):
         self.tasks.action_first()
 
     @property
-    def place(self) -> int | None:
+    def task_index(self) -> int | None:
         key = self.tasks.key
         return int(key) if key is not None and key.isdigit() else None
 
@@ -449,7 +449,7 @@ class LaunchScreen(HudScreen):
                 is_known = bool(draft.tasks) and not draft.checking and self.run.model is not None
                 return is_known and draft.environment is None
             case "leave_out" | "copy":
-                return self.place is not None
+                return self.task_index is not None
             case "drop":
                 return bool(draft.trial.dead(draft.tasks))
             case "order":
@@ -695,7 +695,7 @@ class LaunchScreen(HudScreen):
         draft, works = self.draft, self.session.works
         fixed = parameters({key: value for key, value in values.items() if key not in swept})
         tasks, out = draft.chosen, tuple(sorted(draft.trial.left_out))
-        typed, source = fixed.model_dump(exclude_none=True), (draft.task_source.place, tasks)
+        typed, source = fixed.model_dump(exclude_none=True), (draft.task_source.origin, tasks)
         at_once = self.form.at_once
         planned = plan_sweep(works, model, source, typed, swept, at_once, out)
         sweep = await self.attempt(planned)
@@ -724,8 +724,8 @@ class LaunchScreen(HudScreen):
             self.focus_previous()
 
     def action_copy(self) -> None:
-        if self.place is not None:
-            self.copy(self.draft.tasks[self.place].slug)
+        if self.task_index is not None:
+            self.copy(self.draft.tasks[self.task_index].slug)
 
     def action_leave(self) -> None:
         """Stop the trial, withdraw a submission, clear the filter, or go to the tasksets."""

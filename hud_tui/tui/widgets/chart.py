@@ -331,9 +331,9 @@ class MetricGrid(RunChart):
     def move(self, columns: int, rows: int) -> None:
         self.move_to(self.index + columns + rows * self.per_row)
 
-    def move_to(self, place: int) -> None:
-        if 0 <= place < len(self.keys):
-            self.post_message(self.Chosen(self.keys[place]))
+    def move_to(self, index: int) -> None:
+        if 0 <= index < len(self.keys):
+            self.post_message(self.Chosen(self.keys[index]))
 
     def move_page(self, pages: int) -> None:
         """Move the choice by as many rows as are visible."""

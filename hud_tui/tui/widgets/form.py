@@ -459,7 +459,7 @@ def _option_field(row: Parameter) -> Field:
 
 
 def field_of(row: Parameter) -> Field:
-    is_folded = row.place == "folded"
+    is_folded = row.in_form == "folded"
     if is_picked(row):
         words = (NO, YES) if row.kind == "switch" else (DEFAULT, *row.choices)
         picker = Picker(() if row.name == LOSS else words, id=row.name)

@@ -498,9 +498,15 @@ class GroupGrid(LinesView):
         """A task's row; the column titles for `index` below 0."""
         if self.face is Face.WASTE:
             waste = WasteFace(self.tone, self.waste.exact)
-            return waste.names(width) if index < 0 else waste.row(self._wasted[index], width, picked)
+            return (
+                waste.names(width) if index < 0 else waste.row(self._wasted[index], width, picked)
+            )
         rewards = RewardFace(self.tone, self.groups, self.history)
-        return rewards.names(width) if index < 0 else rewards.row(self.groups.rows[index], width, picked)
+        return (
+            rewards.names(width)
+            if index < 0
+            else rewards.row(self.groups.rows[index], width, picked)
+        )
 
     # The cursor
 

@@ -48,10 +48,10 @@ MEANINGS = {
 
 def flow(pieces: Sequence[str], shaded: Shaded) -> Content:
     """The tokens as text, shaded."""
-    places = [*shaded.places, *[None] * len(pieces)]
+    shares = [*shaded.shares, *[None] * len(pieces)]
     return Content("").join(
         Content.styled(clean(piece).replace("\t", "    "), _colour(share))
-        for piece, share in zip(pieces, places, strict=False)
+        for piece, share in zip(pieces, shares, strict=False)
     )
 
 
@@ -60,14 +60,14 @@ def legend(shaded: Shaded) -> Content:
     low, high = shaded.ends
     ramp = Content("").join(Content.styled("█", colour) for colour in RAMP)
     named = Content.styled(f"{MEANINGS[shaded.by]}   {low} ", MUTED)
-    unknown = "   (some unknown)" if None in shaded.places else ""
+    unknown = "   (some unknown)" if None in shaded.shares else ""
     return named + ramp + Content.styled(f" {high}{unknown}", MUTED)
 
 
 def listed(pieces: Sequence[str], shaded: Shaded, width: int) -> Iterator[Content]:
     """The tokens one by one with their values, in columns read downwards, `width` cells wide."""
     names, values = pieces[:TOKENS_MOST], shaded.values[:TOKENS_MOST]
-    pairs = list(zip(names, values, shaded.places, strict=False))
+    pairs = list(zip(names, values, shaded.shares, strict=False))
     across = max(1, width // CELL)
     down = -(-len(pairs) // across)
     for row in range(down):
@@ -76,18 +76,18 @@ def listed(pieces: Sequence[str], shaded: Shaded, width: int) -> Iterator[Conten
         yield Content.styled(f"… {len(pieces) - TOKENS_MOST} more tokens", MUTED)
 
 
-def _token(piece: str, value: float | None, place: float | None) -> Content:
+def _token(piece: str, value: float | None, share: float | None) -> Content:
     name = Content(one_line(piece, 40).replace(" ", "␣")).truncate(10, ellipsis=True)
     unknown = value is None or value != value
     shown = "–" if unknown else f"{value:z.3f}" if abs(value or 0) < 100 else short(value)
-    text = name.stylize(_colour(place)) + Content(" " * (10 - name.cell_length))
+    text = name.stylize(_colour(share)) + Content(" " * (10 - name.cell_length))
     return (text + Content.styled(f"{shown:>7}", MUTED)).pad_right(CELL - 17)
 
 
-def _colour(place: float | None) -> str:
-    if place is None:
+def _colour(share: float | None) -> str:
+    if share is None:
         return MUTED
-    return RAMP[round(min(1.0, max(0.0, place)) * (len(RAMP) - 1))]
+    return RAMP[round(min(1.0, max(0.0, share)) * (len(RAMP) - 1))]
 
 
 # A rollout as lines: prompt, answer and grading.
@@ -450,9 +450,9 @@ class RolloutColumns(LinesView, can_focus=True):
 
         return [line_of(row) for row in rows]
 
-    def _column(self, place: int) -> list[Strip]:
-        answer, cell = self.answers[place], self.cell
-        picked = place == self.picked
+    def _column(self, index: int) -> list[Strip]:
+        answer, cell = self.answers[index], self.cell
+        picked = index == self.picked
         number = f"{'▸' if picked else ' '}{answer.number}"
         reward = f"reward {short(answer.reward)}"
         head = fit_text(f"{number:<5}{reward}", cell - 2)
@@ -485,8 +485,8 @@ class RolloutColumns(LinesView, can_focus=True):
             text = clean(answer.text).replace("\t", "    ") or "(nothing)"
         return [part.plain for part in Content(text).wrap(max(1, self.cell - 2))]
 
-    def move(self, places: int) -> None:
-        self.picked = max(0, min(len(self.answers) - 1, self.picked + places))
+    def move(self, steps: int) -> None:
+        self.picked = max(0, min(len(self.answers) - 1, self.picked + steps))
 
     def on_click(self, event: Click) -> None:
         bank = (self.scroll_offset.y + max(0, event.y - 1)) // (self.tall + 1)

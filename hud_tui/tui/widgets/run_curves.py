@@ -119,8 +119,8 @@ class Compared:
         return f"step {x:.0f}" if self.axis is Axis.STEP else f"{short(x)} tokens"
 
 
-def letter(place: int) -> str:
-    return LETTERS[place] if place < len(LETTERS) else "·"
+def letter(index: int) -> str:
+    return LETTERS[index] if index < len(LETTERS) else "·"
 
 
 class RunCurves(LinesView, can_focus=False):
@@ -149,12 +149,12 @@ class RunCurves(LinesView, can_focus=False):
         self.compared, self.order, self.chosen = compared, tuple(order), chosen
         self.redraw()
 
-    def place(self, id_: str) -> int:
+    def index_of(self, id_: str) -> int:
         return self.order.index(id_)
 
-    def hue(self, place: int) -> Style:
+    def hue(self, index: int) -> Style:
         hues = HUES if self.app.current_theme.dark else HUES_ON_LIGHT
-        return Style(color=hues[place % len(hues)])
+        return Style(color=hues[index % len(hues)])
 
     def heading(self, width: int) -> Strip:
         compared = self.compared
@@ -191,7 +191,7 @@ class RunCurves(LinesView, can_focus=False):
             styles[id_] = self.hue(index) + Style(bold=id_ == self.chosen)
         drawn = self._figure.pointed(column).rows
         letters = self._letters(len(rows) - AXIS_ROWS)
-        named = {row: Span(f" {letter(self.place(id_))}", id_) for row, id_ in letters.items()}
+        named = {row: Span(f" {letter(self.index_of(id_))}", id_) for row, id_ in letters.items()}
         blank = Span(" " * MARGIN, BLANK)
         return [styled([*row, named.get(n, blank)], styles) for n, row in enumerate(drawn)]
 
@@ -207,7 +207,7 @@ class RunCurves(LinesView, can_focus=False):
         )
         lines = sorted(
             (each for each in overlaid.lines if each.buckets),
-            key=lambda each: (each.row.id != self.chosen, self.place(each.row.id)),
+            key=lambda each: (each.row.id != self.chosen, self.index_of(each.row.id)),
         )
         intervals = {self.chosen} if len(overlaid.lines) > MOST_INTERVALS else set(self.order)
         layers: list[Layer] = []
@@ -217,7 +217,7 @@ class RunCurves(LinesView, can_focus=False):
                 layers.append(Layer(id_, each.buckets, Shape.MARKS, POINT))
             layers.append(Layer(id_, each.buckets, Shape.LINE if averaged else Shape.RANGE))
             if each.points and id_ in intervals:
-                apart = _apart(each.buckets, self.place(id_), columns)
+                apart = _apart(each.buckets, self.index_of(id_), columns)
                 layers.append(Layer(id_, apart, Shape.BARS))
         found_ticks = marks(compared.axis, low, high, max(1, cells // TICK_CELLS))
         x_ticks = [((value - low) / (high - low), label) for value, label in found_ticks]
@@ -230,7 +230,7 @@ class RunCurves(LinesView, can_focus=False):
         if len(self.order) < 2:
             return letters
         ends = {layer.name: plot.scale.share(layer.buckets[-1].smooth) for layer in plot.layers}
-        for id_ in sorted(ends, key=self.place):
+        for id_ in sorted(ends, key=self.index_of):
             target = round((1 - ends[id_]) * (rows - 1))
             free = (row for row in range(rows) if row not in letters)
             row = min(free, key=lambda row: abs(row - target), default=None)
@@ -239,10 +239,10 @@ class RunCurves(LinesView, can_focus=False):
         return letters
 
 
-def _apart(buckets: Sequence[Bucket], place: int, columns: int) -> list[Bucket]:
+def _apart(buckets: Sequence[Bucket], index: int, columns: int) -> list[Bucket]:
     """Moved by a column to a side, by the run's place: intervals of one step are told apart."""
     return [
-        bucket._replace(column=min(columns - 1, max(0, bucket.column + place % 3 - 1)))
+        bucket._replace(column=min(columns - 1, max(0, bucket.column + index % 3 - 1)))
         for bucket in buckets
     ]
 
@@ -309,7 +309,7 @@ class RunLegend(Table, inherit_bindings=False):
             runs: dict[str, str] = {}
             for row, _ in self.rows:
                 value = table[row.id][key_index]
-                runs[value] = f"{runs.get(value, '')} {letter(self.curves.place(row.id))}"
+                runs[value] = f"{runs.get(value, '')} {letter(self.curves.index_of(row.id))}"
             yield f"{short_label(key)}: {', '.join(f'{value}{of}' for value, of in runs.items())}"
 
     def show(self, rows: list[tuple[Work, float]], names: Mapping[str, str]) -> None:
@@ -381,7 +381,7 @@ class RunLegend(Table, inherit_bindings=False):
         width: int,
     ) -> Strip:
         row, value = self.rows[number]
-        compared, place_ = self.curves.compared, self.curves.place(row.id)
+        compared, place_ = self.curves.compared, self.curves.index_of(row.id)
         hidden = row.id in compared.hidden
         tone = self.tone("faint" if hidden else "plain")
         hue = self.tone("faint") if hidden else self.curves.hue(place_)

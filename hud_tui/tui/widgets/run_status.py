@@ -107,8 +107,8 @@ def local_time(stamp: float) -> str:
 
 def _added(before: tuple[Entry, ...], now: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """The new entries at the end."""
-    places = range(len(now) - 1, -1, -1) if before else ()
-    return now[next((index for index in places if now[index] is before[-1]), -1) + 1 :]
+    indexes = range(len(now) - 1, -1, -1) if before else ()
+    return now[next((index for index in indexes if now[index] is before[-1]), -1) + 1 :]
 
 
 class Reason(Widget):

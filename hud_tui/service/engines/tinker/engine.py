@@ -203,7 +203,7 @@ class Connection:
             raise EngineError(f"no base {base!r}; choose from {', '.join(self.models)}")
         return self.models[base]
 
-    def place(self, source: str | Path) -> Pointer:
+    def pointer_of(self, source: str | Path) -> Pointer:
         """The weights of a base, or of a state by its file here. Raises EngineError: no such base
         or state, or it is on another server."""
         url = self._options.url
@@ -322,7 +322,7 @@ class TinkerEngine:
     async def open(self, source: str | Path) -> Handle:
         """Open a policy under a handle; the server is called when it is first trained or
         sampled."""
-        pointer = self._at.place(source)
+        pointer = self._at.pointer_of(source)
         await self._at.connect()
         handle = f"tinker-{uuid4().hex}"
         await self._link.ask("open", handle=handle, source=asdict(pointer))

@@ -57,7 +57,7 @@ class ChatTemplate(ABC):
         """Text of ids, without control tokens."""
 
     @abstractmethod
-    def signature(self, place: str, tool: Mapping[str, Any]) -> str:
+    def signature(self, field: str, tool: Mapping[str, Any]) -> str:
         """A tool as the prompt shows it. Raises ValueError, naming the place, for an invalid
         tool."""
 
@@ -101,15 +101,15 @@ class ChatTemplate(ABC):
             call for call in calls if call.name
         ]
 
-    def _calls(self, place: str, message: Mapping[str, Any]) -> list[int]:
+    def _calls(self, field: str, message: Mapping[str, Any]) -> list[int]:
         """An assistant's tool calls, ``[call]name{"x":2}`` each."""
         ids: list[int] = []
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list):
-            raise ValueError(f"{place} must be a list")
+            raise ValueError(f"{field} must be a list")
         for number, call in enumerate(calls):
-            call = _object(f"{place}[{number}]", call)
-            function = _object(f"{place}[{number}].function", call.get("function"))
+            call = _object(f"{field}[{number}]", call)
+            function = _object(f"{field}[{number}].function", call.get("function"))
             arguments = function.get("arguments") or ""
             if not isinstance(arguments, str):
                 arguments = json.dumps(arguments, separators=(",", ":"))
@@ -135,9 +135,9 @@ class CharTokenizer(ChatTemplate):
         named = {**TEXT_IDS, **CONTROLS, UNKNOWN: REPLACEMENT}
         return [named.get(i, f"[id {i}]") for i in ids]
 
-    def signature(self, place: str, tool: Mapping[str, Any]) -> str:
+    def signature(self, field: str, tool: Mapping[str, Any]) -> str:
         """``name(argument,…)``: the context is short. Raises ValueError as `_function` does."""
-        name, properties = _function(place, tool)
+        name, properties = _function(field, tool)
         return f"{name}({','.join(properties)})"
 
 
@@ -199,12 +199,12 @@ class BpeTokenizer(ChatTemplate):
         """Each id as visible text: its bytes, a control's name, or ``[id N]``."""
         return [CONTROLS[i] if i in CONTROLS else self.decode([i]) or f"[id {i}]" for i in ids]
 
-    def signature(self, place: str, tool: Mapping[str, Any]) -> str:
+    def signature(self, field: str, tool: Mapping[str, Any]) -> str:
         """``name(argument:type,…)``, with the choices instead of the type for an enum. Raises
         ValueError: as `_function` does."""
-        name, properties = _function(place, tool)
+        name, properties = _function(field, tool)
         typed = (
-            f"{key}:{_kind(_object(f'{place}.function.parameters.properties.{key}', value))}"
+            f"{key}:{_kind(_object(f'{field}.function.parameters.properties.{key}', value))}"
             for key, value in properties.items()
         )
         return f"{name}({','.join(typed)})"
@@ -270,16 +270,16 @@ def _text(index: int, content: Any) -> str:
     raise ValueError(f"messages[{index}].content must be text: this model accepts text only")
 
 
-def _object(place: str, value: Any) -> Mapping[str, Any]:
+def _object(field: str, value: Any) -> Mapping[str, Any]:
     """A JSON object; empty for None. Raises ValueError, naming the place."""
     if value is not None and not isinstance(value, dict):
-        raise ValueError(f"{place} must be an object")
+        raise ValueError(f"{field} must be an object")
     return value or {}
 
 
-def _function(place: str, tool: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+def _function(field: str, tool: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """A tool's name, and its arguments with their schemas. Raises ValueError, naming the place."""
-    function = _object(f"{place}.function", tool.get("function")) or tool
-    parameters = _object(f"{place}.function.parameters", function.get("parameters"))
-    properties = _object(f"{place}.function.parameters.properties", parameters.get("properties"))
+    function = _object(f"{field}.function", tool.get("function")) or tool
+    parameters = _object(f"{field}.function.parameters", function.get("parameters"))
+    properties = _object(f"{field}.function.parameters.properties", parameters.get("properties"))
     return str(function.get("name", "")), properties

@@ -292,18 +292,18 @@ def _read(
     return logits[which], cache
 
 
-def _to_read(places: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+def _to_read(rows: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
     """Batches of prompts that are read from the start; only a few long ones at a time."""
-    longest = max((len(prompts[row]) for row in places), default=0)
-    count = len(places) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
-    return [places[start : start + count] for start in range(0, len(places), count or 1)]
+    longest = max((len(prompts[row]) for row in rows), default=0)
+    count = len(rows) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
+    return [rows[start : start + count] for start in range(0, len(rows), count or 1)]
 
 
 def _read_whole(
     weights: Weights,
     config: Config,
     cache: Cache,
-    places: list[int],
+    rows: list[int],
     prompts: Sequence[Sequence[int]],
 ) -> Array:
     """Read prompts from the start into the cache's rows; returns logits of the next tokens, (B,
@@ -315,9 +315,9 @@ def _read_whole(
     last = np.arange(len(prompts)) * tokens.shape[1] + lengths - 1
     logits, tape = forward(weights, config, tokens, last)
     for i, layer in enumerate(tape[0]):
-        cache.keys[i, places, :, : tokens.shape[1]] = layer[1][2]
-        cache.values[i, places, :, : tokens.shape[1]] = layer[1][3]
-    cache.length[places], cache.last[places] = lengths, [prompt[-1] for prompt in prompts]
+        cache.keys[i, rows, :, : tokens.shape[1]] = layer[1][2]
+        cache.values[i, rows, :, : tokens.shape[1]] = layer[1][3]
+    cache.length[rows], cache.last[rows] = lengths, [prompt[-1] for prompt in prompts]
     return logits
 
 
