@@ -44,7 +44,7 @@ async def jobs(client: HudClient, args: argparse.Namespace) -> int:
         if changes(args):
             listed = client.settings.command("--headless", "jobs")
             raise HudUsage("no job given", f"{listed} lists them")
-        emit("jobs", {"jobs": await client.jobs()})
+        emit("jobs", {"jobs": await _works(client, args).jobs()})
         return 0
     if changes(args):
         require_consent(args, client)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic, time
 from types import MappingProxyType
@@ -274,19 +275,22 @@ class EvaluationLedger:
 
     async def tell(self) -> None:
         """Tell the service how it stands."""
-        evaluation = self.stored.evaluation
         if self.is_told:
-            fields = evaluation.model_dump(
-                include=set(KeepEvaluation.model_fields), exclude_none=True
-            )
-            body = KeepEvaluation.model_validate(fields | {"driver": this_process()})
             with suppress(HudUnreachable):  # the state is in the file already
-                await self._call(lambda client: client.runs.keep_evaluation(evaluation.id, body))
+                await self._call(partial(tell, evaluation=self.stored.evaluation))
                 self.has_begun = True
 
     async def _end(self, stored: StoredEvaluation) -> None:
         self.write(stored)
         await self.tell()
+
+
+async def tell(client: "HudClient", evaluation: WorkState) -> None:
+    """Tell the embedded service how an evaluation stands that this program makes. Raises
+    HudError."""
+    fields = evaluation.model_dump(include=set(KeepEvaluation.model_fields), exclude_none=True)
+    body = KeepEvaluation.model_validate(fields | {"driver": this_process()})
+    await client.runs.keep_evaluation(evaluation.id, body)
 
 
 class Drivers(Protocol):

@@ -19,13 +19,14 @@ from hud_tui.client.evaluation_files import (
     EvaluationFiles,
     EvaluationLedger,
     StoredEvaluation,
+    tell,
 )
 from hud_tui.client.runs import RunList
 from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.work import End, has_ended
-from hud_tui.wire import CancelJobResult, WorkState
+from hud_tui.wire import CancelJobResult, Job, WorkState
 from hud_tui.wire_runs import DriveReport
 
 if TYPE_CHECKING:
@@ -77,6 +78,22 @@ class WorkClient:
             if error.status not in NOT_THERE:
                 raise
             return None
+
+    async def jobs(self) -> list[Job]:
+        """The newest jobs. The service is told now of evaluations of this machine that ended while
+        it was away. Raises HudError: it does not answer."""
+        jobs = await self.client.jobs()
+        return [await self._told(job) if job.status == "interrupted" else job for job in jobs]
+
+    async def _told(self, job: Job) -> Job:
+        stored = await self._files.find(self.client, job.id)
+        ended = stored is not None and has_ended(stored.evaluation.status)
+        if stored is None or not ended or stored.evaluation.status == job.status:
+            return job
+        if not self.client.wire.guard.shut:
+            with suppress(HudError):  # else with the next list
+                await tell(self.client, stored.evaluation)
+        return job.model_copy(update={"status": stored.evaluation.status})
 
     async def follow(self, evaluation_id: str) -> AsyncGenerator[WorkState, None]:
         """Yield its state repeatedly; the last one has ended, and includes its rewards by task.

@@ -8,12 +8,15 @@ import pytest
 
 from hud_tui.cli import jobs as headless_traces
 from hud_tui.client.client import HudClient
+from hud_tui.client.evaluation_files import StoredEvaluation
 from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.rl.work import Work
+from hud_tui.rollouts.evaluate import evaluation_files
 from hud_tui.service.store.jobs import enter
+from hud_tui.settings import read_paths
 from hud_tui.wire import WorkState
-from hud_tui.wire_runs import DriveRun, KeepEvaluation
+from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from tests.conftest import Served
 from tests.service.headless import Command, as_hud, forked, model_of
 
@@ -253,3 +256,24 @@ async def test_an_evaluation_of_a_driven_run_is_not_cancelled_but_its_run(
     assert f"jobs {run_id} --cancel" in cancelled.err
     [job] = [job for job in await client.jobs() if job.id == evaluation_id]
     assert Work.of(job).why_no_cancel.endswith(f"is part of run {run_id}: cancel that.")
+
+
+async def test_an_evaluation_that_ended_while_the_service_was_away_has_one_state(
+    hud: Command, client: HudClient
+) -> None:
+    model, evaluation_id = (await client.models())[-1], str(uuid4())
+    about = {"model_id": model.id, "samples": 1, "num_tasks": 2, "driver": "here:1"}
+    await client.runs.keep_evaluation(evaluation_id, KeepEvaluation.model_validate(about))
+    await client.runs.report(evaluation_id, DriveReport(status="interrupted"))
+
+    async def listed() -> list[str | None]:
+        jobs = (await hud("jobs")).data["jobs"]
+        return [job["status"] for job in jobs if job["id"] == evaluation_id]
+
+    assert await listed() == ["interrupted"]
+    ended = WorkState(**about, kind="evaluation", id=evaluation_id, status="cancelled", split="all")
+    stored = StoredEvaluation(ended, [], {}, await client.service_id())
+    evaluation_files(read_paths().state).write(stored)
+    assert await listed() == ["cancelled"]
+    [job] = [job for job in await client.jobs() if job.id == evaluation_id]
+    assert job.status == "cancelled", "the service was told"

@@ -475,7 +475,7 @@ class JobsScreen(HudScreen):
 
     async def read_jobs(self) -> None:
         self._read_at = self.context.clock()
-        jobs = await self.attempt(self.client.jobs())
+        jobs = await self.attempt(self.session.works.jobs())
         if jobs is not None and tuple(jobs) != self.jobs:
             self.jobs = tuple(jobs)
         else:
