@@ -446,9 +446,10 @@ def rollout_seconds(row: Work) -> float | None:
 
 def paced_like(rows: Sequence[Work], model: Model, taskset: str) -> Work | None:
     """The newest run with a known pace: of the same model, else of the same taskset on the same
-    engine. Runs at the same time share one machine, so together they are assumed to be no
-    faster."""
-    paced = [row for row in rows if rollout_seconds(row) is not None]
+    engine; none whose rollouts an environment made, which has a pace of its own. Runs at the same
+    time share one machine, so together they are assumed to be no faster."""
+    ours = (row for row in rows if "rollout_timeout" not in row.parameters)
+    paced = [row for row in ours if rollout_seconds(row) is not None]
     engine = model.engine.engine if model.engine is not None else None
     own = (row for row in paced if row.model_id == model.id)
     like = (row for row in paced if row.engine == engine and row.taskset == taskset)

@@ -14,6 +14,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.events import CheckpointAdded, WorkChanged
 from hud_tui.rl.alarms.demos import demo, demo_names
 from hud_tui.rl.recording import SCHEMA, Recording, first_line, read_recording, to_line
+from hud_tui.rl.run import Run, left_behind
 from hud_tui.wire import Model, WorkState
 
 FIRST = first_line("0.1.0", 1.78e9)
@@ -36,6 +37,10 @@ def test_every_demo_survives_being_written_and_read(name: str) -> None:
     assert read.seconds == pytest.approx(recording.seconds)
     steps = [moment.event for moment in read.moments if isinstance(moment.event, CheckpointAdded)]
     assert isnan(steps[-1].checkpoint.metrics["loss:sum"]) is (name == "nan-loss")
+    run = Run()
+    for moment in read.moments[:40]:
+        run = run.fold(moment.event)
+        assert left_behind(run) is None, "each step moves the head"
 
 
 @pytest.mark.parametrize("at", ["NaN", "1e300", '"x"', "-1", "true", "9" * 401])

@@ -1,5 +1,7 @@
 """Sweeps: combinations, names, sizes, and what a sweep's members say of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from hud_tui.errors import HudUsage
@@ -148,6 +150,9 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     assert paced_like([row], MODEL, "mixed") is None
     own = Work(**{f: getattr(row, f) for f in row.__slots__} | {"model_id": "m", "taskset": ""})
     assert paced_like([row, own], MODEL, "mixed") is own
+    asked = {**own.parameters, "rollout_timeout": 300.0}
+    driven = replace(own, parameters=asked)
+    assert paced_like([driven, row], MODEL, "mixed") is None, "an environment has its own pace"
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)
     assert "about 3m12s, judging by before" in size.summary

@@ -334,6 +334,7 @@ def _step(pathology: Pathology, step: int, began: float) -> list[Event]:
         name=f"step-{step:06d}",
         prev_model_checkpoint_id=f"c{step - 1}" if step > 1 else None,
         created_at=_iso(stamp),
+        is_active=True,
         num_traces=TASKS * SIZE,
         num_tokens=int(metrics["num_tokens"]),
         learning_rate=metrics["learning_rate"],
