@@ -258,7 +258,9 @@ def step_marks(step_at: StepAt, low: float, high: float, count: int) -> list[tup
     labels: list[tuple[float, str]] = []
     if not rows:
         return labels
-    for number, text in marks(Axis.STEP, step_at(rows[0]), step_at(rows[-1]), count):
+    first, last = step_at(rows[0]), step_at(rows[-1])
+    among = min(4 * count, count * (last - first + 1) // len(rows))  # those left out have none
+    for number, text in marks(Axis.STEP, first, last, among):
         row = rows[bisect_left(rows, number, key=step_at)]
         is_apart = not labels or row + 1 - labels[-1][0] >= (high - low) / count / 3
         if step_at(row) == number and is_apart:

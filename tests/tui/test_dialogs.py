@@ -108,6 +108,17 @@ async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
         await app.until(lambda: "defaults  " in app.drawn)
 
 
+@pytest.mark.parametrize("size", [*SIZES, (80, 20)])
+async def test_a_notice_leaves_the_buttons_of_a_long_dialog_in_sight(
+    served: Served, size: tuple[int, int]
+) -> None:
+    async with checked_run(served, size) as app:
+        await app.ask("enter")
+        app.app.show_notice("a long word " * 16)
+        await app.until(lambda: any(region.area for region in seen(app.app)))
+        await app.until(lambda: "Submit  (y)" in app.drawn and "Cancel" in app.drawn)
+
+
 @pytest.mark.parametrize("size", SIZES)
 async def test_no_toast_covers_a_button_or_the_keys(served: Served, size: tuple[int, int]) -> None:
     async with launch(served, size=size) as app:

@@ -170,6 +170,8 @@ def test_a_step_has_its_number_where_its_lineage_left_others_out() -> None:
     marks = [(1.0, "1"), (193.0, "200"), (393.0, "400"), (593.0, "600")]
     assert step_marks(after.step_at, 1, 599, 5) == marks
     assert step_marks(after.step_at, 1.2, 1.8, 4) == []
+    far = Series.of(Checkpoint(id=f"c{n}", step=n) for n in (1, 2, 2**60, 2**60 + 1))
+    assert step_marks(far.step_at, 1, 4, 4)[0] == (1.0, "1")
     assert Series.of([Checkpoint(id="a"), Checkpoint(id="b", step=2**80)]).step_at(0) == 1
     assert series.truncate(5).step_at(5) == 10
     grown = series.truncate(5).add(Checkpoint(id="x", step=20))
