@@ -13,6 +13,7 @@ NAMED = 10
 
 UNCLEAR = "the outcome is unknown: check the service before you try again"
 """Hint for a write with an unknown outcome."""
+UNLOGGED = "done, but not in the command log, which cannot be written: "
 ALL_THE_SAME = "all the same: --insecure, or HUD_TUI_INSECURE=1"
 """How a key is sent in clear text."""
 START_AGAIN = "start the service again: "

@@ -68,6 +68,14 @@ class Notebook:
         """Moves of the head, oldest first."""
         return self._moves
 
+    def keep(self, checkpoint_id: str, note: str) -> str:
+        """As `write`; returns what to tell the user if it could not be written, else nothing."""
+        try:
+            self.write(checkpoint_id, note)
+        except OSError as error:
+            return f"The note is kept for this session only: {one_line(error, 80)}"
+        return ""
+
     def write(self, checkpoint_id: str, note: str) -> None:
         """Store a note; an empty one deletes it.
 

@@ -244,6 +244,17 @@ def _usable(directory: Path) -> Iterator[None]:
         raise HudUsage(message, "choose a writable directory") from error
 
 
+@contextmanager
+def stored_in(file: Path) -> Iterator[None]:
+    """Convert an OSError of writing one of this program's files into HudUsage."""
+    try:
+        yield
+    except OSError as error:
+        what = f"{one_line(file, 300)} cannot be written: {one_line(error, 200)}"
+        hint = "check disk space and permissions, or use another --state-dir"
+        raise HudUsage(what, hint) from error
+
+
 # Bounded reads of regular files; this program reads no others.
 #
 # Opening a FIFO blocks, and in a thread not even Ctrl-C ends that; a device may be endless or

@@ -65,7 +65,7 @@ def terminal(
         columns=size.columns if size else None,
         rows=size.lines if size else None,
         colors=_colors(environ, "RGB" in features.split(",")),
-        unicode=_unicode(environ, encoding),
+        unicode=has_unicode(environ, encoding),
         clipboard=_clipboard(environ, multiplexer, ask),
         multiplexer=multiplexer,
     )
@@ -138,9 +138,10 @@ def _colors(environ: Mapping[str, str], tmux_has_rgb: bool) -> Colors:
     return "256" if "256color" in term or term.startswith(COPYING) else "16"
 
 
-def _unicode(environ: Mapping[str, str], encoding: str | None) -> bool:
-    if environ.get("HUD_TUI_ASCII", "") not in ("", "0"):
-        return False
+def has_unicode(environ: Mapping[str, str], encoding: str | None) -> bool:
+    """Whether Unicode is drawn: by HUD_TUI_ASCII, else by TERM and the encoding."""
+    if "HUD_TUI_ASCII" in environ:
+        return environ["HUD_TUI_ASCII"] in ("", "0")
     return environ.get("TERM") != "linux" and "utf" in (encoding or "utf-8").lower()
 
 

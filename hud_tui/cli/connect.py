@@ -19,7 +19,7 @@ from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
-from hud_tui.errors import HudError
+from hud_tui.errors import UNLOGGED, HudError
 from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.service_file import costs_text, keep_budgets, machine_of, with_machine
@@ -90,7 +90,7 @@ def write_down(state: Path, by: str, written: AuditEntry) -> str:
         what = f"{written.verb} {change_text(written)}".rstrip()
         changed(what, "" if trouble else IN_LOG)
         if trouble:
-            tell(f"done, but not in the command log, which cannot be written: {what}: {trouble}")
+            tell(f"{UNLOGGED}{what}: {trouble}")
     return trouble
 
 

@@ -420,7 +420,7 @@ def _list_lines(model: str, evaluations: Sequence[WorkState]) -> list[str]:
             else datetime.fromtimestamp(job.created_at, UTC).isoformat()[:16]
         )
         rows.append((*first, status, mean, texts.get("pass@1", "–"), created))
-    return _table(rows)
+    return aligned(rows)
 
 
 def _figures(evaluation: WorkState) -> Sequence[Any]:
@@ -431,7 +431,7 @@ def _lines(evaluation: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
     """Tasks first and totals last, where a terminal's output ends."""
     tasks = sorted(_scores(evaluation).tasks, key=lambda task: (task.mean, task.slug))
     shown = [(t.slug, short(t.mean), f"{t.solved} of {len(t.rewards)}") for t in tasks[:LISTED]]
-    lines = _table([("task, worst first", "mean", "solved"), *shown])
+    lines = aligned([("task, worst first", "mean", "solved"), *shown])
     if len(tasks) > LISTED:
         lines.append(f"{len(tasks) - LISTED} more; --headless has all")
     of = f"{evaluation.model} {weights_name(evaluation)}"
@@ -440,7 +440,7 @@ def _lines(evaluation: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
     rollouts = size(evaluation.num_tasks, evaluation.samples)
     lines += ["", f"{of}: {evaluation.split}, {rollouts}, evaluation {evaluation.id}"]
     rows = [(figure.label, *_ends(figure.estimate)) for figure in _figures(evaluation)]
-    lines += ["", *_table([("", "", "95 % interval"), *rows])]
+    lines += ["", *aligned([("", "", "95 % interval"), *rows])]
     for gate in gates:
         if "summary" in gate:
             lines += ["", *_comparison_lines(plain(gate))[:-1]]
@@ -461,13 +461,9 @@ def _comparison_lines(comparison: dict[str, Any]) -> list[str]:
             ]
             more = len(changes) - LISTED
             rest = [f"{more} more; --headless has all"] if more > 0 else []
-            lines += [f"{counted(len(changes), 'task')} {kind}", *_table(rows), *rest, ""]
+            lines += [f"{counted(len(changes), 'task')} {kind}", *aligned(rows), *rest, ""]
     return [*lines, *comparison["summary"], ""]
 
 
 def _ends(estimate: Estimate) -> tuple[str, str]:
     return short(estimate.value), interval_text(estimate.low, estimate.high)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    return aligned([[one_line(cell, 60) for cell in row] for row in rows])

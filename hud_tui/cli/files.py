@@ -356,8 +356,8 @@ def keys(args: argparse.Namespace) -> int:
         ]
         emit("keys", {"file": str(directory / CONFIG_NAME), "keys": rows})
     else:
-        lines = aligned([(action.id, action.all_shown, action.help) for action in actions])
-        print("\n".join(lines))
+        table = [(action.id, action.all_shown, action.help) for action in actions]
+        print("\n".join(aligned(table, most=200)))
     return 0
 
 

@@ -313,7 +313,7 @@ def _print_rows(rows: Sequence[Work], chosen: Sequence[Column], group_by: str, n
         return
     groups = group_rows(rows, group_by, now) if group_by else []
     ordered = [row for group in groups for row in group.rows] if groups else rows
-    cells = [[_cell(column.text(row, now)) for column in chosen] for row in ordered]
+    cells = [[one_line(column.text(row, now), WIDEST) for column in chosen] for row in ordered]
     table = [[column.title for column in chosen], *cells]
     right = [index for index, column in enumerate(chosen) if column.is_numeric]
     heading, *lines = aligned(table, right)
@@ -346,7 +346,7 @@ def _print_differences(rows: Sequence[Work]) -> None:
     """One row per setting that differs, one column per run."""
     diff = differences(rows)
     print()
-    names = [_cell(row.name or row.id[:8]) for row in rows]
+    names = [one_line(row.name or row.id[:8], WIDEST) for row in rows]
     values = zip(*(each for _, each in diff.rows), strict=True)
     keys = [setting_label(key) for key in diff.keys]
     lines = [[key, *column] for key, column in zip(keys, values, strict=True)]
@@ -356,11 +356,6 @@ def _print_differences(rows: Sequence[Work]) -> None:
         print("nothing: they were given the same")
     for warning in diff.warnings:
         print(f"⚠ {warning}")
-
-
-def _cell(text: str) -> str:
-    line = one_line(text, 1000)
-    return line if len(line) <= WIDEST else f"{line[: WIDEST - 1]}…"
 
 
 def _cut(line: str) -> str:

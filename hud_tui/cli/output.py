@@ -45,11 +45,13 @@ def show(args: argparse.Namespace, kind: str, data: object, *lines: str) -> None
         print(one_line(line, 400), flush=True)
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Container[int] = ()) -> list[str]:
-    """Lines of a table in columns of equal width; `right`: places of those aligned to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def aligned(rows: Sequence[Sequence[str]], right: Container[int] = (), most: int = 60) -> list[str]:
+    """Lines of a table in columns of equal width, each cell cut at `most` characters; `right`:
+    numbers of the columns that are aligned to the right."""
+    table = [[one_line(cell, most) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
-    for cells_of in rows:
+    for cells_of in table:
         cells = enumerate(zip(cells_of, widths, strict=True))
         padded = (c.rjust(width) if n in right else c.ljust(width) for n, (c, width) in cells)
         lines.append("  ".join(padded).rstrip())
@@ -82,8 +84,7 @@ def with_flags(text: str, flags: str) -> str:
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
     """Print columns for people; columns without any value are left out."""
     columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
-    cells = [[one_line(cell, 60) for cell in row] for row in zip(*columns, strict=True)]
-    print("\n".join(aligned(cells)))
+    print("\n".join(aligned([*zip(*columns, strict=True)])))
 
 
 def emit_error(error: HudError, document: bool, flags: str = "") -> int:

@@ -34,7 +34,7 @@ from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import EVALUATION, SUCCEEDED, Work, has_ended, weights_name
+from hud_tui.rl.work import EVALUATION, SUCCEEDED, Work, driver_ended, has_ended, weights_name
 from hud_tui.wire import Checkpoint, Evaluation, Group, Json, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import SubmitEvaluation, UsualTasks
@@ -314,8 +314,7 @@ class Evaluations:
         if has_ended(stored.evaluation.status):
             return stored.evaluation
         again = self._client.settings.command("jobs", evaluation.id, "--resume")
-        why = f"its driver ended; finished rollouts are kept; resume: {again}"
-        return stored.ended("interrupted", why).evaluation
+        return stored.ended("interrupted").changed(error=driver_ended(again)).evaluation
 
     async def _start(self, evaluation_id: str) -> None:
         """Have its process begin. Raises HudError."""

@@ -26,7 +26,7 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import EVALUATION, has_ended
 from hud_tui.sampling import Maker, sample_missing
-from hud_tui.storage import read_regular, write_atomic
+from hud_tui.storage import read_regular, stored_in, write_atomic
 from hud_tui.wire import Group, JobError, Json, WorkState
 from hud_tui.wire_runs import KeepEvaluation
 
@@ -140,13 +140,8 @@ class EvaluationFiles:
         if self._folder is None:
             raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
         file = self._folder / f"{stored.evaluation.id}.json"
-        try:
+        with stored_in(file):
             write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
-        except (OSError, ValueError) as error:
-            what = f"{one_line(file, 300)} cannot be written: {one_line(error, 200)}"
-            raise HudUsage(
-                what, "check disk space and permissions, or use another --state-dir"
-            ) from error
 
 
 def _read(file: Path) -> StoredEvaluation | None:

@@ -12,7 +12,7 @@ from hud_tui.audit_log import AuditEntry, Change, TaskSource
 from hud_tui.config import ReadOnly
 from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear, HudUsage
 from hud_tui.rl.text import one_line
-from hud_tui.storage import change_atomic, read_regular
+from hud_tui.storage import change_atomic, read_regular, stored_in
 
 # Protected models: changing one requires typing its name.
 #
@@ -60,13 +60,8 @@ class Protection:
         if self._file is None:
             self._models = changed()
             return
-        try:
+        with stored_in(self._file):
             change_atomic(self._file, lambda: json.dumps({"models": changed()}))
-        except OSError as error:
-            what = f"{one_line(self._file, 300)} cannot be written: {one_line(error, 200)}"
-            raise HudUsage(
-                what, "check disk space and permissions, or use another --state-dir"
-            ) from error
 
 
 GUARDED = frozenset(

@@ -22,6 +22,7 @@ from hud_tui.errors import (
 from hud_tui.rl.findings import Finding
 from hud_tui.rl.json_tree import parse
 from hud_tui.rl.tasks.checks import (
+    NAME_INSTEAD,
     SHORTEST_KEY,
     bare_keys,
     check_fields,
@@ -187,18 +188,16 @@ def check_dataset(
 def _secrets(
     tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
 ) -> Iterator[Finding]:
-    fix = "write ${NAME} instead, and set NAME in the environment or in .env"
     for variable, holders in bare_keys(tasks).items():
         message = f"plain-text key in {variable}"
-        where = locations(holders)
-        yield Finding("variables", "failure", message, where, fix)
+        yield Finding("variables", "failure", message, locations(holders), NAME_INSTEAD)
     for name, value in values.items():
         if not SECRET.search(name) or len(value) < SHORTEST_KEY:
             continue
         holding = [task for task, row in zip(tasks, rows, strict=True) if _holds(row, value)]
         if holding:
             message = f"{counted(len(holding), 'task')} contain the value of {one_line(name, 60)}"
-            yield Finding("variables", "failure", message, locations(holding), fix)
+            yield Finding("variables", "failure", message, locations(holding), NAME_INSTEAD)
 
 
 def _holds(row: Row, value: str) -> bool:

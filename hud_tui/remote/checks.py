@@ -21,6 +21,7 @@ from hud_tui.service_file import (
     Rental,
     budget_found,
     budget_kept,
+    line_text,
     read_rentals,
     rental_notes,
     rental_text,
@@ -114,26 +115,15 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Finding]:
     if machines.used() != machine.name:
         return
     line = machines.line(machine.name)
+    is_up = line.get("state") == "up"
     if not machines.busy(machine.name, KEEPER):
         why = f"{machine.name} is used, and nothing keeps its tunnel"
         yield _finding("warning", why, fix="hud-tui --local starts it again")
-    elif line.get("state") == "up":
-        took = line.get("latency_s") or 0.0
-        breaks = counted(int(line.get("breaks") or 0), "break")
-        yield Finding(
-            "machines",
-            "ok",
-            f"{machine.name} is used; its tunnel is up: {took * 1000:.0f} ms, {breaks}",
-        )
-    else:
-        why, since = one_line(line.get("why") or "connecting", 300), line.get("since") or 0.0
-        fix = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
-        yield Finding(
-            "machines",
-            "warning",
-            f"{machine.name} is used; its tunnel: {why} ({age(since, time())})",
-            fix=fix,
-        )
+        return
+    breaks = counted(int(line.get("breaks") or 0), "break")
+    message = f"{machine.name} is used; its tunnel: {line_text(line, time())}, {breaks}"
+    fix = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
+    yield _finding("ok" if is_up else "warning", message, fix="" if is_up else fix)
 
 
 def check_costs(state: Path, now: float) -> Iterator[Finding]:

@@ -69,6 +69,12 @@ def stopped(kind: str, ends_as: str) -> End:
     return End(ends_as, JobError(code="interrupted", message=SHUTDOWN[kind]))
 
 
+def driver_ended(resume: str) -> JobError:
+    """Why work is interrupted whose process was killed; `resume`: the command that resumes it."""
+    why = f"its driver ended; finished rollouts are kept; resume: {resume}"
+    return JobError(code="interrupted", message=why)
+
+
 def trouble(job: WorkState) -> str:
     """Why it failed, as reported by the service; empty if it did not fail."""
     return (job.error.message or job.error.code or "") if job.error else ""

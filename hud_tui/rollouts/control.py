@@ -19,7 +19,7 @@ from hud_tui.parameters import USUAL
 from hud_tui.patience import Looks
 from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.text import last_lines, one_line
-from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, has_ended
+from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, driver_ended, has_ended
 from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.evaluate import (
     SAMPLED,
@@ -220,8 +220,7 @@ def status_from_files(client: HudClient, folder: RunFolder) -> WorkState:
     error = state.error or {}
     if is_gone:
         again = client.settings.command("jobs", order.job_id, "--resume")
-        why = f"its driver ended; finished rollouts are kept; resume: {again}"
-        error = {"code": "interrupted", "message": why}
+        error = driver_ended(again).model_dump()
     return WorkState(
         status="interrupted" if is_gone else state.status,
         model=order.model,

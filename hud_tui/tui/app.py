@@ -38,7 +38,7 @@ from textual.worker import WorkerFailed
 
 from hud_tui import __version__
 from hud_tui.config import Config, ReadOnly
-from hud_tui.errors import HudError, HudUnreachable, HudUsage
+from hud_tui.errors import UNLOGGED, HudError, HudUnreachable, HudUsage
 from hud_tui.keys import VIEWS as VIEW_NAMES
 from hud_tui.keys import keyed, of_view
 from hud_tui.rl.text import WHOLE, clean, one_line, size
@@ -374,8 +374,7 @@ class HudApp(App[None]):
         """Say once what prevents that changes are logged, after what the change itself shows."""
         if event.why not in self._told:
             self._told.add(event.why)
-            text = f"done, but not in the command log, which cannot be written: {event.why}"
-            self.set_timer(UNLOGGED_S, partial(self.show_notice, text))
+            self.set_timer(UNLOGGED_S, partial(self.show_notice, f"{UNLOGGED}{event.why}"))
 
     def show_error(self, error: HudError) -> None:
         show_error(self, error)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 
@@ -24,6 +24,7 @@ from textual.theme import Theme
 
 from hud_tui.rl.text import BRAILLE
 from hud_tui.storage import JsonStore
+from hud_tui.terminal import has_unicode
 
 
 def _themed(theme: Theme, **own: str) -> Theme:
@@ -186,13 +187,6 @@ def mark_glyph(std: float, has_signal: bool, all_solved: bool, widest: float) ->
     return ALL_SOLVED if all_solved else ALL_FAILED
 
 
-def wants_ascii(environ: Mapping[str, str], encoding: str | None) -> bool:
-    """Whether this terminal has no Unicode: HUD_TUI_ASCII is set, or the encoding is not UTF."""
-    if "HUD_TUI_ASCII" in environ:
-        return environ["HUD_TUI_ASCII"] not in ("", "0")
-    return environ.get("TERM") == "linux" or "utf" not in (encoding or "utf-8").lower()
-
-
 class AsciiFilter(LineFilter):
     """Replaces every glyph by an ASCII character just before the screen is written."""
 
@@ -208,7 +202,7 @@ def to_ascii(text: str) -> str:
 
 
 def ascii_filter(encoding: str | None) -> AsciiFilter:
-    return AsciiFilter(enabled=wants_ascii(os.environ, encoding))
+    return AsciiFilter(enabled=not has_unicode(os.environ, encoding))
 
 
 @lru_cache(len(RAMP))

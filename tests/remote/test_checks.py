@@ -64,7 +64,7 @@ def test_the_tunnel_of_the_machine_that_is_used(tmp_path: Path) -> None:
     assert "nothing keeps its tunnel" in said(check_line(machines, BOX))[0][1], "an id is nothing"
     with holding(keeper_lock(tmp_path, "box")):
         assert said(check_line(machines, BOX)) == [
-            ("ok", "box is used; its tunnel is up: 23 ms, 2 breaks")
+            ("ok", "box is used; its tunnel: up, 23 ms, 2 breaks")
         ]
         machines.set_line("box", {**line, "state": "broken", "why": "the line broke\x1b[2J"})
         [(level, message)] = said(check_line(machines, BOX))

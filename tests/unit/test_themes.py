@@ -16,6 +16,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
+from hud_tui.terminal import has_unicode
 from hud_tui.tui.theme import (
     ASCII,
     COLOUR_BLIND,
@@ -29,7 +30,6 @@ from hud_tui.tui.theme import (
     eighth,
     ramp_index,
     reward_style,
-    wants_ascii,
 )
 
 Vector = tuple[float, float, float]
@@ -224,4 +224,4 @@ def test_every_twin_is_one_ascii_cell_and_the_filter_replaces_nothing_else() -> 
     ],
 )
 def test_who_gets_ascii(environ: dict[str, str], encoding: str | None, wanted: bool) -> None:
-    assert wants_ascii(environ, encoding) is wanted
+    assert has_unicode(environ, encoding) is not wanted

@@ -317,10 +317,13 @@ def _keys(tasks: Sequence[Task]) -> list[Finding]:
             "warning",
             f"plain-text key in {counted(len(holders), 'task')}",
             field,
-            "write ${NAME} instead, and set NAME in the environment or in .env",
+            NAME_INSTEAD,
         )
         for field, holders in bare_keys(tasks).items()
     ]
+
+
+NAME_INSTEAD = "write ${NAME} instead, and set NAME in the environment or in .env"
 
 
 def bare_keys(tasks: Iterable[Task]) -> dict[str, list[Task]]:

@@ -33,6 +33,12 @@ class EngineError(Exception):
     """The engine cannot do this; the message is shown to the user."""
 
 
+NOTHING_ACCUMULATED = (
+    "nothing was accumulated: no token has a gradient. If the loss clips every token, sample again"
+    " from the head"
+)
+
+
 class EngineRefused(EngineError):
     """The call is invalid: nothing was changed, and accumulated gradients are kept."""
 

@@ -527,10 +527,8 @@ class CheckpointsScreen(HudScreen):
         text = await self.app.push_screen_wait(dialog)
         if text is None:
             return
-        try:
-            notebook.write(node.id, text)
-        except OSError as error:
-            self.warn(f"The note is kept for this session only: {one_line(error, 80)}")
+        if unkept := notebook.keep(node.id, text):
+            self.warn(unkept)
         self.show_marks()
 
     def action_pin(self) -> None:

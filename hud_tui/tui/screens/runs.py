@@ -559,13 +559,8 @@ class RunsScreen(HudScreen):
         if texts is None:
             return
         name, note = texts
-        if note != row.note:
-            try:
-                self.works.notes.write(row.id, note)
-            except OSError as error:
-                self.notice(
-                    f"The note is kept for this session only: {one_line(error, 80)}", "warning"
-                )
+        if note != row.note and (unkept := self.works.notes.keep(row.id, note)):
+            self.notice(unkept, "warning")
         if name and name != row.name and self.context.writes.may_change():
             await self.attempt(self.client.rename_job(row.id, name))
         self.read()

@@ -21,7 +21,15 @@ from types import ModuleType
 from typing import IO, Any
 
 from hud_tui import pipes
-from hud_tui.service.engines.base import CODEC, Adam, Datum, EngineError, EngineRefused, failure
+from hud_tui.service.engines.base import (
+    CODEC,
+    NOTHING_ACCUMULATED,
+    Adam,
+    Datum,
+    EngineError,
+    EngineRefused,
+    failure,
+)
 from hud_tui.service.engines.tinker.link import Pointer, pointed_states
 from hud_tui.service.engines.tinker.run import Run, sample
 from hud_tui.service.engines.tinker.server import Server, explain
@@ -90,10 +98,7 @@ class Worker:
     async def do_optim_step(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request)
         if not run.waiting:
-            raise EngineRefused(
-                "nothing was accumulated: no token has a gradient. If the loss clips"
-                " every token, sample again from the head"
-            )
+            raise EngineRefused(NOTHING_ACCUMULATED)
         await run.trainer()
         name = request["name"]
         self._journal.intend(Intent(run.id, name))

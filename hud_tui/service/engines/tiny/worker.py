@@ -25,6 +25,7 @@ from hud_tui.service.engines.base import (
     BROKEN,
     CODEC,
     COOLEST,
+    NOTHING_ACCUMULATED,
     Adam,
     Datum,
     EngineError,
@@ -510,10 +511,7 @@ class Learner:
             EngineError: The state could not be written.
         """
         if self.grads is None:
-            raise EngineRefused(
-                "nothing was accumulated: no token has a gradient. If the loss clips"
-                " every token, sample again from the head"
-            )
+            raise EngineRefused(NOTHING_ACCUMULATED)
         weights, moments = self._copies()
         grads = {name: grad.copy() for name, grad in self.grads.items()}
         with np.errstate(over="ignore", invalid="ignore"):
