@@ -51,7 +51,7 @@ def bad_field(field: str, message: str) -> Refused:
 
 
 def invalid(part: str, error: ValidationError) -> Refused:
-    """`bad_field` for the first invalid field of what is in `place`."""
+    """`bad_field` for the first invalid field of what is in `part`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     return bad_field(f"{part}.{first['loc'][0]}", first["msg"])
 

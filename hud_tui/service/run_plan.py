@@ -91,8 +91,8 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
 
 
 def checked_config(loss_fn: str, asked: Mapping[str, float] | None, field: str) -> dict[str, float]:
-    """All keys of the loss's config. Raises Refused, 422: no such loss, key or value; it names the
-    field, which is in `field`."""
+    """All keys of the loss's config. Raises Refused, 422: no such loss, key or value; it names what
+    is wrong within `field`."""
     try:
         check_loss(loss_fn)
     except Refused as refused:

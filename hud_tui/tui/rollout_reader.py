@@ -510,7 +510,7 @@ def rollout_title(
     hit: tuple[int, int] | None = None,
 ) -> Content:
     """A rollout's task, place in the group and reward, in at most `width` cells. `removed`: control
-    characters in its text; `found`: number of the present match of a search, and of all."""
+    characters in its text; `hit`: number of the present match of a search, and of all."""
     index = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
     parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
     if trace.step is not None:

@@ -170,7 +170,7 @@ def check_loss(
 
     Args:
         loss_fn: None for the default, which is listed first.
-        known: What the service lists; at least one loss.
+        offered: What the service lists; at least one loss.
     """
     loss_fn = loss_fn or offered.losses[0]
     if loss_fn not in offered.losses:
