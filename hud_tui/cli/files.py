@@ -388,5 +388,5 @@ def log(args: argparse.Namespace) -> int:
     if not shown:
         print("no changes from this machine yet" if not entries else "no entry matches")
     if bad:
-        print(f"{bad} unreadable lines in the log")
+        print(f"{counted(bad, 'unreadable line')} in the log")
     return 0

@@ -60,7 +60,7 @@ from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of, split_text
-from hud_tui.rl.text import age, one_line
+from hud_tui.rl.text import age, counted, one_line
 from hud_tui.rl.work import Work
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import read_paths, set_variables
@@ -255,7 +255,8 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         if args.dry_run:
             show(args, "run", plan, "nothing was submitted: --dry-run")
             return 0
-    await confirm(args, f"train {model.model_name} on {len(tasks)} tasks of {origin['name']}?")
+    on = f"{counted(len(tasks), 'task')} of {origin['name']}"
+    await confirm(args, f"train {model.model_name} on {on}?")
     once = partial(submit, client, job_of(model, tasks, asked, start), source)
     if printer is not None:
         return await Follower(client, model, printer).run(once)

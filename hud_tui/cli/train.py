@@ -33,7 +33,7 @@ from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import Trial, check, check_source, load, setting_of, try_once
 from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, run_folder
+from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, losses_text, run_folder
 from hud_tui.rollouts.template import write_environment
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
@@ -219,7 +219,7 @@ class _Command:
                 print_notice(f"step {state.step} of {order.parameters['steps']}: {rewards}")
                 shown = state.step
             if state.failed > lost:
-                print_notice(f"{state.failed} rollouts failed, {state.groups_lost} groups lost")
+                print_notice(losses_text(state.failed, state.groups_lost))
                 lost = state.failed
             if not is_driven:
                 break
@@ -286,8 +286,7 @@ def _job_text(document: Mapping[str, Any]) -> str:
     if why := reason(status):
         lines.append(f"why  {why}")
     if document["failed_rollouts"]:
-        failed, lost = document["failed_rollouts"], document["groups_lost"]
-        lines.append(f"{failed} rollouts failed, {lost} groups lost")
+        lines.append(losses_text(document["failed_rollouts"], document["groups_lost"]))
     for failure in document["failures"][-1:]:
         where = f"{failure.get('file')}:{failure.get('line')}" if failure.get("file") else ""
         lines.append(f"last failure  {where} {failure.get('type')}: {failure.get('message')}")

@@ -47,7 +47,14 @@ from hud_tui.rl.text import one_line
 from hud_tui.rl.work import End
 from hud_tui.rollouts.environment import Loaded, check_tasks, rollout_of
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import RESAMPLE, Batch, RunFolder, environment_name, run_folder
+from hud_tui.rollouts.run_files import (
+    RESAMPLE,
+    Batch,
+    RunFolder,
+    environment_name,
+    losses_text,
+    run_folder,
+)
 from hud_tui.rollouts.service import RETRY_S, ServiceLink, connect_to
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.rollouts.worker_rollouts import (
@@ -340,7 +347,7 @@ class Driver:
             lost = int(number == 0)
             self._folder.add_failure(self._failure(failure, run["trace_id"], task.slug, lost))
         if failed:
-            what = f"{state.failed} rollouts failed, {state.groups_lost} groups lost"
+            what = losses_text(state.failed, state.groups_lost)
             self._note = one_line(f"{what}; last: {failure_text(failures[0])}", 600)
             if (most := self._order.stop_after) is not None and state.failed >= most:
                 state.error = {"code": "environment", "failure": dict(failures[0])}

@@ -21,7 +21,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter, RolloutRows
 from hud_tui.processes import holding, last_holder
 from hud_tui.rl.loop import LoopFacts, Streak
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.storage import is_held, open_or_make, read_regular, write_atomic
 
 FOLDER = "driven"
@@ -157,6 +157,11 @@ class Batch(BaseModel):
     known: list[str] | None = None
     """Children of `parent` before the step was sent, for services without keys; None if it was not
     sent."""
+
+
+def losses_text(failed: int, groups_lost: int) -> str:
+    """E.g. ``2 rollouts failed, 1 group lost``."""
+    return f"{counted(failed, 'rollout')} failed, {counted(groups_lost, 'group')} lost"
 
 
 class State(BaseModel):

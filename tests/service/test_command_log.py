@@ -160,7 +160,7 @@ async def test_headless_commands_are_written_down_and_told(
     assert code == 0
     assert ("done    fork" in done, "→ arith-rl" in done) == (True, True)
     assert "refused" in refused
-    assert unreadable == "1 unreadable lines in the log"
+    assert unreadable == "1 unreadable line in the log"
     code, out, _ = await text("log", "nothing of it")
     assert (code, out.startswith("no entry matches\n")) == (0, True)
 

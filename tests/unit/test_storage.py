@@ -23,7 +23,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.notebook import Notebook
 from hud_tui.rl.names import LONGEST, plain_name
 from hud_tui.rl.sweep import Sweep
-from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.rollouts.run_files import RunFolder, losses_text
 from hud_tui.storage import (
     LOCK,
     JsonStore,
@@ -302,3 +302,8 @@ def test_a_log_that_is_full_is_put_aside_by_one_alone(
         log.add(AuditEntry(2.0, "fork"))
     assert sorted(os.listdir(tmp_path)) == [LOG, f"{LOG}.1"]
     assert [one.at for one in log.read()[0]] == [1.0, 2.0], "a line is never lost to the lock"
+
+
+def test_what_was_lost_is_counted_in_words() -> None:
+    assert losses_text(1, 1) == "1 rollout failed, 1 group lost"
+    assert losses_text(2, 0) == "2 rollouts failed, 0 groups lost"

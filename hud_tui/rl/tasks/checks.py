@@ -555,7 +555,9 @@ def check_runtime(tasks: Sequence[Task], embedded: bool) -> list[Finding]:
         for problem, bad in wrong.items()
     ]
     if embedded and not findings:
-        message = f"the embedded service ignores the runtime_config of {len(having)} rows"
+        message = (
+            f"the embedded service ignores the runtime_config of {counted(len(having), 'row')}"
+        )
         return [Finding("runtime", "warning", message, locations(having), "remove it")]
     return findings or [Finding("runtime", "ok", f"{counted(len(having), 'runtime_config')} valid")]
 

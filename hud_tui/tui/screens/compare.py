@@ -149,7 +149,7 @@ def _sentences(paired: Paired) -> Content:
     named = f" of {one_line(of.name, 40)}" if of.name else ""
     where = f"evaluated on {difference.size}{named}, {one_line(of.split, 20)}"
     if any(difference.missing):
-        where += f"; {sum(difference.missing)} tasks of one only are left out"
+        where += f"; left out: {counted(sum(difference.missing), 'task')} of one only"
     return Content("\n".join(said_of(paired, "A", "B"))) + Content.styled(f"\n{where}", MUTED)
 
 
