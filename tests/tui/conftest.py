@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partialmethod
 from random import Random
 from typing import Any, TypeVar, cast
 
@@ -18,6 +17,7 @@ from textual.css.model import RuleSet
 from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
+from textual.message_pump import MessagePump
 from textual.notifications import Notification
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -51,13 +51,6 @@ def _notices_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Notification, "time_left", property(lambda notice: 3600.0))
 
 
-@pytest.fixture(autouse=True)
-def _patient_pilot(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pilot waits for a busy machine as long as a test does; Textual's is 30 seconds."""
-    patient = partialmethod(Pilot._wait_for_screen, timeout=PATIENCE_S)
-    monkeypatch.setattr(Pilot, "_wait_for_screen", patient)
-
-
 LOOK_S, LOOKS, BUSY_S = 0.003, 3, 1.0
 """Seconds between two looks at the loop; looks that find nothing; the most to wait for that."""
 
@@ -89,9 +82,35 @@ def _draws(app: App[object]) -> bool:
     )
 
 
+async def nothing_is_unread(pilot: Pilot[Any]) -> bool:
+    """Wait until all on the screen have handled what was posted to them; False if the app failed.
+
+    Textual's own wait posts a message to each: most of what a test takes, and its patience is
+    30 seconds.
+    """
+    app = pilot.app
+    if not app.screen_stack:
+        return False
+    busy: list[MessagePump] = [app, *app.screen.walk_children(with_self=True)]
+    async with asyncio.timeout(PATIENCE_S):
+        while not app._exception_event.is_set():
+            busy = [pump for pump in busy if not _rests(pump)]
+            if not busy:
+                return True
+            await asyncio.sleep(LOOK_S)
+    return False
+
+
+def _rests(pump: MessagePump) -> bool:
+    """Whether it waits for its next message, or for none any more."""
+    queue: Any = pump._message_queue
+    return pump._closing or (queue.empty() and bool(queue.ready_event._waiters))
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _keys_are_answered_when_nothing_is_due() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Pilot, "_wait_for_screen", nothing_is_unread)
         patch.setattr("textual.app.wait_for_idle", nothing_is_due)
         patch.setattr("textual.pilot.wait_for_idle", nothing_is_due)
         yield
@@ -128,11 +147,12 @@ def _threads_are_delayed() -> Iterator[None]:
 
 @pytest.fixture(autouse=True, scope="session")
 def _sheets_parsed_and_matched_once() -> Iterator[None]:
-    """Half of an app's start is parsing the same style sheets as the app before it, and a quarter
-    of its life is matching them to nodes that others before them were like."""
+    """Half of an app's start is parsing the same style sheets as the app before it, and a third
+    of its life is matching them to nodes that others before them were like, or that were matched
+    with the same before."""
     parse, apply = Stylesheet._parse_rules, Stylesheet.apply
     parsed: dict[tuple[object, ...], list[RuleSet]] = {}
-    matched: dict[tuple[object, ...], dict[object, RulesMap]] = {}
+    matched: dict[tuple[object, ...], dict[object, Matched]] = {}
 
     def parse_once(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
         key = (tuple(sheet._variables.items()), given, tuple(named.items()))
@@ -146,7 +166,16 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
         rules = sheet.rules
         if getattr(sheet, "matched_of", None) is not rules:
             sheet.matched_of, sheet.matched = rules, matched.setdefault(tuple(map(id, rules)), {})
-        apply(sheet, node, animate=animate, cache=cast(Any, Matched(sheet.matched, node)))
+        key = tuple(_matched_with(node) for node in node.css_path_nodes)
+        match = sheet.matched.get(key)
+        if match is None:
+            matching = Matching(sheet.matched, key, node)
+            apply(sheet, node, animate=animate, cache=cast(Any, matching))
+        elif match is not vars(node).get("match"):
+            vars(node).update(match.found)
+            sheet.replace_rules(node, match.rules, animate=animate)
+            sheet._process_component_classes(node)
+        vars(node)["match"] = sheet.matched.get(key)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parse_once)
@@ -155,20 +184,31 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
         yield
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Matched:
-    """Rules by all that they are matched with: the nodes from the app down to one."""
+    """The rules of a node, and what else matching found out about it."""
 
-    rules: dict[object, RulesMap]
+    rules: RulesMap
+    found: dict[str, object]
+
+
+FOUND = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_or_even")
+
+
+@dataclass(slots=True)
+class Matching:
+    """Keeps a match by all that it was made with: the nodes from the app down to one."""
+
+    matched: dict[object, Matched]
+    key: object
     node: DOMNode
-    key: object = None
 
-    def get(self, _: object) -> RulesMap | None:
-        self.key = tuple(_matched_with(node) for node in self.node.css_path_nodes)
-        return self.rules.get(self.key)
+    def get(self, _: object) -> None:
+        """What is there needs no matching."""
 
     def __setitem__(self, _: object, rules: RulesMap) -> None:
-        self.rules[self.key] = rules
+        found = {name: getattr(self.node, name) for name in FOUND}
+        self.matched[self.key] = Matched(rules, found)
 
 
 def _matched_with(node: DOMNode) -> tuple[object, ...]:
