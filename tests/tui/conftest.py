@@ -104,7 +104,8 @@ async def nothing_is_unread(pilot: Pilot[Any]) -> bool:
 def _rests(pump: MessagePump) -> bool:
     """Whether it waits for its next message, or for none any more."""
     queue: Any = pump._message_queue
-    return pump._closing or (queue.empty() and bool(queue.ready_event._waiters))
+    ended = pump._closing or pump._closed
+    return ended or (queue.empty() and bool(queue.ready_event._waiters))
 
 
 @pytest.fixture(autouse=True, scope="session")
