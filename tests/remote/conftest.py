@@ -18,7 +18,7 @@ from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address, Ssh, quote
 from tests.prime_server import KEY, PrimeServer, offer, serving
-from tests.remote.far import HAS_SSHD, WHY_NOT, Far, far_machine
+from tests.remote.far import HAS_SSHD, WHY_NOT, Far, far_machine, free_port
 from tests.service.headless import Command, runner
 
 OFFERS = [
@@ -99,6 +99,14 @@ async def ssh(machines: Machines) -> AsyncIterator[Ssh]:
     ssh = machines.ssh_to(Address("far"))
     yield ssh
     await ssh.aclose()
+
+
+@pytest.fixture
+def known(machines: Machines, near: None) -> Machine:
+    """A machine that counts as set up, where nothing of it but its name is asked for."""
+    machine = Machine("box", Address("far"), "hud-tui", done=("server", "health"), root="/nowhere")
+    machines.key("box")
+    return machines.write(replace(machine, local_port=free_port()))
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ async def test_add_list_status_log_remove(hud: Command, machines: Machines, far:
     assert key not in f"{told}{added.err}{status.err}"
 
 
-async def test_what_fails_is_said_with_what_to_do(hud: Command, machines: Machines) -> None:
+async def test_what_fails_is_said_with_what_to_do(
+    hud: Command, machines: Machines, light: Engine
+) -> None:
     failed = await hud("remote", "add", "far", "--engine", "skyrl-gpu", "-y")
     assert (failed.code, failed.error["type"]) == (2, "usage")
     assert "skyrl-cpu" in failed.error["hint"]
@@ -63,7 +65,7 @@ async def test_what_fails_is_said_with_what_to_do(hud: Command, machines: Machin
 
 
 async def test_a_set_up_without_internet_is_gone_on_with_as_it_was_typed(
-    hud: Command, machines: Machines, far: Far
+    hud: Command, far: Far, light: Engine
 ) -> None:
     far.tool("uv", "exit 1")
     far.tool("curl", "exit 6")
@@ -76,7 +78,7 @@ async def test_a_set_up_without_internet_is_gone_on_with_as_it_was_typed(
 
 
 async def test_a_hint_works_in_a_shell_without_the_ssh_config(
-    hud: Command, far: Far, monkeypatch: pytest.MonkeyPatch
+    hud: Command, far: Far, light: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first step on the machine is known with the ssh_config that reaches it."""
     far.tool("mkdir", "exit 1")
@@ -132,12 +134,13 @@ async def test_nothing_is_done_without_consent_and_what_would_be_is_said(
 
 
 async def test_a_machine_that_is_used_is_not_forgotten_in_silence(
-    hud: Command, machines: Machines, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    hud: Command,
+    machines: Machines,
+    known: Machine,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    box = Machine("box", Address("far"), "hud-tui", done=("server", "health"), root="/nowhere")
-    machines.write(box)
-    machines.key("box")
-    machines.use(box, "hud")
+    machines.use(known, "hud")
     since = {"state": "broken", "since": time() - 125, "why": "the line broke: no route"}
     machines.set_line("box", since)
     assert await asyncio.to_thread(main, ["remote", "list"]) == 0

@@ -11,7 +11,6 @@ from tests.remote.far import Far
 from tests.remote.test_pods import RENT
 from tests.service.headless import Command
 
-pytestmark = pytest.mark.usefixtures("near")
 pytestmark = pytest.mark.usefixtures("light")
 
 

@@ -18,7 +18,6 @@ from tests.remote.far import Far
 from tests.remote.test_commands import ADD
 from tests.service.headless import Command
 
-pytestmark = pytest.mark.usefixtures("near")
 pytestmark = pytest.mark.usefixtures("light")
 A, B = "a" * 16, "b" * 16
 

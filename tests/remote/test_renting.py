@@ -45,7 +45,6 @@ from tests.remote.far import Far
 from tests.remote.test_pods import RENT
 from tests.service.headless import Command
 
-pytestmark = pytest.mark.usefixtures("near")
 SET_UP = (*RENT[:4], "--engine", "hud-tui", "--env", sys.prefix, "-y")
 Call = Callable[..., Awaitable[Any]]
 pytestmark = pytest.mark.usefixtures("light")

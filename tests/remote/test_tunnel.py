@@ -20,7 +20,7 @@ from tests.conftest import PATIENCE_S, until
 from tests.remote.far import Far
 from tests.service.headless import Command
 
-pytestmark = pytest.mark.usefixtures("near")
+pytestmark = pytest.mark.usefixtures("near", "light")
 
 
 @pytest.fixture
@@ -132,7 +132,7 @@ async def test_the_tunnel_of_a_machine_that_was_removed_is_left_alone(
     assert kept == []
 
 
-async def test_up_is_what_answered_lately(machines: Machines, box: Machine) -> None:
+def test_up_is_what_answered_lately(machines: Machines, known: Machine) -> None:
     up = {"state": "up", "latency_s": 0.02, "since": 1.0}
     machines.set_line("box", up)
     assert line_text(machines.line("box"), 2.0) == "up, 20 ms"

@@ -22,7 +22,7 @@ from hud_tui.client.transport import Failures
 from hud_tui.errors import BY_ITSELF, START_AGAIN
 from hud_tui.processes import alive
 from hud_tui.remote import keeper
-from hud_tui.remote.engines import Wish, describe
+from hud_tui.remote.engines import Engine, Wish, describe
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
@@ -135,7 +135,7 @@ async def test_a_port_that_changed_there_is_followed(
 
 
 async def test_what_an_earlier_tunnel_said_is_not_said_again(
-    hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
+    hud: Command, machines: Machines, known: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
     monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
@@ -145,7 +145,7 @@ async def test_what_an_earlier_tunnel_said_is_not_said_again(
 
 
 async def test_a_wall_clock_that_goes_back_does_not_prolong_the_wait(
-    hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
+    hud: Command, machines: Machines, known: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.3)
     monkeypatch.setattr("hud_tui.remote.keeper.keep_line", lambda paths, name: None)
@@ -164,7 +164,7 @@ def test_a_service_behind_a_tunnel_is_not_to_be_started(name: str, hint: str) ->
 
 
 async def test_a_port_that_is_taken_here_is_said(
-    hud: Command, machines: Machines, box: Machine, monkeypatch: pytest.MonkeyPatch
+    hud: Command, machines: Machines, light: Engine, box: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def looks(pause_s: float, patience_s: float) -> AsyncIterator[float]:
         """Until it is said, and once more."""
