@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from hud_tui.audit_log import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given
-from hud_tui.cli.models import named_checkpoint
+from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, bar, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
@@ -97,7 +97,7 @@ class _Command:
         """Evaluate each named checkpoint, and compare the others with the first."""
         asked = self._parameters()
         model = await choose_model(self._client, self._args)
-        tree = Tree.of(await self._client.checkpoints(model.id))
+        tree = await read_tree(self._client, model)
         checkpoints = [named_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
         order = await self._order(model)
         if order is None:
@@ -223,8 +223,7 @@ class _Command:
             if ref == "best":
                 evaluation = best_evaluated(evaluations, digest)
             if evaluation is None:
-                named = label(checkpoint) if checkpoint else ref
-                hint = f"evaluate it first: {self._command(model, named)}"
+                hint = f"evaluate it first: {self._command(model, label(checkpoint))}"
                 raise HudUsage(f"{label(checkpoint)} has no finished evaluation", hint)
         return await self._evaluations.get(evaluation.id)
 

@@ -12,6 +12,7 @@ from hud_tui.cli.connect import client_of, command_of, paths_of
 from hud_tui.cli.output import changes, confirm, emit, plain, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
+from hud_tui.client.evaluation_files import listed_evaluations
 from hud_tui.client.guard import Protection
 from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.errors import (
@@ -28,6 +29,7 @@ from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
 from hud_tui.rl.head import Move
 from hud_tui.rl.names import find_checkpoint, find_model, is_shared
+from hud_tui.rl.own_numbers import of_base
 from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import BASE, Checkpoint, Model
 
@@ -35,10 +37,44 @@ from hud_tui.wire import BASE, Checkpoint, Model
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
     """The tree, oldest first."""
     model = await client.model(args.model)
-    tree = Tree.of(await client.checkpoints(model.id))
+    tree = await read_tree(client, model)
     rows = [checkpoint_document(tree, position) for position in range(len(tree))]
-    emit("checkpoints", {"model": model, "checkpoints": rows})
+    emit("checkpoints", {"model": model, "checkpoints": rows, "best": best_document(tree)})
     return 0
+
+
+async def read_tree(client: HudClient, model: Model) -> Tree:
+    """A model's tree, with the evaluations of the weights that it started from."""
+    if model.training_defaults is None:  # HUD makes no evaluations
+        return Tree.of(await client.checkpoints(model.id))
+    nodes, evaluations = await asyncio.gather(
+        client.checkpoints(model.id), listed_evaluations(client, model.id)
+    )
+    return Tree.of(nodes, of_base(evaluations or ()))
+
+
+def best_document(tree: Tree) -> dict[str, Any] | None:
+    """The most likely best of the checkpoints and the base; None while no reward is known.
+
+    ``reward`` is shrunk to what it is worth; ``stands_out`` says whether it has a star, and
+    ``confirmed`` whether fresh rollouts have confirmed it.
+    """
+    choice = tree.choice
+    if choice is None:
+        return None
+    node = tree.node(choice.position)
+    return {
+        "checkpoint_id": None if node is None else node.id,
+        "name": label(node),
+        "metric": choice.by,
+        "reward": choice.value,
+        "compared": choice.compared,
+        "rollouts": choice.rollouts,
+        "fresh_rollouts": choice.fresh,
+        "stands_out": choice.star is not None,
+        "confirmed": choice.is_confirmed,
+        "text": "; ".join(tree.choice_sentences),
+    }
 
 
 def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | None:
@@ -68,7 +104,7 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     if changes(args):
         require_consent(args, client)
     model = await client.model(args.model)
-    tree = Tree.of(await client.checkpoints(model.id))
+    tree = await read_tree(client, model)
     if not changes(args):
         emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
         return 0
@@ -113,8 +149,9 @@ def named_checkpoint(name: str, tree: Tree) -> Checkpoint | None:
             return tree.served
         case "base":
             return None
-        case "best" if tree.best is not None:
-            return tree[tree.best]
+        case "best" if tree.choice is not None:
+            print_notice("; ".join(tree.choice_sentences))
+            return tree.node(tree.choice.position)
         case "best":
             raise HudUsage("no checkpoint is the best yet", "none has a reward of its own")
     return find_checkpoint(name, list(tree))

@@ -8,16 +8,13 @@ from enum import StrEnum
 from functools import cached_property
 from math import inf
 
+from hud_tui.rl.choice import Choice, choose
 from hud_tui.rl.metrics import change
 from hud_tui.rl.names import is_shared
 from hud_tui.rl.own_numbers import (
-    HELDOUT,
-    NONE,
-    REWARD,
     Conditions,
     Own,
     Sampled,
-    is_higher,
     on_same_tasks,
     own_groups,
     own_metrics,
@@ -126,23 +123,6 @@ def _names(models: Iterable[Model]) -> set[str]:
 
 ROOT = -1
 """The parent position of a step that started from the base weights."""
-Best = tuple[int | None, tuple[int, float] | None]
-"""Position of the best checkpoint, and its score."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """How certain it is that the checkpoint with the best held-out reward is the best one."""
-
-    best: Own
-    next: int | None
-    """Position of the checkpoint that ranks second on the same tasks; None if there is none."""
-    others: int
-    """Number of other checkpoints with a held-out reward on these tasks."""
-    rivals: int
-    """Number of those whose reward is not significantly lower (95 %)."""
-    apart: int = 0
-    """Number of checkpoints with a held-out reward on other tasks, or under other conditions."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,17 +132,14 @@ class Tree:
     size: int = 0
     head: int | None = None
     """Position of the served checkpoint; None while the base weights are served."""
-    best: int | None = None
-    """Position of the checkpoint with the best own held-out reward; the earliest of equals. Only
-    checkpoints evaluated under the common conditions compete (see `Evaluated`), and they rank by
-    the lower ends of their intervals (see `Own.score`). Without any held-out reward: the checkpoint
-    with the highest own mean reward."""
     peak: float = 0.0
     """Highest mean reward of any step, which no own mean reward exceeds; at least 0."""
     pinned: frozenset[int] = frozenset()
     """Positions of pinned checkpoints, which the service keeps beyond its disk limit."""
     edition: int = 0
     """Incremented whenever a known node is updated."""
+    base_evaluations: Sequence[Evaluation] = ()
+    """Of the weights that the model started from, oldest first."""
     _nodes: list[Checkpoint] = field(default_factory=list, repr=False)
     _parents: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
     _depths: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
@@ -172,13 +149,14 @@ class Tree:
     """Number of steps taken from each position."""
     _forks: list[int] = field(default_factory=list, repr=False)
     """Positions from which several steps were taken, in the order in which they became forks."""
-    _score: tuple[int, float] | None = None
-    """Sort key of the best checkpoint."""
 
     @classmethod
-    def of(cls, checkpoints: Iterable[Checkpoint]) -> "Tree":
+    def of(
+        cls, checkpoints: Iterable[Checkpoint], base_evaluations: Sequence[Evaluation] = ()
+    ) -> "Tree":
         """The tree of checkpoints listed oldest first, shape (N,)."""
         tree = cls()
+        tree._sampled.evaluated.put(ROOT, base_evaluations)
         head = None
         for checkpoint in checkpoints:
             position = tree._index.get(checkpoint.id)
@@ -188,15 +166,13 @@ class Tree:
                 head = position
         peak = max((r for r in map(tree._reward, range(len(tree._nodes)))), default=0.0)
         pinned = frozenset(position for position, node in enumerate(tree._nodes) if node.pinned)
-        best, score = tree._find_best(len(tree._nodes))
         return replace(
             tree,
             size=len(tree._nodes),
             head=head,
-            best=best,
-            _score=score,
             peak=max(0.0, peak),
             pinned=pinned,
+            base_evaluations=base_evaluations,
         )
 
     def __len__(self) -> int:
@@ -265,33 +241,27 @@ class Tree:
         """The head's checkpoint; None while the base weights are served."""
         return self.node(self.head)
 
-    @property
-    def best_by(self) -> str:
-        """Key of the metric that `best` is chosen by: held-out reward if any is known, else mean
-        reward."""
-        has_heldout = self.best is not None and self.own(self.best).heldout is not None
-        return HELDOUT if has_heldout else REWARD
-
     @cached_property
-    def standing(self) -> Standing | None:
-        """The best checkpoint compared with the others that have a held-out reward on the same
-        tasks; None if checkpoints are not ranked by held-out reward. O(N), once per version."""
-        if self.best is None or self.best_by != HELDOUT:
-            return None
-        best, scored = self.own(self.best), list[tuple[tuple[int, float], int]]()
-        rivals = apart = 0
-        for position in range(self.size):
-            own = NONE if position == self.best else self.own(position)
-            if own.heldout is None or own.score is None:
-                continue
-            if own.apart != best.apart:
-                apart += 1
-                continue
-            scored.append((own.score, -position))
-            rivals += not is_higher(best, own)
-        following = max(scored, default=None)
-        next_ = None if following is None else -following[1]
-        return Standing(best, next_, len(scored), rivals, apart)
+    def choice(self) -> Choice | None:
+        """The most likely best of the checkpoints and the base; None while no reward is known.
+        O(N), once per version."""
+        by, observed, apart = self._sampled.observed(self.size)
+        return choose(self._parents, self._depths, by, observed, self._is_servable, apart)
+
+    @property
+    def best(self) -> int | None:
+        """Position of the checkpoint with a star; None if none stands out."""
+        return None if self.choice is None else self.choice.star
+
+    @property
+    def choice_sentences(self) -> list[str]:
+        """The choice and its reasons; empty without one."""
+        if self.choice is None:
+            return []
+        return self.choice.sentences(lambda position: label(self.node(position)))
+
+    def _is_servable(self, position: int) -> bool:
+        return is_servable(self._nodes[position])
 
     def add(self, checkpoint: Checkpoint) -> "Tree":
         """The version with one more checkpoint, or with an update of a known one.
@@ -303,15 +273,11 @@ class Tree:
         if stored is not None:
             return self._renew(stored, checkpoint)
         tree = self if self.size == len(self._nodes) else self._copy()
-        ranked_by = tree._sampled.ranked_by
         position = tree._append(checkpoint)
-        best, score = tree._best_after(position, position + 1, ranked_by)
         return replace(
             tree,
             size=position + 1,
             head=position if checkpoint.is_active else tree.head,
-            best=best,
-            _score=score,
             peak=max(tree.peak, tree._reward(position)),
             pinned=tree.pinned | {position} if checkpoint.pinned else tree.pinned,
         )
@@ -322,11 +288,16 @@ class Tree:
         if new == old:
             return self
         self._nodes[position] = new
-        ranked_by = self._sampled.ranked_by
         self._sampled.renew(position, old, new)
         pinned = self.pinned | {position} if new.pinned else self.pinned - {position}
-        best, score = self._best_after(position, self.size, ranked_by)
-        return replace(self, edition=self.edition + 1, pinned=pinned, best=best, _score=score)
+        return replace(self, edition=self.edition + 1, pinned=pinned)
+
+    def with_base(self, evaluations: Sequence[Evaluation]) -> "Tree":
+        """The version with these evaluations of the weights that the model started from."""
+        if list(evaluations) == list(self.base_evaluations):
+            return self
+        self._sampled.evaluated.put(ROOT, evaluations)
+        return replace(self, edition=self.edition + 1, base_evaluations=evaluations)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
         """The version with another head; unchanged if the checkpoint is unknown."""
@@ -363,13 +334,13 @@ class Tree:
         return left
 
     def own(self, position: int) -> Own:
-        """Own rewards of a checkpoint; empty for ROOT."""
-        return Own() if position == ROOT else self._sampled.own(position)
+        """Own rewards of a checkpoint, or of the base weights for ROOT."""
+        return self._sampled.own(position)
 
     def evaluation(self, position: int) -> Evaluation | None:
-        """A checkpoint's held-out evaluation: those under the common conditions pooled, else its
-        largest."""
-        evaluation = None if position == ROOT else self._sampled.evaluated.best_known(position)
+        """The held-out evaluation of a checkpoint, or of the base for ROOT: those under the common
+        conditions pooled, else its largest."""
+        evaluation = self._sampled.evaluated.best_known(position)
         return None if evaluation is None else evaluation[0]
 
     @property
@@ -406,9 +377,7 @@ class Tree:
         return self._sampled.sources[position]
 
     def steps(self, position: int) -> list[Checkpoint]:
-        """Steps trained on rollouts sampled from a checkpoint, newest first."""
-        if position == ROOT:
-            return []
+        """Steps trained on rollouts sampled from a checkpoint or from ROOT, newest first."""
         return [self._nodes[child] for child in self._sampled.steps(position) if child < self.size]
 
     def reward(self, position: int) -> float | None:
@@ -455,33 +424,6 @@ class Tree:
             if self._children[parent] == 2:
                 self._forks.append(parent)
 
-    def _best_after(self, position: int, size: int, ranked_by: object) -> Best:
-        """The best of the first `size` nodes, after one was added or updated.
-
-        O(1), unless the best one's score fell, or what checkpoints are ranked by is no longer
-        `ranked_by`.
-        """
-        if self._sampled.ranked_by != ranked_by:
-            return self._find_best(size)
-        best, score = self.best, self._score
-        for changed in (self.source(position), position):
-            own = None if changed == ROOT else self._sampled.own(changed).score
-            if changed == best and own != score and (own is None or score is None or own < score):
-                return self._find_best(size)
-            if own is None or (score is not None and own < score):
-                continue
-            if own != score or best is None or changed < best:
-                best, score = changed, own
-        return best, score
-
-    def _find_best(self, size: int) -> Best:
-        best, score = None, None
-        for position in range(size):
-            own = self._sampled.own(position).score
-            if own is not None and (score is None or own > score):
-                best, score = position, own
-        return best, score
-
     def _reward(self, position: int) -> float:
         """A step's mean reward for comparison; −inf if there is none."""
         reward = self._nodes[position].mean_reward
@@ -491,6 +433,7 @@ class Tree:
         n = self.size
         nodes, parents = self._nodes[:n], self._parents[:n]
         sampled = Sampled()
+        sampled.evaluated.put(ROOT, self.base_evaluations)
         for node, parent in zip(nodes, parents, strict=True):
             sampled.append(node, parent, None if parent == ROOT else nodes[parent])
         tree = replace(
@@ -505,8 +448,7 @@ class Tree:
         )
         for parent in parents:
             tree._add_child(parent)
-        best, score = tree._find_best(n)
-        return replace(tree, best=best, _score=score)
+        return tree
 
 
 def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:

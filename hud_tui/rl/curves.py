@@ -17,7 +17,7 @@ from typing import NamedTuple
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.evaluation import size, student_t
 from hud_tui.rl.metrics import Series, are_equal, change
-from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts, is_of_run
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted
 from hud_tui.wire import Checkpoint, Evaluation
@@ -563,10 +563,10 @@ class HeldOut:
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:
         for position, evaluation in run.tree.evaluations():
-            row = run.row_of(run.tree[position].id)
+            node = run.tree.node(position)
+            row = None if node is None else run.row_of(node.id)
             if row is not None:
-                of_run = evaluation.job_id is not None and evaluation.job_id != evaluation.id
-                yield row, evaluation_score(evaluation, of_run or not alone)
+                yield row, evaluation_score(evaluation, is_of_run(evaluation) or not alone)
 
 
 # Signs on the x axis: alarms, moves of the head, branches.

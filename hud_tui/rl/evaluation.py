@@ -18,7 +18,7 @@ from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
-from hud_tui.rl.metrics import estimate_text, short
+from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
@@ -408,7 +408,7 @@ def sentence(metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[
         deltas: Differences by task, shape (N,).
     """
     low, high = delta.low, delta.high
-    change = f"{of}: {metric} {'+' * (delta.value >= 0)}{estimate_text(delta.value, low, high)}"
+    change = f"{of}: {metric} {gain_text(delta)}"
     if low is None or high is None:
         return f"{change} on {size}; one task says nothing of others"
     if low > 0 or high < 0:

@@ -97,7 +97,7 @@ def head_change(run: Run, checkpoint_id: str) -> HeadChange:
         before=before,
         after=after,
         deltas={key: change(before[key], after[key], key) for key in after if key in before},
-        evaluated_now=run.base_evaluation if head == ROOT else tree.evaluation(head),
+        evaluated_now=tree.evaluation(head),
         evaluated_then=tree.evaluation(target),
         own_now=tree.own(head),
         own_then=tree.own(target),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from math import inf, isclose, isfinite, isinf, nan
 
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Estimate
 
 # Every known metric: title, meaning, healthy range, and its names in other trainers.
 #
@@ -440,6 +440,11 @@ def interval_text(low: float | None, high: float | None) -> str:
 def estimate_text(value: float, low: float | None, high: float | None) -> str:
     """A mean with its interval, if there is one, e.g. ``.71 [.66, .76]``."""
     return f"{short(value)} {interval_text(low, high)}".rstrip()
+
+
+def gain_text(gain: Estimate) -> str:
+    """A difference with its sign and its interval, e.g. ``+.05 [.01, .09]``."""
+    return f"{'+' * (gain.value >= 0)}{estimate_text(gain.value, gain.low, gain.high)}"
 
 
 SLIGHT = 0.01

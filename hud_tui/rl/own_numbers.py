@@ -18,7 +18,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import hypot, isfinite, sqrt
+from math import isfinite, sqrt
 from operator import attrgetter, eq
 from statistics import NormalDist
 
@@ -31,7 +31,7 @@ HELDOUT_TRACES = "num_heldout_traces"
 NOBODY = -1
 """Position of the sampler for a step taken from the base weights."""
 MOST = 10**9
-"""Upper bound of reported rollout counts."""
+"""Upper bound of reported rollout counts, and of the rewards that are compared."""
 OFF_POLICY = 1e-4
 """Difference of the importance ratio from 1 above which a step is off-policy."""
 _Z = NormalDist().inv_cdf(0.975)
@@ -102,39 +102,29 @@ class Own:
         each = rollouts // tasks if tasks and rollouts else 0
         return f"{tasks}×{each}" if each else f"{rollouts or ''}"
 
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The 95 % interval of the held-out reward over the sampling of rollouts; None without
-        one."""
-        if self.heldout is None:
-            return None
-        return ends_of(self.heldout, self.heldout_rollouts or self.at_least)
-
-    @property
-    def score(self) -> tuple[int, float] | None:
-        """Sort key of checkpoints: a held-out reward ranks above any training reward, and one under
-        the common conditions above one under others.
-
-        Held-out rewards rank by the lower ends of their intervals. Ranked by their means, the best
-        of many would be one that was lucky with few rollouts, and would lose its rank to the next
-        lucky one as soon as it is evaluated properly.
-        """
-        if (ends := self.interval) is not None:
-            return 1 if self.apart else 2, ends[0]
-        return None if self.reward is None else (0, self.reward)
-
 
 NONE = Own()
 
 
-def is_higher(own: Own, other: Own) -> bool:
-    """Whether the first held-out reward is significantly higher (95 %); both must have one.
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The mean reward of rollouts of some weights."""
 
-    Source: Newcombe 1998, method 10: the interval of a difference from both intervals.
-    """
-    (low, _), (_, high) = own.interval or (0, 0), other.interval or (0, 0)
-    mean, less = own.heldout or 0.0, other.heldout or 0.0
-    return mean - less > hypot(mean - low, high - less)
+    position: int
+    """Of their checkpoint; NOBODY for the base weights."""
+    mean: float
+    rollouts: int
+    """Their number; 1 if the service does not report it."""
+    fresh: int = 0
+    """Number of those that were made to confirm what the others had shown."""
+    count: int = 1
+    """Number of checkpoints that are pooled in it."""
+
+    def pooled(self, newer: "Observed") -> "Observed":
+        """This and the next one of its lineage as one, which stands at that."""
+        rollouts = self.rollouts + newer.rollouts
+        mean = (self.mean * self.rollouts + newer.mean * newer.rollouts) / rollouts
+        return Observed(newer.position, mean, rollouts, count=self.count + newer.count)
 
 
 Conditions = tuple[str | None, int | None, float | None]
@@ -162,6 +152,11 @@ def best_known(
     return pooled([evaluation for under, evaluation in held if under == conditions(largest)]), False
 
 
+def is_of_run(evaluation: Evaluation) -> bool:
+    """Whether a run made it of its own checkpoint; others are asked for by themselves."""
+    return evaluation.job_id not in (None, evaluation.id)
+
+
 def _heldout(evaluations: Iterable[Evaluation]) -> list[Evaluation]:
     return [e for e in evaluations if e.split == "heldout" and isfinite(e.mean_reward)]
 
@@ -181,14 +176,7 @@ def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
         weights; that does not make the interval too narrow, because the tasks are the same and
         most of its width comes from them.
     """
-    by_seed: dict[object, Evaluation] = {}
-    for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):
-        by_seed[
-            (evaluation.mean_reward, evaluation.num_traces)
-            if evaluation.seed is None
-            else evaluation.seed
-        ] = evaluation
-    independent = sorted(by_seed.values(), key=lambda evaluation: evaluation.num_traces)
+    independent = _independent(evaluations)
     largest = independent[-1]
     if len(independent) == 1:
         return largest
@@ -211,6 +199,20 @@ def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
             },
         }
     )
+
+
+def _independent(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+    """Of those with equal seeds the largest, of equals the newest; smallest first."""
+    by_seed: dict[object, Evaluation] = {}
+    for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):
+        by_seed[_seed(evaluation)] = evaluation
+    return sorted(by_seed.values(), key=lambda evaluation: evaluation.num_traces)
+
+
+def _seed(evaluation: Evaluation) -> object:
+    if evaluation.seed is None:
+        return evaluation.mean_reward, evaluation.num_traces
+    return evaluation.seed
 
 
 def _weighted(values: Sequence[float], weights: Sequence[int]) -> float:
@@ -293,6 +295,24 @@ class Evaluated:
         conditions."""
         return best_known(self._by_position.get(position, ()), self.common)
 
+    def fresh(self, position: int, reported: bool) -> int:
+        """Number of rollouts of a checkpoint that were made after it had been noticed: those of
+        evaluations under the common conditions that were asked for by themselves, with a seed of
+        their own. If nothing else showed what it is worth, the first of them did.
+
+        Args:
+            reported: Whether steps report a held-out reward of it.
+        """
+        held = self._by_position.get(position, ())
+        alike = [e for e in held if conditions(e) == self.common]
+        of_runs = [e for e in alike if is_of_run(e)]
+        seeds = {_seed(e) for e in of_runs}
+        asked = [e for e in alike if not is_of_run(e) and _seed(e) not in seeds]
+        if asked and not of_runs and not reported:
+            first = _seed(asked[0])
+            asked = [e for e in asked if _seed(e) != first]
+        return sum(e.num_traces for e in _independent(asked))
+
     @property
     def shown(self) -> Iterator[Evaluation]:
         """The held-out evaluation of each evaluated checkpoint."""
@@ -305,7 +325,7 @@ class Evaluated:
         own = {
             (conditions(evaluation), evaluation.job_id)
             for evaluation in held
-            if evaluation.job_id not in (None, evaluation.id)
+            if is_of_run(evaluation)
         }
         for key, job_id in own:
             self._jobs.setdefault(key, Counter())[job_id or ""] += sign
@@ -378,6 +398,11 @@ class ReportedHeldout:
         self._checkpoints[tasks] += (entry.steps > 0) - (before > 0)
 
     @property
+    def positions(self) -> list[int]:
+        """Positions of the checkpoints of which steps reported a reward."""
+        return list(self._sums)
+
+    @property
     def most(self) -> int | None:
         """The task number with the most checkpoints, the lowest of equals; None without any."""
         return max(+self._checkpoints, key=lambda n: (self._checkpoints[n], -n), default=None)
@@ -401,11 +426,12 @@ class Sampled:
     def __init__(self) -> None:
         self.sources = array("q")
         """For each step, the position of the checkpoint that sampled its rollouts, or NOBODY."""
-        self._newest, self._before = array("q"), array("q")
-        """For each position, the newest step sampled from it; for each step, the previous one with
-        the same sampler."""
-        self._rewards, self._weights = array("d"), array("d")
-        self._counts = array("q")
+        self._newest, self._before = array("q", [NOBODY]), array("q")
+        """For the base and each position, the newest step sampled from it; for each step, the
+        previous one with the same sampler."""
+        self._rewards, self._weights = array("d", [0.0]), array("d", [0.0])
+        self._counts = array("q", [0])
+        """Sums over the rollouts of the base and of each position."""
         self._tasks, self._reported = TaskNumbers(), ReportedHeldout()
         self.evaluated = Evaluated()
         self._ranked: frozenset[int] | None = frozenset()
@@ -422,12 +448,11 @@ class Sampled:
         source = self.sources[parent] if again else parent
         self.sources.append(source)
         self._newest.append(NOBODY)
-        self._before.append(NOBODY if source == NOBODY else self._newest[source])
+        self._before.append(self._newest[source + 1])
         for sums in (self._rewards, self._weights):
             sums.append(0.0)
         self._counts.append(0)
-        if source != NOBODY:
-            self._newest[source] = position
+        self._newest[source + 1] = position
         self._count(position, checkpoint, 1)
         return source
 
@@ -437,19 +462,49 @@ class Sampled:
         self._count(position, new, 1)
 
     def own(self, position: int) -> Own:
-        weight = self._weights[position]
-        reward = finite(self._rewards[position] / weight) if weight > 0 else None
+        reward = self._reward(position)
         best, reported = self.evaluated.best_known(position), self._reported_own(position)
         if reward is None and reported is None and best is None:
             return NONE
         if best is None or (reported is not None and not best[1]):
-            return replace(reported or NONE, reward=reward, sampled=self._counts[position])
+            return replace(reported or NONE, reward=reward, sampled=self._counts[position + 1])
         evaluation, compares = best
         heldout, count = evaluation.mean_reward, evaluation.num_traces
         tasks = evaluation.num_tasks
-        return Own(
-            reward, self._counts[position], heldout, count, not compares, heldout_tasks=tasks
+        sampled = self._counts[position + 1]
+        return Own(reward, sampled, heldout, count, not compares, heldout_tasks=tasks)
+
+    def _reward(self, position: int) -> float | None:
+        weight = self._weights[position + 1]
+        return finite(self._rewards[position + 1] / weight) if weight > 0 else None
+
+    def observed(self, size: int) -> tuple[str, list[Observed], int]:
+        """What is known of the base and of the first `size` checkpoints: the metric, its means by
+        position, and the number of checkpoints that cannot be compared by it.
+
+        The metric is the held-out reward if any is known, else the reward of training rollouts.
+        """
+        held, apart = list[Observed](), 0
+        positions = {*self.evaluated.positions, *self._reported.positions}
+        for position in sorted(p for p in positions if p < size):
+            own = self.own(position)
+            if own.heldout is None or abs(own.heldout) > MOST:
+                continue
+            if own.apart:
+                apart += position != NOBODY
+                continue
+            rollouts = own.heldout_rollouts or own.at_least or 1
+            fresh = self.evaluated.fresh(position, self._reported_own(position) is not None)
+            held.append(Observed(position, own.heldout, rollouts, fresh))
+        if held:
+            return HELDOUT, held, apart
+        rewards = ((p, self._reward(p)) for p in range(NOBODY, size))
+        sampled = (
+            Observed(position, reward, max(1, self._counts[position + 1]))
+            for position, reward in rewards
+            if reward is not None and abs(reward) <= MOST
         )
+        return REWARD, list(sampled), 0
 
     def _reported_own(self, position: int) -> Own | None:
         """The held-out reward that steps report of a position; None if none does."""
@@ -462,12 +517,6 @@ class Sampled:
         each = self.evaluated.tasks
         least = None if of or each is None else each * entry.steps
         return Own(None, 0, mean, of, not is_ranked, least)
-
-    @property
-    def ranked_by(self) -> tuple[Conditions | None, frozenset[int]]:
-        """The common conditions of evaluations, and the task numbers of reported held-out rewards
-        that checkpoints are ranked by."""
-        return self.evaluated.common, self.ranked
 
     @property
     def ranked(self) -> frozenset[int]:
@@ -483,7 +532,7 @@ class Sampled:
 
     def steps(self, position: int) -> Iterator[int]:
         """The steps that were trained on rollouts of a position, newest first."""
-        step = self._newest[position]
+        step = self._newest[position + 1]
         while step != NOBODY:
             yield step
             step = self._before[step]
@@ -493,15 +542,13 @@ class Sampled:
         self._ranked, source = None, self.sources[position]
         tasks = self._tasks.of(checkpoint)
         self.evaluated.put(position, checkpoint.evaluations)
-        if source == NOBODY:
-            return
         self._reported.add(source, tasks, checkpoint, sign)
         reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
         if reward is not None and isfinite(reward):
             weight = sign * max(1, rollouts)
-            self._rewards[source] += weight * reward
-            self._weights[source] += weight
-            self._counts[source] += sign * rollouts
+            self._rewards[source + 1] += weight * reward
+            self._weights[source + 1] += weight
+            self._counts[source + 1] += sign * rollouts
 
 
 def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
@@ -606,6 +653,11 @@ def with_results(nodes: Iterable[Checkpoint], jobs: Iterable[WorkState]) -> tupl
         if job.result is not None and job.checkpoint_id is not None:
             results.setdefault(job.checkpoint_id, []).append(job.result)
     return tuple(_with(node, results.get(node.id, ())) for node in nodes)
+
+
+def of_base(jobs: Iterable[WorkState]) -> list[Evaluation]:
+    """Results of the evaluations of the weights that the model started from."""
+    return [job.result for job in jobs if job.checkpoint_id is None and job.result is not None]
 
 
 def _with(node: Checkpoint, results: Sequence[Evaluation]) -> Checkpoint:

@@ -156,8 +156,8 @@ def _lineage_notes(tree: Tree, nodes: list[int], serving: bool) -> Iterator[str]
         yield f"▶ the head is {code(label(tree[tree.head]), 40)}"
     elif serving:
         yield "in the head's lineage"
-    if tree.best in held and tree.best is not None:
-        yield f"★ the best is {code(label(tree[tree.best]), 40)}"
+    if tree.best in held and tree.choice is not None:
+        yield f"{tree.choice.glyph} {code(label(tree.node(tree.best)), 40)}"
     if pins := len(held & tree.pinned):
         yield f"{pins} pinned"
 
@@ -400,6 +400,12 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
     return files | {chart.file: chart.svg for chart in drawn}
 
 
+def _chosen(tree: Tree) -> str:
+    if tree.choice is None:
+        return "–"
+    return escaped("; ".join(tree.choice_sentences), 400)
+
+
 def _head(run: Run, local: LocalFacts, now: float) -> str:
     model, tree = run.model, run.tree
     name = "base" if model is None else model.model_name
@@ -409,7 +415,7 @@ def _head(run: Run, local: LocalFacts, now: float) -> str:
         ("base", code(None if model is None else model.base_model)),
         ("forked from", code(None if model is None else model.forked_from)),
         ("head", scored(tree, tree.head)),
-        (f"best by {title(tree.best_by)}", "–" if tree.best is None else scored(tree, tree.best)),
+        ("best", _chosen(tree)),
         ("checkpoints", str(len(tree))),
         ("steps of the head's lineage", str(run.series.length)),
         *_job(run),

@@ -17,7 +17,7 @@ from hud_tui.events import (
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.metrics import Series, short
-from hud_tui.rl.own_numbers import best_known, with_results
+from hud_tui.rl.own_numbers import of_base, with_results
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import has_ended, is_active, reason, title_of
 from hud_tui.wire import (
@@ -116,24 +116,11 @@ class Run:
         """The newest step's groups on the head's lineage; empty if the service reports none."""
         return [] if self.head is None else self.head.groups
 
-    def evaluations_of(self, position: int) -> list[Evaluation]:
+    def evaluations_of(self, position: int) -> Sequence[Evaluation]:
         """Results of a checkpoint's evaluations, oldest first; ROOT stands for the weights that the
         model started from."""
-        if position != ROOT:
-            return self.tree[position].evaluations
-        evaluations = self.evaluations.values()
-        return [
-            evaluation.result
-            for evaluation in evaluations
-            if evaluation.checkpoint_id is None and evaluation.result is not None
-        ]
-
-    @property
-    def base_evaluation(self) -> Evaluation | None:
-        """The evaluation of the weights that the model started from, preferably under the tree's
-        common conditions (`Tree.common`)."""
-        best = best_known(self.evaluations_of(ROOT), self.tree.common)
-        return None if best is None else best[0]
+        tree = self.tree
+        return tree.base_evaluations if position == ROOT else tree[position].evaluations
 
     def row_of(self, checkpoint_id: str | None) -> int | None:
         """A checkpoint's row in `series`; None if it is not in the head's lineage."""
@@ -151,7 +138,7 @@ class Run:
                 renewed = reread(self.tree, checkpoints) if self.loaded else None
                 if renewed is not None:
                     return self._with_tree(renewed)
-                tree = Tree.of(checkpoints)
+                tree = Tree.of(checkpoints, self.tree.base_evaluations)
                 return replace(self, tree=tree, series=_series(tree), loaded=True)
             case CheckpointAdded(checkpoint=told_of):
                 [checkpoint] = with_results([told_of], self.evaluations.values())
@@ -256,6 +243,8 @@ class Run:
         for position in (p for p in map(tree.find, nodes) if p is not None):
             [node] = with_results([tree[position]], new)
             tree = tree.add(node)
+        if None in nodes:
+            tree = tree.with_base(of_base(ordered))
         run = self._with_tree(tree)
         newest = ordered[-EVALUATIONS:]
         return replace(run, evaluations={evaluation.id: evaluation for evaluation in newest})

@@ -221,7 +221,7 @@ class Places:
         lineage = set(run.tree.lineage(run.tree.head))
         position = max(evaluations, key=lambda p: (p in lineage, p), default=None)
         node = run.tree.node(position)
-        evaluation = evaluations.get(position) if position is not None else run.base_evaluation
+        evaluation = None if position is None else evaluations[position]
         if evaluation is None or not evaluation.id:
             return None
         if evaluation.id not in self._scored:

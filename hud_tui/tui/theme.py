@@ -134,7 +134,7 @@ _TWINS = {
     **dict.fromkeys("▒▍▌▋", ":"),
     **dict.fromkeys("▓▊▉", "#"),
     LOCK: "#",
-    **dict(zip("╥★◆◐✎↻⏸⏎␛⋮…·×÷±┅Δ–−✔", "Y*pcn@=$?:~.x/~-d--+", strict=True)),
+    **dict(zip("╥★☆◆◐✎↻⏸⏎␛⋮…·×÷±┅Δ–−✔", "Y*+pcn@=$?:~.x/~-d--+", strict=True)),
     **dict(zip("✘∞←→↑↓‹›≤≥Σπ␣⇥␡⟨⟩�≈‖", "xI<>^v<><>Sp_>?()?~|", strict=True)),
 }
 ASCII = {

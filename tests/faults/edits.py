@@ -3,6 +3,7 @@
 from tests.faults.faults import Edit
 
 OWN = ("tests/unit/test_own.py",)
+CHOICE = ("tests/unit/test_choice.py",)
 EVALUATION = ("tests/unit/test_evaluation.py",)
 FEED = ("tests/service/test_client_feed.py",)
 BUDGET = ("tests/remote/test_money.py",)
@@ -12,18 +13,25 @@ RENTING = ("tests/remote/test_renting.py",)
 
 EDITS = (
     Edit(
-        "checkpoints rank by the lower ends of their intervals",
-        "rl/own_numbers.py",
-        "return 1 if self.apart else 2, ends[0]",
-        "return 1 if self.apart else 2, self.heldout or 0.0",
-        OWN,
+        "a star stands out from the newest and from the base",
+        "rl/choice.py",
+        "stands_out = bool(lows) and min(lows) > 0",
+        "stands_out = bool(lows) and max(lows) > 0",
+        CHOICE,
     ),
     Edit(
         "without a number of rollouts, one per task is assumed",
         "rl/own_numbers.py",
-        "self.heldout_rollouts or self.at_least)",
-        "self.heldout_rollouts)",
+        "own.heldout_rollouts or own.at_least or 1",
+        "own.heldout_rollouts or 1",
         OWN,
+    ),
+    Edit(
+        "rollouts that were made before the choice confirm nothing",
+        "rl/own_numbers.py",
+        "if asked and not of_runs and not reported:",
+        "if False:",
+        CHOICE,
     ),
     Edit(
         "of a checkpoint's evaluations under other conditions those of the largest count",

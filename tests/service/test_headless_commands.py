@@ -73,10 +73,13 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(
     assert tree[-1]["prev_model_checkpoint_id"] == first
     put = await hud("head", "arith-rl", "--set", tree[1]["name"], "-y")
     assert put.data["head"]["id"] == second
-    best = next(
-        c["id"] for c in (await hud("checkpoints", "arith-rl")).data["checkpoints"] if c["is_best"]
-    )
-    assert (await hud("head", "arith-rl", "--set", "best", "-y")).data["head"]["id"] == best
+    best = (await hud("checkpoints", "arith-rl")).data["best"]
+    put = await hud("head", "arith-rl", "--set", "best", "-y")
+    assert best["text"] in put.err
+    if best["checkpoint_id"] is None:
+        assert put.code == 2
+    else:
+        assert put.data["head"]["id"] == best["checkpoint_id"]
     base = await hud("head", "arith-rl", "--set", "base", "-y")
     assert (base.code, base.error["message"]) == (2, "the base weights cannot be the head")
 

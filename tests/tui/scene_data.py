@@ -203,7 +203,7 @@ def tree() -> tuple[Checkpoint, ...]:
     return tuple(nodes)
 
 
-EVALUATED = {0: -0.2, LEFT: 0.1, LEFT + WRONG + 20: 0.32, TAKEN + WRONG: 0.22}
+EVALUATED = {0: -0.2, LEFT: 0.1, LEFT + WRONG + 20: 0.42, TAKEN + WRONG: 0.0}
 """Steps that were evaluated, 0 for the base, and how much more often each solves a task."""
 SAMPLES = 4
 

@@ -279,31 +279,55 @@ async def test_fold_keys_and_what_was_said_on_a_fold_stays_while_it_grows(served
         await flown.until(lambda: "folds several steps" not in note(flown))
 
 
+async def rise_and_fall(http: httpx.AsyncClient, model_id: str, after: int) -> None:
+    """Groups that are half solved, then solved, then half solved, of enough rollouts to tell."""
+    half, solved = (0.0, 1.0) * 16, (0.0, *[1.0] * 31)
+    for steps, rewards in ((3, half), (3, solved), (after, half)):
+        await grow(http, model_id, steps, rewards=rewards)
+
+
 async def test_the_best_is_in_sight_and_jumped_to(served: Served) -> None:
-    """A step's rollouts were sampled by its parent: the best is that of the best step."""
-    async with tree_of(served, 4) as (flown, model_id):
-        assert tree(flown).checkpoints.best is None  # all are equal
-        await grow(flown.http, model_id, rewards=(1.0, 1.0, 0.0))
-        await grow(flown.http, model_id, 20)
+    """A step's rollouts were sampled by its parent: the best is that of the best steps."""
+    async with tree_of(served, 1) as (flown, model_id):
+        await rise_and_fall(flown.http, model_id, 18)
         await flown.until(lambda: len(tree(flown).checkpoints) == 25)
+        best = tree(flown).checkpoints.best
+        assert best in (3, 4, 5)
+        named = f"step-{best + 1:06}"
         rows = tree(flown).rows
-        best = rows.row(rows.row_of(3))
-        assert (best.newest, best.oldest) == (3, 3), "it is not folded with those beside it"
+        row = rows.row(rows.row_of(best))
+        assert (row.newest, row.oldest) == (best, best), "it is not folded with those beside it"
+        assert "☆" in flown.drawn
         await flown.until(lambda: under_cursor(flown) == "step-000025")
         await flown.press("apostrophe")
-        assert under_cursor(flown) == "step-000004"
+        assert under_cursor(flown) == named
         await flown.press("slash", *"000025", "enter")
         assert under_cursor(flown) == "step-000025"
         await flown.press("asterisk")
-        assert under_cursor(flown) == "step-000004", "a filter does not keep it from the best"
+        assert under_cursor(flown) == named, "a filter does not keep it from the best"
         assert len(tree(flown).rows) > 1
         await flown.press("slash", *"none such", "enter")
         assert not flown.view.can("open"), "there is no row"
 
 
+async def test_where_nothing_stands_out_the_likeliest_best_is_gone_to_and_that_is_said(
+    served: Served,
+) -> None:
+    async with tree_of(served, 4) as (flown, _):
+        choice = tree(flown).checkpoints.choice
+        assert choice is not None
+        assert choice.star is None
+        assert "none stands out" in flown.drawn
+        if tree(flown).position == choice.position:
+            await flown.press("G" if under_cursor(flown) != "base" else "g")
+        await flown.press("asterisk")
+        assert tree(flown).position == choice.position
+        await flown.until(lambda: "stands out" in flown.drawn or "more likely" in flown.drawn)
+
+
 async def test_the_best_is_served_in_four_keys_from_another_view(served: Served) -> None:
-    async with tree_of(served) as (flown, model_id):
-        await grow(flown.http, model_id, rewards=(1.0, 1.0, 0.0))
+    async with tree_of(served, 1) as (flown, model_id):
+        await rise_and_fall(flown.http, model_id, 9)
         await flown.until(lambda: tree(flown).checkpoints.best is not None)
         best = tree(flown).checkpoints.best
         await flown.press("1", then="models")
@@ -528,7 +552,7 @@ async def test_it_draws_at_every_size(served: Served) -> None:
 
 async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        assert "★ " in note(flown)
+        assert "none stands out" in note(flown)
         await flown.pilot.resize_terminal(80, 24)
         await flown.until(lambda: cell_len(note(flown)) <= 78)
         assert "6 checkpoints" in note(flown)

@@ -421,7 +421,8 @@ def test_what_was_made_from_here_is_said_of_its_checkpoint_whatever_comes_first(
         for event in events:
             run = run.fold(event)
         assert [evaluation.id for evaluation in run.tree[0].evaluations] == ["e"]
-        assert run.tree.best == 0
+        assert run.tree.choice is not None
+        assert run.tree.choice.position == 0
     assert [one.id for one in run.fold(CheckpointAdded(checkpoint=node)).tree[0].evaluations] == [
         "e"
     ]

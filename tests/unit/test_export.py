@@ -113,7 +113,7 @@ def test_the_report_says_what_the_run_did() -> None:
     for said in (
         "| base | `tiny` |",
         "| head | `step-000040` (not sampled yet) |",
-        "| best by held-out reward | `step-000039` (held-out 0.78, reward 0.975 of 4 rollouts) |",
+        "| best | ☆ step-000039 is the candidate of 39 checkpoints: held-out .780 ",
         "| steps | 40 of 50 |",
         "| submitted | 2023-11-14 22:13 UTC, took 1h02m |",
         "| time from first to last step of the lineage | 39 s |",

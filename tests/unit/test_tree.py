@@ -114,16 +114,18 @@ def chain_of(*rewards: float | None, heldout: Sequence[float | None] = ()) -> Tr
     )
 
 
-def test_the_best_is_the_earliest_of_equals_by_held_out_rewards_before_any_mean() -> None:
-    assert chain_of(0.1, float("nan"), None, 0.9, 0.9).best == 3
-    assert chain_of(float("nan"), None).best is None
+def test_what_is_compared_is_the_held_out_reward_before_any_other() -> None:
+    assert chain_of(float("nan"), None).choice is None
     deltas = chain_of(0.5, 0.75, None)
     assert [deltas.delta(p) for p in range(4)] == [None, 0.25, None, None], "both are needed"
 
     tree = chain_of(0.5, 0.9, 0.6, 0.8, 1.0, heldout=[0.4, None, 0.7, 0.7, float("nan")])
-    assert (tree.best, tree.best_by) == (2, "heldout_reward")
+    assert tree.choice is not None
+    assert (tree.choice.by, [*tree.choice.rewards]) == ("heldout_reward", [0, 2, 3])
     assert tree.peak == 1.0
-    assert (chain_of(0.9).best, chain_of(0.9).best_by) == (0, "reward_mean")
+    trained = chain_of(0.9).choice
+    assert trained is not None
+    assert (trained.position, trained.by) == (0, "reward_mean")
 
 
 def test_a_checkpoint_told_twice_is_there_once_and_one_of_another_version_not() -> None:
@@ -173,10 +175,10 @@ def on(tasks: str, position: int, job: str, says: bool) -> Checkpoint:
 def test_rewards_on_other_tasks_have_no_delta(says: bool) -> None:
     runs = [("long", "a"), ("long", "a"), ("long", "b"), ("mixed", "c"), ("mixed", "c")]
     tree = Tree.of(on(tasks, at, job, says) for at, (tasks, job) in enumerate(runs))
-    assert [tree.delta(p) for p in range(5)] == [None, 0, None, 0, None]
+    assert [tree.delta(p) for p in range(5)] == [0, 0, None, 0, None]
     assert [tree.on_same_tasks(p - 1, p) for p in range(1, 5)] == [True, False, True, True]
     cells = [cell(DELTA, tree, p, 0.0, 1.0, Style())[0].text.strip() for p in range(5)]
-    assert cells == ["", "=0", "–", "=0", ""]
+    assert cells == ["=0", "=0", "–", "=0", ""]
 
 
 def read(run: Run, nodes: list[Checkpoint]) -> Run:

@@ -32,8 +32,8 @@ from hud_tui.rl.head import (
     to_selected,
     to_undo,
 )
-from hud_tui.rl.metrics import metrics_of
-from hud_tui.rl.own_numbers import HELDOUT, NONE
+from hud_tui.rl.metrics import metrics_of, short
+from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
@@ -220,12 +220,14 @@ class CheckpointsScreen(HudScreen):
 
     @property
     def _ranked_by(self) -> str:
-        """What the best checkpoint is ranked by, with the number of rollouts."""
-        tree = self.run.tree
-        own = NONE if tree.best is None else tree.own(tree.best)
-        sampled = counted(own.sampled, "rollout") if own.sampled else ""
-        by, over = ("held-out", own.over) if tree.best_by == HELDOUT else ("reward", sampled)
-        return f"★ {by}, {over}" if over else f"★ {by}"
+        """What the best checkpoint is worth, and by which metric."""
+        choice = self.run.tree.choice
+        if choice is None:
+            return "no reward yet"
+        if choice.star is None:
+            return "no ☆: none stands out"
+        by = "held-out" if choice.by == HELDOUT else "reward"
+        return f"{choice.glyph} {by} {short(choice.value.value)}"
 
     @on(CheckpointTree.Moved)
     def _cursor_moved(self, cursor: CheckpointTree.Moved) -> None:
@@ -625,7 +627,7 @@ class CheckpointsScreen(HudScreen):
             case "redo":
                 return bool(self.session.journal.undone)
             case "best":
-                return tree.best is not None and self.cursor.position != tree.best
+                return tree.choice is not None and self.cursor.position != tree.choice.position
             case "jump" | "filter":
                 return bool(len(tree))
             case "compare" | "try":
@@ -670,11 +672,14 @@ class CheckpointsScreen(HudScreen):
         self.show_note()
 
     def action_best(self) -> None:
-        best = self.run.tree.best
-        if best is None:
+        choice = self.run.tree.choice
+        if choice is None:
             self.warn("No checkpoint has a reward yet.")
-        else:
-            self._go(best)
+            return
+        self._go(choice.position)
+        if choice.star is None:
+            said = self.run.tree.choice_sentences[0]
+            self.warn(f"{said[0].upper()}{said[1:]}.")
 
     def action_jump(self) -> None:
         """Go to the head; from there to the best checkpoint, then to the newest alarm's onset."""

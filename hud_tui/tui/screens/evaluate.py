@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,8 +68,9 @@ def weights_to_evaluate(
         offered.append((name(here), [here]))
     if head is not None:
         offered += [(f"▶ {name(head)}", [head]), (f"▶ {name(head)} and base", [head, None])]
-    if tree.best is not None:
-        offered.append((f"★ {name(tree[tree.best])}", [tree[tree.best]]))
+    if tree.choice is not None and (best := tree.node(tree.choice.position)) is not None:
+        mark = "most likely best" if tree.best is None else tree.choice.glyph
+        offered.append((f"{mark} {name(best)}", [best]))
     offered.append(("base", [None]))
     distinct: dict[tuple[str | None, ...], Evaluated] = {}
     for title, of in offered:
@@ -219,27 +221,28 @@ class EvaluateDialog(Dialog[list[WorkState] | None]):
             text += f"\n{APART}"
         elif not self.session.client.settings.local:
             text += f"\n{keyed(OPEN)}"
-        labels = [label(node) for node in self._chosen.of if self._has(node, parameters, tasks)]
-        if labels and tasks.order is None:  # environments of the user's own have no seed
-            have = "has" if len(labels) == 1 else "have"
-            text += f"\n{' and '.join(labels)} {have} these rollouts: more samples would tell more"
+        if seed := self._seeded(parameters, tasks).seed:
+            text += f"\nfresh rollouts: seed {seed}"
         self._problem_line.update(Content.styled(text, "$text-muted"))
 
-    def _has(
-        self, node: Checkpoint | None, parameters: EvaluationParameters, tasks: _Tasks
-    ) -> bool:
-        """Whether an evaluation with the same seed has made these rollouts already."""
+    def _seeded(self, parameters: EvaluationParameters, tasks: _Tasks) -> EvaluationParameters:
+        """The parameters with the first seed by which none of the chosen was evaluated on these
+        tasks: the same rollouts once more would tell nothing."""
+        if tasks.order is not None:  # environments of the user's own have no seed
+            return parameters
         split, run = self.query_one("#split", Picker).value, self.session.run
-        drawn = parameters.temperature, parameters.seed
-        wanted = split, tasks.count(split), tasks.sizes.name, *drawn
-        position = ROOT if node is None else run.tree.find(node.id)
-        evaluations = () if position is None else run.evaluations_of(position)
-        return any(
-            (past.split, past.num_tasks, past.name, past.temperature, past.seed) == wanted
+        wanted = split, tasks.count(split), tasks.sizes.name, parameters.temperature
+        positions = [ROOT if node is None else run.tree.find(node.id) for node in self._chosen.of]
+        used = {
+            past.seed
+            for position in positions
+            if position is not None
+            for past in run.evaluations_of(position)
+            if (past.split, past.num_tasks, past.name, past.temperature) == wanted
             and past.max_tokens in (None, parameters.max_tokens)
-            and (past.samples or 0) >= parameters.samples
-            for past in evaluations
-        )
+        }
+        seed = next(s for s in itertools.count(parameters.seed) if s not in used)
+        return parameters.model_copy(update={"seed": seed})
 
     @property
     def _problem_line(self) -> Static:
@@ -278,6 +281,7 @@ class EvaluateDialog(Dialog[list[WorkState] | None]):
             if self.tasks is None:
                 await self._read_source()
                 return
+            parameters = self._seeded(parameters, self.tasks)
             for checkpoint in self._chosen.of[len(self._begun) :]:
                 self.complain("…")
                 self._begun.append(await self._submit(checkpoint, self.tasks, parameters))

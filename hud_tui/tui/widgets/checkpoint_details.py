@@ -23,7 +23,7 @@ from hud_tui.rl.metrics import (
     short,
     signed,
 )
-from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD, Own
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, command_line, counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
@@ -88,7 +88,10 @@ def details(
     service begin."""
     evaluations = _evaluations(run, position, now, width, beside, read_only, program)
     if position == ROOT:
-        return [*_base(run), Content(), *(line.truncate(max(8, width)) for line in evaluations)]
+        lines = _base(run)
+        for part in _standing(run, ROOT):
+            lines += Content.styled(part, "$text-muted").wrap(max(8, width))
+        return [*lines, Content(), *(line.truncate(max(8, width)) for line in evaluations)]
     lines = [_title(run, position)]
     if note:
         lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
@@ -122,7 +125,7 @@ def _base(run: Run) -> list[Content]:
     served = run.tree.head is None
     title = Content.assemble(("base weights", "bold"), ("   ▶ served", "$accent") if served else "")
     about = "What training starts from.", "Only a checkpoint can be the head."
-    lines = [title, _line("model", base_name(run) or "–")]
+    lines = [title, _line("model", base_name(run) or "–"), *_own(run, ROOT)]
     return [*lines, *(Content.styled(line, "$text-muted") for line in about)]
 
 
@@ -130,38 +133,20 @@ def _title(run: Run, position: int) -> Content:
     parts = [Content.styled(_name(run.tree[position]), "bold")]
     if position == run.tree.head:
         parts.append(Content.styled("   ▶ served", "$accent"))
-    if position == run.tree.best:
-        by = "held-out" if run.tree.best_by == HELDOUT else "reward"
-        parts.append(Content(f"   ★ best {by}"))
+    if position == run.tree.best and run.tree.choice is not None:
+        worth = "best" if run.tree.choice.is_confirmed else "candidate"
+        parts.append(Content(f"   {run.tree.choice.glyph} {worth}"))
     return Content("").join(parts)
 
 
 def _standing(run: Run, position: int) -> Iterator[str]:
-    """Why it is the best, and how sure that is."""
-    standing = run.tree.standing if position == run.tree.best else None
-    if standing is None:
+    """Whether it is the best, and how sure that is."""
+    choice = run.tree.choice
+    if choice is None or position != choice.position:
         return
-    following = ""
-    if standing.next is not None:
-        own = run.tree.own(standing.next)
-        size = f", {own.over_briefly}" if own.over_briefly else ""
-        name = _name(run.tree[standing.next])
-        following = f"; next is {name}, {_least(own)} ({short(own.heldout)}{size})"
-    by = "the lower end of its 95 % interval" if standing.best.heldout_rollouts else "its mean"
-    yield f"ranked by {by}, {_least(standing.best)}{following}"
-    others = f"{counted(standing.others, 'other')} on the same tasks"
-    if standing.rivals:
-        text = f"{standing.rivals} of {others} may be as good"
-        yield keyed(f"{text}: {{checkpoints.compare}} compares task by task")
-    elif standing.others:
-        yield f"better than {others} by more than chance"
-    if standing.apart:
-        yield f"{standing.apart} on other tasks, or sampled otherwise, are not compared"
-
-
-def _least(own: Own) -> str:
-    """The lower end of a held-out reward."""
-    return short(own.interval[0] if own.interval else None)
+    yield from run.tree.choice_sentences
+    if choice.star is not None and not choice.is_confirmed:
+        yield keyed("{checkpoints.evaluate} with another seed confirms it")
 
 
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
@@ -177,10 +162,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     metrics = metrics_of(node)
     parent = tree.parent(position)
     yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
-    own = tree.own(position)
-    of = counted(own.sampled, "rollout") if own.sampled else ""
-    yield _line("reward", _scored(own.reward, of) if own.known else UNSAMPLED)
-    yield _line("held-out", _scored(own.heldout, own.over))
+    yield from _own(run, position)
     yield _line("change", _change(run, position))
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     spread = f" ± {short(metrics['reward_std'])}" if "reward_std" in metrics else ""
@@ -195,6 +177,13 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
         state = STATES.get(node.state, one_line(node.state, 20))
         pinned = f"◆ pinned, {node.state} state" if node.state in STATES else f"◆ pinned, {state}"
         yield _line("state", pinned if node.pinned else state)
+
+
+def _own(run: Run, position: int) -> Iterator[Content]:
+    own = run.tree.own(position)
+    of = counted(own.sampled, "rollout") if own.sampled else ""
+    yield _line("reward", _scored(own.reward, of) if own.known else UNSAMPLED)
+    yield _line("held-out", _scored(own.heldout, own.over))
 
 
 def _evaluations(

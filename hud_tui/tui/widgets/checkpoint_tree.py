@@ -21,7 +21,7 @@ from textual.strip import Strip
 from textual.widgets import Static
 
 from hud_tui.keys import keyed
-from hud_tui.rl.checkpoint_tree import Tree, ends, label, origin
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin
 from hud_tui.rl.evaluation import last_requested, seconds_left
 from hud_tui.rl.filter import Predicate
 from hud_tui.rl.metrics import of_weights, reading, short, signed
@@ -306,7 +306,7 @@ def _base(look: Look, run: Run) -> Iterator[Segment]:
     yield Segment("  base", look.served)
     cells = look.cells_of(EVALUATION)
     name = f"  {base_name(run)}"
-    if not cells or look.scale is None or (evaluation := run.base_evaluation) is None:
+    if not cells or look.scale is None or (evaluation := run.tree.evaluation(ROOT)) is None:
         yield Segment(name, look.dim)
         return
     room = cells.start - look.gutter - len("base")
@@ -339,12 +339,16 @@ def _marks(marks: Marks, run: Run, row: Row) -> str:
     node = run.tree[row.newest]
     shown = (
         (row.newest == head and run.loaded, "▶"),
-        (row.newest == run.tree.best, "★"),
+        (row.newest == run.tree.best, _star(run)),
         (node.pinned, PINNED),
         (node.id in marks.notes, NOTED),
     )
     gutter = marks.letter(node.id) + "".join(glyph if has else " " for has, glyph in shown)
     return gutter[: marks.width]
+
+
+def _star(run: Run) -> str:
+    return "" if run.tree.choice is None else run.tree.choice.glyph
 
 
 def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
@@ -521,10 +525,7 @@ class CheckpointTree(LinesView, can_focus=True):
 
     def _measure(self, run: Run) -> None:
         """Update the scale of the error bars; if it changed, all lines are redrawn."""
-        base = run.base_evaluation
-        ranges = (run.tree.evaluated_range, None if base is None else ends([base]))
-        pairs = [pair for pair in ranges if pair is not None]
-        scale = (min(low for low, _ in pairs), max(high for _, high in pairs)) if pairs else None
+        scale = run.tree.evaluated_range
         if scale != self._scale:
             self._scale, self._look = scale, None
             self.redraw()
