@@ -260,7 +260,7 @@ async def test_the_screen_says_how_fresh_it_is_and_who_trains_or_waits() -> None
         held = runs.job(30, 400).model_copy(update={"waits": "paused: short of \x1b capacity"})
         stage.play(run.fold(WorkChanged(work=held, at=0.0)))
         await until(lambda: "mixed on arith-rl waiting" in status_of(stage))
-        assert "⚠ waiting: paused: short of" in status_of(stage)
+        assert "⚠ paused: short of" in status_of(stage)
         assert " left" not in status_of(stage)
         assert "\x1b" not in status_of(stage)
         stage.play(stage.scene.fold(WorkChanged(work=runs.job(30, 400), at=1.0)))

@@ -38,7 +38,7 @@ from hud_tui.rl.runs import (
 )
 from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.work import Work
-from hud_tui.tui.screens.base import loop_left
+from hud_tui.tui.screens.base import loop_parts
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Job, Model, WorkState
 from hud_tui.wire_runs import RunRecord
@@ -300,9 +300,9 @@ def test_a_loop_outside_the_service_without_a_step_is_stalled_and_has_no_end_in_
     loop = replace(loop, stepped_at=NOW)
     eta = COLUMNS["eta"]
     assert (silent_s(loop, NOW + 14), eta.text(loop, NOW + 14)) == (None, "50 s")
-    assert loop_left(loop, NOW + 14) == "50 s left"
+    assert loop_parts(loop, NOW + 14)[-1][1].plain == "50 s left"
     assert (silent_s(loop, NOW + 180), eta.text(loop, NOW + 180)) == (180, "stalled")
-    assert loop_left(loop, NOW + 180) == "no step for 3m00s"
+    assert loop_parts(loop, NOW + 180)[-1][1].plain == "no step for 3m00s"
     going = replace(loop, id="g", stepped_at=NOW + 170, done=9, step_s=6.0)
     for now, order, within, left in (
         (NOW, "lg", "lg", [50, 66]),

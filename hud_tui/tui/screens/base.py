@@ -259,8 +259,8 @@ class PageTitle(Widget):
     def on_resize(self) -> None:
         width = self.size.width
         right = [part for part in _aside(self._aside_now(), width) if part[0] <= 2]
-        title = self.title.truncate(max(1, width - _length(right) - 3), ellipsis=True)
-        self.line = _fitted([(1, title)], right, width)
+        title = self.title.truncate(max(1, width - length_of(right) - 3), ellipsis=True)
+        self.line = fitted([(1, title)], right, width)
 
     watch_title = on_resize
 
@@ -295,25 +295,25 @@ def top_line(
     if run.model is not None and view not in OWN_STATUS:
         right += _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
         right.append(_fresh(freshness, far))
-    return _fitted(left, right, width)
+    return fitted(left, right, width)
 
 
 Part = tuple[int, Content]
 """(rank, text): if not all parts fit, those with the highest rank are dropped first."""
 
 
-def _fitted(left: list[Part], right: list[Part], width: int) -> Content:
+def fitted(left: list[Part], right: list[Part], width: int) -> Content:
     """The parts that fit, at both ends of a line of `width` cells."""
     for least in range(MOST, 2, -1):
-        if _length(left) + _length(right) + 3 <= width:
+        if length_of(left) + length_of(right) + 3 <= width:
             break
         left = [part for part in left if part[0] != least]
         right = [part for part in right if part[0] != least]
     for parts in (right, left):  # what matters goes singly, the last first
-        while _length(left) + _length(right) + 3 > width and (2 in [rank for rank, _ in parts]):
+        while length_of(left) + length_of(right) + 3 > width and (2 in [rank for rank, _ in parts]):
             parts.pop(max(index for index, (rank, _) in enumerate(parts) if rank == 2))
-    gap = " " * max(1, width - _length(left) - _length(right) - 1)
-    return Content.assemble(_join(left), gap, _join(right), " ")
+    gap = " " * max(1, width - length_of(left) - length_of(right) - 1)
+    return Content.assemble(_join(left), gap, _join(right), " ").truncate(width)
 
 
 def _aside(aside: Aside, width: int) -> list[Part]:
@@ -378,24 +378,22 @@ def _alarms(run: Run) -> list[Part]:
 
 
 def _loop(row: Work) -> list[Part]:
-    """A loop that is driven from outside: its name, how far it is, and when it will be done."""
     name = Content.styled(f"{one_line(row.title, 32)} {row.status}".rstrip(), "$text-muted")
-    parts = [(9, clicked(name, "app.view.runs")), (5, Content(f"step {row.count}"))]
+    return [(9, clicked(name, "app.view.runs")), *loop_parts(row, time())]
+
+
+def loop_parts(row: Work, now: float) -> list[Part]:
+    """How far a loop is that is driven from outside, and when it will be done, or how long a step
+    is overdue, at a time in Unix seconds."""
+    parts = [(5, Content(f"step {row.count}"))]
     if row.reward is not None:
         parts.append((7, Content(f"reward {short(row.reward)}")))
-    if left := loop_left(row, time()):
-        parts.append((6, Content(left)))
-    return parts
-
-
-def loop_left(row: Work, now: float) -> str:
-    """When a loop that is driven from outside will be done, or how long a step is overdue; empty if
-    unknown. `now` is in Unix seconds."""
-    silent = silent_s(row, now)
+    silent, left = silent_s(row, now), eta_s(row)
     if silent is not None:
-        return f"no step for {duration(silent)}"
-    left = eta_s(row)
-    return "" if left is None else f"{duration(left)} left"
+        parts.append((6, Content(f"no step for {duration(silent)}")))
+    elif left is not None:
+        parts.append((6, Content(f"{duration(left)} left")))
+    return parts
 
 
 def _job(run: Run, freshness: Liveness) -> list[Part]:
@@ -403,17 +401,27 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
         return []
     status = "waiting" if run.waits else one_line(run.job.status, 20)
     name = Content.styled(f"{title_of(None, run.job.id)} {status}", "$text-muted")
-    going = progress(run)
-    if going is None or not run.training:
+    if progress(run) is None or not run.training:
         return [(7, clicked(name, "app.view.jobs"))]
-    step = Content(f"step {going.step}/{going.steps or '?'}")
-    parts = [(9, clicked(name, "app.view.jobs")), (5, step)]
+    return [(9, clicked(name, "app.view.jobs")), *job_parts(run, freshness)]
+
+
+def job_parts(run: Run, freshness: Liveness, cells: int = BAR) -> list[Part]:
+    """How far the run's job is, with a bar of so many cells, and what it waits for or when it will
+    be done."""
+    going = progress(run)
+    if going is None:
+        return []
+    numbered = None if run.head is None else run.head.step
+    parts = [(5, Content(f"step {going.step}/{going.steps or '?'}"))]
+    if going.step and numbered not in (None, going.step):
+        parts.append((9, Content("of this run")))
     if going.fraction is not None:
-        parts.append((MOST, bar(going.fraction)))
+        parts.append((MOST, bar(going.fraction, cells)))
         parts.append((7, Content(going.percent)))
     if run.waits:
         parts.append((4, Content.styled(f"⚠ {one_line(run.waits, 60)}", "bold $warning")))
-    elif going.eta_s is not None and freshness.goes_on:
+    elif run.training and going.eta_s is not None and freshness.goes_on:
         parts.append((6, Content(f"{duration(going.eta_s)} left")))
     return parts
 
@@ -437,7 +445,7 @@ def _join(parts: Sequence[Part]) -> Content:
     return Content("  ").join(text for _, text in parts)
 
 
-def _length(parts: Sequence[Part]) -> int:
+def length_of(parts: Sequence[Part]) -> int:
     return sum(text.cell_length for _, text in parts) + 2 * max(0, len(parts) - 1)
 
 

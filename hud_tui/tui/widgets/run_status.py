@@ -15,13 +15,19 @@ from textual.widget import Widget
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.metrics import ChartOrder, reading, title
-from hud_tui.rl.progress import Liveness, State, progress, step_seconds
+from hud_tui.rl.progress import Liveness, State, step_seconds
 from hud_tui.rl.run import Entry, Run, left_behind, starting_point
-from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.settings import settings
-from hud_tui.rl.text import LIMIT, counted, duration, one_line
+from hud_tui.rl.text import LIMIT, counted, one_line
 from hud_tui.rl.work import Work, has_ended, title_of, trouble
-from hud_tui.tui.screens.base import bar, freshness_content, loop_left
+from hud_tui.tui.screens.base import (
+    MOST,
+    fitted,
+    freshness_content,
+    job_parts,
+    length_of,
+    loop_parts,
+)
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, labelled, line
 
@@ -195,7 +201,6 @@ def constants_text(values: Sequence[str], width: int) -> str:
     return f"{len(values)} constant" if values else ""
 
 
-LEAST_BAR = 8
 NAME = 32
 """Cells of a run's name, more where there is room."""
 
@@ -234,39 +239,19 @@ def status_line(
 ) -> Content:
     """The line, at most `width` cells: the job, how far it is, how fresh this is. The rest
     is as in `RunStatus`; `loop` is None where there is a job."""
-    right = _held(run, frozen) if frozen is not None else trust(run, freshness)
+    right = _held(run, frozen) if frozen is not None else _fresh(run, freshness)
     if played and frozen is None:
         right = Content.styled(played, "bold $accent")
     right = right.truncate(max(0, width - 20), ellipsis=True)
-    room = max(0, width - right.cell_length - 4)
-    left = _job(run, max(NAME, width // 4)) if loop is None else _loop(loop, max(NAME, width // 4))
-    going = progress(run)
-    if going is not None and going.fraction is not None:
-        steps = Content(f"  step {going.step}/{going.steps}{_apart(run, going.step)}  ")
-        eta_s = going.eta_s if run.training and freshness.goes_on else None
-        time_left = "" if eta_s is None else f"  {duration(eta_s)} left"
-        after = Content(f"  {going.percent}{time_left}")
-        if left.cell_length + steps.cell_length + after.cell_length + LEAST_BAR > room:
-            left = _job(run)
-        if left.cell_length + steps.cell_length + after.cell_length > room:
-            after = Content(f"  {going.percent}")
-        wide = min(width // 3, room - left.cell_length - steps.cell_length - after.cell_length)
-        middle = bar(going.fraction, wide) if wide >= LEAST_BAR else Content()
-        left = Content.assemble(left, steps, middle, after)
-    left = left.truncate(room, ellipsis=True)
-    return Content.assemble(" ", left, " " * (room + 2 - left.cell_length), right, " ")
+    parts = job_parts(run, freshness, width // 4) if loop is None else loop_parts(loop, time())
+    named = _job(run, max(NAME, width // 4)) if loop is None else _loop(loop, max(NAME, width // 4))
+    needed = [(1, named), *(part for part in parts if part[0] < MOST), (1, right)]
+    if loop is None and length_of(needed) + 4 > width:
+        named = _job(run)
+    return Content.assemble(" ", fitted([(1, named), *parts], [(1, right)], width - 1))
 
 
-def _apart(run: Run, step: int) -> str:
-    """Says whose steps are counted, where the run's is not the checkpoint's number."""
-    numbered = None if run.head is None else run.head.step
-    return "" if numbered in (None, step) or not step else " of this run"
-
-
-def trust(run: Run, freshness: Liveness) -> Content:
-    """What the run waits for, else how fresh this is."""
-    if run.waits and freshness.state in (State.LIVE, State.STALLED):
-        return Content.styled(f"⚠ waiting: {one_line(run.waits, 100)}", "bold $warning")
+def _fresh(run: Run, freshness: Liveness) -> Content:
     pace = step_seconds(run) if freshness.state is State.STALLED else None
     usual = "" if pace is None else f", usual step {pace:.1f} s"
     return freshness_content(freshness) + Content.styled(usual, "bold $warning")
@@ -285,15 +270,8 @@ def _held(run: Run, frozen: Run) -> Content:
 
 
 def _loop(row: Work, cells: int) -> Content:
-    """A loop that is driven from outside: name, state, steps, reward, and when it will be done."""
-    steps = COLUMNS["steps"].text(row, 0)
-    reward = f"  reward {COLUMNS['reward'].text(row, 0)}" if row.reward is not None else ""
-    left = loop_left(row, time())
-    return Content.assemble(
-        (f"{one_line(row.title, cells)} ", "$text-muted"),
-        (row.status or "client loop", "bold"),
-        f"  step {steps}{reward}{f'  {left}' if left else ''}",
-    )
+    name = Content.styled(f"{one_line(row.title, cells)} ", "$text-muted")
+    return name + Content.styled(row.status or "client loop", "bold")
 
 
 def _job(run: Run, cells: int = 0) -> Content:
