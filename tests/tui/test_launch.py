@@ -85,6 +85,13 @@ def field(app: Opened, key: str) -> Input:
     return view(app).query_one(f"#{key}", Input)
 
 
+async def give_file(app: Opened, path: str) -> None:
+    """Type it where a source is asked for, all at once."""
+    await app.press("ctrl+o")
+    field(app, "path").value = path
+    await app.press("enter")
+
+
 def write(path: Path, *tasks: Any) -> str:
     path.write_text("\n".join(json.dumps(task) for task in tasks))
     return str(path)
@@ -208,9 +215,7 @@ async def test_a_file_is_typed_checked_and_its_mistakes_named(
         async def found_in(name: str) -> str:
             """Type it where a source is asked for; what its check finds."""
             before = view(app).draft.findings
-            await app.press("ctrl+o")
-            view(app).query_one("#path", Input).value = name
-            await app.press("enter")
+            await give_file(app, name)
             await app.until(lambda: view(app).draft.findings is not before)
             return await checked(app)
 
@@ -256,7 +261,7 @@ async def test_d_shows_all_that_was_found_failures_first_in_the_order_of_the_fil
         servers = {"hud": {"url": "https://mcp.hud.ai/x", "headers": headers}}
         row = {"prompt": "go", "mcp_config": servers, "evaluate_tool": {"name": "grade"}}
         path = write(tmp_path / "v4.jsonl", *({**row, "id": f"t{n}"} for n in range(12)))
-        await app.press("ctrl+o", *path, "enter")
+        await give_file(app, path)
         await app.until(lambda: "v4.jsonl" in said(app, "#findings"))
         assert (await checked(app)).startswith("✘")
         shown = await all_found()

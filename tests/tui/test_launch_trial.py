@@ -14,7 +14,7 @@ from hud_tui.service.environments import Scenario
 from hud_tui.tui.run_draft import Trial
 from tests.conftest import Served, until
 from tests.tui.conftest import Opened, caller
-from tests.tui.test_launch import checked, field, launch, rows, said, view
+from tests.tui.test_launch import checked, field, give_file, launch, rows, said, view
 
 EVEN, DEAD, EASY = ({"a": number, "b": 1} for number in (1, 2, 3))
 ROWS = [
@@ -90,7 +90,7 @@ async def test_one_task_is_left_out_and_taken_in_again(served: Served, file: str
         await app.press("T", "D")
         assert not trial(app).running, "there are no tasks yet"
         assert trial(app).left_out == frozenset()
-        await app.press("ctrl+o", *file, "enter")
+        await give_file(app, file)
         await app.until(lambda: view(app).draft.source == file)
         await checked(app)
         view(app).tasks.focus()

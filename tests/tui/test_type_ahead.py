@@ -42,6 +42,9 @@ CASES = {
     "json": ("J/k", [TREE[0], ("JsonScreen", "json"), ("JsonScreen", "json-search")], "k"),
 }  # fmt: skip
 
+PROTECTED = {"protect": ("Parith", [TREE[0]] + [FIELD] * 5, "arith")}
+"""What it comes to once the model is protected."""
+
 QUICK = ["\x10\r\r", "?\r\r", "4?\r\r", "4\x10\r\r", "4b\r\r\rb\x1b", "\x10a\x1b[6~"]
 
 
@@ -79,17 +82,18 @@ async def models(app: TypedApp) -> None:
     app.reports.clear()
 
 
-@pytest.mark.parametrize("pause_s", [0.0, SLOW_S], ids=["one write", "slow line"])
-async def test_keys_come_to_what_they_are_meant_for(app: TypedApp, pause_s: float) -> None:
-    found = {}
-    for case, (keys, _, _) in CASES.items():
-        await models(app)
-        for part in keys if pause_s else [keys]:
-            app.type(part.encode())
-            await asyncio.sleep(pause_s)
-        last = await app.ping()
-        found[case] = (keys, [(one.screen, one.focus) for one in app.reports[:-1]], last.value)
-    assert found == CASES
+async def test_keys_come_to_what_they_are_meant_for(app: TypedApp) -> None:
+    """Those of one write, and those of a slow line."""
+    for pause_s, cases in ((0.0, CASES), (SLOW_S, CASES | PROTECTED)):
+        met = {}
+        for case, (keys, _, _) in cases.items():
+            await models(app)
+            for part in keys if pause_s else [keys]:
+                app.type(part.encode())
+                await asyncio.sleep(pause_s)
+            last = await app.ping()
+            met[case] = (keys, [(one.screen, one.focus) for one in app.reports[:-1]], last.value)
+        assert met == cases, f"{pause_s} s between two bytes"
     assert not app.crash
 
 
