@@ -283,6 +283,10 @@ class Directory:
             must(not lost, "losses", f"pins of {lost}")
             await _sample(http, model)
         self._check_head(await tree(http, self._own))
+        answer = await http.get(f"/v2/jobs/{self._job}/traces?limit=10000")
+        rows = answer.json()["items"]
+        rollouts = {(row["step"], row["task_slug"], row["rollout"]) for row in rows}
+        must(len(rollouts) == len(rows), "errors", "rollouts of a step that was repeated")
         for trace, reward in told.traces.items():
             kept = (await http.get(f"/v2/trace/{trace}")).json()
             must(kept.get("reward") == reward, "losses", f"trace {trace}: {kept}")
@@ -390,7 +394,7 @@ async def _safely(directory: Directory, last: bool, number: int, report: Report)
     return False
 
 
-CAMPAIGN = Campaign("kills", "kills", count=1000, small=4, play=play, kinds=KINDS)
+CAMPAIGN = Campaign("kills", "kills", count=1000, small=6, play=play, kinds=KINDS)
 
 if __name__ == "__main__":
     sys.exit(CAMPAIGN.main())

@@ -311,7 +311,7 @@ async def test_any_size_does(served: Served) -> None:
         await app.until_view("live")
         for view in "12345":
             await app.press(view)
-            for size in ((1, 1), (200, 60)):
+            for size in ((1, 1), (80, 24)):
                 await app.pilot.resize_terminal(*size)
                 await app.pilot.pause()
         assert app.app._exception is None

@@ -19,7 +19,7 @@ from hud_tui.rl.groups import Order
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.layout import Layout, read_valid
+from hud_tui.tui.layout import Layout, LayoutStore, read_valid
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.live import LiveScreen
@@ -183,26 +183,36 @@ async def test_another_key_opens_as_if_for_the_first_time(
     assert "hud-another" not in kept
 
 
+async def test_a_broken_or_newer_file_is_told_and_left(
+    served: Served, models: list[Any], state: Path
+) -> None:
+    file = layout_file(state, served)
+    file.write_text('{"version": 2, "view": "jobs"}')
+    async with session(served, state) as app:
+        await app.until_notice(f"{file}: version: 2, and this hud-tui knows 1 only")
+        await app.until_view("live")
+        await app.press("4", then="checkpoints")
+    assert file.read_text() == '{"version": 2, "view": "jobs"}'
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
         ('{"view": "live",}', "line 1, column "),
-        ('{"version": 2, "view": "jobs"}', "version: 2, and this hud-tui knows 1 only"),
         ('{"view": "home"}', "view: expected one of models"),
         ('{"unfolded": {"m": [["a"]]}}', "unfolded.m.0"),
         ('{"model": 7}', "model: Input should be a valid string"),
     ],
 )
-async def test_a_broken_or_newer_file_is_told_and_left(
-    served: Served, models: list[Any], state: Path, body: str, said: str
-) -> None:
-    file = layout_file(state, served)
-    file.write_text(body)
-    async with session(served, state) as app:
-        await app.until_notice(f"{file}: {said}")
-        await app.until_view("live")
-        await app.press("4", then="checkpoints")
-    assert file.read_text() == body
+def test_what_is_wrong_with_a_file_is_said(state: Path, body: str, said: str) -> None:
+    (state / "layout-x.json").write_text(body)
+    store = JsonStore(lambda: state)
+    layout = LayoutStore(store, "x")
+    layout.arrange(view="jobs")
+    store.flush()
+    [problem] = store.problems()
+    assert problem.startswith(f"{state / 'layout-x.json'}: {said}")
+    assert (state / "layout-x.json").read_text() == body
 
 
 async def test_two_apps_at_once_keep_each_others_choices(

@@ -136,7 +136,6 @@ OVERS: dict[str, dict[str, tuple[str, ...]]] = {
         "help": ("question_mark",), "palette": ("ctrl+p",), "fork": ("home", "F"),
         "export": ("ctrl+e",),
     },
-    "launch": {"findings": ("d",)},
     "live": {"charts": ("a",), "overlays": ("c",), "group": ("tab", "enter")},
     "checkpoints": {"head": ("b",), "history": ("V",), "compare": ("down", "c")},
     "jobs": {"copy as": ("Y",)},
