@@ -156,7 +156,7 @@ class Tree:
     ) -> "Tree":
         """The tree of checkpoints listed oldest first, shape (N,)."""
         tree = cls()
-        tree._sampled.evaluated.put(ROOT, base_evaluations)
+        tree._sampled.evaluate(ROOT, base_evaluations)
         head = None
         for checkpoint in checkpoints:
             position = tree._index.get(checkpoint.id)
@@ -246,7 +246,12 @@ class Tree:
         """The most likely best of the checkpoints and the base; None while no reward is known.
         O(N), once per version."""
         by, observed, apart = self._sampled.observed(self.size)
-        return choose(self._parents, self._depths, by, observed, self._is_servable, apart)
+        positions = (each.position for each in observed if each.position != ROOT)
+        gone = [position for position in positions if not is_servable(self._nodes[position])]
+        if self._sampled.chosen is None or self._sampled.chosen[0] != (by, observed, gone, apart):
+            choice = choose(self._parents, self._depths, by, observed, gone, apart)
+            self._sampled.chosen = (by, observed, gone, apart), choice
+        return self._sampled.chosen[1]
 
     @property
     def best(self) -> int | None:
@@ -259,9 +264,6 @@ class Tree:
         if self.choice is None:
             return []
         return self.choice.sentences(lambda position: label(self.node(position)))
-
-    def _is_servable(self, position: int) -> bool:
-        return is_servable(self._nodes[position])
 
     def add(self, checkpoint: Checkpoint) -> "Tree":
         """The version with one more checkpoint, or with an update of a known one.
@@ -296,7 +298,7 @@ class Tree:
         """The version with these evaluations of the weights that the model started from."""
         if list(evaluations) == list(self.base_evaluations):
             return self
-        self._sampled.evaluated.put(ROOT, evaluations)
+        self._sampled.evaluate(ROOT, evaluations)
         return replace(self, edition=self.edition + 1, base_evaluations=evaluations)
 
     def with_head(self, checkpoint_id: str | None) -> "Tree":
@@ -433,7 +435,7 @@ class Tree:
         n = self.size
         nodes, parents = self._nodes[:n], self._parents[:n]
         sampled = Sampled()
-        sampled.evaluated.put(ROOT, self.base_evaluations)
+        sampled.evaluate(ROOT, self.base_evaluations)
         for node, parent in zip(nodes, parents, strict=True):
             sampled.append(node, parent, None if parent == ROOT else nodes[parent])
         tree = replace(

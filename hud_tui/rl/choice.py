@@ -9,7 +9,7 @@ it.
 `tests/bench/bench_choice.py` measures how much is lost against the truly best one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
 from statistics import NormalDist
@@ -20,7 +20,7 @@ from hud_tui.rl.smoothing import Node, Smoothed, smoothed
 from hud_tui.rl.text import counted
 from hud_tui.wire import Estimate
 
-KNOTS = 64
+KNOTS = 32
 """Observed checkpoints above which neighbours in a lineage are taken together."""
 TIE = 0.005
 """Difference of rewards up to which the one with more rollouts is chosen."""
@@ -96,7 +96,7 @@ def choose(
     depths: Sequence[int],
     by: str,
     observed: Sequence[Observed],
-    is_servable: Callable[[int], bool],
+    gone: Collection[int] = (),
     apart: int = 0,
 ) -> Choice | None:
     """The most likely best of observed weights; None if nothing is observed.
@@ -106,7 +106,7 @@ def choose(
             position.
         by: The metric of the means.
         observed: By position, ascending.
-        is_servable: Whether a checkpoint can be chosen.
+        gone: Positions of those whose weights cannot be served; they are not chosen.
         apart: As in `Choice`.
     """
     if not observed:
@@ -114,9 +114,7 @@ def choose(
     knots = _knots(parents, observed)
     positions, curve = _smoothed(parents, depths, knots)
     nodes = {position: node for node, position in enumerate(positions)}
-    candidates = [
-        knot for knot in knots if knot.position == NOBODY or is_servable(knot.position)
-    ] or knots
+    candidates = [knot for knot in knots if knot.position not in gone] or knots
     rewards = {knot.position: curve.means[nodes[knot.position]] for knot in knots}
     top = max(rewards[knot.position] for knot in candidates)
     equals = [knot for knot in candidates if rewards[knot.position] >= top - TIE]
@@ -179,7 +177,8 @@ def _knots(parents: Sequence[int], observed: Sequence[Observed]) -> Sequence[Obs
     knots = [observed[0]]
     for following in observed[1:]:
         last = knots[-1]
-        is_next = last.position != NOBODY and parents[following.position] == last.position
+        between = range(last.position + 1, following.position + 1)
+        is_next = last.position != NOBODY and all(parents[step] == step - 1 for step in between)
         if is_next and last.count < length and not (last.fresh or following.fresh):
             knots[-1] = last.pooled(following)
         else:

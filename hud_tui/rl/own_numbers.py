@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from operator import attrgetter, eq
 from statistics import NormalDist
+from typing import Any
 
 from hud_tui.rl.metrics import finite, metrics_of, of_weights, spelling
 from hud_tui.rl.text import counted
@@ -436,6 +437,10 @@ class Sampled:
         self.evaluated = Evaluated()
         self._ranked: frozenset[int] | None = frozenset()
         """As `ranked`; None if a node has changed since it was read."""
+        self._heldout: tuple[list[Observed], int] | None = None
+        """As `observed` by held-out reward; None if that may have changed since it was read."""
+        self.chosen: tuple[object, Any] | None = None
+        """What the best was chosen from last, and the choice: most steps change neither."""
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
         """Add the next node; return the position of the sampler of its step.
@@ -455,6 +460,12 @@ class Sampled:
         self._newest[source + 1] = position
         self._count(position, checkpoint, 1)
         return source
+
+    def evaluate(self, position: int, evaluations: Sequence[Evaluation]) -> None:
+        """Replace the evaluations of a checkpoint, or of the base for NOBODY."""
+        if evaluations or position in self.evaluated.positions:
+            self._heldout = None
+        self.evaluated.put(position, evaluations)
 
     def renew(self, position: int, old: Checkpoint, new: Checkpoint) -> None:
         """Update a known node."""
@@ -484,18 +495,11 @@ class Sampled:
 
         The metric is the held-out reward if any is known, else the reward of training rollouts.
         """
-        held, apart = list[Observed](), 0
-        positions = {*self.evaluated.positions, *self._reported.positions}
-        for position in sorted(p for p in positions if p < size):
-            own = self.own(position)
-            if own.heldout is None or abs(own.heldout) > MOST:
-                continue
-            if own.apart:
-                apart += position != NOBODY
-                continue
-            rollouts = own.heldout_rollouts or own.at_least or 1
-            fresh = self.evaluated.fresh(position, self._reported_own(position) is not None)
-            held.append(Observed(position, own.heldout, rollouts, fresh))
+        if self._heldout is None:
+            self._heldout = self._observed_heldout()
+        held, apart = self._heldout
+        if held and held[-1].position >= size:
+            held = [each for each in held if each.position < size]
         if held:
             return HELDOUT, held, apart
         rewards = ((p, self._reward(p)) for p in range(NOBODY, size))
@@ -505,6 +509,21 @@ class Sampled:
             if reward is not None and abs(reward) <= MOST
         )
         return REWARD, list(sampled), 0
+
+    def _observed_heldout(self) -> tuple[list[Observed], int]:
+        held, apart = list[Observed](), 0
+        positions = {*self.evaluated.positions, *self._reported.positions}
+        for position in sorted(positions):
+            own = self.own(position)
+            if own.heldout is None or abs(own.heldout) > MOST:
+                continue
+            if own.apart:
+                apart += position != NOBODY
+                continue
+            rollouts = own.heldout_rollouts or own.at_least or 1
+            fresh = self.evaluated.fresh(position, self._reported_own(position) is not None)
+            held.append(Observed(position, own.heldout, rollouts, fresh))
+        return held, apart
 
     def _reported_own(self, position: int) -> Own | None:
         """The held-out reward that steps report of a position; None if none does."""
@@ -540,8 +559,10 @@ class Sampled:
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
         """Add a node's rewards to its sampler, or with `sign` −1 subtract them."""
         self._ranked, source = None, self.sources[position]
+        if _finite_metric(checkpoint.metrics, HELDOUT) is not None:
+            self._heldout = None
         tasks = self._tasks.of(checkpoint)
-        self.evaluated.put(position, checkpoint.evaluations)
+        self.evaluate(position, checkpoint.evaluations)
         self._reported.add(source, tasks, checkpoint, sign)
         reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
         if reward is not None and isfinite(reward):
