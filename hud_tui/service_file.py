@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -25,7 +24,7 @@ from pydantic import ValidationError
 from hud_tui.build import is_other
 from hud_tui.errors import HudUsage
 from hud_tui.processes import boot_id, boot_s, holder
-from hud_tui.rl.text import age, one_line
+from hud_tui.rl.text import age, clock_text, one_line
 from hud_tui.settings import Paths, every_variable
 from hud_tui.storage import (
     NotPrivate,
@@ -601,14 +600,9 @@ def ends_text(rental: Rental, now: float, ahead_s: float = 0.0) -> str:
     """Until when it can cost and how much, e.g. ``until 18:40, $8.00 at most``."""
     if now > rental.deadline:
         return f"over its budget of ${rental.most:.2f} for {age(rental.deadline, now)}"
-    return f"until {clock_text(rental.deadline, now, ahead_s)}, ${rental.most:.2f} at most"
-
-
-def clock_text(stamp: float, now: float, ahead_s: float = 0.0) -> str:
-    """A time as this machine's clock will show it, with the day unless that is today's."""
-    then = datetime.fromtimestamp(stamp + ahead_s)
-    today = then.date() == datetime.fromtimestamp(now + ahead_s).date()
-    return then.strftime("%H:%M" if today else "%d %b %H:%M")
+    return (
+        f"until {clock_text(rental.deadline + ahead_s, now + ahead_s)}, ${rental.most:.2f} at most"
+    )
 
 
 def guards_text(state: Path, rental: Rental, now: float) -> str:

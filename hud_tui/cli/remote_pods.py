@@ -45,10 +45,9 @@ from hud_tui.remote.pods import (
 )
 from hud_tui.remote.prime import Offer, Prime, open_prime, read_prime
 from hud_tui.remote.setup import secret_values
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import clock_text, one_line
 from hud_tui.service_file import (
     Rental,
-    clock_text,
     ends_text,
     guards_text,
     keep_budgets,
@@ -319,7 +318,7 @@ async def _finish(
 def costs_beside(state: Path, name: str) -> str:
     """What a pod that is waited for has cost, until when it can, and who guards that."""
     rental, now = find_rental(read_rentals(state), name), prime_now(state)
-    until = clock_text(rental.deadline, now, ahead_s(state))
+    until = clock_text(rental.deadline + ahead_s(state), now + ahead_s(state))
     return f" · ${rental.spent(now):.2f} to {until}; {guards_text(state, rental, now)}"
 
 

@@ -41,6 +41,12 @@ def age(stamp: str | float | None, now: float) -> str:
     return f"{past // size} {unit}"
 
 
+def clock_text(stamp: float, now: float) -> str:
+    """Unix seconds as local time, with the date unless that is today's, e.g. ``14:02``."""
+    then, today = datetime.fromtimestamp(stamp), datetime.fromtimestamp(now)
+    return then.strftime("%H:%M" if then.date() == today.date() else "%d %b %H:%M")
+
+
 def seconds(stamp: str | None) -> float | None:
     """An ISO 8601 time as Unix seconds; None if it is not one."""
     try:

@@ -30,7 +30,7 @@ import numpy as np
 from hud_tui.service.engines.base import Adam, Datum
 from hud_tui.service.engines.tiny.engine import WEIGHTS, pairs_path, weights_path
 from hud_tui.service.engines.tiny.model import Config, Ids, Weights, forward, initial
-from hud_tui.service.engines.tiny.tokenizer import CONTROLS, FIRST_PAIR, BpeTokenizer, learn_pairs
+from hud_tui.service.engines.tiny.tokenizer import CONTROLS, FIRST_PAIR, BpeTokenizer
 from hud_tui.service.engines.tiny.training import (
     Chunk,
     Floats,
@@ -43,6 +43,7 @@ from hud_tui.service.engines.tiny.training import (
     save_base,
 )
 from tests.pretrain.lessons import LAST_TALKS, LESSONS, TALKS, TalkLesson, line
+from tests.pretrain.pairs import learn_pairs
 
 WARM_UP = 100
 """Steps over which the learning rate rises from 0."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import CancelledError, to_thread
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from time import time
 from typing import ClassVar
@@ -38,7 +37,7 @@ from hud_tui.rl.progress import Liveness, fresh, progress
 from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import eta_s, silent_s
-from hud_tui.rl.text import age, clean, counted, duration, one_line
+from hud_tui.rl.text import age, clean, clock_text, counted, duration, one_line
 from hud_tui.rl.work import Work, title_of
 from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
@@ -193,9 +192,7 @@ def offline_text(stamp: float | None, now: float) -> str:
     """E.g. ``offline, as of 14:02, 12 m ago · read-only``, in local time."""
     if stamp is None:
         return "offline: nothing has been read yet"
-    then, today = datetime.fromtimestamp(stamp), datetime.fromtimestamp(now)
-    moment = then.strftime("%H:%M" if then.date() == today.date() else "%Y-%m-%d %H:%M")
-    return f"offline, as of {moment}, {age(stamp, now)} ago · read-only"
+    return f"offline, as of {clock_text(stamp, now)}, {age(stamp, now)} ago · read-only"
 
 
 ROOMY = 100

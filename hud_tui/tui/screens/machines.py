@@ -45,13 +45,12 @@ from hud_tui.remote.pods import (
 from hud_tui.remote.prime import Prime, open_prime
 from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, read_address
-from hud_tui.rl.text import age, counted, one_line, percent, size
+from hud_tui.rl.text import age, clock_text, counted, one_line, percent, size
 from hud_tui.service_file import (
     SILENT_S,
     Rental,
     budget_found,
     budget_kept,
-    clock_text,
     ends_text,
     guards_text,
     keep_budgets,
@@ -325,7 +324,7 @@ def _costs(state: Path, running: Sequence[Rental], wall: float) -> tuple[str, st
     now = wall - ahead
     sums = totals(running, now)
     last = max(rental.deadline for rental in running)
-    until = f"to {clock_text(last, now, ahead)}"
+    until = f"to {clock_text(last + ahead, wall)}"
     costs = f"${sums['running']:.2f} at ${sums['per_hour']:.2f}/h"
     here = budget_found(state).get("at") if budget_kept(state, now) else None
     here = here if isinstance(here, int | float) else 0.0

@@ -27,8 +27,8 @@ from hud_tui.rl.metrics import short
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import COLUMNS as COLUMNS_OF_RUNS
-from hud_tui.rl.runs import eta_s, silent_s
-from hud_tui.rl.text import age, counted, duration, one_line, seconds
+from hud_tui.rl.runs import silent_s
+from hud_tui.rl.text import age, counted, one_line, seconds
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
@@ -226,10 +226,8 @@ def _going(line: ModelLine) -> Content:
     run = line.run
     if run is None:
         return Content()
-    left_s = eta_s(run)
-    left = "" if left_s is None else f"  {duration(left_s)}"
-    left = left if silent_s(run, line.now) is None else "  stalled"
-    return Content.assemble(COLUMNS_OF_RUNS["steps"].text(run, 0.0), (left, "$text-muted"))
+    steps, left = (COLUMNS_OF_RUNS[key].text(run, line.now) for key in ("steps", "eta"))
+    return Content.assemble(steps, (f"  {left}" if left != "–" else "", "$text-muted"))
 
 
 def reward(value: float | None, head: str, over: str) -> Content:

@@ -17,8 +17,8 @@ from hud_tui.service.engines.tiny.tokenizer import (
     USER,
     BpeTokenizer,
     CharTokenizer,
-    learn_pairs,
 )
+from tests.pretrain.pairs import learn_pairs
 
 TOKENIZER = CharTokenizer()
 TEXTS = ["low lower lowest", "new newer", "   2    .    .   16\n   4", "wide é", "score=12"]

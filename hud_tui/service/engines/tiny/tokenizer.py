@@ -13,8 +13,7 @@ shorter one token by token.
 import json
 import re
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -220,24 +219,6 @@ class BpeTokenizer(ChatTemplate):
             if len(self._known) < KNOWN_PIECES:
                 self._known[piece] = ids
         return ids
-
-
-def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
-    """The most frequent pairs in these texts, for a `BpeTokenizer`; at most `count`."""
-    seen = Counter(piece for text in texts for piece in PIECE.findall(text.encode()))
-    words = [([FIRST_BYTE + byte for byte in piece], often) for piece, often in seen.items()]
-    pairs: list[Pair] = []
-    while len(pairs) < count:
-        frequent: Counter[Pair] = Counter()
-        for ids, often in words:
-            for pair in pairwise(ids):
-                frequent[pair] += often
-        if not frequent:
-            break
-        best = max(frequent, key=lambda pair: (frequent[pair], pair))
-        words = [(joined(ids, best, FIRST_PAIR + len(pairs)), often) for ids, often in words]
-        pairs.append(best)
-    return pairs
 
 
 def joined(ids: Sequence[int], pair: Pair, new: int) -> list[int]:

@@ -1,0 +1,25 @@
+"""Byte pairs for a tokenizer, learned from texts."""
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import pairwise
+
+from hud_tui.service.engines.tiny.tokenizer import FIRST_BYTE, FIRST_PAIR, PIECE, Pair, joined
+
+
+def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
+    """The most frequent pairs in these texts, for a `BpeTokenizer`; at most `count`."""
+    seen = Counter(piece for text in texts for piece in PIECE.findall(text.encode()))
+    words = [([FIRST_BYTE + byte for byte in piece], often) for piece, often in seen.items()]
+    pairs: list[Pair] = []
+    while len(pairs) < count:
+        frequent: Counter[Pair] = Counter()
+        for ids, often in words:
+            for pair in pairwise(ids):
+                frequent[pair] += often
+        if not frequent:
+            break
+        best = max(frequent, key=lambda pair: (frequent[pair], pair))
+        words = [(joined(ids, best, FIRST_PAIR + len(pairs)), often) for ids, often in words]
+        pairs.append(best)
+    return pairs
