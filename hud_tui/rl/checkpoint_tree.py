@@ -125,6 +125,26 @@ ROOT = -1
 """The parent position of a step that started from the base weights."""
 
 
+ANEW = 1 / 512
+"""Growth of what is compared after which the best is chosen anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LastChoice:
+    """The choice that versions of a tree share, and what it was made from."""
+
+    choice: Choice | None
+    size: int
+    told: int
+    changes: int
+    observed: int
+
+    def holds(self, sampled: Sampled) -> bool:
+        """Whether nothing more is known that would count."""
+        more = sampled.told - self.told
+        return sampled.changes == self.changes and more < max(1, ANEW * self.observed)
+
+
 @dataclass(frozen=True, eq=False)
 class Tree:
     """An immutable version of the tree. Build it with `Tree.of`; grow it with `add`."""
@@ -145,6 +165,8 @@ class Tree:
     _depths: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
     _index: dict[str, int] = field(default_factory=dict, repr=False)
     _sampled: Sampled = field(default_factory=Sampled, repr=False)
+    _last_choice: list[_LastChoice] = field(default_factory=list, repr=False)
+    """At most one."""
     _children: "array[int]" = field(default_factory=lambda: array("q"), repr=False)
     """Number of steps taken from each position."""
     _forks: list[int] = field(default_factory=list, repr=False)
@@ -244,14 +266,23 @@ class Tree:
     @cached_property
     def choice(self) -> Choice | None:
         """The most likely best of the checkpoints and the base; None while no reward is known.
-        O(N), once per version."""
+
+        O(N), but made only when what is compared has changed, or has grown by a share ANEW.
+        """
+        for last in self._last_choice:
+            if last.size <= self.size and last.holds(self._sampled) and self._serves(last.choice):
+                return last.choice
         by, observed, apart = self._sampled.observed(self.size)
         positions = (each.position for each in observed if each.position != ROOT)
         gone = [position for position in positions if not is_servable(self._nodes[position])]
-        if self._sampled.chosen is None or self._sampled.chosen[0] != (by, observed, gone, apart):
-            choice = choose(self._parents, self._depths, by, observed, gone, apart)
-            self._sampled.chosen = (by, observed, gone, apart), choice
-        return self._sampled.chosen[1]
+        choice = choose(self._parents, self._depths, by, observed, gone, apart)
+        told, changes = self._sampled.told, self._sampled.changes
+        self._last_choice[:] = [_LastChoice(choice, self.size, told, changes, len(observed))]
+        return choice
+
+    def _serves(self, choice: Choice | None) -> bool:
+        node = None if choice is None else self.node(choice.position)
+        return node is None or is_servable(node)
 
     @property
     def best(self) -> int | None:
@@ -445,6 +476,7 @@ class Tree:
             _depths=self._depths[:n],
             _index={node.id: position for position, node in enumerate(nodes)},
             _sampled=sampled,
+            _last_choice=[],
             _children=array("q"),
             _forks=[],
         )

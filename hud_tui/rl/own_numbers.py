@@ -21,7 +21,6 @@ from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from operator import attrgetter, eq
 from statistics import NormalDist
-from typing import Any
 
 from hud_tui.rl.metrics import finite, metrics_of, of_weights, spelling
 from hud_tui.rl.text import counted
@@ -284,6 +283,12 @@ class Evaluated:
         """Positions of the evaluated checkpoints."""
         return list(self._by_position)
 
+    def __contains__(self, position: int) -> bool:
+        return position in self._by_position
+
+    def __bool__(self) -> bool:
+        return bool(self._by_position)
+
     @property
     def runs(self) -> Iterator[str]:
         """Ids of the runs that evaluated their own checkpoints under common conditions."""
@@ -398,6 +403,9 @@ class ReportedHeldout:
         entry.uncounted += sign * (not of)
         self._checkpoints[tasks] += (entry.steps > 0) - (before > 0)
 
+    def __bool__(self) -> bool:
+        return bool(self._sums)
+
     @property
     def positions(self) -> list[int]:
         """Positions of the checkpoints of which steps reported a reward."""
@@ -437,10 +445,10 @@ class Sampled:
         self.evaluated = Evaluated()
         self._ranked: frozenset[int] | None = frozenset()
         """As `ranked`; None if a node has changed since it was read."""
-        self._heldout: tuple[list[Observed], int] | None = None
-        """As `observed` by held-out reward; None if that may have changed since it was read."""
-        self.chosen: tuple[object, Any] | None = None
-        """What the best was chosen from last, and the choice: most steps change neither."""
+        self.told = 0
+        """Incremented by each step that says more of what checkpoints are compared by."""
+        self.changes = 0
+        """Incremented whenever what was known of a checkpoint has changed otherwise."""
 
     def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
         """Add the next node; return the position of the sampler of its step.
@@ -463,12 +471,13 @@ class Sampled:
 
     def evaluate(self, position: int, evaluations: Sequence[Evaluation]) -> None:
         """Replace the evaluations of a checkpoint, or of the base for NOBODY."""
-        if evaluations or position in self.evaluated.positions:
-            self._heldout = None
+        self.changes += bool(evaluations) or position in self.evaluated
         self.evaluated.put(position, evaluations)
 
     def renew(self, position: int, old: Checkpoint, new: Checkpoint) -> None:
         """Update a known node."""
+        if (old.mean_reward, old.metrics) != (new.mean_reward, new.metrics):
+            self.changes += 1
         self._count(position, old, -1)
         self._count(position, new, 1)
 
@@ -495,11 +504,7 @@ class Sampled:
 
         The metric is the held-out reward if any is known, else the reward of training rollouts.
         """
-        if self._heldout is None:
-            self._heldout = self._observed_heldout()
-        held, apart = self._heldout
-        if held and held[-1].position >= size:
-            held = [each for each in held if each.position < size]
+        held, apart = self._observed_heldout(size)
         if held:
             return HELDOUT, held, apart
         rewards = ((p, self._reward(p)) for p in range(NOBODY, size))
@@ -510,10 +515,10 @@ class Sampled:
         )
         return REWARD, list(sampled), 0
 
-    def _observed_heldout(self) -> tuple[list[Observed], int]:
+    def _observed_heldout(self, size: int) -> tuple[list[Observed], int]:
         held, apart = list[Observed](), 0
         positions = {*self.evaluated.positions, *self._reported.positions}
-        for position in sorted(positions):
+        for position in sorted(position for position in positions if position < size):
             own = self.own(position)
             if own.heldout is None or abs(own.heldout) > MOST:
                 continue
@@ -559,8 +564,8 @@ class Sampled:
     def _count(self, position: int, checkpoint: Checkpoint, sign: int) -> None:
         """Add a node's rewards to its sampler, or with `sign` −1 subtract them."""
         self._ranked, source = None, self.sources[position]
-        if _finite_metric(checkpoint.metrics, HELDOUT) is not None:
-            self._heldout = None
+        has_heldout = bool(self.evaluated) or bool(self._reported)
+        self.told += not has_heldout or _finite_metric(checkpoint.metrics, HELDOUT) is not None
         tasks = self._tasks.of(checkpoint)
         self.evaluate(position, checkpoint.evaluations)
         self._reported.add(source, tasks, checkpoint, sign)
