@@ -292,9 +292,13 @@ class Evaluations:
             parameters=asked.model_dump(exclude={"samples", "seed"}, exclude_none=True),
             created_at=time(),
         )
-        rows = [task.row() for task in tasks]
-        service = await self._client.service_id()
-        self._files.write(StoredEvaluation(evaluation, rows, environment, service))
+        stored = StoredEvaluation(
+            service=await self._client.service_id(),
+            evaluation=evaluation,
+            tasks=[task.row() for task in tasks],
+            environment=environment,
+        )
+        self._files.write(stored)
         return evaluation
 
     async def _last(self, model_id: str) -> StoredEvaluation | None:

@@ -8,7 +8,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -42,7 +41,9 @@ Graded = tuple[str, float]
 """A rollout's task and reward."""
 
 
-class _File(BaseModel):
+class StoredEvaluation(BaseModel):
+    """The content of a file."""
+
     service: str
     """`HudClient.service_id` of the service that has the model."""
     evaluation: WorkState
@@ -50,17 +51,8 @@ class _File(BaseModel):
     environment: Json | None = None
     """How its rollouts are made, if on an environment of the user's own."""
 
-
-@dataclass(frozen=True)
-class StoredEvaluation:
-    evaluation: WorkState
-    tasks: Sequence[Json]
-    environment: Json | None = None
-    service: str = ""
-    """As in the file; empty before it is stored."""
-
     def changed(self, **fields: object) -> "StoredEvaluation":
-        return replace(self, evaluation=self.evaluation.model_copy(update=fields))
+        return self.model_copy(update={"evaluation": self.evaluation.model_copy(update=fields)})
 
     @property
     def rewards(self) -> dict[str, list[float]]:
@@ -131,28 +123,20 @@ class EvaluationFiles:
 
     def write(self, stored: StoredEvaluation) -> None:
         """Store an evaluation. Raises HudUsage if it cannot be written."""
-        body = _File(
-            service=stored.service,
-            evaluation=stored.evaluation,
-            tasks=list(stored.tasks),
-            environment=stored.environment,
-        )
         if self._folder is None:
             raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
         file = self._folder / f"{stored.evaluation.id}.json"
         with stored_in(file):
-            write_atomic(file, json.dumps(body.model_dump(mode="json"), allow_nan=False))
+            write_atomic(file, json.dumps(stored.model_dump(mode="json"), allow_nan=False))
 
 
 def _read(file: Path) -> StoredEvaluation | None:
     """The evaluation in a file; None if the file is invalid."""
     try:
-        content = _File.model_validate_json(read_regular(file, MOST_BYTES))
+        stored = StoredEvaluation.model_validate_json(read_regular(file, MOST_BYTES))
     except (OSError, ValueError, ValidationError):
         return None
-    # older versions did not write the kind
-    evaluation = content.evaluation.model_copy(update={"kind": EVALUATION})
-    return StoredEvaluation(evaluation, content.tasks, content.environment, content.service)
+    return stored.changed(kind=EVALUATION)  # which older versions did not write
 
 
 # What a service has of them.

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from os.path import expanduser
 from pathlib import Path
 from types import MappingProxyType
@@ -280,7 +279,7 @@ class ProcessDrivers:
         check_source(order.source)
         here = {"service": stored.service, "data_dir": client.settings.data_dir or order.data_dir}
         environment = environment_of(order.model_copy(update=here))
-        files.write(replace(stored, environment=environment))
+        files.write(stored.model_copy(update={"environment": environment}))
         folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder.forget_cancel()
         logged = start_driver(client, folder, "evaluation_driver", self._state)

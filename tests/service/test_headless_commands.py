@@ -275,7 +275,8 @@ async def test_an_evaluation_that_ended_while_the_service_was_away_has_one_state
 
     assert await listed() == ["interrupted"]
     ended = WorkState(**about, kind="evaluation", id=evaluation_id, status="cancelled", split="all")
-    stored = StoredEvaluation(ended, [], {}, await client.service_id())
+    service = await client.service_id()
+    stored = StoredEvaluation(service=service, evaluation=ended, tasks=[], environment={})
     evaluation_files(read_paths().state).write(stored)
     assert await listed() == ["cancelled"]
     [job] = [job for job in await client.jobs() if job.id == evaluation_id]
