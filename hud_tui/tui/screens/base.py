@@ -24,7 +24,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.config import OFFLINE, ReadOnly
 from hud_tui.errors import HudError
-from hud_tui.keys import WRITES, Action, key
+from hud_tui.keys import WRITES, Action, key, keyed
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.disk import engine_place
@@ -193,6 +193,14 @@ def offline_text(stamp: float | None, now: float) -> str:
     if stamp is None:
         return "offline: nothing has been read yet"
     return f"offline, as of {clock_text(stamp, now)}, {age(stamp, now)} ago · read-only"
+
+
+UNREAD = "The {what} were not read before the connection was lost: {{app.reconnect}} reconnects."
+
+
+def unread(what: str, freshness: Liveness) -> str:
+    """Why a list of the service is empty that was not read."""
+    return keyed(UNREAD.format(what=what)) if freshness.offline else f"reading the {what} …"
 
 
 ROOMY = 100

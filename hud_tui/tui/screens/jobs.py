@@ -45,7 +45,7 @@ from hud_tui.tui.rollout_reader import (
     sibling_rows,
     trace_rows,
 )
-from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.base import HudScreen, ViewContext, unread
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
@@ -65,7 +65,6 @@ class Level(IntEnum):
 
 FILTER = "filter rows by text"
 SEARCH = "search the rollout; then n and N"
-UNREAD = "The jobs were not read before the connection was lost: {app.reconnect} reconnects."
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST = 34
@@ -563,7 +562,7 @@ class JobsScreen(HudScreen):
         """Why no jobs are listed."""
         if self.jobs is not None:
             return REPLAYED if self.session.replays else NO_JOBS
-        return UNREAD if self.session.freshness.offline else "reading the jobs …"
+        return unread("jobs", self.session.freshness)
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:

@@ -44,7 +44,7 @@ from hud_tui.storage import tail
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.layout import read_choices
-from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
+from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext, unread
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
@@ -211,7 +211,6 @@ NO_RUNS = (
     "No runs yet. Press {app.view.launch} to launch one; a loop of your own is listed\n"
     "once it has taken a step."
 )
-UNREAD = "The runs were not read before the connection was lost: {app.reconnect} reconnects."
 NO_MATCH = "No run matches. {^runs.leave} shows all."
 REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
@@ -402,7 +401,7 @@ class RunsScreen(HudScreen):
         if self.session.replays:
             return keyed(REPLAYED)
         if self.rows is None:
-            return keyed(UNREAD) if self.session.freshness.offline else "reading the runs …"
+            return unread("runs", self.session.freshness)
         return keyed(NO_MATCH if self.rows else NO_RUNS)
 
     def _show_title(self) -> None:

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import zip_longest
 from typing import ClassVar, TypeVar
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
@@ -33,7 +33,7 @@ from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
-from hud_tui.tui.widgets.lines import LinesView, resize_virtually, revealed
+from hud_tui.tui.widgets.lines import LinesView, fit_text, resize_virtually, revealed
 from hud_tui.wire import Estimate, Evaluation, WorkState
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
@@ -61,9 +61,7 @@ class Column:
 
     def pad(self, text: str) -> str:
         """A text padded or cut to the column's width in cells."""
-        if (space := self.width - cell_len(text)) >= 0:
-            return " " * space + text if self.right else text + " " * space
-        return set_cell_size(text, self.width - 1) + "…"
+        return fit_text(text, self.width, self.right)
 
 
 NAME = Column("checkpoint", 12, 0, right=False)
