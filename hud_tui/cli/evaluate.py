@@ -350,6 +350,7 @@ def _comparison(before: WorkState, after: WorkState, delta: Difference) -> dict[
         "solved": delta.solved,
         "improved": [_change(change) for change in delta.better],
         "regressed": [_change(change) for change in delta.worse],
+        "alike": [_change(change) for change in delta.alike],
         "summary": delta.sentences(weights_name(before), weights_name(after)),
     }
 
@@ -451,7 +452,8 @@ def _lines(evaluation: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
 def _comparison_lines(comparison: dict[str, Any]) -> list[str]:
     """Tasks with the largest differences first, the conclusion last."""
     lines: list[str] = []
-    for kind in ("improved", "regressed"):
+    titles = {"improved": "improved", "regressed": "regressed"}
+    for kind, title in (titles | {"alike": "within chance by itself"}).items():
         changes = comparison[kind]
         if changes:
             rows = [
@@ -460,7 +462,7 @@ def _comparison_lines(comparison: dict[str, Any]) -> list[str]:
             ]
             more = len(changes) - LISTED
             rest = [f"{more} more; --headless has all"] if more > 0 else []
-            lines += [f"{counted(len(changes), 'task')} {kind}", *aligned(rows), *rest, ""]
+            lines += [f"{counted(len(changes), 'task')} {title}", *aligned(rows), *rest, ""]
     return [*lines, *comparison["summary"], ""]
 
 

@@ -20,7 +20,7 @@ from hud_tui.rl.smoothing import Node, Smoothed, smoothed
 from hud_tui.rl.text import counted
 from hud_tui.wire import Estimate
 
-KNOTS = 32
+KNOTS = 64
 """Observed checkpoints above which neighbours in a lineage are taken together."""
 TIE = 0.005
 """Difference of rewards up to which the one with more rollouts is chosen."""

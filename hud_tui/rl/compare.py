@@ -6,8 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, pairwise
-from math import inf, isfinite, nan, sqrt
-from statistics import fmean, variance
+from math import inf, isfinite, nan
 from typing import TypeVar
 
 from hud_tui.rl.axes import Axis, Positions
@@ -21,6 +20,7 @@ from hud_tui.rl.curves import (
     evaluation_score,
     reported_score,
 )
+from hud_tui.rl.evaluation import Difference, Scores, difference
 from hud_tui.rl.metrics import (
     SIZES,
     Series,
@@ -39,7 +39,6 @@ from hud_tui.rl.own_numbers import (
     Evaluated,
     Own,
     on_same_tasks,
-    rewards_by_task,
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import seconds
@@ -88,29 +87,6 @@ class MetricPair:
 
 
 @dataclass(frozen=True)
-class GroupPair:
-    """Mean rewards of a task that both checkpoints sampled."""
-
-    task_slug: str
-    left: float
-    right: float
-    error: float = 0.0
-    """Standard error of the difference; infinite if one side has a single rollout."""
-    rollouts: tuple[int, int] = (0, 0)
-    """Number of rollouts, left and right."""
-
-    @property
-    def delta(self) -> float:
-        """Right minus left, in the taskset's reward unit."""
-        return self.right - self.left
-
-    @property
-    def is_noise(self) -> bool:
-        """Whether the difference is within sampling noise."""
-        return abs(self.delta) < max(LEAST, ERRORS * self.error)
-
-
-@dataclass(frozen=True)
 class Comparison:
     """Differences between two checkpoints of one tree."""
 
@@ -127,14 +103,8 @@ class Comparison:
     """Own metrics, measured on rollouts sampled from each. Held-out and mean reward first."""
     steps: Sequence[MetricPair]
     """Metrics of the steps that made the checkpoints."""
-    better: Sequence[GroupPair]
-    """Tasks whose training reward improves significantly, largest change first."""
-    worse: Sequence[GroupPair]
-    """Tasks whose training reward regresses significantly, largest change first."""
-    alike: int
-    """Number of tasks without a significant change."""
-    rollouts: tuple[int, int]
-    """Number of training rollouts of those tasks, left and right."""
+    tasks: Difference | None
+    """The training rollouts of the tasks that both sampled; None if there are no such tasks."""
     same_tasks: bool = True
     """Whether the training rollouts sampled from both are of the same tasks."""
 
@@ -151,9 +121,7 @@ def compare(
     meet = tree.common_ancestor(left, right)
     same_tasks, own = tree.on_same_tasks(left, right), (tree.own(left), tree.own(right))
     compares = {HELDOUT: _heldout_compares(own, same_tasks)}
-    pairs = group_pairs(*(groups or (tree.own_groups(left), tree.own_groups(right))))
-    better, worse = significant_changes(pairs)
-    sizes = [pair.rollouts for pair in pairs]
+    sampled = groups or (tree.own_groups(left), tree.own_groups(right))
     return Comparison(
         left=tree[left],
         right=tree[right],
@@ -166,10 +134,7 @@ def compare(
             for pair in _own_pairs(tree.own_metrics(left), tree.own_metrics(right))
         ],
         steps=_step_pairs(tree[left], tree[right]),
-        better=better,
-        worse=worse,
-        alike=len(pairs) - len(better) - len(worse),
-        rollouts=(sum(a for a, _ in sizes), sum(b for _, b in sizes)),
+        tasks=difference(*map(Scores.of, sampled)),
         same_tasks=same_tasks,
     )
 
@@ -180,18 +145,6 @@ def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
     if own[0].apart or own[1].apart:
         return own[0].apart == own[1].apart and same_tasks and not any(o.heldout_tasks for o in own)
     return same_tasks or all(side.heldout_tasks for side in own)
-
-
-def group_pairs(left: Sequence[Group], right: Sequence[Group]) -> list[GroupPair]:
-    """Tasks that have rewards on both sides."""
-    before, after = rewards_by_task(left), rewards_by_task(right)
-    return [_pair(slug, before[slug], after[slug]) for slug in before if slug in after]
-
-
-def significant_changes(pairs: Sequence[GroupPair]) -> tuple[list[GroupPair], list[GroupPair]]:
-    """Tasks that improve and tasks that regress significantly, largest change first."""
-    clear = sorted((pair for pair in pairs if not pair.is_noise), key=lambda p: -abs(p.delta))
-    return [p for p in clear if p.delta > 0], [p for p in clear if p.delta < 0]
 
 
 def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[MetricPair]:
@@ -209,13 +162,6 @@ def _step_pairs(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:
     return [
         MetricPair(key, before.get(key), after.get(key), alike or key != REWARD) for key in keys
     ]
-
-
-def _pair(slug: str, left: Sequence[float], right: Sequence[float]) -> GroupPair:
-    error = inf
-    if min(len(left), len(right)) > 1:
-        error = sqrt(variance(left) / len(left) + variance(right) / len(right))
-    return GroupPair(slug, fmean(left), fmean(right), error, (len(left), len(right)))
 
 
 # Another branch or model drawn over the run, aligned at the point where they diverged.

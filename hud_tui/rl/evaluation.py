@@ -18,6 +18,7 @@ from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
 
+from hud_tui.rl.chance import RESIDUE, differing
 from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
@@ -37,8 +38,6 @@ SOLVED_AT = 1.0
 """Default reward from which a rollout counts as solved."""
 FEWEST_DIFFERING = 6
 """Number of tasks that must differ before a difference is claimed."""
-RESIDUE = 1e-6
-"""Tolerance for rewards that were rounded to 32 bits."""
 EFFECT = 0.05
 """The difference for which the needed number of tasks is reported when no difference is visible."""
 POWER = 0.8
@@ -304,6 +303,12 @@ class Difference:
         return before, min(len(change.after.rewards) for change in self.changes)
 
     @property
+    def rollouts(self) -> tuple[int, int]:
+        """Number of rollouts of the tasks, in the first and in the second."""
+        before = sum(len(change.before.rewards) for change in self.changes)
+        return before, sum(len(change.after.rewards) for change in self.changes)
+
+    @property
     def size(self) -> str:
         """E.g. ``48 tasks × 4``, or ``48 tasks × 4 and 8``."""
         before, after = self.samples
@@ -323,15 +328,27 @@ class Difference:
 
     @property
     def better(self) -> list[TaskChange]:
-        """Tasks whose mean reward rose, largest change first, whether or not it is significant."""
-        rose = [change for change in self.changes if change.delta > RESIDUE]
-        return sorted(rose, key=lambda change: (-change.delta, change.slug))
+        """Tasks whose mean reward rose by more than chance, largest change first."""
+        return [change for change in self._ranked if change.delta > 0 and change in self._differing]
 
     @property
     def worse(self) -> list[TaskChange]:
-        """Tasks whose mean reward fell, largest change first."""
-        fell = [change for change in self.changes if change.delta < -RESIDUE]
-        return sorted(fell, key=lambda change: (change.delta, change.slug))
+        """Tasks whose mean reward fell by more than chance, largest change first."""
+        return [change for change in self._ranked if change.delta < 0 and change in self._differing]
+
+    @property
+    def alike(self) -> list[TaskChange]:
+        """Tasks that do not differ by more than chance, largest change first."""
+        return [change for change in self._ranked if change not in self._differing]
+
+    @cached_property
+    def _ranked(self) -> list[TaskChange]:
+        return sorted(self.changes, key=lambda change: (-abs(change.delta), change.slug))
+
+    @cached_property
+    def _differing(self) -> frozenset[TaskChange]:
+        pairs = [(change.before.rewards, change.after.rewards) for change in self.changes]
+        return frozenset(self.changes[position] for position in differing(pairs))
 
     @property
     def is_worse(self) -> bool:
@@ -364,7 +381,7 @@ def _paired(deltas: Sequence[float], most: float) -> Estimate:
     a bootstrap of so few values is too narrow: the interval is then extended to include zero.
     """
     estimated = estimate(deltas, -most, most)
-    if estimated.low is None or estimated.high is None or _differing(deltas) >= FEWEST_DIFFERING:
+    if estimated.low is None or estimated.high is None or _varying(deltas) >= FEWEST_DIFFERING:
         return estimated
     return estimated.model_copy(
         update={"low": min(0.0, estimated.low), "high": max(0.0, estimated.high)}
@@ -380,7 +397,7 @@ def _width(delta: Estimate) -> float:
     return (delta.high or 0.0) - (delta.low or 0.0)
 
 
-def _differing(deltas: Sequence[float]) -> int:
+def _varying(deltas: Sequence[float]) -> int:
     return sum(abs(delta) > RESIDUE for delta in deltas)
 
 
@@ -413,9 +430,9 @@ def sentence(metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[
         return f"{change} on {size}; one task says nothing of others"
     if low > 0 or high < 0:
         return f"{change} on {size}"
-    differing = _differing(deltas)
-    few = f", of which {differing or 'none'} differ{'s' * (differing < 2)}"
-    on = size + (few if differing < FEWEST_DIFFERING else "")
+    varying = _varying(deltas)
+    few = f", of which {varying or 'none'} differ{'s' * (varying < 2)}"
+    on = size + (few if varying < FEWEST_DIFFERING else "")
     more = _more((high - low) / 2, len(deltas))
     return f"{of}: no difference in {metric} is visible with {on}: {more}"
 

@@ -27,14 +27,14 @@ TREE = Tree.of(
             "right",
             0.75,
             metrics={"kl_sample_train": 0.3, "heldout_reward": 0.6},
-            groups=groups(add=[1, 1], sub=[0, 0, 0, 0], same=[0.5, 0.51], new=[1]),
+            groups=groups(add=[1] * 6, sub=[0] * 6, same=[0.5, 0.51], new=[1]),
         ),
         node(
             "after left",
             "left",
             0.5,
             metrics={"kl_sample_train": 0.1, "entropy": 1.0, "heldout_reward": 0.5},
-            groups=groups(add=[0, 0], sub=[1, 1], same=[0.5, 0.5], gone=[1, 1]),
+            groups=groups(add=[0] * 6, sub=[1] * 6, same=[0.5, 0.5], gone=[1, 1]),
         ),
     ]
 )
@@ -60,12 +60,14 @@ def test_next_to_nothing_of_the_healthy_range_makes_neither_better(
 
 
 def test_groups_that_both_have_are_better_worse_or_alike() -> None:
-    both = compare(TREE, 1, 2)
-    assert [(p.task_slug, p.delta) for p in both.better] == [("add", 1.0)]
-    assert [(p.task_slug, p.delta) for p in both.worse] == [("sub", -1.0)]
-    assert both.alike == 1
-    given = compare(TREE, 0, 3, (groups(a=[0, 0]), groups(a=[1, 1])))
-    assert [p.task_slug for p in given.better] == ["a"]
+    tasks = compare(TREE, 1, 2).tasks
+    assert tasks is not None
+    assert [(task.slug, task.delta) for task in tasks.better] == [("add", 1.0)]
+    assert [(task.slug, task.delta) for task in tasks.worse] == [("sub", -1.0)]
+    assert len(tasks.alike) == 1
+    given = compare(TREE, 0, 3, (groups(a=[0] * 4), groups(a=[1] * 4))).tasks
+    assert given is not None
+    assert [task.slug for task in given.better] == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +89,7 @@ def test_the_table_fits_its_width(width: int) -> None:
     text = "\n".join(line.plain for line in lines)
     for said in (
         *("differs", "1 task better in B", "3 training tasks sampled by both"),
-        *("prefer held-out", "1 task without a difference beyond noise"),
+        *("prefer held-out", "1 task without a difference beyond chance"),
     ):
         assert said in text
     without_groups = "\n".join(line.plain for line in comparison_table(compare(TREE, 0, 3), 80))

@@ -222,7 +222,8 @@ def test_a_difference_says_how_large_it_is_or_what_would_show_it() -> None:
     assert found.solved.value == pytest.approx(1 / 6)
     [said] = found.sentences("A", "B")
     assert said == "B − A: pass@1 +.167 [.130, .198] on 48 tasks × 4"
-    assert (len(found.better), found.worse, found.is_worse) == (32, [], False)
+    assert (found.better, found.worse, found.is_worse) == ([], [], False)
+    assert [change.delta > 0 for change in found.alike] == [True] * 32 + [False] * 16
     back = compared(AFTER, BEFORE)
     assert back.is_worse
     assert back.sentences("A", "B")[0].startswith("B − A: pass@1 -.167 [-.198, -.130]")
@@ -306,7 +307,7 @@ def test_a_difference_is_that_of_the_means_over_the_shared_tasks(
     if found is not None:
         gaps = [fmean(after[slug]) - fmean(before[slug]) for slug in shared]
         assert found.reward.value == pytest.approx(fmean(gaps))
-        assert len(found.better) + len(found.worse) <= len(shared)
+        assert len(found.better) + len(found.worse) + len(found.alike) == len(shared)
 
 
 def test_how_many_tasks_would_show_it() -> None:

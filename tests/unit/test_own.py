@@ -404,15 +404,17 @@ def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise()
 
     steps = (
         {"mean_reward": solved / 8, "num_traces": 8, "groups": sampled(solved)}
-        for solved in (4, 5, 8)
+        for solved in (3, 5, 8)
     )
     tree = Tree.of(chain({}, *steps))
     near, far = compare(tree, 0, 1), compare(tree, 0, 2)
-    assert (near.better, near.worse, near.alike) == ([], [], 1)
-    assert [pair.task_slug for pair in far.better] == ["t"]
-    assert (far.rollouts, [own.sampled for own in far.own]) == ((8, 8), [8, 8])
+    assert near.tasks is not None
+    assert far.tasks is not None
+    assert (near.tasks.better, near.tasks.worse, len(near.tasks.alike)) == ([], [], 1)
+    assert [task.slug for task in far.tasks.better] == ["t"]
+    assert (far.tasks.rollouts, [own.sampled for own in far.own]) == ((8, 8), [8, 8])
     unsampled = compare(tree, 0, 3)
-    assert (unsampled.alike, unsampled.own[1]) == (0, NONE)
+    assert (unsampled.tasks, unsampled.own[1]) == (None, NONE)
 
 
 def told_on(tasks: str, job: str, *heldout: float, start: int = 0) -> list[Checkpoint]:

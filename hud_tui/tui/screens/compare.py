@@ -155,12 +155,10 @@ def _sentences(paired: Paired) -> Content:
 
 def _task_rows(difference: Difference) -> list[Row]:
     """Every common task: regressed ones, improved ones, the others."""
-    moved = {change.slug for change in (*difference.worse, *difference.better)}
-    alike = [change for change in difference.changes if change.slug not in moved]
     parts = (
         (("regresses", "regress"), difference.worse),
         (("improves", "improve"), difference.better),
-        (("does not differ", "do not differ"), alike),
+        (("is within chance by itself", "are within chance by themselves"), difference.alike),
     )
     rows: list[Row] = []
     for (singular, plural), changes in parts:
@@ -262,22 +260,22 @@ def _metric(pair: MetricPair) -> Line:
 
 
 def _groups(both: Comparison) -> Iterator[Line]:
-    tasks = len(both.better) + len(both.worse) + both.alike
-    if not tasks:
+    difference = both.tasks
+    if difference is None:
         yield Line("No task was sampled by both.")
         return
-    yield Line(f"{counted(tasks, 'training task')} sampled by both")
-    yield Line("rollouts", *map(str, both.rollouts))
+    yield Line(f"{counted(len(difference.changes), 'training task')} sampled by both")
+    yield Line("rollouts", *map(str, difference.rollouts))
     if None not in (own.heldout for own in both.own):
         yield Line("trained on: prefer held-out")
-    for word, pairs in (("better", both.better), ("worse", both.worse)):
-        yield Line(f"{counted(len(pairs), 'task')} {word} in B")
-        for pair in pairs[:GROUPS_MOST]:
-            values = short(pair.left), short(pair.right), signed(pair.delta)
-            yield Line(pair.task_slug, *values, _change_style(pair.delta))
-        if len(pairs) > GROUPS_MOST:
-            yield Line(f"… {len(pairs) - GROUPS_MOST} more")
-    yield Line(f"{counted(both.alike, 'task')} without a difference beyond noise")
+    for word, tasks in (("better", difference.better), ("worse", difference.worse)):
+        yield Line(f"{counted(len(tasks), 'task')} {word} in B")
+        for task in tasks[:GROUPS_MOST]:
+            values = short(task.before.mean), short(task.after.mean), signed(task.delta)
+            yield Line(task.slug, *values, _change_style(task.delta))
+        if len(tasks) > GROUPS_MOST:
+            yield Line(f"… {len(tasks) - GROUPS_MOST} more")
+    yield Line(f"{counted(len(difference.alike), 'task')} without a difference beyond chance")
 
 
 def _line(line: Line, value: int) -> Content:

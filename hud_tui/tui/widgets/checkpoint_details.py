@@ -10,8 +10,7 @@ from textual.content import Content
 
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import ROOT, label
-from hud_tui.rl.compare import group_pairs, significant_changes
-from hud_tui.rl.evaluation import Paired, figures, sample_size
+from hud_tui.rl.evaluation import Paired, Scores, difference, figures, sample_size
 from hud_tui.rl.metrics import (
     change,
     interval_text,
@@ -298,16 +297,19 @@ def _groups(run: Run, position: int) -> Iterator[Content]:
     if other is None:
         return
     older, newer = sorted((other, position))
-    rose, fell = significant_changes(group_pairs(tree.own_groups(older), tree.own_groups(newer)))
+    groups = (tree.own_groups(position) for position in (older, newer))
+    changed = difference(*map(Scores.of, groups))
+    if changed is None:
+        return
     where = f"{'from here to' if other > position else 'since'} {_called(run, other)}"
-    for word, pairs in (("regressed", fell), ("improved", rose)):
-        if pairs:
+    for word, tasks in (("regressed", changed.worse), ("improved", changed.better)):
+        if tasks:
             yield Content()
             yield Content.styled(f"tasks that {word} {where}", "$text-muted")
-        for pair in pairs[:GROUPS_MOST]:
-            means = f"{short(pair.left):>7} → {short(pair.right):<7}"
-            name = fit_text(one_line(pair.task_slug, 200), GROUP_NAME)
-            yield Content(f"{name}{means}{signed(pair.delta)}")
+        for task in tasks[:GROUPS_MOST]:
+            means = f"{short(task.before.mean):>7} → {short(task.after.mean):<7}"
+            name = fit_text(one_line(task.slug, 200), GROUP_NAME)
+            yield Content(f"{name}{means}{signed(task.delta)}")
 
 
 def _columns(lines: list[Content], width: int) -> list[Content]:
