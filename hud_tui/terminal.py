@@ -11,8 +11,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.text import clean
 
 SMALLEST = (40, 12)
@@ -88,24 +90,28 @@ def copy_advice(terminal: Terminal) -> str:
     return fixes.get(terminal.multiplexer, "select with the mouse while holding shift")
 
 
-def shortcomings(terminal: Terminal) -> Iterator[tuple[str, str]]:
-    """What keeps the app from drawing or copying properly, each with a fix."""
+_finding = partial(Finding, "terminal", "warning")
+
+
+def shortcomings(terminal: Terminal) -> Iterator[Finding]:
+    """What keeps the app from drawing or copying properly."""
     if not terminal.is_terminal:
         return
     if terminal.term == "dumb":
-        yield "TERM is dumb: the app cannot draw", "set TERM to what it is, or use --headless"
+        fix = "set TERM to what it is, or use --headless"
+        yield _finding("TERM is dumb: the app cannot draw", fix=fix)
     columns, rows = terminal.columns or 0, terminal.rows or 0
     if columns < SMALLEST[0] or rows < SMALLEST[1]:
         problem = f"the terminal is {columns}×{rows}; the app needs {SMALLEST[0]}×{SMALLEST[1]}"
-        yield problem, "enlarge the window, or use --headless"
+        yield _finding(problem, fix="enlarge the window, or use --headless")
     if terminal.term != "dumb" and terminal.colors not in ("256", "truecolor"):
         fix = "set TERM=xterm-256color, and COLORTERM=truecolor if it has that; unset NO_COLOR"
-        yield f"{terminal.colors} colours: curves look alike", fix
+        yield _finding(f"{terminal.colors} colours: curves look alike", fix=fix)
     if not terminal.unicode:
         fix = "set LANG=C.UTF-8 where the terminal has Unicode; ASCII is drawn until then"
-        yield "no Unicode: curves are drawn in ASCII", fix
+        yield _finding("no Unicode: curves are drawn in ASCII", fix=fix)
     if advice := copy_advice(terminal):
-        yield "what y copies may not reach the clipboard", advice
+        yield _finding("what y copies may not reach the clipboard", fix=advice)
 
 
 def ask_tmux(*words: str) -> str:

@@ -156,9 +156,8 @@ def check_settings(
     yield from (_failed("settings", problem) for problem in problems)
     for source in sources:
         if {"HUD_API_KEY", *configured.OTHERS} & {*source.variables}:
-            yield from _open_to(
-                "settings", source.file, 0o044, "holds a key and can be read by others"
-            )
+            private = "holds a key and can be read by others"
+            yield from _open_to("settings", source.file, 0o044, private)
     if settings.api_key:
         yield Finding("settings", "ok", "an API key is set")
     if settings.api_key and settings.insecure:
@@ -194,11 +193,11 @@ def _answered(host: Host, checks_key: bool, local: bool) -> Finding:
         fix = "hud-tui stop, then hud-tui --local" if local else "copy HUD_API_KEY again"
         return _of_host("failure", answer, fix=fix, code=4)
     if status >= 500 and "api" in host.names:
-        return _of_host("failure", answer, fix="try again later", code=1)
+        return _of_host("failure", answer, fix="try again later")
     if status >= 500:
         return _of_host("warning", answer, fix="try again later")
     if checks_key and not 200 <= status < 300:
-        return _of_host("failure", answer, fix="set HUD_API_URL to where the service is", code=1)
+        return _of_host("failure", answer, fix="set HUD_API_URL to where the service is")
     if seconds > SLOW_S:
         return _of_host("warning", took, fix="every call takes that long: look for a proxy")
     return _of_host("ok", took if local or not checks_key else f"{took}, and the key is good")
@@ -247,13 +246,8 @@ def check_versions(installed: Mapping[str, str | None]) -> Iterator[Finding]:
         message = f"Python {python_version()} is not supported"
         yield Finding("versions", "warning", message, fix="use Python 3.11, 3.12 or 3.13")
     if missing:
-        yield Finding(
-            "versions",
-            "failure",
-            f"not installed: {missing}",
-            fix="pip install hud-tui again",
-            code=1,
-        )
+        message = f"not installed: {missing}"
+        yield Finding("versions", "failure", message, fix="pip install hud-tui again")
     elif supported:
         yield Finding("versions", "ok", f"hud-tui {installed['hud-tui']} is completely installed")
 
@@ -261,11 +255,9 @@ def check_versions(installed: Mapping[str, str | None]) -> Iterator[Finding]:
 def check_terminal(terminal: Terminal) -> Iterator[Finding]:
     """What keeps the app from drawing or copying correctly."""
     here, pipe = "the app can draw and copy here", "no terminal here, which only the app needs"
-    problems = [
-        Finding("terminal", "warning", message, fix=fix) for message, fix in shortcomings(terminal)
-    ]
+    problems = [*shortcomings(terminal)]
     if terminal.term == "dumb":
-        problems[0] = replace(problems[0], level="failure", code=1)
+        problems[0] = replace(problems[0], level="failure")
     yield from problems or [Finding("terminal", "ok", here if terminal.is_terminal else pipe)]
 
 
@@ -285,11 +277,8 @@ def check_directories(
     directories: Sequence[Directory], service_file: Path, environ: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Whether the embedded service can store its files, and whether its key is private."""
-    problems = [
-        *_open_to(
-            "directories", service_file, 0o077, "holds the service's key and is open to others"
-        )
-    ]
+    private = "holds the service's key and is open to others"
+    problems = [*_open_to("directories", service_file, 0o077, private)]
     for directory in directories:
         if not directory.writable:
             fix = f"correct its permissions, or set HUD_TUI_{directory.kind.upper()}_DIR"
@@ -303,7 +292,7 @@ def check_directories(
     free, fix = directories[-1].free_bytes, "free some, or point HUD_TUI_DATA_DIR at another disk"
     if free is not None and free < TOO_LITTLE:
         problems.append(
-            Finding("directories", "failure", f"{size(free)} free for checkpoints", fix=fix, code=1)
+            Finding("directories", "failure", f"{size(free)} free for checkpoints", fix=fix)
         )
     elif free is not None and free < enough:
         message = f"{size(free)} free for checkpoints, which may take {size(limit)}"

@@ -34,7 +34,8 @@ KEY = "hud-key-0123456789"
 
 
 def levels(findings: Iterable[Finding]) -> list[tuple[str, int]]:
-    return [(finding.level, finding.code) for finding in findings if finding.level != "ok"]
+    bad = [finding for finding in findings if finding.level != "ok"]
+    return [(finding.level, exit_code([finding])) for finding in bad]
 
 
 # settings
@@ -131,7 +132,7 @@ def test_what_an_answer_means(
 ) -> None:
     host = Host(names, "https://h", status is not None, status, 0.1 if status else None)
     [finding] = check_hosts([host], True, {})
-    assert (finding.level, finding.code) == (level, code)
+    assert (finding.level, exit_code([finding])) == (level, code)
     assert finding.fix or level == "ok"
 
 
