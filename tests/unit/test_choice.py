@@ -164,6 +164,8 @@ def test_nothing_stands_out_where_the_newest_may_be_as_good_or_nothing_was_compa
     level = Tree.of(lineage(0.5, 0.52, 0.51, 0.53, 0.52, rollouts=48))
     assert level.best is None
     assert level.choice_sentences[0].startswith("no checkpoint stands out; c")
+    grown = chosen(Tree.of(lineage(0.3, 0.5, 0.6, 0.61, 0.6, 0.59, 0.6)))
+    assert (grown.star, len(grown.over)) == (None, 2), "from the oldest it does stand out"
     assert chosen(Tree.of(lineage(0.3, 0.4, 0.5, 0.6))).star == 3, "the newest"
     assert (Tree.of([]).choice, Tree.of(chain({})).choice) == (None, None)
     assert Tree.of(lineage(0.9)).best is None
