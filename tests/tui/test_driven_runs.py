@@ -121,6 +121,8 @@ def test_the_run_s_steps_are_told_from_the_tree_s_and_its_name_has_a_quarter_of_
     assert "step 60/400  " in line(120)
     assert "step 20/400  of this run" in line(120, step=20)
     assert "step 20/400  of this run" in line(80, step=20)
+    assert "waiting  " in line(60, waits="paused: short of capacity")
+    assert "⚠ paused: short of capacity" in line(60, waits="paused: short of capacity")
     name = "A running job sends nothing any more"
     assert line(200, name=name).startswith(f" {name} running  step 60")
     assert line(120, name=name).startswith(f" {name[:30].rstrip()}")

@@ -408,12 +408,17 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
     name = Content.styled(f"{title_of(None, run.job.id)} {status}", "$text-muted")
     if progress(run) is None or not run.training:
         return [(7, clicked(name, "app.view.jobs"))]
-    return [(9, clicked(name, "app.view.jobs")), *job_parts(run, freshness)]
+    parts = [(9, clicked(name, "app.view.jobs")), *job_parts(run, freshness)]
+    return [*parts, (4, waits(run))] if run.waits else parts
+
+
+def waits(run: Run) -> Content:
+    """What a run waits for."""
+    return Content.styled(f"⚠ {one_line(run.waits, 60)}", "bold $warning")
 
 
 def job_parts(run: Run, freshness: Liveness, cells: int = BAR) -> list[Part]:
-    """How far the run's job is, with a bar of so many cells, and what it waits for or when it will
-    be done."""
+    """How far the run's job is, with a bar of so many cells, and when it will be done."""
     going = progress(run)
     if going is None:
         return []
@@ -424,9 +429,7 @@ def job_parts(run: Run, freshness: Liveness, cells: int = BAR) -> list[Part]:
     if going.fraction is not None:
         parts.append((MOST, bar(going.fraction, cells)))
         parts.append((7, Content(going.percent)))
-    if run.waits:
-        parts.append((4, Content.styled(f"⚠ {one_line(run.waits, 60)}", "bold $warning")))
-    elif run.training and going.eta_s is not None and freshness.goes_on:
+    if run.training and going.eta_s is not None and freshness.goes_on:
         parts.append((6, Content(f"{duration(going.eta_s)} left")))
     return parts
 

@@ -27,6 +27,7 @@ from hud_tui.tui.screens.base import (
     job_parts,
     length_of,
     loop_parts,
+    waits,
 )
 from hud_tui.tui.session import CONNECTING
 from hud_tui.tui.widgets.lines import LinesView, fit_text, labelled, line
@@ -252,6 +253,8 @@ def status_line(
 
 
 def _fresh(run: Run, freshness: Liveness) -> Content:
+    if run.waits and freshness.state in (State.LIVE, State.STALLED):
+        return waits(run)
     pace = step_seconds(run) if freshness.state is State.STALLED else None
     usual = "" if pace is None else f", usual step {pace:.1f} s"
     return freshness_content(freshness) + Content.styled(usual, "bold $warning")
