@@ -114,11 +114,8 @@ def choose(
     knots = _knots(parents, observed)
     positions, curve = _smoothed(parents, depths, knots)
     nodes = {position: node for node, position in enumerate(positions)}
-    candidates = [knot for knot in knots if knot.position not in gone] or knots
     rewards = {knot.position: curve.means[nodes[knot.position]] for knot in knots}
-    top = max(rewards[knot.position] for knot in candidates)
-    equals = [knot for knot in candidates if rewards[knot.position] >= top - TIE]
-    best = max(equals, key=lambda knot: (knot.rollouts, rewards[knot.position]))
+    best = _best([knot for knot in knots if knot.position not in gone] or knots, rewards)
     is_share = all(0 <= knot.mean <= 1 for knot in knots)
     (least, most), span = ((0.0, 1.0), (-1.0, 1.0)) if is_share else ((-inf, inf), (-inf, inf))
     node = nodes[best.position]
@@ -134,6 +131,12 @@ def choose(
         {other: _estimate(*curve.difference(node, nodes[other]), span) for other in others},
         rewards,
     )
+
+
+def _best(candidates: Sequence[Observed], rewards: Mapping[int, float]) -> Observed:
+    top = max(rewards[knot.position] for knot in candidates)
+    equals = [knot for knot in candidates if rewards[knot.position] >= top - TIE]
+    return max(equals, key=lambda knot: (knot.rollouts, rewards[knot.position]))
 
 
 def _smoothed(
