@@ -153,7 +153,15 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
     with the same before."""
     parse, apply = Stylesheet._parse_rules, Stylesheet.apply
     parsed: dict[tuple[object, ...], list[RuleSet]] = {}
-    matched: dict[tuple[object, ...], dict[object, Matched]] = {}
+    matched: dict[tuple[object, ...], dict[int, Matched]] = {}
+    paths: dict[tuple[int, object], int] = {}
+
+    def path_of(node: DOMNode, known: dict[DOMNode, int]) -> int:
+        """The number of all that is matched: the nodes from the app down to this one."""
+        if node not in known:
+            above = -1 if node._parent is None else path_of(cast(DOMNode, node._parent), known)
+            known[node] = paths.setdefault((above, _matched_with(node)), len(paths))
+        return known[node]
 
     def parse_once(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
         key = (tuple(sheet._variables.items()), given, tuple(named.items()))
@@ -162,21 +170,27 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
         return parsed[key]
 
     def apply_once(
-        sheet: Any, node: DOMNode, *, animate: bool = False, cache: object = None
+        sheet: Any, node: DOMNode, *, animate: bool = False, cache: dict[Any, Any] | None = None
     ) -> None:
         rules = sheet.rules
         if getattr(sheet, "matched_of", None) is not rules:
             sheet.matched_of, sheet.matched = rules, matched.setdefault(tuple(map(id, rules)), {})
-        key = tuple(_matched_with(node) for node in node.css_path_nodes)
-        match = sheet.matched.get(key)
+        path = path_of(node, {} if cache is None else cache)
+        match, before = sheet.matched.get(path), vars(node).get("match")
         if match is None:
-            matching = Matching(sheet.matched, key, node)
+            matching = Matching(sheet.matched, path, node)
             apply(sheet, node, animate=animate, cache=cast(Any, matching))
-        elif match is not vars(node).get("match"):
+            match = sheet.matched.get(path)
+            if match is not None:
+                parts = node._component_styles.items()
+                match.parts = {name: styles.base._rules for name, styles in parts}
+        elif match is before or match == before:
+            node.notify_style_update()
+        else:
             vars(node).update(match.found)
             sheet.replace_rules(node, match.rules, animate=animate)
             sheet._process_component_classes(node)
-        vars(node)["match"] = sheet.matched.get(key)
+        vars(node)["match"] = match
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Stylesheet, "_parse_rules", parse_once)
@@ -185,12 +199,13 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
         yield
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Matched:
-    """The rules of a node, and what else matching found out about it."""
+    """The rules of a node and of its parts, and what else matching found out about it."""
 
     rules: RulesMap
     found: dict[str, object]
+    parts: dict[str, RulesMap] = field(default_factory=dict)
 
 
 FOUND = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_or_even")
@@ -198,10 +213,10 @@ FOUND = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_
 
 @dataclass(slots=True)
 class Matching:
-    """Keeps a match by all that it was made with: the nodes from the app down to one."""
+    """Keeps a match by the number of what it was made with."""
 
-    matched: dict[object, Matched]
-    key: object
+    matched: dict[int, Matched]
+    path: int
     node: DOMNode
 
     def get(self, _: object) -> None:
@@ -209,7 +224,7 @@ class Matching:
 
     def __setitem__(self, _: object, rules: RulesMap) -> None:
         found = {name: getattr(self.node, name) for name in FOUND}
-        self.matched[self.key] = Matched(rules, found)
+        self.matched[self.path] = Matched(rules, found)
 
 
 def _matched_with(node: DOMNode) -> tuple[object, ...]:
