@@ -22,6 +22,7 @@ import httpx
 import pytest
 import uvicorn
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from hud_tui.service.app import KEEP_ALIVE_S, MOST, bounded, create_app
 from hud_tui.service.data_dir import DATABASE
@@ -38,6 +39,16 @@ MOST_WORKERS = 16
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
 settings.register_profile("search", deadline=None, max_examples=1000)
 settings.load_profile("same")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems() -> None:
+    """Which modules are imported is no part of an example: one file is tried as the whole suite.
+
+    Hypothesis would read them all for constants, in each worker, for a fifth of a start.
+    """
+    if settings.get_current_profile_name() == "same":
+        providers._get_local_constants = lambda: providers._local_constants
 
 
 pytest_configure = bounds.pytest_configure
