@@ -71,7 +71,7 @@ class MetricPair:
         compared."""
         if self.left is None or self.right is None or not self.compares:
             return None
-        return change(self.left, self.right)
+        return change(self.left, self.right, self.key)
 
     @property
     def better(self) -> int:

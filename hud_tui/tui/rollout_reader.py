@@ -105,6 +105,13 @@ class GroupReader:
 # 400 steps has fifty thousand rollouts, and a screen shows those of one step.
 
 
+STOPS = {
+    "done": "end of turn",
+    "stop": "end of turn",
+    "length": "max tokens",
+    "timeout": "time limit",
+}
+"""Why a rollout stopped, by what services report."""
 PAGE = 1000
 """Number of rollouts per page of a job without steps."""
 
@@ -527,7 +534,8 @@ def rollout_title(
         matches = f"{hit[0]} of {hit[1]} found" if hit[1] else "not found"
         parts.append((0, Content.styled(matches, "$accent" if hit[1] else "$warning")))
     if trace.stop_reason:
-        parts.append((4, Content(f"stop {one_line(trace.stop_reason, 20)}")))
+        why = STOPS.get(trace.stop_reason) or one_line(trace.stop_reason, 20)
+        parts.append((4, Content(f"stopped: {why}")))
     return fit(parts, width)
 
 

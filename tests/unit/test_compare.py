@@ -1,5 +1,7 @@
 """Two checkpoints side by side: what is worked out, and what is said of it."""
 
+from dataclasses import replace
+
 import pytest
 
 from hud_tui.rl.checkpoint_tree import Tree
@@ -57,6 +59,14 @@ def test_next_to_nothing_of_the_healthy_range_makes_neither_better(
     right: float, better: int
 ) -> None:
     assert MetricPair("kl_sample_train", -2e-8, right).better == better
+
+
+def test_a_kl_of_float32_s_rounding_is_none() -> None:
+    pair = MetricPair("kl_sample_train", 1e-9, 3e-8)
+    assert pair.delta == 0
+    both = replace(compare(TREE, 1, 2), metrics=[pair])
+    [line] = [line.plain for line in comparison_table(both, 80) if "KL" in line.plain]
+    assert line.split()[-3:] == ["0", "0", "=0"]
 
 
 def test_groups_that_both_have_are_better_worse_or_alike() -> None:

@@ -25,7 +25,7 @@ from hud_tui.rl.compare import Comparison, MetricPair, RunSeries
 from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.evaluation import Difference, Paired, TaskChange
 from hud_tui.rl.head import name
-from hud_tui.rl.metrics import TABLE, metric, short, signed
+from hud_tui.rl.metrics import TABLE, metric, reading, short, signed
 from hud_tui.rl.metrics import title as metric_title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
 from hud_tui.rl.text import clean, counted, one_line
@@ -255,7 +255,8 @@ def _sampled(own: Own) -> str:
 
 
 def _metric(pair: MetricPair) -> Line:
-    values = short(pair.left), short(pair.right), signed(pair.delta)
+    left, right = (reading(pair.key, value) for value in (pair.left, pair.right))
+    values = left, right, signed(pair.delta)
     return Line(metric(pair.key).title, *values, _change_style(pair.better))
 
 

@@ -145,7 +145,7 @@ def _standing(run: Run, position: int) -> Iterator[str]:
         return
     yield from run.tree.choice_sentences
     if choice.star is not None and not choice.is_confirmed:
-        yield keyed("{checkpoints.evaluate} with another seed confirms it")
+        yield keyed("{checkpoints.evaluate} samples fresh rollouts, which confirm it or not")
 
 
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
