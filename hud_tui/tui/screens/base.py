@@ -36,6 +36,7 @@ from hud_tui.rl.plot import allowed
 from hud_tui.rl.progress import Liveness, fresh, progress
 from hud_tui.rl.report import LocalFacts, report_files
 from hud_tui.rl.run import Run
+from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, clean, clock_text, counted, duration, one_line
 from hud_tui.rl.work import Work, title_of
@@ -384,7 +385,7 @@ def _alarms(run: Run) -> list[Part]:
 
 def _loop(row: Work) -> list[Part]:
     name = Content.styled(f"{one_line(row.title, 32)} {row.status}".rstrip(), "$text-muted")
-    return [(9, clicked(name, "app.view.runs")), *loop_parts(row, time())]
+    return [(8, clicked(name, "app.view.runs")), *loop_parts(row, time())]
 
 
 def loop_parts(row: Work, now: float) -> list[Part]:
@@ -392,7 +393,7 @@ def loop_parts(row: Work, now: float) -> list[Part]:
     is overdue, at a time in Unix seconds."""
     parts = [(5, Content(f"step {row.count}"))]
     if row.reward is not None:
-        parts.append((7, Content(f"reward {short(row.reward)}")))
+        parts.append((7, Content(f"reward {COLUMNS['reward'].text(row, 0)}")))
     silent, left = silent_s(row, now), eta_s(row)
     if silent is not None:
         parts.append((6, Content(f"no step for {duration(silent)}")))
@@ -408,7 +409,7 @@ def _job(run: Run, freshness: Liveness) -> list[Part]:
     name = Content.styled(f"{title_of(None, run.job.id)} {status}", "$text-muted")
     if progress(run) is None or not run.training:
         return [(7, clicked(name, "app.view.jobs"))]
-    parts = [(9, clicked(name, "app.view.jobs")), *job_parts(run, freshness)]
+    parts = [(8, clicked(name, "app.view.jobs")), *job_parts(run, freshness)]
     return [*parts, (4, waits(run))] if run.waits else parts
 
 
