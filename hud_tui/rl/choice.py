@@ -149,8 +149,8 @@ def _smoothed(
         if below.get(position):
             parent = parents[position]
             below[parent] = below.get(parent, 0) + 1
-    known = {knot.position: (knot.mean, knot.rollouts) for knot in knots}
-    nearest, positions, nodes = {NOBODY: 0}, [NOBODY], [Node(0, 0.0, *known.get(NOBODY, ()))]
+    measured = {knot.position: (knot.mean, knot.rollouts) for knot in knots}
+    nearest, positions, nodes = {NOBODY: 0}, [NOBODY], [Node(0, 0.0, *measured.get(NOBODY, ()))]
     for position in sorted(below.keys() - {NOBODY}):
         above = nearest[parents[position]]
         if below[position] < 2:  # on the way from one node to the next
@@ -160,7 +160,7 @@ def _smoothed(
         gap = depths[position] - (0 if parent == NOBODY else depths[parent])
         nearest[position] = len(nodes)
         positions.append(position)
-        nodes.append(Node(above, float(gap), *known.get(position, ())))
+        nodes.append(Node(above, float(gap), *measured.get(position, ())))
     return positions, smoothed(nodes)
 
 

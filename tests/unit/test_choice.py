@@ -188,6 +188,15 @@ def test_the_base_takes_part_and_may_be_better_than_every_checkpoint() -> None:
     assert (trained.own(ROOT).reward, chosen(trained).position) == (0.9, ROOT)
 
 
+def test_of_two_that_are_alike_the_one_with_more_rollouts_is_chosen() -> None:
+    nodes = lineage(0.3, 0.5, 0.7, 0.7, 0.51, 0.32)
+    for position, rollouts in ((2, 480), (3, 470)):
+        nodes[position].evaluations[0] = on(0.7, rollouts)
+    assert chosen(Tree.of(nodes)).position == 2
+    nodes[2].evaluations[0] = on(0.7, 460)
+    assert chosen(Tree.of(nodes)).position == 3
+
+
 def test_weights_that_are_gone_are_not_chosen() -> None:
     nodes = lineage(*RISE_AND_FALL)
     nodes[4] = nodes[4].model_copy(update={"state": "expired"})

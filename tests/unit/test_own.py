@@ -80,11 +80,12 @@ def on(tasks: str, reward: float, rollouts: int = 72, **more: Any) -> Evaluation
 
 def grown_and_read(nodes: Sequence[Checkpoint]) -> Tree:
     """A tree, the same whether it is read at once or grows by a step at a time."""
-    grown = Tree()
-    for one in nodes:
-        grown = grown.add(one)
+    grown, choices = Tree(), [None]
+    for node in nodes:
+        grown = grown.add(node)
+        choices.append(grown.choice)
     read = Tree.of(nodes)
-    assert (grown.choice, grown.peak) == (read.choice, read.peak)
+    assert (choices[-1], grown.peak) == (read.choice, read.peak)
     return read
 
 
