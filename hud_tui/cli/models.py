@@ -12,7 +12,6 @@ from hud_tui.cli.connect import client_of, command_of, paths_of
 from hud_tui.cli.output import changes, confirm, emit, plain, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
-from hud_tui.client.evaluation_files import listed_evaluations
 from hud_tui.client.guard import Protection
 from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.errors import (
@@ -48,7 +47,7 @@ async def read_tree(client: HudClient, model: Model) -> Tree:
     if model.training_defaults is None:  # HUD makes no evaluations
         return Tree.of(await client.checkpoints(model.id))
     nodes, evaluations = await asyncio.gather(
-        client.checkpoints(model.id), listed_evaluations(client, model.id)
+        client.checkpoints(model.id), client.evaluations(model.id)
     )
     return Tree.of(nodes, of_base(evaluations or ()))
 

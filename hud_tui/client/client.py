@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from hud_tui.audit_log import AuditEntry, Change
 from hud_tui.client.guard import Guard, ignore_write
-from hud_tui.client.transport import Arrived, Connection, Lookup
+from hud_tui.client.transport import NOT_THERE, Arrived, Connection, Lookup
 from hud_tui.client.tree_reader import TreeReader
 from hud_tui.errors import HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.names import find_job as find_among
@@ -200,6 +200,16 @@ class HudClient:
         async with reader.lock:  # a concurrent caller then reads only what has changed since
             answer = await self.wire.fetch(url, etag=reader.etag, arrived=arrived)
             return reader.rows if answer.unchanged else await reader.read(answer.body, answer.etag)
+
+    async def evaluations(self, model_id: str) -> list[WorkState] | None:
+        """The service's evaluations of a model; None if it makes none."""
+        try:
+            url = self.wire.rl("/v1/models/{}/evaluations", model_id)
+            return await self.wire.get(url, list[WorkState])
+        except HudRefused as error:
+            if error.status not in NOT_THERE:
+                raise
+            return None
 
     async def set_head(
         self,

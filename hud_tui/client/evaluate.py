@@ -19,15 +19,13 @@ from uuid import uuid4
 
 from hud_tui.audit_log import UNNAMED, Change, TaskSource
 from hud_tui.client.evaluation_files import (
-    NOT_THERE,
     Drivers,
     EvaluationFiles,
     Graded,
     StoredEvaluation,
-    listed_evaluations,
 )
 from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
-from hud_tui.client.transport import SUBMIT_S, Lookup
+from hud_tui.client.transport import NOT_THERE, SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, find_evaluation, pair_of
 from hud_tui.rl.plan import MissingRollouts, TaskSplit
@@ -235,7 +233,7 @@ class Evaluations:
         """The service's evaluations of a model; None if it makes none."""
         if self._offered is False:
             return None
-        evaluations = await listed_evaluations(self._client, model_id)
+        evaluations = await self._client.evaluations(model_id)
         self._offered = evaluations is not None
         return evaluations
 

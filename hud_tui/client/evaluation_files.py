@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable, HudUsage
+from hud_tui.errors import HudError, HudNotFound, HudUnreachable, HudUsage
 from hud_tui.processes import this_process
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of a file that is read."""
-NOT_THERE = (400, 404, 405, 501)
-"""HTTP statuses of a service without evaluations."""
 
 Graded = tuple[str, float]
 """A rollout's task and reward."""
@@ -140,17 +138,6 @@ def _read(file: Path) -> StoredEvaluation | None:
 
 
 # What a service has of them.
-
-
-async def listed_evaluations(client: "HudClient", model_id: str) -> list[WorkState] | None:
-    """The service's evaluations of a model; None if it makes none."""
-    try:
-        url = client.wire.rl("/v1/models/{}/evaluations", model_id)
-        return await client.wire.get(url, list[WorkState])
-    except HudRefused as error:
-        if error.status not in NOT_THERE:
-            raise
-        return None
 
 
 async def known_rewards(

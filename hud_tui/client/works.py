@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from hud_tui.client.evaluate import Evaluations, HostedMaker, without_groups
 from hud_tui.client.evaluation_files import (
-    NOT_THERE,
     Drivers,
     EvaluationFiles,
     EvaluationLedger,
@@ -23,6 +22,7 @@ from hud_tui.client.evaluation_files import (
 )
 from hud_tui.client.runs import RunList
 from hud_tui.client.sweep_files import SweepFiles
+from hud_tui.client.transport import NOT_THERE
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.work import End, has_ended

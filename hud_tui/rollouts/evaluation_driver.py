@@ -16,7 +16,6 @@ from hud_tui.client.evaluation_files import (
     EvaluationFiles,
     EvaluationLedger,
     StoredEvaluation,
-    listed_evaluations,
 )
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.processes import holding
@@ -89,7 +88,7 @@ class EvaluationDriver:
         """Raises HudError: it failed, which its file says."""
         evaluation = self._stored.evaluation
         async with self._ledger.ending(), self._turn():
-            listed = await self._service.call(lambda c: listed_evaluations(c, evaluation.model_id))
+            listed = await self._service.call(lambda c: c.evaluations(evaluation.model_id))
             self._ledger.is_told = listed is not None
             checkpoint = evaluation.checkpoint_id or (BASE if listed is not None else None)
             maker = EvaluationMaker(self._host, evaluation.id, checkpoint, self._ledger.tell)
