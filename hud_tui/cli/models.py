@@ -9,7 +9,7 @@ from time import time
 from typing import Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
-from hud_tui.cli.output import changes, confirm, emit, plain, print_notice, require_consent, show
+from hud_tui.cli.output import changes, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
@@ -23,10 +23,8 @@ from hud_tui.errors import (
     HudUsage,
     refuse_beyond,
 )
-from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
-from hud_tui.rl.head import Move
 from hud_tui.rl.names import find_checkpoint, find_model, is_shared
 from hud_tui.rl.own_numbers import of_base
 from hud_tui.rl.text import counted, one_line
@@ -86,7 +84,7 @@ def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | No
     if position is None:
         return None
     own = tree.own(position)
-    document: dict[str, Any] = plain(tree[position])
+    document = tree[position].model_dump()
     scored = {
         "own_reward": own.reward,
         "sampled": own.sampled,
@@ -117,6 +115,9 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
             raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
     replaced, after = await _serve(client, model, tree, target)
     if replaced != target.id:
+        from hud_tui.notebook import Notebook, notebook_file
+        from hud_tui.rl.head import Move
+
         with suppress(OSError):  # the head was set, whether or not its history is kept
             book = Notebook(notebook_file(paths_of(args).state, model.id))
             book.add(Move(replaced, target.id, at=time()))

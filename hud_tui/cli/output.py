@@ -33,7 +33,7 @@ def emit(kind: str, data: object) -> None:
         kind: What `data` is, e.g. ``models``.
         data: Wire models, dataclasses and plain values, nested as they come.
     """
-    _print({"schema": SCHEMA, "kind": kind, "data": plain(data)})
+    _print({"schema": SCHEMA, "kind": kind, "data": data})
 
 
 def show(args: argparse.Namespace, kind: str, data: object, *lines: str) -> None:
@@ -118,21 +118,31 @@ def print_notice(text: str, out: TextIO | None = None) -> None:
 
 def plain(value: object) -> Any:
     """A value as plain JSON; NaN and infinities become null."""
-    if isinstance(value, BaseModel):
-        return plain(value.model_dump(mode="python"))
     if isinstance(value, dict):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, BaseModel) or is_dataclass(value):
+        return plain(_fields(value))
     return value
 
 
+def _fields(value: object) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump()
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
 def _print(document: dict[str, Any]) -> None:
-    print(json.dumps(document, allow_nan=False), flush=True)
+    try:
+        text = json.dumps(document, default=_fields, allow_nan=False)
+    except ValueError:  # NaN or an infinity
+        text = json.dumps(plain(document), allow_nan=False)
+    print(text, flush=True)
 
 
 # Consent to a write: ``-y``, or confirmed at a terminal.
