@@ -532,10 +532,12 @@ class RunGroup:
     """The common values, as column and value."""
     rows: tuple[Work, ...]
     mean: float | None
-    """Mean of their rewards; None if none has one, or if they have no common taskset: rewards of
-    different tasks have no common scale."""
+    """Mean of their rewards; None if none has one, or if they are not repetitions: a mean over
+    different settings is no setting's."""
     std: float | None
     """Standard deviation between the runs; None for fewer than two with a reward."""
+    apart: str = ""
+    """Why they are not repetitions; empty if they differ in nothing but the seed."""
 
     @property
     def title(self) -> str:
@@ -545,7 +547,6 @@ class RunGroup:
             counted(len(self.rows), "run"),
             self._reward,
             *(_shared(*key) for key in self.keys if self._tells(*key)),
-            "different starting points" if len({row.start for row in self.rows}) > 1 else "",
         ]
         return " · ".join(text for text in parts if text)
 
@@ -554,9 +555,7 @@ class RunGroup:
         """Their mean reward, or why there is none; empty without rewards."""
         of = sum(row.reward is not None for row in self.rows)
         if self.mean is None:
-            apart = len({row.taskset for row in self.rows}) > 1
-            why = "tasksets differ" if apart else "tasksets unknown"
-            return f"{why}: no mean reward" if of else ""
+            return f"{self.apart}: no mean reward" if of else ""
         every = of == len(self.rows)
         if self.std is None:
             return f"reward {short(self.mean)}{'' if every else ' of 1 run'}"
@@ -630,8 +629,16 @@ def _named(column: Column) -> str:
 
 
 def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[Work]) -> RunGroup:
-    unknown = len(rows) > 1 and any(row.is_loop and not row.taskset for row in rows)
-    of_one = len({row.taskset for row in rows}) < 2 and not unknown
-    rewards = [row.reward for row in rows if row.reward is not None and of_one]
+    apart = _why_no_repetitions(rows)
+    rewards = [row.reward for row in rows if row.reward is not None and not apart]
     std = stdev(rewards) if len(rewards) > 1 else None
-    return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std)
+    return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std, apart)
+
+
+def _why_no_repetitions(rows: Sequence[Work]) -> str:
+    """In what they differ but the seed; empty if in nothing."""
+    differ = ["starting point" if key == "start" else short_label(key) for key in _apart(rows)]
+    if differ:
+        return f"{', '.join(differ)} {'differ' if differ[1:] else 'differs'}"
+    is_unknown = len(rows) > 1 and any(row.is_loop and not row.taskset for row in rows)
+    return "tasksets unknown" if is_unknown else ""

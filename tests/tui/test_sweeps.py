@@ -67,8 +67,7 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         assert {row.parameters["baseline"] for row in runs(app).rows or ()} == {True}
         await app.press("v", "v")
         table = "".join(s.text for s in runs(app).table.shown)
-        assert " 4 runs · reward " in table
-        assert " between runs · sweep arith-rl-sweep" in table
+        assert " 4 runs · lr differs: no mean reward · sweep arith-rl-sweep" in table
         await app.until(lambda: not runs(app).session.sweeps)
 
 

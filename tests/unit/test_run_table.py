@@ -469,8 +469,17 @@ def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
     ]
     [group] = group_rows(rows, "sweep", NOW)
     assert (group.mean, group.std) == (None, None)
-    assert group.title == "2 runs · tasksets differ: no mean reward · sweep one"
+    assert group.title == "2 runs · taskset differs: no mean reward · sweep one"
     assert [group.mean for group in group_rows(rows, "taskset", NOW)] == [0.5, 0.9]
+    arms = [
+        run(f"{lr}{seed}", parameters={"learning_rate": lr, "seed": seed}, sweep="one", reward=0.5)
+        for lr, seed in ((1e-4, 0), (1e-4, 1), (3e-4, 0))
+    ]
+    [group] = group_rows(arms, "sweep", NOW)
+    assert (group.mean, group.std) == (None, None), "no setting has a mean over several"
+    assert group.title == "3 runs · lr differs: no mean reward · sweep one"
+    [group] = group_rows(arms[:2], "sweep", NOW)
+    assert group.title == "2 runs · reward .500 ± 0 between runs · sweep one"
     [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep", NOW)
     assert unrewarded.title == "2 runs · no sweep"
 
@@ -494,8 +503,9 @@ def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
         "different starting points",
     ]
     assert found.warnings == ()
-    [arms] = group_rows([run("a", start="m@step-8"), run("b", start="m@step-9")], "taskset", NOW)
-    assert arms.title.endswith("different starting points")
+    rows = [run(id_, start=f"m@step-{id_}", reward=0.5) for id_ in "89"]
+    [arms] = group_rows(rows, "taskset", NOW)
+    assert arms.title == "2 runs · starting point differs: no mean reward · no taskset"
 
 
 def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunSeries:
