@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from math import ceil, comb, floor, fsum, prod
+from math import ceil, comb, floor, fsum, log10, prod
 from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
@@ -23,7 +23,7 @@ from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
-from hud_tui.rl.text import one_line
+from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import weights_name
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
 
@@ -39,9 +39,11 @@ SOLVED_AT = 1.0
 FEWEST_DIFFERING = 6
 """Number of tasks that must differ before a difference is claimed."""
 EFFECT = 0.05
-"""The difference for which the needed number of tasks is reported when no difference is visible."""
+"""The least difference for which the needed number of rollouts is told where none is visible."""
 POWER = 0.8
-"""Probability of detecting it with that many tasks."""
+"""Probability of detecting it with that many."""
+MOST_TIMES = 100
+"""Times as many tasks beyond which it is no use to tell how many."""
 _NORMAL = NormalDist()
 _Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
@@ -371,7 +373,8 @@ class Difference:
             wider = max(self.solved, self.reward, key=_width)
             measures = [("pass@1 or mean reward", wider, means)]
         of = f"{after} − {before}"
-        return [sentence(metric, delta, of, self.size, by) for metric, delta, by in measures]
+        size, rollouts = self.size, sum(self.rollouts)
+        return [sentence(metric, delta, of, size, by, rollouts) for metric, delta, by in measures]
 
 
 def _paired(deltas: Sequence[float], most: float) -> Estimate:
@@ -414,8 +417,10 @@ def difference(before: Scores, after: Scores) -> Difference | None:
     return Difference(changes, missing) if changes else None
 
 
-def sentence(metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[float]) -> str:
-    """A difference with its interval, or what would show one.
+def sentence(
+    metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[float], rollouts: int
+) -> str:
+    """A difference with its interval; if none is visible, what it would take to know.
 
     Args:
         metric: ``pass@1``, ``mean reward``, or both if neither shows a difference.
@@ -423,6 +428,7 @@ def sentence(metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[
         of: Names of the two, ``after − before``.
         size: The sample, as `Difference.size`.
         deltas: Differences by task, shape (N,).
+        rollouts: Number of rollouts of both.
     """
     low, high = delta.low, delta.high
     change = f"{of}: {metric} {gain_text(delta)}"
@@ -433,37 +439,70 @@ def sentence(metric: str, delta: Estimate, of: str, size: str, deltas: Sequence[
     varying = _varying(deltas)
     few = f", of which {varying or 'none'} differ{'s' * (varying < 2)}"
     on = size + (few if varying < FEWEST_DIFFERING else "")
-    more = _more((high - low) / 2, len(deltas))
-    return f"{of}: no difference in {metric} is visible with {on}: {more}"
+    would = what_would_show(delta, rollouts, len(deltas))
+    return f"{of}: no difference in {metric} is visible with {on}: {would}"
 
 
-def _more(half: float, tasks: int) -> str:
-    times = max(times_as_many(half), ceil(fewest_tasks() / tasks))
+def what_would_show(delta: Estimate, rollouts: int, tasks: int) -> str:
+    """What it would take to know, in words; arguments as for `rollouts_to_decide`."""
+    effect = short(_effect(delta))
+    more = rollouts_to_decide(delta, rollouts, tasks)
+    if more is None:
+        return f"even {MOST_TIMES} times as many tasks may not show one of {effect}"
+    if not more:
+        return f"one of {effect} would have shown"
+    return f"about {counted(more, 'more rollout')} on more tasks would show one of {effect}"
+
+
+def rollouts_to_decide(delta: Estimate, rollouts: int, tasks: int) -> int | None:
+    """How many more rollouts, of other tasks of the same kind, would decide whether there is a
+    difference as large as the one measured, or as EFFECT if that is larger.
+
+    Args:
+        delta: A difference with its interval, which shrinks with √tasks.
+        rollouts: Number of rollouts of both sides that it was measured with, at least one.
+        tasks: Number of their tasks, at least one.
+
+    Returns:
+        The number on both sides together; 0 if those there are would have decided, None if it
+        takes more than MOST_TIMES as many, or if there is no interval. Two digits, rounded up.
+    """
+    if delta.low is None or delta.high is None:
+        return None
+    effect = _effect(delta)
+    times = times_as_many((delta.high - delta.low) / 2, effect)
+    times = max(times, fewest_tasks(effect) / tasks)
     if times <= 1:
-        return f"one of {short(EFFECT)} would have shown"
-    many = "more than 100" if times > 100 else f"about {times}"
-    return f"{many} times as many tasks would show one of {short(EFFECT)}"
+        return 0
+    more = (times - 1) * rollouts
+    unit = 10 ** max(0, floor(log10(more)) - 1)
+    return None if times > MOST_TIMES else unit * ceil(more / unit)
 
 
-def times_as_many(half: float) -> int:
-    """Factor by which the number of tasks must grow to detect a difference of EFFECT.
+def _effect(delta: Estimate) -> float:
+    return max(EFFECT, abs(delta.value))
+
+
+def times_as_many(half: float, effect: float = EFFECT) -> float:
+    """Factor by which the number of tasks must grow to detect a difference.
 
     Args:
         half: Half the width of the interval now; it shrinks with √tasks.
+        effect: The difference.
     """
-    return ceil((half / EFFECT * (1 + _NORMAL.inv_cdf(POWER) / _Z)) ** 2 - 1e-9)
+    return (half / effect * (1 + _NORMAL.inv_cdf(POWER) / _Z)) ** 2
 
 
-@lru_cache
-def fewest_tasks() -> int:
-    """Fewest tasks that can show a difference of EFFECT.
+@lru_cache(maxsize=256)
+def fewest_tasks(effect: float = EFFECT) -> int:
+    """Fewest tasks that can show a difference of `effect`.
 
-    In the most favourable case all of it comes from a share EFFECT of the tasks, which one
+    In the most favourable case all of it comes from a share `effect` of the tasks, which one
     checkpoint always fails and the other always solves; FEWEST_DIFFERING of those must be drawn,
     with probability POWER.
     """
-    tasks = FEWEST_DIFFERING
-    while _at_least(FEWEST_DIFFERING, tasks, EFFECT) < POWER:
+    tasks, share = FEWEST_DIFFERING, min(1.0, effect)
+    while _at_least(FEWEST_DIFFERING, tasks, share) < POWER:
         tasks += 1
     return tasks
 

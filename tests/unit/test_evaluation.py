@@ -1,6 +1,5 @@
 """What an evaluation says: pass@k, intervals that cover, and what two evaluations tell apart."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from math import comb, exp, inf, lgamma, nan, sqrt
 from random import Random
@@ -29,6 +28,7 @@ from hud_tui.rl.evaluation import (
     pair_of,
     pass_at,
     rollout_seconds,
+    rollouts_to_decide,
     seconds_left,
     sentence,
     student_t,
@@ -36,6 +36,7 @@ from hud_tui.rl.evaluation import (
     times_as_many,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.text import spaced
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.2, 1.0]), min_size=1, max_size=6)
@@ -234,7 +235,7 @@ def test_a_difference_says_how_large_it_is_or_what_would_show_it() -> None:
     assert not found.is_worse
     [said] = found.sentences("A", "B")
     assert said.startswith("B − A: no difference in pass@1 is visible with 48 tasks × 4: about ")
-    assert said.endswith(" times as many tasks would show one of .050")
+    assert said.endswith(" more rollouts on more tasks would show one of .050")
 
 
 @pytest.mark.parametrize(("differing", "claimed"), [(3, False), (5, False), (6, True)])
@@ -247,7 +248,7 @@ def test_a_few_tasks_that_differ_prove_nothing(differing: int, claimed: bool) ->
     [said] = found.sentences("A", "B")
     assert ("no difference" in said) is not claimed
     if not claimed:  # the interval is narrow, but a difference of five in a hundred may be in few
-        assert f"48 tasks × 4, of which {differing} differ: about 4 times as many" in said
+        assert f"48 tasks × 4, of which {differing} differ: about 880 more rollouts" in said
 
 
 def test_rewards_between_0_and_1_have_a_sentence_of_their_own_where_there_is_one_to_say() -> None:
@@ -264,19 +265,19 @@ def test_rewards_between_0_and_1_have_a_sentence_of_their_own_where_there_is_one
 
 
 @pytest.mark.parametrize(
-    ("changes", "times"),
+    ("changes", "more"),
     [
-        ([(0.5, 1.0)] * 4 + [(0.5, 0.0)] * 3, 6),  # solved: 0 to .17, reward: -.03 to .06
-        ([(1.0, 0.9)] * 2 + [(0.0, 0.8)] * 15 + [(0.8, 0.0)] * 13, 19),  # solved ends at 0
+        ([(0.5, 1.0)] * 4 + [(0.5, 0.0)] * 3, 270),  # solved: 0 to .17, reward: -.03 to .06
+        ([(1.0, 0.9)] * 2 + [(0.0, 0.8)] * 15 + [(0.8, 0.0)] * 13, 2100),  # solved ends at 0
     ],
 )
 def test_where_neither_differs_the_wider_interval_says_what_would_show_it(
-    changes: list[tuple[float, float]], times: int
+    changes: list[tuple[float, float]], more: int
 ) -> None:
     pairs = [*changes, *[(0.5, 0.5)] * (60 - len(changes))]
     before, after = ({f"t{n}": [pair[at]] for n, pair in enumerate(pairs)} for at in (0, 1))
     [said] = compared(before, after).sentences("A", "B")
-    assert f"mean reward is visible with 60 tasks × 1: about {times} times" in said
+    assert f"mean reward is visible with 60 tasks × 1: about {spaced(more)} more" in said
 
 
 def test_rewards_of_another_scale_have_its_bounds() -> None:
@@ -310,20 +311,34 @@ def test_a_difference_is_that_of_the_means_over_the_shared_tasks(
         assert len(found.better) + len(found.worse) + len(found.alike) == len(shared)
 
 
-def test_how_many_tasks_would_show_it() -> None:
+def test_how_many_more_rollouts_would_decide() -> None:
     """Cohen 1988: the size for a power of .8 is ((1.96 + .8416) / 1.96)² of that for a half."""
-    assert times_as_many(0.05) == 3
-    assert times_as_many(0.1) == 9
-    assert times_as_many(0.034) == 1
+    assert times_as_many(0.05) == pytest.approx(2.043, abs=1e-3)
+    assert times_as_many(0.1) == pytest.approx(4 * times_as_many(0.05))
+    assert times_as_many(0.1, effect=0.1) == pytest.approx(times_as_many(0.05))
+
+    def measured(value: float, half: float) -> Estimate:
+        return Estimate(value=value, low=value - half, high=value + half)
+
+    assert rollouts_to_decide(measured(0.0, 0.1), 1000, 500) == 7200
+    assert rollouts_to_decide(measured(-0.02, 0.1), 1000, 500) == 7200, "0.05 all the same"
+    assert rollouts_to_decide(measured(-0.1, 0.1), 1000, 500) == 1100, "as large as measured"
+    assert rollouts_to_decide(measured(0.01, 0.02), 1000, 500) == 0
+    assert rollouts_to_decide(measured(0.2, 0.2), 80, 10) == 240, "six of ten may not differ"
+    assert rollouts_to_decide(measured(0.0, 0.6), 24, 300) is None
+    assert rollouts_to_decide(Estimate(value=0.0), 24, 300) is None
+
+
+def test_what_would_show_a_difference_is_said_of_it() -> None:
     narrow, wide = (Estimate(value=0.0, low=-end, high=end) for end in (0.02, 0.6))
-    said = sentence("pass@1", narrow, "B − A", "900 tasks × 4", [0.25, -0.25] * 450)
+    said = sentence("pass@1", narrow, "B − A", "900 tasks × 4", [0.25, -0.25] * 450, 7200)
     assert said.endswith("visible with 900 tasks × 4: one of .050 would have shown")
-    said = sentence("mean reward", wide, "B − A", "3 tasks × 4", [0.0] * 3)
-    assert ", of which none differs: more than 100 times as many tasks would show" in said
-    hundred = Estimate(value=0.0, low=-0.3497, high=0.3497)
-    said = sentence("mean reward", hundred, "B − A", "3 tasks × 4", [0.0] * 3)
-    assert ": about 100 times as many tasks would show" in said
-    said = sentence("pass@1", Estimate(value=0.01, low=4e-4, high=0.02), "B − A", "9 tasks", [])
+    said = sentence("mean reward", wide, "B − A", "3 tasks × 4", [0.0] * 3, 24)
+    assert ", of which none differs: even 100 times as many tasks may not show one of .050" in said
+    seen = Estimate(value=0.12, low=-0.03, high=0.27)
+    said = sentence("mean reward", seen, "B − A", "36 tasks × 4", [0.12] * 36, 288)
+    assert said.endswith(": about 640 more rollouts on more tasks would show one of .120")
+    said = sentence("pass@1", Estimate(value=0.01, low=4e-4, high=0.02), "B − A", "9 tasks", [], 9)
     assert said == "B − A: pass@1 +.010 [4e-4, .020] on 9 tasks"
 
 
@@ -382,10 +397,9 @@ def test_so_many_tasks_show_it_four_times_in_five(alike: float, spread: bool, po
 
     random, seen = Random(11), []
     for _ in range(30):
-        [said] = sampled(random, 48, same).sentences("A", "B")
-        assert "would have shown" not in said
-        if (times := re.search(r"about (\d+) times", said)) is not None:
-            found = sampled(random, 48 * int(times[1]), more).solved
+        delta = sampled(random, 48, same).solved.model_copy(update={"value": 0.0})
+        if wanted := rollouts_to_decide(delta, 2 * 48 * 4, 48):
+            found = sampled(random, 48 + round(wanted / 8), more).solved
             seen.append(found.low is not None and found.low > 0)
     assert len(seen) > 25
     assert sum(seen) / len(seen) >= power
