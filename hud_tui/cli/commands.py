@@ -346,6 +346,19 @@ def _eval(add: Add) -> None:
     which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
 
 
+def _compare(add: Add) -> None:
+    parser = add(
+        "say what changed between two checkpoints or two runs, by the rollouts that are stored",
+        "compare step-000012 -m arith-rl",
+        "compare step-000010 head -m arith-rl",
+        "--headless --local compare 3f2a 91bc",
+    )
+    about = "with -m: a checkpoint (id, name, head, best or base); alone, its parent and itself; "
+    about += "without: two runs, by id, name or model"
+    parser.add_argument("ref", nargs="+", metavar="REF", help=about)
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help="by name or id")
+
+
 def _runs(add: Add) -> None:
     parser = add(
         "list runs of all models, custom training loops included; or compare some of them",
@@ -514,6 +527,7 @@ COMMANDS = {
     "train": Command(_train, "train:train"),
     "init-env": Command(_init_env, "train:init_env"),
     "eval": Command(_eval, "evaluate:evaluate"),
+    "compare": Command(_compare, "compare:compare"),
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_sweep, "runs:sweep"),
     "runs": Command(_runs, "jobs:runs"),

@@ -343,15 +343,23 @@ def _comparison(before: WorkState, after: WorkState, delta: Difference) -> dict[
     return {
         "before": {"id": before.id, "checkpoint": weights_name(before)},
         "after": {"id": after.id, "checkpoint": weights_name(after)},
+        **difference_document(delta, weights_name(before), weights_name(after)),
+    }
+
+
+def difference_document(delta: Difference, before: str, after: str) -> dict[str, Any]:
+    """A difference in documents; `before` and `after` are the names of the two."""
+    return {
         "tasks": len(delta.changes),
         "missing": delta.missing,
         "samples": delta.samples,
+        "rollouts": delta.rollouts,
         "reward": delta.reward,
         "solved": delta.solved,
         "improved": [_change(change) for change in delta.better],
         "regressed": [_change(change) for change in delta.worse],
         "alike": [_change(change) for change in delta.alike],
-        "summary": delta.sentences(weights_name(before), weights_name(after)),
+        "summary": delta.sentences(before, after),
     }
 
 
@@ -399,7 +407,7 @@ def _print(kind: str, data: Any) -> None:
         case "evaluation":
             lines = _lines(data["evaluation"], data["gates"])
         case _:
-            lines = _comparison_lines(plain(data))
+            lines = comparison_lines(plain(data))
     print("\n".join(one_line(line, 300) for line in lines))
 
 
@@ -443,13 +451,13 @@ def _lines(evaluation: WorkState, gates: Sequence[dict[str, Any]]) -> list[str]:
     lines += ["", *aligned([("", "", "95 % interval"), *rows])]
     for gate in gates:
         if "summary" in gate:
-            lines += ["", *_comparison_lines(plain(gate))[:-1]]
+            lines += ["", *comparison_lines(plain(gate))[:-1]]
         verdict = "passed" if gate["passed"] else "failed"
         lines += ["", f"--{gate['gate']}: {verdict}"]
     return [*lines, ""]
 
 
-def _comparison_lines(comparison: dict[str, Any]) -> list[str]:
+def comparison_lines(comparison: dict[str, Any]) -> list[str]:
     """Tasks with the largest differences first, the conclusion last."""
     lines: list[str] = []
     titles = {"improved": "improved", "regressed": "regressed"}

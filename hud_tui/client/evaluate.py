@@ -146,13 +146,20 @@ class Evaluations:
         shift = self._differences[ids]
         return None if shift is None else Paired(*pair, shift)
 
-    async def rollouts(self, of: Evaluation, node: Checkpoint | None, slug: str) -> Group:
-        """An evaluation's rollouts of one task, with their trace ids. `node`: the evaluated
-        checkpoint; None for the weights that the model started from. Raises HudError: the service
-        does not answer, or no longer has the rollouts."""
+    async def rollouts(
+        self, of: Evaluation, node: Checkpoint | None, slug: str, step: int | None
+    ) -> Group:
+        """An evaluation's rollouts of one task, with their trace ids. Raises HudError: the service
+        does not answer, or no longer has the rollouts.
+
+        Args:
+            node: The evaluated checkpoint; None for the weights that the model started from.
+            step: The number of its step in its run.
+        """
         own = of.job_id in (None, of.id)
-        step = None if own or node is None else node.step
-        traces = await self._client.rollouts.job_traces(of.job_id or of.id or "", step)
+        traces = await self._client.rollouts.job_traces(
+            of.job_id or of.id or "", None if own or node is None else step
+        )
         if not own and of.id is not None and not any(trace.heldout for trace in traces):
             with suppress(HudNotFound):  # a run with steps by a client evaluates in a job apart
                 traces, own = await self._client.rollouts.job_traces(of.id), True

@@ -15,8 +15,8 @@ from hud_tui.rl.own_numbers import (
     Conditions,
     Own,
     Sampled,
-    on_same_tasks,
-    own_groups,
+    are_on_same_tasks,
+    joined_groups,
     own_metrics,
 )
 from hud_tui.rl.work import Work
@@ -403,7 +403,7 @@ class Tree:
 
     def own_groups(self, position: int) -> list[Group]:
         """Rewards by task of the training rollouts sampled from it, if the service reports them."""
-        return own_groups(self.steps(position))
+        return joined_groups(group for step in self.steps(position) for group in step.groups)
 
     def source(self, position: int) -> int:
         """Position of the checkpoint that sampled a step's rollouts, or ROOT."""
@@ -432,8 +432,7 @@ class Tree:
     def on_same_tasks(self, first: int, second: int) -> bool:
         """Whether the training rollouts of both positions are of the same tasks; True if
         unknown."""
-        ones, others = self.steps(first), self.steps(second)
-        return not ones or not others or any(on_same_tasks(a, b) for a in ones for b in others)
+        return are_on_same_tasks(self.steps(first), self.steps(second))
 
     def _append(self, checkpoint: Checkpoint) -> int:
         """Add a node to the shared lists; an unknown parent counts as the base."""

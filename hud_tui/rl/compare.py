@@ -1,5 +1,4 @@
-"""Comparison of two checkpoints: own rewards and metrics, rewards by task, and how they are
-related. Overlays of branches and other models, and of several runs; the view of the Live charts."""
+"""Overlays of branches and other models, and of several runs; the view of the Live charts."""
 
 from array import array
 from bisect import bisect_right
@@ -20,149 +19,25 @@ from hud_tui.rl.curves import (
     evaluation_score,
     reported_score,
 )
-from hud_tui.rl.evaluation import Difference, Scores, difference
 from hud_tui.rl.metrics import (
     SIZES,
     Series,
     canonical,
-    change,
     metric,
     metrics_of,
-    of_weights,
-    ranked,
     short,
 )
 from hud_tui.rl.own_numbers import (
     HELDOUT,
     HELDOUT_TRACES,
-    REWARD,
     Evaluated,
-    Own,
-    on_same_tasks,
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import Work
-from hud_tui.wire import Checkpoint, Evaluation, Group, Model
+from hud_tui.wire import Checkpoint, Evaluation, Model
 
 T = TypeVar("T")
-
-LEAST = 0.02
-"""Smallest change of a task's mean reward that is listed."""
-ERRORS = 2.0
-"""Number of standard errors below which a change counts as noise."""
-NOISE = 0.01
-"""Share of a metric's healthy range below which a difference counts as none."""
-
-
-@dataclass(frozen=True)
-class MetricPair:
-    """One metric of both checkpoints; None where one does not have it."""
-
-    key: str
-    left: float | None
-    right: float | None
-    compares: bool = True
-    """Whether both are measured on the same tasks, as far as known."""
-
-    @property
-    def delta(self) -> float | None:
-        """Right minus left; 0 if both print alike, None if one is missing or they cannot be
-        compared."""
-        if self.left is None or self.right is None or not self.compares:
-            return None
-        return change(self.left, self.right, self.key)
-
-    @property
-    def better(self) -> int:
-        """1 if the right one is better, −1 if the left one is, 0 if neither.
-
-        Differences below NOISE of the healthy range count as neither.
-        """
-        delta, definition = self.delta or 0.0, metric(self.key)
-        low, high = definition.healthy or (0.0, 0.0)
-        if isfinite(high - low) and abs(delta) < NOISE * (high - low):
-            return 0
-        return definition.better * ((delta > 0) - (delta < 0))
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Differences between two checkpoints of one tree."""
-
-    left: Checkpoint
-    right: Checkpoint
-    common: Checkpoint | None
-    """Newest common ancestor; None for the base weights."""
-    left_steps: int
-    """Steps from there to the left one; 0 if the right one descends from it."""
-    right_steps: int
-    own: tuple[Own, Own]
-    """Own rewards, left and right."""
-    metrics: Sequence[MetricPair]
-    """Own metrics, measured on rollouts sampled from each. Held-out and mean reward first."""
-    steps: Sequence[MetricPair]
-    """Metrics of the steps that made the checkpoints."""
-    tasks: Difference | None
-    """The training rollouts of the tasks that both sampled; None if there are no such tasks."""
-    same_tasks: bool = True
-    """Whether the training rollouts sampled from both are of the same tasks."""
-
-
-def compare(
-    tree: Tree, left: int, right: int, groups: tuple[Sequence[Group], Sequence[Group]] | None = None
-) -> Comparison:
-    """Compare two checkpoints of a tree.
-
-    Args:
-        groups: Rewards by task of rollouts sampled from each; None takes those that the steps
-            carry.
-    """
-    meet = tree.common_ancestor(left, right)
-    same_tasks, own = tree.on_same_tasks(left, right), (tree.own(left), tree.own(right))
-    compares = {HELDOUT: _heldout_compares(own, same_tasks)}
-    sampled = groups or (tree.own_groups(left), tree.own_groups(right))
-    return Comparison(
-        left=tree[left],
-        right=tree[right],
-        common=tree.node(meet),
-        left_steps=tree.depth(left) - tree.depth(meet),
-        right_steps=tree.depth(right) - tree.depth(meet),
-        own=own,
-        metrics=[
-            replace(pair, compares=compares.get(pair.key, same_tasks))
-            for pair in _own_pairs(tree.own_metrics(left), tree.own_metrics(right))
-        ],
-        steps=_step_pairs(tree[left], tree[right]),
-        tasks=difference(*map(Scores.of, sampled)),
-        same_tasks=same_tasks,
-    )
-
-
-def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
-    """Whether two held-out rewards are on the same tasks. Evaluations report theirs; what steps
-    report is on the held-out tasks of the taskset that they are trained on."""
-    if own[0].apart or own[1].apart:
-        return own[0].apart == own[1].apart and same_tasks and not any(o.heldout_tasks for o in own)
-    return same_tasks or all(side.heldout_tasks for side in own)
-
-
-def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[MetricPair]:
-    keys = ranked(list(dict.fromkeys([*before, *after])))
-    keys.sort(key=lambda key: key != HELDOUT)
-    return [MetricPair(key, before.get(key), after.get(key)) for key in keys]
-
-
-def _step_pairs(left: Checkpoint, right: Checkpoint) -> list[MetricPair]:
-    """Metrics of the steps themselves: of their batches and updates."""
-    before, after = metrics_of(left), metrics_of(right)
-    both = dict.fromkeys([*before, *after])
-    keys = ranked([key for key in both if key == REWARD or not of_weights(key)])
-    alike = on_same_tasks(left, right)
-    return [
-        MetricPair(key, before.get(key), after.get(key), alike or key != REWARD) for key in keys
-    ]
-
 
 # Another branch or model drawn over the run, aligned at the point where they diverged.
 

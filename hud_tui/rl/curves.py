@@ -575,6 +575,7 @@ class HeldOut:
 class Sign(StrEnum):
     """A sign at one step; if several apply, the first in this order is drawn."""
 
+    MARK = "A"
     ALARM = "⚑"
     HEAD = "▷"
     BRANCH = "╥"
@@ -582,21 +583,25 @@ class Sign(StrEnum):
     @property
     def meaning(self) -> str:
         """Its entry in a legend."""
-        return {Sign.ALARM: "alarm", Sign.HEAD: "head set", Sign.BRANCH: "branch"}[self]
+        meanings = {Sign.MARK: "marked", Sign.ALARM: "alarm", Sign.HEAD: "head set"}
+        return meanings.get(self, "branch")
 
 
-def signs(run: Run, moved_to: Iterable[str]) -> dict[int, Sign]:
-    """Where alarms began, where the head was set, and where another branch leaves, by row of the
-    head's lineage.
+def signs(run: Run, moved_to: Iterable[str], marked: str | None = None) -> dict[int, Sign]:
+    """The marked step, where alarms began, where the head was set, and where another branch leaves,
+    by row of the head's lineage.
 
     Args:
         moved_to: Ids of the checkpoints that the head was set to.
+        marked: Id of the marked checkpoint.
     """
     forks = (run.row_of(run.tree[position].id) for position in run.tree.forks)
     moves = (run.row_of(checkpoint_id) for checkpoint_id in moved_to)
     began = (alarm.row for alarm in run.alarms.warnings)
     signs: dict[int, Sign] = {}
-    for sign, rows in ((Sign.ALARM, began), (Sign.HEAD, moves), (Sign.BRANCH, forks)):
+    marks = (run.row_of(marked),)
+    kinds = (Sign.MARK, marks), (Sign.ALARM, began), (Sign.HEAD, moves), (Sign.BRANCH, forks)
+    for sign, rows in kinds:
         for row in rows:
             if row is not None and row < run.series.length:
                 signs.setdefault(row, sign)

@@ -607,12 +607,11 @@ def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
     return sum(value * weight for value, weight in weighted) / total if total else None
 
 
-def own_groups(nodes: Sequence[Checkpoint]) -> list[Group]:
-    """A checkpoint's rollouts by task, joined over all steps that were trained on them."""
+def joined_groups(groups: Iterable[Group]) -> list[Group]:
+    """Rollouts by task: the groups of each task as one."""
     by_task: dict[str, list[float]] = {}
-    for node in nodes:
-        for group in node.groups:
-            by_task.setdefault(group.task_slug, []).extend(group.rewards)
+    for group in groups:
+        by_task.setdefault(group.task_slug, []).extend(group.rewards)
     return [Group(task_slug=slug, rewards=rewards) for slug, rewards in by_task.items()]
 
 
@@ -663,6 +662,12 @@ def on_same_tasks(step: Checkpoint, other: Checkpoint) -> bool:
     slugs = {group.task_slug for group in step.groups}
     others = {group.task_slug for group in other.groups}
     return not slugs or not others or not slugs.isdisjoint(others)
+
+
+def are_on_same_tasks(steps: Sequence[Checkpoint], others: Sequence[Checkpoint]) -> bool:
+    """Whether any of some steps was trained on the same tasks as any of others; True if there are
+    none to compare."""
+    return not steps or not others or any(on_same_tasks(a, b) for a in steps for b in others)
 
 
 def heldout_evaluation(evaluations: Sequence[Evaluation]) -> Evaluation | None:

@@ -13,6 +13,7 @@ from textual.screen import Screen
 
 from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS, WRITES, Action, of_view
+from hud_tui.rl.changed import step_of_run
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
 from hud_tui.rl.evaluation import size
 from hud_tui.rl.tasks.formats import read_rows
@@ -235,7 +236,8 @@ class Places:
         return Section("held-out task", place_of).add(slugs)
 
     async def _rollouts(self, evaluation: Evaluation, node: Checkpoint | None, slug: str) -> None:
-        group = await self._session.evaluations.rollouts(evaluation, node, slug)
+        number = None if node is None else step_of_run(self._session.run.tree, node)
+        group = await self._session.evaluations.rollouts(evaluation, node, slug, number)
         name = f"{label(node)}, evaluated on {size(evaluation.num_tasks, evaluation.samples or 1)}"
         step = StepGroups(name, [group], index=0, node=node, names=[name])
         await self._app.push_screen(GroupScreen(self._session.client, step))

@@ -79,6 +79,10 @@ class StillClient:
     async def jobs(self, limit: int = 200) -> list[Job]:
         return []
 
+    async def evaluations(self, model_id: str) -> list[WorkState]:
+        evaluations: list[WorkState] = await self._get(f"/{model_id}/evaluations", list[WorkState])
+        return evaluations
+
     async def known_job(self, job_id: str) -> WorkState | None:
         return None
 

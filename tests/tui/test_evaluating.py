@@ -84,9 +84,13 @@ async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
         assert [tree.evaluation(at).num_traces for at in (1, 2)] == [144, 144]
         panel = await flown.open(ComparePanel, "M", "c")
         await flown.until(lambda: panel.tasks.has_focus)
-        assert "evaluated on 36 tasks × 4" in text(flown, "#compare-said")
-        assert len([row for row in panel.tasks.rows if not row.heading]) == 36
-        slug = panel.tasks.key
+        said = text(flown, "#compare-said")
+        assert "36 tasks × 4" in said
+        assert "A step-000003 (144 rollouts, evaluated on arith)" in said
+        keys = [row.key for row in panel.tasks.rows if not row.heading]
+        assert len([key for key in keys if key.startswith("heldout ")]) == 36
+        panel.tasks.select(keys[-1])
+        slug = keys[-1].removeprefix("heldout ")
         await flown.open(GroupScreen, "enter")
         await flown.until(lambda: "4 rollouts" in flown.drawn)
         assert f"{slug}  B step-000002" in text(flown, "#group-facts")
@@ -335,9 +339,12 @@ async def test_the_head_dialog_and_a_comparison_say_what_was_and_was_not_evaluat
     served: Served,
 ) -> None:
     async with evaluating(served) as flown:
-        await flown.open(ComparePanel, "down", "c")
-        await flown.until(lambda: "Not evaluated on the same tasks: E" in flown.drawn)
-        assert "enter rollouts" not in flown.drawn, "those of training are compared"
+        panel = await flown.open(ComparePanel, "down", "c")
+        said = text(flown, "#compare-said")
+        assert "36 tasks × 1" in said, "the run sampled held-out tasks from either"
+        assert "step-000002 (36 rollouts, in training)" in said
+        assert "No training rollouts sampled from A are stored" in said
+        await flown.until(lambda: panel.tasks.has_focus)
         await flown.press("escape")
         await flown.until(lambda: flown.screen is flown.view)
         asked = await flown.ask("down", "H")

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.alarms.monitor import AlarmMonitor, last_good_checkpoint
+from hud_tui.rl.changed import Side, compare
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.compare import compare
 from hud_tui.rl.filter import parse
 from hud_tui.rl.head import head_change
 from hud_tui.rl.metrics import of_weights
@@ -408,13 +408,14 @@ def test_comparing_says_how_many_rollouts_and_no_difference_within_their_noise()
         for solved in (3, 5, 8)
     )
     tree = Tree.of(chain({}, *steps))
-    near, far = compare(tree, 0, 1), compare(tree, 0, 2)
+    sides = [Side(tree, position) for position in range(4)]
+    near, far = compare(sides[0], sides[1]), compare(sides[0], sides[2])
     assert near.tasks is not None
     assert far.tasks is not None
     assert (near.tasks.better, near.tasks.worse, len(near.tasks.alike)) == ([], [], 1)
     assert [task.slug for task in far.tasks.better] == ["t"]
     assert (far.tasks.rollouts, [own.sampled for own in far.own]) == ((8, 8), [8, 8])
-    unsampled = compare(tree, 0, 3)
+    unsampled = compare(sides[2], sides[3])
     assert (unsampled.tasks, unsampled.own[1]) == (None, NONE)
 
 

@@ -132,7 +132,8 @@ def test_signs_stand_where_something_happened_in_the_lineage() -> None:
         49: Sign.HEAD,
     }
     assert signs(Run(model=runs.MODEL, alarms=Report()), ["c1"]) == {}
-    assert [sign.meaning for sign in Sign] == ["alarm", "head set", "branch"]
+    assert signs(run, [own], own)[49] == Sign.MARK
+    assert [sign.meaning for sign in Sign] == ["marked", "alarm", "head set", "branch"]
 
 
 def test_forks_are_found_however_branches_grow() -> None:

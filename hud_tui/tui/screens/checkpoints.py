@@ -13,12 +13,11 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.client.feed import GroupReader
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
+from hud_tui.rl.changed import Side
 from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
-from hud_tui.rl.compare import Comparison, compare
 from hud_tui.rl.evaluation import Paired, mean_text
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
@@ -41,7 +40,7 @@ from hud_tui.rl.work import Work, weights_name
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, to_cancel, to_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
-from hud_tui.tui.screens.compare import ComparePanel, Tried, TryPanel
+from hud_tui.tui.screens.compare import Tried, TryPanel, show_changed
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
 from hud_tui.tui.screens.fork import ask_fork
@@ -49,7 +48,7 @@ from hud_tui.tui.screens.set_head import HistoryPanel, move_head, read_tree
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.wire import Checkpoint, Group, Model, WorkState
+from hud_tui.wire import Checkpoint, Model, WorkState
 
 EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
@@ -75,8 +74,6 @@ AT_HEAD = (
 )
 
 
-STEPS_MOST = 4
-"""Most steps from one checkpoint whose rollouts are read, the newest."""
 NEED_TWO = (
     "Mark two checkpoints ({checkpoints.mark}), or put the cursor on one that is not the head."
 )
@@ -468,26 +465,10 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group=OPENS)
     async def _compare(self, left: int, right: int) -> None:
-        model = self.run.model
-        if model is None:
-            return
-        both = compare(self.run.tree, left, right)
-        if not (self.run.tree.own_groups(left) and self.run.tree.own_groups(right)):
-            both = await self._with_groups(model.id, left, right)
-        tree, paired, evaluations = self.run.tree, None, self.session.evaluations
-        with suppress(HudError):  # then training rollouts are compared
-            before, after = tree[left].evaluations, tree[right].evaluations
-            paired = await evaluations.paired(before, after)
-        await self.app.push_screen(ComparePanel(both, paired, evaluations, self.client))
-
-    async def _with_groups(self, model_id: str, left: int, right: int) -> Comparison:
-        """The comparison with rewards by task, for services whose tree does not have them."""
-        reader, tree = GroupReader(self.client, model_id), self.run.tree
-        sides: list[list[Group]] = []
-        for position in (left, right):
-            steps = tree.steps(position)[:STEPS_MOST]
-            sides.append([group for step in steps for group in await reader.groups(step)])
-        return compare(tree, left, right, (sides[0], sides[1]))
+        model, tree = self.run.model, self.run.tree
+        if model is not None:
+            before, after = (Side(tree, position, model.id) for position in (left, right))
+            await show_changed(self.app, self.session, before, after)
 
     def action_try(self) -> None:
         pair, model = self.pair(), self.run.model

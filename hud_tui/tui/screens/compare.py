@@ -9,31 +9,41 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual import on, work
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.client.changed import ChangeReader
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.runs import RunList
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.compare import Comparison, MetricPair, RunSeries
+from hud_tui.rl.changed import (
+    Comparison,
+    MetricPair,
+    Side,
+    heldout_sentences,
+    relation,
+    training_sentences,
+)
+from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.curves import WEIGHTS
-from hud_tui.rl.evaluation import Difference, Paired, TaskChange
+from hud_tui.rl.evaluation import Paired, TaskChange
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import TABLE, metric, reading, short, signed
 from hud_tui.rl.metrics import title as metric_title
-from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own
+from hud_tui.rl.names import setting_label
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, count_rollouts, reward_of
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.chart_settings import ListBox
-from hud_tui.tui.screens.dialogs import Over, Panel, show_error
+from hud_tui.tui.screens.dialogs import Over, Panel, show_error, show_notice
+from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.lines import TextPane
@@ -46,11 +56,13 @@ TITLE, DELTA = 19, 10
 """Width of a line's title, and of the difference with the gap before it, cells."""
 VALUES = (10, 22)
 """Smallest and largest width of one side's value, cells."""
-GROUPS_MOST = 12
-"""Most improved tasks, and most regressed ones, that are listed."""
 MADE = ("loss", "learning rate", "job", "group size", "groups", "state")
 MUTED = "$text-muted"
 UNSAMPLED = "not sampled yet"
+HELD, TRAINED, STEP = "heldout ", "training ", "step "
+"""Beginnings of the keys of rows: held-out tasks, training tasks, and steps."""
+EVALUATES = "{compare.evaluate} evaluates both on the same tasks."
+OTHER_MODELS = "{checkpoints.evaluate} in Checkpoints evaluates either."
 
 
 def _change_style(delta: float) -> str:
@@ -59,79 +71,124 @@ def _change_style(delta: float) -> str:
     return "bold $accent" if delta > 0 else "bold $warning"
 
 
-def _delta(change: TaskChange) -> Content:
-    return Content.styled(signed(change.delta), _change_style(change.delta))
+@dataclass(frozen=True)
+class Moved:
+    """A row of the list: a task on both sides, or a step between them."""
+
+    title: str
+    before: float | None
+    after: float | None
+    delta: float | None
+    rollouts: str
+
+    @classmethod
+    def of_task(cls, change: TaskChange) -> Moved:
+        before, after = change.before, change.after
+        solved = " → ".join(f"{side.solved}/{len(side.rewards)}" for side in (before, after))
+        return cls(change.slug, before.mean, after.mean, change.delta, solved)
+
+    @classmethod
+    def of_step(cls, step: Checkpoint) -> Moved:
+        rollouts = count_rollouts(step)
+        of = counted(len(step.groups), "task") if step.groups else ""
+        text = f"{name(step)}  {of}".rstrip()
+        return cls(text, None, reward_of(step), None, counted(rollouts, "rollout"))
 
 
-def _solved(change: TaskChange) -> str:
-    sides = (change.before, change.after)
-    return " → ".join(f"{side.solved}/{len(side.rewards)}" for side in sides)
-
-
-TASKS: Sequence[Column[TaskChange]] = (
-    Column("task", 0, lambda change: one_line(change.slug, 200)),
-    Column("A", 7, lambda change: short(change.before.mean), right=True),
-    Column("B", 7, lambda change: short(change.after.mean), right=True),
-    Column("B − A", 8, _delta, right=True),
-    Column("solved", 17, _solved, MUTED, right=True, rank=1),
+CHANGES: Sequence[Column[Moved]] = (
+    Column("task", 0, lambda moved: one_line(moved.title, 200)),
+    Column("A", 7, lambda moved: "" if moved.before is None else short(moved.before), right=True),
+    Column("B", 7, lambda moved: short(moved.after), right=True),
+    Column(
+        "B − A",
+        8,
+        lambda moved: Content.styled(signed(moved.delta), _change_style(moved.delta or 0.0)),
+        right=True,
+    ),
+    Column("solved", 17, lambda moved: moved.rollouts, MUTED, right=True, rank=1),
 )
-UNEVALUATED = (
-    "Not evaluated on the same tasks: {checkpoints.evaluate} in Checkpoints evaluates both."
-)
 
 
-class ComparePanel(Panel[None]):
-    """Evaluations of both come first: in sentences, then by task. Enter on a task opens its
-    rollouts. Without evaluations, training rollouts are compared."""
+class ComparePanel(Panel[bool]):
+    """What is stored of two checkpoints: conclusions, the tasks that moved, the steps between them,
+    and their metrics. Enter on a task or a step opens its rollouts. Closes with True if both are
+    to be evaluated."""
 
+    VIEW: ClassVar = "compare"
     BINDINGS: ClassVar[list[BindingType]] = bindings("compare")
-    FOOT = "↑ ↓ scroll   {panel.close} back"
 
-    def __init__(
-        self, both: Comparison, paired: Paired | None, evaluations: Evaluations, client: HudClient
-    ) -> None:
-        """`paired` compares their evaluations on the same tasks; None if there are none."""
-        super().__init__(f"A {name(both.left)}   B {name(both.right)}")
-        self.both, self.paired, self.evaluations, self.client = both, paired, evaluations, client
-        if paired is not None:
-            self.FOOT = "{compare.open} rollouts   tab next   ↑ ↓ scroll   {panel.close} back"
+    def __init__(self, both: Comparison, reader: ChangeReader, session: RunSession) -> None:
+        super().__init__(f"A {both.left.name}   B {both.right.name}")
+        self.both, self.reader, self.session = both, reader, session
+        evaluate = "{compare.evaluate} evaluate both   " * self.can_evaluate
+        self.FOOT = (
+            f"{{compare.open}} rollouts   {evaluate}tab next   ↑ ↓ scroll   {{panel.close}} back"
+        )
         self.sentences = Static("", id="compare-said", markup=False)
-        self.tasks = RowList(TASKS, id="compare-tasks", least=20)
+        self.tasks = RowList(CHANGES, id="compare-tasks", least=20)
         self.pane = TextPane(id="compare-text")
+
+    @property
+    def can_evaluate(self) -> bool:
+        is_followed = self.both.left.tree is self.both.right.tree
+        return is_followed and not self.session.replays
 
     def body(self) -> Iterable[Widget]:
         yield self.sentences
-        if self.paired is not None:
-            yield self.tasks
+        yield self.tasks
         yield self.pane
 
     def on_mount(self) -> None:
-        if self.paired is None:
-            self.sentences.update(Content.styled(keyed(UNEVALUATED), MUTED))
-            self.pane.focus()
-            return
-        self.sentences.update(_sentences(self.paired))
-        self.tasks.show(_task_rows(self.paired.difference))
-        self.tasks.focus()
+        self.sentences.update(_sentences(self.both, self.can_evaluate))
+        self.tasks.show(change_rows(self.both))
+        self.tasks.display = bool(self.tasks.rows)
+        (self.tasks if self.tasks.rows else self.pane).focus()
 
     @on(RowList.Opened)
     @work(exclusive=True, group=OPENS)
     async def action_open(self) -> None:
-        slug = self.tasks.key if self.tasks.has_focus else None
-        if slug is None or self.paired is None:
+        if (row := self.tasks.key) is None or not self.tasks.has_focus:
             return
-        sides = (self.paired.before, self.both.left), (self.paired.after, self.both.right)
         try:
-            groups = [await self.evaluations.rollouts(of, node, slug) for of, node in sides]
+            step = await self._opened(row)
         except HudError as error:
             show_error(self.app, error)
             return
-        names = [f"{mark} {name(node)}" for mark, (_, node) in zip("AB", sides, strict=True)]
-        step = StepGroups(names[1], groups, index=1, node=self.both.right, names=names)
-        await self.app.push_screen(GroupScreen(self.client, step))
+        if step is None:
+            show_notice(self.app, "The service does not have its rollouts by task.")
+        else:
+            client = None if self.session.replays else self.session.client
+            await self.app.push_screen(GroupScreen(client, step))
+
+    async def _opened(self, row: str) -> StepGroups | None:
+        """The rollouts of a row; None if the service does not have them. Raises HudError."""
+        if row.startswith(STEP):
+            return await self._step(row.removeprefix(STEP))
+        both, right = self.both, self.both.right
+        if row.startswith(HELD):
+            groups = await self.reader.heldout(both, row.removeprefix(HELD))
+            trained = ""
+        else:
+            groups = await self.reader.training(both, row.removeprefix(TRAINED))
+            trained = " and nearest"
+        sides = zip("AB", (both.left, right), strict=True)
+        names = [f"{mark} {side.name}{trained}" for mark, side in sides]
+        return StepGroups(names[1], groups, index=1, node=right.node, names=names)
+
+    async def _step(self, step_id: str) -> StepGroups | None:
+        steps = (step for batches in self.both.batches for step in batches.steps)
+        step = next(step for step in steps if step.id == step_id)
+        side = self.both.right
+        groups = await self.reader.batch(side, step)
+        if not groups:
+            return None
+        return StepGroups(name(step), groups, 0, model_id=side.model_id, node=step, step=step.step)
+
+    def action_evaluate(self) -> None:
+        self.dismiss(True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        return action != "open" or self.paired is not None
+        return action != "evaluate" or self.can_evaluate
 
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
@@ -139,39 +196,76 @@ class ComparePanel(Panel[None]):
         self.pane.show(lineage(self.both, width) + comparison_table(self.both, width))
 
 
+async def show_changed(
+    app: App[None],
+    session: RunSession,
+    left: Side,
+    right: Side,
+    runs: Sequence[Work] | None = None,
+) -> None:
+    """Show what changed between two checkpoints, and evaluate both if the user asks for it. From a
+    worker. `runs`: those that made them, if they are known."""
+    reader = ChangeReader(session.client, session.evaluations)
+    both = await reader.compare(left, right, runs)
+    if await app.push_screen_wait(ComparePanel(both, reader, session)):
+        label = f"A {left.name} and B {right.name}"
+        await ask_evaluation(app, session, [Evaluated(label, (left.node, right.node))])
+
+
 def said_of(paired: Paired, before: str, after: str) -> list[str]:
     """What their evaluations tell about two checkpoints, in sentences."""
     return [f"{sentence}." for sentence in paired.difference.sentences(before, after)]
 
 
-def _sentences(paired: Paired) -> Content:
-    difference, of = paired.difference, paired.after
-    named = f" of {one_line(of.name, 40)}" if of.name else ""
-    where = f"evaluated on {difference.size}{named}, {one_line(of.split, 20)}"
-    if any(difference.missing):
-        where += f"; left out: {counted(sum(difference.missing), 'task')} of one only"
-    return Content("\n".join(said_of(paired, "A", "B"))) + Content.styled(f"\n{where}", MUTED)
+def _sentences(both: Comparison, can_evaluate: bool) -> Content:
+    lines = []
+    for title, said in (
+        ("held-out", heldout_sentences(both)),
+        ("training", training_sentences(both)),
+    ):
+        *verdicts, last = said
+        for verdict in verdicts:
+            lines.append(Content.assemble((f"{title}  ", MUTED), verdict))
+        lines.append(Content.styled(last if verdicts else f"{title}  {last}", MUTED))
+    if both.heldout is None:
+        lines.append(Content.styled(keyed(EVALUATES if can_evaluate else OTHER_MODELS), MUTED))
+    return Content("\n").join(lines)
 
 
-def _task_rows(difference: Difference) -> list[Row]:
-    """Every common task: regressed ones, improved ones, the others."""
-    parts = (
-        (("regresses", "regress"), difference.worse),
-        (("improves", "improve"), difference.better),
-        (("is within chance by itself", "are within chance by themselves"), difference.alike),
-    )
+def change_rows(both: Comparison) -> list[Row]:
+    """The tasks that moved, the steps between the two, and the other tasks."""
     rows: list[Row] = []
-    for (singular, plural), changes in parts:
-        if changes:
-            verb = singular if len(changes) == 1 else plural
-            title = Content(f"{counted(len(changes), 'task')} {verb}")
-            rows.append(Row(f"heading {singular}", (title,), heading=True))
-        rows += [item_row(TASKS, change.slug, change) for change in changes]
+    kinds = [(HELD, "held-out", None if both.heldout is None else both.heldout.difference)]
+    kinds.append((TRAINED, "training", both.tasks))
+    told = [(prefix, kind, delta) for prefix, kind, delta in kinds if delta is not None]
+    for prefix, kind, delta in told:
+        rows += _task_rows(prefix, f"{kind} task", "regress", delta.worse)
+        rows += _task_rows(prefix, f"{kind} task", "improve", delta.better)
+    for batches in both.batches:
+        rows.append(_heading(f"{counted(len(batches.steps), 'step')} {batches.title}"))
+        rows += [
+            item_row(CHANGES, f"{STEP}{step.id}", Moved.of_step(step)) for step in batches.steps
+        ]
+    for prefix, kind, delta in told:
+        rows += _task_rows(prefix, f"{kind} task", "within chance by itself", delta.alike)
     return rows
 
 
+def _task_rows(prefix: str, kind: str, verb: str, changes: Sequence[TaskChange]) -> Iterator[Row]:
+    if changes:
+        is_verb = verb in ("regress", "improve")
+        ending = "s" * (is_verb and len(changes) == 1)
+        yield _heading(f"{counted(len(changes), kind)} {verb}{ending}")
+    for change in changes:
+        yield item_row(CHANGES, f"{prefix}{change.slug}", Moved.of_task(change))
+
+
+def _heading(title: str) -> Row:
+    return Row(f"heading {title}", (Content(title),), heading=True)
+
+
 def comparison_table(both: Comparison, width: int) -> list[Content]:
-    """Training settings, metrics, and the tasks that changed most, `width` cells wide."""
+    """Training settings and metrics, `width` cells wide."""
     least, most = VALUES
     value = min(most, max(least, (width - TITLE - DELTA) // 2))
     return [_line(line, value) for line in _lines(both)]
@@ -189,13 +283,13 @@ class Line:
 
 
 def _lines(both: Comparison) -> Iterator[Line]:
-    yield Line("", f"A {name(both.left)}", f"B {name(both.right)}", "B − A")
-    for title, left, right in zip(MADE, _how(both.left), _how(both.right), strict=True):
+    yield Line("", f"A {both.left.name}", f"B {both.right.name}", "B − A")
+    nodes = both.left.node, both.right.node
+    for title, left, right in zip(MADE, *map(_how, nodes), strict=True):
         yield Line(title, left, right, "differs" if left != right else "")
+    yield from _settings(both)
     yield Line()
     yield from _own(both)
-    yield Line()
-    yield from _groups(both)
     yield Line()
     yield Line("training batch of the step")
     for pair in both.steps:
@@ -203,22 +297,26 @@ def _lines(both: Comparison) -> Iterator[Line]:
         yield replace(line, title="trained on reward") if pair.key == REWARD else line
 
 
+def _settings(both: Comparison) -> Iterator[Line]:
+    """Parameters of the two runs that differ, but for those that the steps report."""
+    if both.is_of_one_run:
+        yield Line("one run made both, with the same parameters")
+    if both.settings is None:
+        return
+    (_, left), (_, right) = both.settings.rows
+    for key, before, after in zip(both.settings.keys, left, right, strict=True):
+        yield Line(setting_label(key), before, after, "differs")
+    if not both.settings.keys:
+        yield Line("two runs made them, with the same parameters")
+
+
 def lineage(both: Comparison, width: int) -> list[Content]:
     return [*Content(relation(both)).wrap(max(8, width)), Content()]
 
 
-def relation(both: Comparison) -> str:
-    """How the two are related, in a sentence."""
-    if both.left_steps == 0:
-        return f"B is {counted(both.right_steps, 'step')} after A."
-    if both.right_steps == 0:
-        return f"A is {counted(both.left_steps, 'step')} after B."
-    parted = "the base weights" if both.common is None else name(both.common)
-    left, right = counted(both.left_steps, "step"), counted(both.right_steps, "step")
-    return f"They diverged at {parted}: A is {left} after it, B {right}."
-
-
-def _how(checkpoint: Checkpoint) -> Sequence[str]:
+def _how(checkpoint: Checkpoint | None) -> Sequence[str]:
+    if checkpoint is None:
+        return ("–",) * len(MADE)
     sizes = sorted({len(group.rewards) for group in checkpoint.groups})
     ends = dict.fromkeys((*sizes[:1], *sizes[-1:]))
     return (
@@ -258,25 +356,6 @@ def _metric(pair: MetricPair) -> Line:
     left, right = (reading(pair.key, value) for value in (pair.left, pair.right))
     values = left, right, signed(pair.delta)
     return Line(metric(pair.key).title, *values, _change_style(pair.better))
-
-
-def _groups(both: Comparison) -> Iterator[Line]:
-    difference = both.tasks
-    if difference is None:
-        yield Line("No task was sampled by both.")
-        return
-    yield Line(f"{counted(len(difference.changes), 'training task')} sampled by both")
-    yield Line("rollouts", *map(str, difference.rollouts))
-    if None not in (own.heldout for own in both.own):
-        yield Line("trained on: prefer held-out")
-    for word, tasks in (("better", difference.better), ("worse", difference.worse)):
-        yield Line(f"{counted(len(tasks), 'task')} {word} in B")
-        for task in tasks[:GROUPS_MOST]:
-            values = short(task.before.mean), short(task.after.mean), signed(task.delta)
-            yield Line(task.slug, *values, _change_style(task.delta))
-        if len(tasks) > GROUPS_MOST:
-            yield Line(f"… {len(tasks) - GROUPS_MOST} more")
-    yield Line(f"{counted(len(difference.alike), 'task')} without a difference beyond chance")
 
 
 def _line(line: Line, value: int) -> Content:

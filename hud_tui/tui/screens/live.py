@@ -17,7 +17,9 @@ from textual.widgets import Static
 
 from hud_tui.client.replay import Playback
 from hud_tui.keys import Action, keyed
+from hud_tui.rl.changed import Side, pair_at, weights_at
 from hud_tui.rl.chart import ChartData
+from hud_tui.rl.checkpoint_tree import ROOT
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, Overlay
 from hud_tui.rl.curves import WEIGHTS, Sign, signs
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
@@ -26,10 +28,11 @@ from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
-from hud_tui.tui.keys import ClickableText, bindings, pressed
+from hud_tui.tui.keys import OPENS, ClickableText, bindings, pressed
 from hud_tui.tui.layout import FILE, Choices, read_choices, write_changes
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
+from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.widgets.chart import MetricGrid, RunChart
@@ -60,13 +63,15 @@ PLAYING = ("play", "replay_speed(-1)", "replay_speed(1)", "replay_to")
 VIEW_ACTIONS = frozenset(
     {
         *("leave", "open", "cursor", "first", "last", "smooth", "axis", "log", "outliers"),
-        *("charts", "compare", "zoom", "pan", "follow", "next_view", "order"),
+        *("charts", "compare", "zoom", "pan", "follow", "next_view", "order", "mark"),
+        "before_after",
         *("pane", "move", "page", "edge"),
     }
 )
 """Actions that only change how a run is displayed."""
 CHART_HINTS = (
-    *("cursor(-1)", "open", "pane(1)", "follow", "details", "smooth(1)", "compare", "zoom(1)"),
+    *("cursor(-1)", "open", "before_after", "pane(1)", "follow", "details", "smooth(1)", "compare"),
+    "zoom(1)",
     "zoom(-1)",
     *("cancel_run", "resume_run", "leave", "next_view", "zoom(0)", "charts", "axis", "log"),
     "outliers",
@@ -118,6 +123,8 @@ class LiveScreen(HudScreen):
         """The metric for the focus chart once the run reports it."""
         self._pointed: str | None = None
         """Id of the step that the crosshair was moved to here."""
+        self.marked: str | None = None
+        """Id of the step that is marked to be compared with another."""
 
     def watch_choices(self, before: Choices, now: Choices) -> None:
         if (before.order, before.hidden) != (now.order, now.hidden):
@@ -210,7 +217,7 @@ class LiveScreen(HudScreen):
     def _find_signs(self) -> None:
         if self.is_mounted and self.shown.model is not None:
             moved_to = [move.after for move in self.session.notebook.moves]
-            self.signs = signs(self.shown, moved_to)
+            self.signs = signs(self.shown, moved_to, self.marked)
 
     def action_smooth(self, step: int) -> None:
         smoothing = min(len(WEIGHTS) - 1, max(0, self.chart_view.smoothing + step))
@@ -251,6 +258,36 @@ class LiveScreen(HudScreen):
 
     def action_compare(self) -> None:
         self.app.push_screen(OverlayList(self))
+
+    def action_mark(self) -> None:
+        """Mark the step under the crosshair, or the newest, to compare it; or unmark it."""
+        series = self.shown.series
+        here = None if self.cursor is None else series.id_at(self.cursor)
+        here = here or series.tip
+        self.marked = None if here == self.marked else here
+        self._find_signs()
+
+    @work(exclusive=True, group=OPENS)
+    async def action_before_after(self) -> None:
+        """What changed from the marked step to this one, or at this step, or where the alarm of
+        the large chart began."""
+        pair, model = self._pair(), self.shown.model
+        if pair is None or model is None:
+            self.notice("No step was taken yet: there is nothing to compare.")
+            return
+        before, after = (Side(self.shown.tree, position, model.id) for position in pair)
+        await show_changed(self.app, self.session, before, after)
+
+    def _pair(self) -> tuple[int, int] | None:
+        """Positions of the two checkpoints to compare; None without steps."""
+        run, key = self.shown, self.focus_key
+        marked = run.row_of(self.marked)
+        row = run.series.length - 1 if self.cursor is None else self.cursor
+        if marked is None or marked == row:
+            return pair_at(run, key, self.cursor, self.opened)
+        sides = (weights_at(run, key, each) for each in sorted((marked, row)))
+        before, after = (ROOT if position is None else position for position in sides)
+        return before, after
 
     def compare(self, overlay: Overlay | None) -> None:
         self.chart_view = replace(self.chart_view, overlay=overlay)
@@ -448,7 +485,7 @@ class LiveScreen(HudScreen):
     def watch_run(self, before: Run, run: Run) -> None:
         self._show_time()
         if _id(run) != _id(before):
-            self.frozen = False
+            self.frozen, self.marked = False, None
             self.compare(None)
             if self.focus_key in before.alarms.by_metric and not self.opened:
                 self.context.layout.arrange(chart=REWARD)

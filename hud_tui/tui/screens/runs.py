@@ -17,6 +17,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.client.changed import sides_of_runs
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
@@ -42,11 +43,11 @@ from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext, unread
 from hud_tui.tui.screens.chart_settings import ColumnList
-from hud_tui.tui.screens.compare import RunComparison
+from hud_tui.tui.screens.compare import RunComparison, show_changed
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
 from hud_tui.tui.sweep_actions import AskSweep, ask_cancel_sweep, ask_resume_sweep
 from hud_tui.tui.widgets.form import FilterField
@@ -217,6 +218,7 @@ RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
 """Least number of runs in a comparison."""
 NONE_MARKED = "Mark the runs to compare first: {runs.mark} marks one."
+MARK_TWO = "Two runs can be compared so: {runs.mark} marks one, {runs.unmark} removes the marks."
 ONE_MARKED = "Only this run is marked: go to the run to compare it with, then press {runs.compare}."
 
 
@@ -518,6 +520,17 @@ class RunsScreen(HudScreen):
         if destination is not None:
             self.show_run(destination.row, destination.view, destination.checkpoint_id)
 
+    @work(exclusive=True, group=OPENS)
+    async def action_before_after(self) -> None:
+        """What changed from one run's last checkpoint to the other's."""
+        rows = self._of(self._to_compare)
+        if len(rows) != 2:
+            self.notice(keyed(MARK_TWO))
+            return
+        sides = await self.attempt(sides_of_runs(self.client, self.works.runs, (rows[0], rows[1])))
+        if sides is not None:
+            await show_changed(self.app, self.session, *sides, runs=rows)
+
     def _of(self, ids: Iterable[str]) -> list[Work]:
         by_id = {row.id: row for row in self.rows or ()}
         return [by_id[id_] for id_ in ids if id_ in by_id]
@@ -642,6 +655,8 @@ class RunsScreen(HudScreen):
         match action:
             case "compare":
                 return len(self._to_compare) >= LEAST_COMPARED
+            case "before_after":
+                return len(self._to_compare) == 2
             case "open" | "mark" | "jump" | "edit" | "details" | "copy":
                 return row is not None
             case "unmark":

@@ -36,6 +36,7 @@ TONES = {
     HELD: "second",
     LIMIT: "warm",
     ENVELOPE: "faint",
+    "mark": "strong",
     "alarm": "warm",
     "head": "accent",
     "branch": "plain",

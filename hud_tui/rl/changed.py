@@ -1,0 +1,555 @@
+"""What changed between two checkpoints, from stored rollouts: it takes no new evaluation.
+
+The training rollouts sampled from a checkpoint are those of the steps taken from it. One batch has
+few tasks, so the rollouts of its neighbours in the tree are added until both sides have enough
+rollouts of the same tasks, as far as the rewards of the neighbours are alike. Held-out rollouts are
+those of evaluations, and those that a run sampled while it trained.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isfinite
+
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.rl.curves import reward_spread
+from hud_tui.rl.evaluation import Difference, Scores, difference
+from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked
+from hud_tui.rl.own_numbers import (
+    HELDOUT,
+    REWARD,
+    Own,
+    are_on_same_tasks,
+    joined_groups,
+    on_same_tasks,
+    reward_of,
+)
+from hud_tui.rl.run import Run
+from hud_tui.rl.sweep import Differences
+from hud_tui.rl.text import counted, one_line
+from hud_tui.wire import Checkpoint, Evaluation, Group
+
+NOISE = 0.01
+"""Share of a metric's healthy range below which a difference counts as none."""
+FEWEST = 12
+"""Tasks of both sides below which neighbours are added, unless those are all of their tasks."""
+ENOUGH = 256
+"""Training rollouts of the same tasks, on either side, from which no neighbours are added."""
+WIDTHS = (1, 2, 4, 8, 16)
+"""Number of checkpoints whose training rollouts make a side."""
+REACH = 64
+"""Steps from a checkpoint within which its neighbours are."""
+
+Read = Mapping[str, Sequence[Group]]
+"""Groups of steps that a tree does not have, by the step's checkpoint id."""
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One of the two: a checkpoint, or the weights that its model started from."""
+
+    tree: Tree
+    position: int
+    """ROOT for the weights that the model started from."""
+    model_id: str = ""
+    model: str = ""
+    """The model's name, if the two are of different models."""
+
+    @property
+    def node(self) -> Checkpoint | None:
+        return self.tree.node(self.position)
+
+    @property
+    def name(self) -> str:
+        return one_line(f"{self.model} {self.name_of(self.position)}".strip(), 60)
+
+    @property
+    def depth(self) -> int:
+        return self.tree.depth(self.position)
+
+    @property
+    def evaluations(self) -> Sequence[Evaluation]:
+        return self.evaluations_of(self.position)
+
+    def name_of(self, position: int) -> str:
+        """Name of a checkpoint of its tree."""
+        return one_line(label(self.tree.node(position)), 40)
+
+    def evaluations_of(self, position: int) -> Sequence[Evaluation]:
+        tree = self.tree
+        return tree.base_evaluations if position == ROOT else tree[position].evaluations
+
+    def follows(self, other: "Side") -> bool:
+        """Whether it descends from the other one."""
+        return self.tree is other.tree and _meet(self, other) == other.position
+
+
+def _meet(side: Side, other: Side) -> int | None:
+    """Position of the newest common ancestor; None in different trees."""
+    if side.tree is not other.tree:
+        return None
+    return side.tree.common_ancestor(side.position, other.position)
+
+
+@dataclass(frozen=True)
+class MetricPair:
+    """One metric of both checkpoints; None where one does not have it."""
+
+    key: str
+    left: float | None
+    right: float | None
+    compares: bool = True
+    """Whether both are measured on the same tasks, as far as known."""
+
+    @property
+    def delta(self) -> float | None:
+        """Right minus left; 0 if both print alike, None if one is missing or they cannot be
+        compared."""
+        if self.left is None or self.right is None or not self.compares:
+            return None
+        return change(self.left, self.right, self.key)
+
+    @property
+    def better(self) -> int:
+        """1 if the right one is better, −1 if the left one is, 0 if neither.
+
+        Differences below NOISE of the healthy range count as neither.
+        """
+        delta, definition = self.delta or 0.0, metric(self.key)
+        low, high = definition.healthy or (0.0, 0.0)
+        if isfinite(high - low) and abs(delta) < NOISE * (high - low):
+            return 0
+        return definition.better * ((delta > 0) - (delta < 0))
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """Training rollouts of a checkpoint and of its neighbours."""
+
+    positions: tuple[int, ...]
+    """Of the checkpoints that they were sampled from, oldest first; empty if there are none."""
+    groups: Sequence[Group]
+    """By task."""
+
+    @property
+    def rollouts(self) -> int:
+        return sum(len(group.rewards) for group in self.groups)
+
+
+@dataclass(frozen=True)
+class HeldoutRollouts:
+    """Held-out rollouts of one checkpoint."""
+
+    position: int
+    groups: Sequence[Group]
+    """By task."""
+    evaluation: Evaluation | None = None
+    """The evaluation that they are of; None if a run sampled them while it trained."""
+
+
+@dataclass(frozen=True)
+class Heldout:
+    """Held-out rollouts of both, or of their nearest neighbours that have some."""
+
+    before: HeldoutRollouts
+    after: HeldoutRollouts
+    difference: Difference
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The steps between two checkpoints, whose batches made them differ."""
+
+    title: str
+    steps: Sequence[Checkpoint]
+    """Oldest first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """What is stored of two checkpoints, side by side."""
+
+    left: Side
+    right: Side
+    metrics: Sequence[MetricPair]
+    """Own metrics, measured on rollouts sampled from each. Held-out and mean reward first."""
+    steps: Sequence[MetricPair]
+    """Metrics of the steps that made the checkpoints."""
+    same_tasks: bool
+    """Whether the training rollouts sampled from both are of the same tasks."""
+    sampled: tuple[Sampled, Sampled]
+    """Training rollouts, left and right."""
+    heldout: Heldout | None = None
+    """None if none are stored of the same tasks, or they cannot be read."""
+    unread: str = ""
+    """Why held-out rollouts could not be read; empty if they could."""
+    settings: Differences | None = None
+    """In what the runs that made them differ; None if one run made both, or a run is unknown."""
+
+    @property
+    def own(self) -> tuple[Own, Own]:
+        """Own rewards, left and right."""
+        left, right = self.left, self.right
+        return left.tree.own(left.position), right.tree.own(right.position)
+
+    @property
+    def meet(self) -> Side | None:
+        """The newest common ancestor; None if they are of different models."""
+        position = _meet(self.left, self.right)
+        return None if position is None else replace(self.left, position=position)
+
+    @property
+    def is_of_one_run(self) -> bool:
+        """Whether one run made both."""
+        jobs = [None if side.node is None else side.node.job_id for side in (self.left, self.right)]
+        return jobs[0] is not None and jobs[0] == jobs[1]
+
+    @cached_property
+    def tasks(self) -> Difference | None:
+        """The training rollouts of the tasks that both sides have; None if there are no such
+        tasks."""
+        return difference(*(Scores.of(sampled.groups) for sampled in self.sampled))
+
+    @property
+    def batches(self) -> list[Batches]:
+        """The steps between them; of checkpoints that diverged, those since then to each."""
+        meet, between = self.meet, list[Batches]()
+        if meet is None:
+            return []
+        for mark, side in (("A", self.left), ("B", self.right)):
+            path = side.tree.path(side.position)[meet.depth :]
+            steps = [side.tree[position] for position in path]
+            is_line = meet.position in (self.left.position, self.right.position)
+            title = "trained on between them" if is_line else f"trained on since, to {mark}"
+            between += [Batches(title, steps)] if steps else []
+        return between
+
+
+def compare(left: Side, right: Side, read: Read | None = None) -> Comparison:
+    """Compare two checkpoints, of one tree or of two models.
+
+    Args:
+        read: Groups of steps that the trees do not have.
+    """
+    own = left.tree.own(left.position), right.tree.own(right.position)
+    same_tasks = are_on_same_tasks(*(side.tree.steps(side.position) for side in (left, right)))
+    compares = {HELDOUT: _heldout_compares(own, same_tasks)}
+    pairs = _own_pairs(*(side.tree.own_metrics(side.position) for side in (left, right)))
+    return Comparison(
+        left,
+        right,
+        [replace(pair, compares=compares.get(pair.key, same_tasks)) for pair in pairs],
+        _step_pairs(left.node, right.node),
+        same_tasks,
+        training_rollouts(left, right, read or {}),
+    )
+
+
+def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
+    """Whether two held-out rewards are on the same tasks. Evaluations report theirs; what steps
+    report is on the held-out tasks of the taskset that they are trained on."""
+    if own[0].apart or own[1].apart:
+        return own[0].apart == own[1].apart and same_tasks and not any(o.heldout_tasks for o in own)
+    return same_tasks or all(side.heldout_tasks for side in own)
+
+
+def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[MetricPair]:
+    keys = ranked(list(dict.fromkeys([*before, *after])))
+    keys.sort(key=lambda key: key != HELDOUT)
+    return [MetricPair(key, before.get(key), after.get(key)) for key in keys]
+
+
+def _step_pairs(left: Checkpoint | None, right: Checkpoint | None) -> list[MetricPair]:
+    """Metrics of the steps themselves: of their batches and updates."""
+    before, after = ({} if node is None else metrics_of(node) for node in (left, right))
+    both = dict.fromkeys([*before, *after])
+    keys = ranked([key for key in both if key == REWARD or not of_weights(key)])
+    alike = left is None or right is None or on_same_tasks(left, right)
+    return [
+        MetricPair(key, before.get(key), after.get(key), alike or key != REWARD) for key in keys
+    ]
+
+
+# Which rollouts make a side.
+
+
+def around(side: Side, other: Side) -> list[int]:
+    """Positions of a checkpoint and of its neighbours in the tree, nearest first, at most REACH
+    steps away. O(size of the tree).
+
+    If one of the two descends from the other, they are on the far side of it; on this side, and
+    nearer to it, only where nothing was sampled there. They end before one whose reward differs
+    beyond chance: its weights are others than those that the side is about.
+    """
+    line, here, meet = _line(side, other), side.depth, _meet(side, other)
+    low, high = max(0, here - REACH), min(len(line) - 1, here + REACH)
+    if meet == side.position:  # the other one descends from it
+        high = here
+    elif meet == other.position:
+        low = here if _is_sampled(side.tree, line[here:]) else (here + other.depth + 2) // 2
+    elif meet is not None:
+        low = max(low, side.tree.depth(meet) + 1)
+    depths = sorted(range(low, high + 1), key=lambda depth: (abs(depth - here), -depth))
+    return list(_alike(side.tree, [line[depth] for depth in depths]))
+
+
+def _alike(tree: Tree, positions: Sequence[int]) -> Iterator[int]:
+    """Positions up to the first whose reward differs from that of the first one with rollouts."""
+    first: Checkpoint | None = None
+    for position in positions:
+        step = next(iter(tree.steps(position)), None)
+        first = first or step
+        if first is not None and step is not None and not _overlap(first, step):
+            return
+        yield position
+
+
+def _overlap(step: Checkpoint, other: Checkpoint) -> bool:
+    """Whether the intervals of two batches' mean rewards overlap, or are unknown."""
+    rewards = reward_of(step), reward_of(other)
+    if rewards[0] is None or rewards[1] is None:
+        return True
+    reach = reward_spread(step).half + reward_spread(other).half
+    return not abs(rewards[0] - rewards[1]) > reach
+
+
+def _is_sampled(tree: Tree, positions: Iterable[int]) -> bool:
+    return any(tree.steps(position) for position in positions)
+
+
+def _line(side: Side, other: Side) -> list[int]:
+    """A lineage through a checkpoint, by depth from ROOT: to the other one or to the head if these
+    descend from it, else to its newest descendant."""
+    tree, here = side.tree, side.position
+    tips = [other.position] if other.tree is tree else []
+    tips = [tip for tip in (*tips, tree.head) if tip is not None and _descends(tree, tip, here)]
+    return [ROOT, *tree.path(tips[0] if tips else _newest_descendant(tree, here))]
+
+
+def _descends(tree: Tree, position: int, ancestor: int) -> bool:
+    return position != ancestor and tree.common_ancestor(position, ancestor) == ancestor
+
+
+def _newest_descendant(tree: Tree, position: int) -> int:
+    descendants = {position}
+    for later in range(position + 1, len(tree)):
+        if tree.parent(later) in descendants:
+            descendants.add(later)
+    return max(descendants)
+
+
+def steps_around(side: Side, other: Side) -> Iterator[tuple[int, list[Checkpoint]]]:
+    """Positions of `around`, each with the steps that were trained on its rollouts."""
+    for position in around(side, other):
+        if steps := side.tree.steps(position):
+            yield position, steps
+
+
+def training_rollouts(left: Side, right: Side, read: Read) -> tuple[Sampled, Sampled]:
+    """The training rollouts of both sides. Neighbours are added while the two have fewer than
+    FEWEST tasks in common, and, as many as there are steps between the two, while they have fewer
+    than ENOUGH rollouts."""
+    lines = [_with_groups(steps_around(*pair), read) for pair in ((left, right), (right, left))]
+    meet = _meet(left, right)
+    apart = WIDTHS[-1] if meet is None else left.depth + right.depth - 2 * left.tree.depth(meet)
+    for width in WIDTHS:
+        before, after = (_joined(line[:width]) for line in lines)
+        is_enough = width >= apart or _shared(before, after) >= ENOUGH
+        if width >= max(map(len, lines)) or (is_enough and _compares(before, after)):
+            break
+    return before, after
+
+
+def _compares(before: Sampled, after: Sampled) -> bool:
+    """Whether two sides have FEWEST tasks in common, or all of them."""
+    first, second = ({group.task_slug for group in side.groups} for side in (before, after))
+    return len(first & second) >= min(FEWEST, len(first | second))
+
+
+Line = list[tuple[int, list[Group]]]
+"""Positions with the groups that were sampled from each."""
+
+
+def _with_groups(around: Iterable[tuple[int, list[Checkpoint]]], read: Read) -> Line:
+    """The nearest positions that have groups, as many as a side may have."""
+    line: Line = []
+    for position, steps in around:
+        groups = [group for step in steps for group in (step.groups or read.get(step.id, ()))]
+        line += [(position, groups)] if groups else []
+        if len(line) == WIDTHS[-1]:
+            break
+    return line
+
+
+def _joined(line: Line) -> Sampled:
+    groups = joined_groups(group for _, groups in line for group in groups)
+    return Sampled(tuple(sorted(position for position, _ in line)), groups)
+
+
+def _shared(before: Sampled, after: Sampled) -> int:
+    """The smaller number of rollouts, of the two, of the tasks that both have."""
+    counts = [{g.task_slug: len(g.rewards) for g in side.groups} for side in (before, after)]
+    slugs = counts[0].keys() & counts[1].keys()
+    return min(sum(count[slug] for slug in slugs) for count in counts)
+
+
+HELDOUT_PAIRS = 4
+"""Most pairs of checkpoints whose held-out rollouts are looked for."""
+
+
+def heldout_pairs(left: Side, right: Side) -> list[tuple[int, int]]:
+    """Positions of checkpoints on both sides that may have held-out rollouts, nearest first."""
+    lines = [
+        [position for position in around(*pair) if _has_heldout(pair[0], position)]
+        for pair in ((left, right), (right, left))
+    ]
+    ranks = sorted((i + j, i, j) for i in range(len(lines[0])) for j in range(len(lines[1])))
+    return [(lines[0][i], lines[1][j]) for _, i, j in ranks[:HELDOUT_PAIRS]]
+
+
+def _has_heldout(side: Side, position: int) -> bool:
+    return bool(evaluation_of(side, position) or heldout_step(side, position))
+
+
+def evaluation_of(side: Side, position: int) -> Evaluation | None:
+    """A checkpoint's largest evaluation on held-out tasks whose rewards by task can be read."""
+    stored = [e for e in side.evaluations_of(position) if e.id and e.split == "heldout"]
+    return max(stored, key=lambda evaluation: evaluation.num_traces, default=None)
+
+
+def heldout_step(side: Side, position: int) -> tuple[str, int] | None:
+    """Where the held-out rollouts are that a run sampled from a checkpoint while it trained: the
+    run's id, and the number of the run's step that reports them. None without any."""
+    for step in side.tree.steps(position):
+        if step.job_id is not None and HELDOUT in metrics_of(step):
+            return step.job_id, step_of_run(side.tree, step)
+    return None
+
+
+def step_of_run(tree: Tree, step: Checkpoint) -> int:
+    """The number of a step in its run, from 1: a tree counts those of earlier runs, too."""
+    last = tree.find(step.id)
+    nodes = (tree[position] for position in range(len(tree) if last is None else last + 1))
+    return sum(node.job_id == step.job_id for node in nodes)
+
+
+# What is said of it.
+
+
+def relation(both: Comparison) -> str:
+    """How the two are related, in a sentence."""
+    meet, left, right = both.meet, both.left, both.right
+    if meet is None:
+        return "They are of different models."
+    a_steps, b_steps = (counted(side.depth - meet.depth, "step") for side in (left, right))
+    if meet.position == left.position:
+        return f"B is {b_steps} after A."
+    if meet.position == right.position:
+        return f"A is {a_steps} after B."
+    parted = "the base weights" if meet.position == ROOT else meet.name
+    return f"They diverged at {parted}: A is {a_steps} after it, B {b_steps}."
+
+
+def training_sentences(both: Comparison) -> list[str]:
+    """What the training rollouts tell; why they tell nothing, if so."""
+    if both.tasks is None:
+        return [_why_no_training(both)]
+    sides = zip("AB", (both.left, both.right), both.sampled, strict=True)
+    of = "; ".join(f"{mark} {_sample_text(side, sampled)}" for mark, side, sampled in sides)
+    return [*_verdicts(both.tasks), f"Sampled from {of}."]
+
+
+def _verdicts(delta: Difference) -> list[str]:
+    return [f"{sentence}." for sentence in delta.sentences("A", "B")]
+
+
+def _why_no_training(both: Comparison) -> str:
+    sides = zip("AB", both.sampled, strict=True)
+    missing = [mark for mark, sampled in sides if not sampled.groups]
+    if missing:
+        of = " or ".join(missing)
+        return f"No training rollouts sampled from {of} are stored: the tasks cannot be compared."
+    counts = [counted(len(sampled.groups), "task") for sampled in both.sampled]
+    return f"No task was sampled from both: {counts[0]} from A, {counts[1]} other from B."
+
+
+def _sample_text(side: Side, sampled: Sampled) -> str:
+    """The checkpoints of a sample, and its size: ``step-000009 … step-000012 (256 rollouts)``."""
+    first, last = sampled.positions[0], sampled.positions[-1]
+    ends = dict.fromkeys(map(side.name_of, (first, last)))
+    return f"{' … '.join(ends)} ({counted(sampled.rollouts, 'rollout')})"
+
+
+def heldout_sentences(both: Comparison) -> list[str]:
+    """What the held-out rollouts tell; which are missing, if they tell nothing."""
+    heldout = both.heldout
+    if heldout is None:
+        return [_why_no_heldout(both)]
+    sides = (("A", both.left, heldout.before), ("B", both.right, heldout.after))
+    of = "; ".join(f"{mark} {_heldout_text(side, rollouts)}" for mark, side, rollouts in sides)
+    left_out = sum(heldout.difference.missing)
+    rest = f"; left out: {counted(left_out, 'task')} of one only" if left_out else ""
+    return [*_verdicts(heldout.difference), f"Sampled from {of}{rest}."]
+
+
+def _heldout_text(side: Side, rollouts: HeldoutRollouts) -> str:
+    of = rollouts.evaluation
+    count = counted(sum(len(group.rewards) for group in rollouts.groups), "rollout")
+    on = f" on {one_line(of.name, 40)}" if of is not None and of.name else ""
+    made = "in training" if of is None else f"evaluated{on}"
+    return f"{side.name_of(rollouts.position)} ({count}, {made})"
+
+
+def _why_no_heldout(both: Comparison) -> str:
+    pairs = (("A", both.left, both.right), ("B", both.right, both.left))
+    missing = [
+        mark
+        for mark, side, other in pairs
+        if not any(_has_heldout(side, position) for position in around(side, other))
+    ]
+    if missing:
+        return f"No held-out rollouts of {' or '.join(missing)} are stored."
+    if both.unread:
+        return f"Their held-out rollouts cannot be read: {both.unread}."
+    return "The stored held-out rollouts of A and B are of different tasks."
+
+
+# From a crosshair to the two checkpoints that it asks about.
+
+
+def pair_at(run: Run, key: str, row: int | None, opened: str = "") -> tuple[int, int] | None:
+    """Positions of the checkpoints before and after what a chart shows at a row; None without
+    steps.
+
+    A metric of rollouts describes the weights that sampled them, so its step stands for the update
+    before it. Where the metric's alarm began, or without a crosshair, it is from the last healthy
+    checkpoint to the one at which the alarm was raised.
+
+    Args:
+        key: The chart's metric.
+        row: Of the head's lineage; None for no crosshair.
+        opened: Id of the alarm that is looked at.
+    """
+    alarm = run.alarms.of_metric(key, opened)
+    tree, length = run.tree, run.series.length
+    if alarm is not None and row in (None, alarm.row):
+        update = tree.find(alarm.checkpoint_id)
+        if update is not None:
+            good, raised = tree.find(alarm.before_id), tree.of_step(alarm.raised)
+            source = update if raised is None else tree.source(raised)
+            is_later = source > update and tree.is_ancestor(update, source)
+            return tree.parent(update) if good is None else good, source if is_later else update
+    here = weights_at(run, key, length - 1 if row is None else row)
+    if here == ROOT:
+        here = tree.find(run.series.id_at(0))
+    return None if here is None else (tree.parent(here), here)
+
+
+def weights_at(run: Run, key: str, row: int) -> int | None:
+    """Position of the weights that a metric describes at a row; None if there is no such row."""
+    if not 0 <= row < run.series.length:
+        return None
+    position = run.tree.find(run.series.id_at(row))
+    if position is None or not of_weights(key):
+        return position
+    return run.tree.source(position)
