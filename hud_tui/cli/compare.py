@@ -17,12 +17,12 @@ from hud_tui.rl.changed import (
     HeldoutRollouts,
     Side,
     heldout_sentences,
+    made_sentences,
     relation,
     training_sentences,
 )
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.metrics import metric, reading, short
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.runs import find_run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work
@@ -120,7 +120,11 @@ def _document(both: Comparison) -> dict[str, Any]:
             for key, *values in zip(settings.keys, *(row for _, row in settings.rows), strict=True)
         },
         "one_run": both.is_of_one_run,
-        "summary": [*heldout_sentences(both), *training_sentences(both)],
+        "summary": [
+            *made_sentences(both),
+            *heldout_sentences(both),
+            *training_sentences(both),
+        ],
     }
 
 
@@ -167,12 +171,9 @@ def _lines(both: Comparison, document: dict[str, Any]) -> list[str]:
             for step in batches.steps[-LISTED:]
         ]
         lines += [*aligned([("step", "batch", "reward"), *steps]), ""]
-    for key, values in (document["parameters"] or {}).items():
-        lines.append(f"{setting_label(key)}: {' → '.join(values)}")
     for title in ("heldout", "training"):
         if document[title] is not None:
-            lines += ["", f"{title} tasks", *comparison_lines(document[title] | {"summary": []})]
-    a, b = both.left.name, both.right.name
-    lines += [f"A {a}, B {b}. {relation(both)}"]
+            lines += [f"{title} tasks", *comparison_lines(document[title] | {"summary": []})[:-1]]
+    lines += [f"A {both.left.name}, B {both.right.name}. {' '.join(made_sentences(both))}"]
     lines += [f"held-out: {said}" for said in heldout_sentences(both)]
     return [*lines, *(f"training: {said}" for said in training_sentences(both))]

@@ -114,8 +114,8 @@ class ChangeReader:
         return read
 
     async def _heldout(self, left: Side, right: Side) -> tuple[Heldout | None, str]:
-        """The held-out rollouts of the nearest checkpoints on the same tasks; else why none could
-        be read, empty if there are none."""
+        """The held-out rollouts of the nearest checkpoints on the same tasks; else why some could
+        not be read, empty if all could."""
         unread = ""
         for before, after in [(left.position, right.position), *heldout_pairs(left, right)]:
             try:
@@ -128,8 +128,8 @@ class ChangeReader:
         return None, unread
 
     async def _pair(self, left: Side, right: Side, before: int, after: int) -> Heldout | None:
-        """The held-out rollouts of two checkpoints, if they are of the same tasks. Raises
-        HudError."""
+        """The held-out rollouts of two checkpoints; None if they are not of the same tasks. Raises
+        HudError: they cannot be read, or are no longer stored."""
         paired = await self._evaluations.paired(
             left.evaluations_of(before), right.evaluations_of(after)
         )
@@ -152,12 +152,14 @@ class ChangeReader:
 
     async def _of_side(self, side: Side, position: int) -> HeldoutRollouts:
         evaluation, source = evaluation_of(side, position), heldout_step(side, position)
+        if evaluation is None and source is None:
+            return HeldoutRollouts(position, [])
         if evaluation is not None:
             groups: Sequence[Group] = (await self._evaluations.get(evaluation.id or "")).groups
         elif source is not None:
             groups = _by_task(await self._client.rollouts.job_traces(*source))
-        else:
-            groups = []
+        if not groups:
+            raise HudError(f"the service does not have those of {side.name_of(position)}")
         return HeldoutRollouts(position, groups, evaluation)
 
     async def _settings(self, both: Comparison) -> Differences | None:

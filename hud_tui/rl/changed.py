@@ -15,6 +15,7 @@ from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.curves import reward_spread
 from hud_tui.rl.evaluation import Difference, Scores, difference
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked
+from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import (
     HELDOUT,
     REWARD,
@@ -450,6 +451,21 @@ def relation(both: Comparison) -> str:
     return f"They diverged at {parted}: A is {a_steps} after it, B {b_steps}."
 
 
+def made_sentences(both: Comparison) -> list[str]:
+    """How the two are related, and in what the runs that made them differ."""
+    if both.is_of_one_run:
+        return [relation(both), "One run made both, with the same parameters."]
+    if both.settings is None:
+        return [relation(both)]
+    (_, left), (_, right) = both.settings.rows
+    pairs = zip(both.settings.keys, left, right, strict=True)
+    differ = [f"{setting_label(key)} {before} → {after}" for key, before, after in pairs]
+    runs = (
+        f"Their runs differ in {', '.join(differ)}." if differ else "Their runs differ in nothing."
+    )
+    return [relation(both), runs]
+
+
 def training_sentences(both: Comparison) -> list[str]:
     """What the training rollouts tell; why they tell nothing, if so."""
     if both.tasks is None:
@@ -470,7 +486,7 @@ def _why_no_training(both: Comparison) -> str:
         of = " or ".join(missing)
         return f"No training rollouts sampled from {of} are stored: the tasks cannot be compared."
     counts = [counted(len(sampled.groups), "task") for sampled in both.sampled]
-    return f"No task was sampled from both: {counts[0]} from A, {counts[1]} other from B."
+    return f"No task was sampled from both: {counts[0]} from A, {counts[1]} from B."
 
 
 def _sample_text(side: Side, sampled: Sampled) -> str:

@@ -25,7 +25,7 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage, staged
 
-OVER = frozenset({"charts", "compare", "details", "export"})
+OVER = frozenset({"before_after", "charts", "compare", "details", "export"})
 """Actions that open something over the view."""
 SIZES = ((120, 40), (40, 12))
 
@@ -55,7 +55,7 @@ async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> 
             for key in action.keys.split(","):
                 await pilot.press(key)
                 if action.name in OVER:
-                    assert stage.screen is not stage.live, f"{spell(key)} opens a list"
+                    await until(lambda: stage.screen is not stage.live)
                     for rows in stage.screen.query("RowList"):
                         assert rows.region in stage.screen.region
                     await pilot.press("escape")

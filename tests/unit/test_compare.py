@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hud_tui.rl.changed import Comparison, MetricPair, Side, compare
+from hud_tui.rl.changed import Comparison, MetricPair, Side, compare, relation
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.tui.screens.compare import comparison_table, lineage
+from hud_tui.tui.screens.compare import comparison_table
 from hud_tui.wire import Checkpoint, Group
 from tests.unit.trees import named
 
@@ -97,7 +97,7 @@ def test_groups_that_both_have_are_better_worse_or_alike() -> None:
     ],
 )
 def test_how_they_are_related(left: int, right: int, said: str) -> None:
-    assert lineage(compared(TREE, left, right), 80)[0].plain == said
+    assert relation(compared(TREE, left, right)) == said
 
 
 @pytest.mark.parametrize("width", [40, 71, 96])

@@ -26,7 +26,7 @@ from hud_tui.rl.changed import (
     MetricPair,
     Side,
     heldout_sentences,
-    relation,
+    made_sentences,
     training_sentences,
 )
 from hud_tui.rl.compare import RunSeries
@@ -192,8 +192,7 @@ class ComparePanel(Panel[bool]):
 
     @on(TextPane.Resized)
     def _lay_out(self) -> None:
-        width = self.pane.width
-        self.pane.show(lineage(self.both, width) + comparison_table(self.both, width))
+        self.pane.show(comparison_table(self.both, self.pane.width))
 
 
 async def show_changed(
@@ -218,7 +217,7 @@ def said_of(paired: Paired, before: str, after: str) -> list[str]:
 
 
 def _sentences(both: Comparison, can_evaluate: bool) -> Content:
-    lines = []
+    lines = [Content(" ".join(made_sentences(both)))]
     for title, said in (
         ("held-out", heldout_sentences(both)),
         ("training", training_sentences(both)),
@@ -235,27 +234,33 @@ def _sentences(both: Comparison, can_evaluate: bool) -> Content:
 def change_rows(both: Comparison) -> list[Row]:
     """The tasks that moved, the steps between the two, and the other tasks."""
     rows: list[Row] = []
-    kinds = [(HELD, "held-out", None if both.heldout is None else both.heldout.difference)]
-    kinds.append((TRAINED, "training", both.tasks))
-    told = [(prefix, kind, delta) for prefix, kind, delta in kinds if delta is not None]
+    told = [(TRAINED, "training task", both.tasks)]
+    if both.heldout is not None:
+        told.insert(0, (HELD, "held-out task", both.heldout.difference))
     for prefix, kind, delta in told:
-        rows += _task_rows(prefix, f"{kind} task", "regress", delta.worse)
-        rows += _task_rows(prefix, f"{kind} task", "improve", delta.better)
+        if delta is not None:
+            rows += _task_rows(prefix, kind, ("regresses", "regress"), delta.worse)
+            rows += _task_rows(prefix, kind, ("improves", "improve"), delta.better)
     for batches in both.batches:
         rows.append(_heading(f"{counted(len(batches.steps), 'step')} {batches.title}"))
         rows += [
             item_row(CHANGES, f"{STEP}{step.id}", Moved.of_step(step)) for step in batches.steps
         ]
     for prefix, kind, delta in told:
-        rows += _task_rows(prefix, f"{kind} task", "within chance by itself", delta.alike)
+        if delta is not None:
+            rows += _task_rows(prefix, kind, ALIKE, delta.alike)
     return rows
 
 
-def _task_rows(prefix: str, kind: str, verb: str, changes: Sequence[TaskChange]) -> Iterator[Row]:
+ALIKE = ("is within chance by itself", "are within chance by themselves")
+
+
+def _task_rows(
+    prefix: str, kind: str, verbs: tuple[str, str], changes: Sequence[TaskChange]
+) -> Iterator[Row]:
+    """Tasks under a heading; `verbs` are of one and of several."""
     if changes:
-        is_verb = verb in ("regress", "improve")
-        ending = "s" * (is_verb and len(changes) == 1)
-        yield _heading(f"{counted(len(changes), kind)} {verb}{ending}")
+        yield _heading(f"{counted(len(changes), kind)} {verbs[len(changes) > 1]}")
     for change in changes:
         yield item_row(CHANGES, f"{prefix}{change.slug}", Moved.of_task(change))
 
@@ -299,19 +304,12 @@ def _lines(both: Comparison) -> Iterator[Line]:
 
 def _settings(both: Comparison) -> Iterator[Line]:
     """Parameters of the two runs that differ, but for those that the steps report."""
-    if both.is_of_one_run:
-        yield Line("one run made both, with the same parameters")
     if both.settings is None:
         return
     (_, left), (_, right) = both.settings.rows
     for key, before, after in zip(both.settings.keys, left, right, strict=True):
-        yield Line(setting_label(key), before, after, "differs")
-    if not both.settings.keys:
-        yield Line("two runs made them, with the same parameters")
-
-
-def lineage(both: Comparison, width: int) -> list[Content]:
-    return [*Content(relation(both)).wrap(max(8, width)), Content()]
+        if setting_label(key) not in MADE:
+            yield Line(setting_label(key), before, after, "differs")
 
 
 def _how(checkpoint: Checkpoint | None) -> Sequence[str]:
