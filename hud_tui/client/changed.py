@@ -15,6 +15,7 @@ from hud_tui.rl.changed import (
     Comparison,
     Heldout,
     HeldoutRollouts,
+    Sampled,
     Side,
     compare,
     evaluation_of,
@@ -65,24 +66,21 @@ class ChangeReader:
         """The training rollouts of one task, left and right, with their trace ids. Raises
         HudError."""
         sides = zip((both.left, both.right), both.sampled, strict=True)
-        groups = []
-        for side, sampled in sides:
-            steps = [step for position in sampled.positions for step in side.tree.steps(position)]
-            of_task = [step for step in steps if _has(step, slug)]
-            traces = [
-                trace
-                for step in of_task
-                for trace in await self._client.rollouts.checkpoint_traces(side.model_id, step.id)
-                if trace.task_slug == slug and trace.reward is not None
-            ]
-            known = Group(
-                task_slug=slug,
-                rewards=[trace.reward or 0.0 for trace in traces],
-                trace_ids=[trace.trace_id for trace in traces],
-            )
-            rewards = next((g.rewards for g in sampled.groups if g.task_slug == slug), [])
-            groups.append(known if traces else Group(task_slug=slug, rewards=rewards))
-        return groups
+        return [await self._of_task(side, sampled, slug) for side, sampled in sides]
+
+    async def _of_task(self, side: Side, sampled: Sampled, slug: str) -> Group:
+        """The rollouts of a task in a sample; without trace ids if the service has none. Raises
+        HudError."""
+        group = Group(task_slug=slug, rewards=[])
+        for step in (step for position in sampled.positions for step in side.tree.steps(position)):
+            if step.groups and not any(each.task_slug == slug for each in step.groups):
+                continue
+            for trace in await self._client.rollouts.checkpoint_traces(side.model_id, step.id):
+                if trace.task_slug == slug and trace.reward is not None:
+                    group.rewards.append(trace.reward)
+                    group.trace_ids.append(trace.trace_id)
+        known = (each for each in sampled.groups if each.task_slug == slug)
+        return group if group.rewards else next(known, group)
 
     async def heldout(self, both: Comparison, slug: str) -> list[Group]:
         """The held-out rollouts of one task, left and right, with their trace ids. Raises
@@ -179,10 +177,6 @@ class ChangeReader:
 
 def _groups(tasks: Iterable[TaskScore]) -> list[Group]:
     return [Group(task_slug=task.slug, rewards=[*task.rewards]) for task in tasks]
-
-
-def _has(step: Checkpoint, slug: str) -> bool:
-    return not step.groups or any(group.task_slug == slug for group in step.groups)
 
 
 def _by_task(traces: Sequence[Trace]) -> list[Group]:
