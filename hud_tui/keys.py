@@ -435,7 +435,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         (
             "before_after",
             "B",
-            "what changed",
+            "changes",
             "What changed at this step, from the marked one to it, or at the alarm: tasks, batch.",
         ),
         ("mark", "m", "mark", "Mark this step as A, to see what changed from there; or unmark it."),
@@ -530,7 +530,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         (
             "before_after",
             "B",
-            "what changed",
+            "changes",
             "What changed from the last checkpoint of one run to that of the other.",
         ),
         ("arrange", "o,a", "sort", "Sort by a column; show, hide and order columns."),
