@@ -60,7 +60,9 @@ class ChangeReader:
         )
         both = compare(left, right, read)
         settings = differences(runs) if runs else await self._settings(both)
-        return replace(both, heldout=heldout, unread=unread, settings=settings)
+        both = replace(both, heldout=heldout, unread=unread, settings=settings)
+        await asyncio.to_thread(both.draw)
+        return both
 
     async def training(self, both: Comparison, slug: str) -> list[Group]:
         """The training rollouts of one task, left and right, with their trace ids. Raises
@@ -144,7 +146,9 @@ class ChangeReader:
                 HeldoutRollouts(after, sides[1], paired.after),
                 paired.difference,
             )
-        first, second = await self._of_side(left, before), await self._of_side(right, after)
+        first, second = await asyncio.gather(
+            self._of_side(left, before), self._of_side(right, after)
+        )
         delta = difference(Scores.of(first.groups), Scores.of(second.groups))
         return None if delta is None else Heldout(first, second, delta)
 

@@ -211,6 +211,13 @@ class Comparison:
         tasks."""
         return difference(*(Scores.of(sampled.groups) for sampled in self.sampled))
 
+    def draw(self) -> None:
+        """Compute the bootstrap intervals, which takes long, before they are read."""
+        if self.heldout is not None:
+            self.heldout.difference.sentences("A", "B")
+        if self.tasks is not None:
+            self.tasks.sentences("A", "B")
+
     @property
     def batches(self) -> list[Batches]:
         """The steps between them; of checkpoints that diverged, those since then to each."""
@@ -409,7 +416,7 @@ def heldout_pairs(left: Side, right: Side) -> list[tuple[int, int]]:
 
 
 def _has_heldout(side: Side, position: int) -> bool:
-    return bool(evaluation_of(side, position) or heldout_step(side, position))
+    return bool(evaluation_of(side, position) or _heldout_report(side, position))
 
 
 def evaluation_of(side: Side, position: int) -> Evaluation | None:
@@ -421,10 +428,16 @@ def evaluation_of(side: Side, position: int) -> Evaluation | None:
 def heldout_step(side: Side, position: int) -> tuple[str, int] | None:
     """Where the held-out rollouts are that a run sampled from a checkpoint while it trained: the
     run's id, and the number of the run's step that reports them. None without any."""
-    for step in side.tree.steps(position):
-        if step.job_id is not None and HELDOUT in metrics_of(step):
-            return step.job_id, step_of_run(side.tree, step)
-    return None
+    step = _heldout_report(side, position)
+    if step is None or step.job_id is None:
+        return None
+    return step.job_id, step_of_run(side.tree, step)
+
+
+def _heldout_report(side: Side, position: int) -> Checkpoint | None:
+    """The step of a run that reports a held-out reward of a checkpoint; None without any."""
+    steps = (step for step in side.tree.steps(position) if step.job_id is not None)
+    return next((step for step in steps if HELDOUT in metrics_of(step)), None)
 
 
 def step_of_run(tree: Tree, step: Checkpoint) -> int:

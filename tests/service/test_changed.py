@@ -28,7 +28,8 @@ async def two_runs(service: Service) -> tuple[str, list[str]]:
     async with calling(service) as http:
         model_id = str((await fork(http))["id"])
     jobs = [await run_on(service, model_id, steps=2, tasks_per_step=96, group_size=2)]
-    jobs += [await run_on(service, model_id, steps=3, heldout_every=1, tasks_per_step=96)]
+    every = {"heldout_every": 1, "tasks_per_step": 96, "group_size": 2}
+    jobs += [await run_on(service, model_id, steps=3, **every)]
     return model_id, jobs
 
 
@@ -126,7 +127,8 @@ async def test_held_out_rollouts_that_are_gone_are_said_to_be(
 
 async def test_a_step_is_explained_headless(hud: Command, text: Text, served: Served) -> None:
     model_id = (await hud("status", "arith-rl")).data["model"]["id"]
-    job_id = await run_on(served.service, model_id, steps=3, heldout_every=1, tasks_per_step=96)
+    every = {"heldout_every": 1, "tasks_per_step": 96, "group_size": 2}
+    job_id = await run_on(served.service, model_id, steps=3, **every)
     result = await hud("compare", "step-000002", "-m", "arith-rl")
     assert (result.code, result.kind) == (0, "compare")
     data = result.data
@@ -134,11 +136,11 @@ async def test_a_step_is_explained_headless(hud: Command, text: Text, served: Se
     assert data["relation"] == "B is 1 step after A."
     assert data["one_run"]
     assert (data["heldout"]["tasks"], data["heldout"]["rollouts"]) == (36, [36, 36])
-    assert (data["training"]["tasks"], data["training"]["rollouts"]) == (96, [768, 768])
+    assert (data["training"]["tasks"], data["training"]["rollouts"]) == (96, [192, 192])
     [between] = data["between"]
     assert [step["name"] for step in between["steps"]] == ["step-000002"]
     assert len(between["steps"][0]["groups"]) == 96
-    assert data["summary"][-1].startswith("Sampled from A step-000001 (768 rollouts)")
+    assert data["summary"][-1].startswith("Sampled from A step-000001 (192 rollouts)")
     whole = (await hud("compare", "base", "head", "-m", "arith-rl")).data
     assert whole["before"] == {"checkpoint_id": None, "name": "base", "model_id": model_id}
     assert len(whole["between"][0]["steps"]) == 3
@@ -146,7 +148,7 @@ async def test_a_step_is_explained_headless(hud: Command, text: Text, served: Se
     assert code == 0
     assert "A step-000001, B step-000002. B is 1 step after A. One run made both" in out
     assert "1 step trained on between them" in out
-    assert "training: Sampled from A step-000001 (768 rollouts)" in out
+    assert "training: Sampled from A step-000001 (192 rollouts)" in out
     for refs in (["base"], ["head", "step-000003"]):
         refused = await hud("compare", *refs, "-m", "arith-rl")
         assert (refused.code, refused.kind) == (2, "error")

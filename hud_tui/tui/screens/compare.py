@@ -89,16 +89,16 @@ class Moved:
 
     @classmethod
     def of_step(cls, step: Checkpoint) -> Moved:
-        rollouts = count_rollouts(step)
         of = counted(len(step.groups), "task") if step.groups else ""
-        text = f"{name(step)}  {of}".rstrip()
-        return cls(text, None, reward_of(step), None, counted(rollouts, "rollout"))
+        rollouts = counted(count_rollouts(step), "rollout")
+        title = "  ".join(part for part in (name(step), of, rollouts) if part)
+        return cls(title, None, None, None, f"reward {short(reward_of(step))}")
 
 
 CHANGES: Sequence[Column[Moved]] = (
     Column("task", 0, lambda moved: one_line(moved.title, 200)),
     Column("A", 7, lambda moved: "" if moved.before is None else short(moved.before), right=True),
-    Column("B", 7, lambda moved: short(moved.after), right=True),
+    Column("B", 7, lambda moved: "" if moved.after is None else short(moved.after), right=True),
     Column(
         "B − A",
         8,
@@ -139,7 +139,8 @@ class ComparePanel(Panel[bool]):
         yield self.pane
 
     def on_mount(self) -> None:
-        self.sentences.update(_sentences(self.both, self.can_evaluate))
+        offer = EVALUATES if self.can_evaluate else "" if self.session.replays else OTHER_MODELS
+        self.sentences.update(_sentences(self.both, offer))
         self.tasks.show(change_rows(self.both))
         self.tasks.display = bool(self.tasks.rows)
         (self.tasks if self.tasks.rows else self.pane).focus()
@@ -164,16 +165,17 @@ class ComparePanel(Panel[bool]):
         """The rollouts of a row; None if the service does not have them. Raises HudError."""
         if row.startswith(STEP):
             return await self._step(row.removeprefix(STEP))
-        both, right = self.both, self.both.right
+        both, sides = self.both, (self.both.left, self.both.right)
         if row.startswith(HELD):
             groups = await self.reader.heldout(both, row.removeprefix(HELD))
-            trained = ""
+            names = [f"{mark} {side.name}" for mark, side in zip("AB", sides, strict=True)]
         else:
             groups = await self.reader.training(both, row.removeprefix(TRAINED))
-            trained = " and nearest"
-        sides = zip("AB", (both.left, right), strict=True)
-        names = [f"{mark} {side.name}{trained}" for mark, side in sides]
-        return StepGroups(names[1], groups, index=1, node=right.node, names=names)
+            names = [
+                f"{mark} {side.name}{' and nearest' * (len(sampled.positions) > 1)}"
+                for mark, side, sampled in zip("AB", sides, both.sampled, strict=True)
+            ]
+        return StepGroups(names[1], groups, index=1, node=both.right.node, names=names)
 
     async def _step(self, step_id: str) -> StepGroups | None:
         steps = (step for batches in self.both.batches for step in batches.steps)
@@ -216,7 +218,7 @@ def said_of(paired: Paired, before: str, after: str) -> list[str]:
     return [f"{sentence}." for sentence in paired.difference.sentences(before, after)]
 
 
-def _sentences(both: Comparison, can_evaluate: bool) -> Content:
+def _sentences(both: Comparison, offer: str) -> Content:
     lines = [Content(" ".join(made_sentences(both)))]
     for title, said in (
         ("held-out", heldout_sentences(both)),
@@ -226,8 +228,8 @@ def _sentences(both: Comparison, can_evaluate: bool) -> Content:
         for verdict in verdicts:
             lines.append(Content.assemble((f"{title}  ", MUTED), verdict))
         lines.append(Content.styled(last if verdicts else f"{title}  {last}", MUTED))
-    if both.heldout is None:
-        lines.append(Content.styled(keyed(EVALUATES if can_evaluate else OTHER_MODELS), MUTED))
+    if both.heldout is None and offer:
+        lines.append(Content.styled(keyed(offer), MUTED))
     return Content("\n").join(lines)
 
 
