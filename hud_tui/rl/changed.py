@@ -80,10 +80,6 @@ class Side:
         tree = self.tree
         return tree.base_evaluations if position == ROOT else tree[position].evaluations
 
-    def follows(self, other: "Side") -> bool:
-        """Whether it descends from the other one."""
-        return self.tree is other.tree and _meet(self, other) == other.position
-
 
 def _meet(side: Side, other: Side) -> int | None:
     """Position of the newest common ancestor; None in different trees."""

@@ -55,10 +55,12 @@ async def test_every_key_works_and_nothing_is_clipped(size: tuple[int, int]) -> 
             for key in action.keys.split(","):
                 await pilot.press(key)
                 if action.name in OVER:
-                    await until(lambda: stage.screen is not stage.live)
+                    await until(lambda: stage.screen is not stage.live and stage.screen.is_mounted)
+                    await pilot.pause()
                     for rows in stage.screen.query("RowList"):
                         assert rows.region in stage.screen.region
                     await pilot.press("escape")
+                    await until(lambda: stage.screen is stage.live)
                 assert stage.screen is stage.live, f"{spell(key)} stays on the view"
         seen = [pane for pane in stage.live.query(LinesView) if pane.is_on_screen]
         assert seen

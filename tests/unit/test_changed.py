@@ -1,6 +1,8 @@
 """What changed between two checkpoints: whose rollouts tell it, and what is said of them."""
 
 from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from hud_tui.rl.changed import (
     heldout_pairs,
     heldout_sentences,
     heldout_step,
+    made_sentences,
     pair_at,
     relation,
     step_of_run,
@@ -26,6 +29,8 @@ from hud_tui.rl.changed import (
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Scores, difference
 from hud_tui.rl.run import Run
+from hud_tui.rl.sweep import differences
+from hud_tui.rl.work import Work
 from hud_tui.tui.screens.compare import change_rows
 from hud_tui.wire import Checkpoint, Evaluation, Group
 from tests.tui import runs
@@ -52,6 +57,10 @@ def batch(tasks: str, solved: int) -> dict[str, object]:
 
 def compared(tree: Tree, left: int, right: int) -> Comparison:
     return compare(Side(tree, left), Side(tree, right))
+
+
+def fields_of(both: Comparison) -> dict[str, Any]:
+    return {field.name: getattr(both, field.name) for field in fields(both)}
 
 
 def tasks_sampled(both: Comparison) -> list[tuple[tuple[int, ...], str]]:
@@ -154,6 +163,9 @@ def test_what_moved_is_listed_first_then_the_steps_then_the_rest() -> None:
     assert rows[0] == ("heading 4 training tasks regress", True)
     assert [key for key, _ in rows[1:5]] == [f"training {slug}" for slug in ALL]
     assert rows[5:] == [("heading 1 step trained on between them", True), ("step s5", False)]
+    assert [cell.plain for cell in change_rows(compared(DROP, 3, 4))[-1].cells] == [
+        *("s5", "", "", "", "4×8 reward .750")
+    ]
     same = Tree.of(lineage(*[batch(ALL, 4)] * 4))
     titles = [row.key for row in change_rows(compared(same, 0, 1)) if row.heading]
     assert titles == [
@@ -168,12 +180,84 @@ def evaluated(id_: str, split: str = "heldout", rollouts: int = 36) -> Evaluatio
     )
 
 
+def test_a_side_s_neighbours_are_on_the_way_to_the_head_else_to_its_newest_descendant() -> None:
+    """s1 – s2 – s3 – s4, and from s2 the branch x – y; from y nothing goes on but z."""
+    steps = [batch(ALL, 4)] * 4
+    nodes = [*lineage(*steps), named("x", "s2", **batch(ALL, 4)), named("y", "x", **batch(ALL, 4))]
+    tree = Tree.of([*nodes, named("z", "y", **batch(ALL, 4))])
+    at_s4, at_z = tree.with_head("s4"), tree.with_head("z")
+    assert around(Side(at_s4, 1), Side(at_s4, 0)) == [1, 2, 3]
+    assert around(Side(at_z, 1), Side(at_z, 0)) == [1, 4, 5, 6]
+    assert around(Side(at_s4, 4), Side(at_s4, 1)) == [4, 5, 6]
+    assert around(Side(at_z, 2), Side(at_z, 6)) == [2, 3], "diverged: after the common one"
+    other = Tree.of(lineage(*steps, *steps))
+    assert around(Side(at_s4, 2), Side(other, 7)) == [2, 3, 1, 0, ROOT], "of another model"
+
+
+def test_rewards_are_alike_where_their_intervals_overlap() -> None:
+    """The means of these four groups are .5 ± .66 and 1.2 ± .66."""
+    sure, unsure = batch(ALL, 4), {"mean_reward": 0.9, "num_traces": 8}
+    tree = Tree.of(lineage(*[sure] * 2, *[unsure] * 2))
+    assert around(Side(tree, 2), Side(tree, 3)) == [2, 1, 0, ROOT], (
+        "without groups nothing is known"
+    )
+    wide = [
+        {
+            "groups": [Group(task_slug=slug, rewards=[mean + off]) for slug, off in offs.items()],
+            "mean_reward": mean,
+        }
+        for mean in (0.5, 1.2)
+        for offs in [dict(zip(ALL, (-0.5, -0.1, 0.1, 0.5), strict=True))]
+    ]
+    tree = Tree.of(lineage(*[wide[0]] * 2, *[wide[1]] * 2))
+    assert around(Side(tree, 2), Side(tree, 3)) == [2, 1, 0, ROOT], "half of each"
+
+
+def test_what_the_runs_differ_in_is_said_first() -> None:
+    one = compared(DROP, 3, 4)
+    assert made_sentences(one) == [
+        "B is 1 step after A.",
+        "One run made both, with the same parameters.",
+    ]
+    tree = Tree.of([*lineage(batch(ALL, 4)), *lineage(batch(ALL, 4), job="second", start=2)])
+    both = compared(tree, 0, 1)
+    assert made_sentences(both) == ["B is 1 step after A."]
+    assert not both.is_of_one_run
+    assert not compared(tree, ROOT, 0).is_of_one_run
+    for rate, said in ((3e-4, "learning rate 1e-4 → 3e-4"), (1e-4, "nothing")):
+        runs_of = [
+            Work(id=str(n), parameters={"learning_rate": r}) for n, r in ((1, 1e-4), (2, rate))
+        ]
+        told = Comparison(**{**fields_of(both), "settings": differences(runs_of)})
+        assert made_sentences(told)[1] == f"Their runs differ in {said}."
+
+
+@pytest.mark.parametrize(
+    ("digests", "compares"), [(("a", "a"), True), (("a", "b"), False), (("b", "b"), False)]
+)
+def test_held_out_rewards_compare_only_on_the_same_tasks(
+    digests: tuple[str, str], compares: bool
+) -> None:
+    """Most checkpoints were evaluated on a; those on b stand apart."""
+    evaluations = [
+        [Evaluation(id=d, mean_reward=0.5, num_tasks=9, num_traces=9, tasks_digest=d)]
+        for d in ("a", "a", "a", *digests)
+    ]
+    steps = lineage(*({"evaluations": each} for each in evaluations))
+    both = compared(Tree.of(steps), 3, 4)
+    [pair] = [pair for pair in both.metrics if pair.key == "heldout_reward"]
+    assert pair.compares is compares
+
+
 def test_the_nearest_held_out_rollouts_are_looked_for() -> None:
     told = {"metrics": {"heldout_reward": 0.5}}
     steps = lineage({}, {}, told, {}, {}, {}, told, {})
     steps[4] = steps[4].model_copy(update={"evaluations": [evaluated("e", rollouts=72)]})
     side = Side(Tree.of(steps), 4)
     assert evaluation_of(side, 4) == side.evaluations[0]
+    several = [evaluated("small", rollouts=9), evaluated("large"), evaluated("train", "train", 99)]
+    steps[7] = steps[7].model_copy(update={"evaluations": several})
+    assert evaluation_of(Side(Tree.of(steps), 7), 7) == several[1]
     assert evaluation_of(side, 3) is None
     assert heldout_step(side, 1) == ("run", 3), "s3 reports what was sampled from s2"
     assert heldout_step(side, 4) is None
@@ -198,7 +282,7 @@ def test_which_held_out_rollouts_are_missing_is_said() -> None:
     assert heldout_sentences(apart) == [
         "The stored held-out rollouts of A and B are of different tasks."
     ]
-    unread = Comparison(**{**vars(apart), "unread": "the service does not answer"})
+    unread = Comparison(**{**fields_of(apart), "unread": "the service does not answer"})
     assert heldout_sentences(unread) == [
         "Their held-out rollouts cannot be read: the service does not answer."
     ]
@@ -211,7 +295,7 @@ def test_held_out_rollouts_say_where_they_are_from() -> None:
     assert delta is not None
     both = compared(tree, 0, 2)
     heldout = Heldout(HeldoutRollouts(0, before), HeldoutRollouts(1, after, evaluated("e")), delta)
-    said = heldout_sentences(Comparison(**{**vars(both), "heldout": heldout}))
+    said = heldout_sentences(Comparison(**{**fields_of(both), "heldout": heldout}))
     assert said[0].startswith("B − A: no difference in pass@1 is visible with 3 tasks × 2")
     assert said[1] == (
         "Sampled from A s1 (8 rollouts, in training); B s2 (6 rollouts, evaluated on arith); "

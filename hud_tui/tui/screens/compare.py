@@ -89,10 +89,10 @@ class Moved:
 
     @classmethod
     def of_step(cls, step: Checkpoint) -> Moved:
-        of = counted(len(step.groups), "task") if step.groups else ""
-        rollouts = counted(count_rollouts(step), "rollout")
-        title = "  ".join(part for part in (name(step), of, rollouts) if part)
-        return cls(title, None, None, None, f"reward {short(reward_of(step))}")
+        least = min((len(group.rewards) for group in step.groups), default=0)
+        of = f"{len(step.groups)}×{least}" if least else f"{count_rollouts(step) or ''}"
+        text = f"{of} reward {short(reward_of(step))}".lstrip()
+        return cls(name(step), None, None, None, text)
 
 
 CHANGES: Sequence[Column[Moved]] = (
