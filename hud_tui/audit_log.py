@@ -76,6 +76,8 @@ class Change:
     """Fields of the body that are not logged: large, or possibly secret."""
     source: TaskSource = UNNAMED
     """The source of omitted tasks."""
+    act: str = ""
+    """Of ``set head``: ``undo`` or ``redo``, if it is one."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ class AuditEntry:
     request_id: str = ""
     key: str = ""
     """The request's Idempotency-Key."""
+    act: str = ""
+    """As of `Change`."""
 
     @property
     def sent(self) -> dict[str, Any]:

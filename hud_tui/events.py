@@ -9,6 +9,7 @@ One optimizer step produces CheckpointAdded, HeadMoved, StepTaken, in that order
 A CheckpointAdded for a known checkpoint is an update: its state or its own rewards have changed.
 """
 
+from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -36,12 +37,32 @@ class CheckpointAdded(_Event):
     checkpoint: Checkpoint
 
 
+class Act(StrEnum):
+    """What a move of the head that somebody made does to those before it."""
+
+    SET = "set"
+    UNDO = "undo"
+    REDO = "redo"
+
+
+class Actor(Body):
+    """Who moved a head, by their own account."""
+
+    program: str
+    """``app``, ``headless``, ``python`` or ``driver``; of another client, its User-Agent."""
+    host: str = ""
+    """Name or address of its machine; empty if unknown."""
+
+
 class HeadMoved(_Event):
     type: Literal["head"] = "head"
     checkpoint_id: str | None
     previous: str | None = None
     cause: Literal["step", "set", "unknown"] = "unknown"
     """Whether a training step moved it, or somebody set it."""
+    act: Act = Act.SET
+    by: Actor | None = None
+    """Who set it; None if unknown."""
 
 
 class RolloutDone(_Event):
@@ -92,6 +113,16 @@ class EvaluationsRead(_Event):
     """Oldest first."""
 
 
+class MovesRead(_Event):
+    """All moves of the head that somebody made, as just read; a stream never has it."""
+
+    type: Literal["moves"] = "moves"
+    moves: tuple[HeadMoved, ...] = ()
+    """Oldest first."""
+    since: float | None = None
+    """Unix seconds since when none is missing; 0: from the beginning, None: some may be."""
+
+
 Event = Annotated[
     TreeRead
     | CheckpointAdded
@@ -99,7 +130,8 @@ Event = Annotated[
     | RolloutDone
     | StepTaken
     | WorkChanged
-    | EvaluationsRead,
+    | EvaluationsRead
+    | MovesRead,
     Field(discriminator="type"),
 ]
 EVENT: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))

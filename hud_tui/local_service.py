@@ -160,6 +160,7 @@ async def connect_local(
     guard: Guard | None = None,
     observe: Callable[[AuditEntry], object] | None = None,
     flags: str = "",
+    by: str = "python",
 ) -> HudClient:
     """A client of the embedded service, which is started in the background if it does not run.
 
@@ -167,6 +168,7 @@ async def connect_local(
         progress: Called with a line about what is being waited for.
         guard: Checks requests that change something; None allows all.
         observe: Called with them; None adds them to the command log of `paths`.
+        flags: As of `Settings`, as is `by`.
 
     Raises:
         HudUnreachable: It does not start (the message ends with its log), or a running one does
@@ -185,8 +187,8 @@ async def connect_local(
         with usable_directories():
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
-    settings = replace(_settings(ready), name=name, flags=flags)
-    observe = observe or CommandLog(paths.state, "python").add
+    settings = replace(_settings(ready), name=name, flags=flags, by=by)
+    observe = observe or CommandLog(paths.state, by).add
     if machine is None:
         return HudClient(settings, None, guard, observe)
     return _ThroughTunnel(guard_line(paths, machine.name), settings, guard, observe)

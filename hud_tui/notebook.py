@@ -1,8 +1,8 @@
 """What this machine stores about a service, for the user and for the next session.
 
-- `Notebook`: the notes on one model's checkpoints and the moves of its head, one JSON file per
-  model. It is read and rewritten under a lock, so that two apps do not overwrite each other's
-  changes. It is never sent to a service.
+- `Notebook`: the notes on one model's checkpoints, and the moves of its head that were seen where
+  the service keeps none, one JSON file per model. It is read and rewritten under a lock, so that
+  two apps do not overwrite each other's changes. It is never sent to a service.
 - `LastKnown`: the last known state of a service, for when it does not answer. One file per account,
   named by `scope_of`, readable by its owner only, and without the key. A file that is unreadable,
   of another format or incomplete counts as missing.
@@ -22,17 +22,15 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.errors import HudUsage
+from hud_tui.events import HeadMoved
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.head import Move
+from hud_tui.rl.history import merged
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_private, read_regular, write_atomic
 from hud_tui.wire import Checkpoint, Model, WorkState
 
 MOVES_MOST = 500
 """Maximum number of moves stored."""
-SAME_S = 60.0
-"""Seconds by which two programs' times of one move may differ: an event has the service's time, a
-request that of its answer."""
 NOTE_MOST = 400
 """Maximum characters of a note."""
 MOST_BYTES = 32_000_000
@@ -43,18 +41,12 @@ _PLAIN = re.compile(r"[0-9A-Za-z-]{1,64}")
 
 
 class Notebook:
-    """Notes and moves of the head; without a file they last for the session only."""
+    """Notes and seen moves; without a file they last for the session only."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self._notes: dict[str, str] = {}
-        self._moves: list[Move] = []
-        self._added: set[tuple[str, float]] = set()
-        """Target and time of the moves that this program stored, or found stored."""
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read what other programs have stored meanwhile."""
+        self._moves: tuple[HeadMoved, ...] = ()
         with suppress(OSError):
             self._read()
 
@@ -64,8 +56,8 @@ class Notebook:
         return self._notes
 
     @property
-    def moves(self) -> list[Move]:
-        """Moves of the head, oldest first."""
+    def moves(self) -> tuple[HeadMoved, ...]:
+        """Moves of the head that were seen, oldest first; not who made them."""
         return self._moves
 
     def keep(self, checkpoint_id: str, note: str) -> str:
@@ -90,39 +82,17 @@ class Notebook:
 
         self._change(change)
 
-    def add(self, move: Move) -> None:
-        """Store a move of the head, once for all apps that were told of it: a move that one of
-        them made is "ours" for each.
+    def add(self, move: HeadMoved) -> None:
+        """Store a move of the head, once for all apps that saw it.
 
         Raises:
             OSError: The file cannot be written; the move lasts for the session.
         """
 
         def change() -> None:
-            twin, stored = self._twin(move), move
-            if twin is None:
-                self._moves = [*self._moves[1 - MOVES_MOST :], move]
-            else:
-                stored = self._moves[twin] = _merged(self._moves[twin], move)
-            self._added.add((stored.after, stored.at))
+            self._moves = merged([*self._moves, move])[-MOVES_MOST:]
 
         self._change(change)
-
-    def _twin(self, move: Move) -> int | None:
-        """Index of the record that another app made of the same move, the nearest in time."""
-        last = len(self._moves) - 1
-
-        def is_near(index: int, stamp: float) -> bool:
-            return abs(stamp - move.at) <= SAME_S if stamp and move.at else index == last
-
-        matches = [
-            (other.before != move.before, abs(other.at - move.at), index)
-            for index, other in enumerate(self._moves)
-            if _may_be_one(other, move)
-            and is_near(index, other.at)
-            and (other.after, other.at) not in self._added
-        ]
-        return min(matches)[-1] if matches else None
 
     def _change(self, change: Callable[[], None]) -> None:
         made = False
@@ -132,7 +102,7 @@ class Notebook:
             self._read()
             change()
             made = True
-            moves = [[m.before, m.after, m.ours, m.at] for m in self._moves]
+            moves = [[m.previous, m.checkpoint_id, m.at] for m in self._moves]
             return json.dumps({"notes": self._notes, "moves": moves})
 
         if self._file is None:
@@ -156,31 +126,16 @@ class Notebook:
         try:
             body = json.loads(read_regular(self._file, MOST_BYTES))
             notes = {str(id_): str(text) for id_, text in body["notes"].items()}
-            moves = [
-                Move(None if before is None else str(before), str(after), bool(ours), float(at))
-                for before, after, ours, at in body["moves"]
-            ]
+            moves = tuple(
+                HeadMoved(at=at, checkpoint_id=after, previous=before, cause="set")
+                for before, after, *_, at in body["moves"]
+            )
         except FileNotFoundError:
             return
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             self._file.replace(self._file.with_suffix(".unreadable"))
         else:
             self._notes, self._moves = notes, moves
-
-
-def _may_be_one(move: Move, other: Move) -> bool:
-    """Whether two apps may have recorded the same move: only one of them made it, and only that one
-    may know the previous head by an old read."""
-    if move.before == other.before:
-        return move.after == other.after and not (move.ours and other.ours)
-    return move.after == other.after and move.ours is not other.ours
-
-
-def _merged(stored: Move, move: Move) -> Move:
-    """One record of a move from two. Training may have moved the head since an app read it, so the
-    previous head is the one that the service told the other app."""
-    source = stored if move.ours else move
-    return Move(source.before, move.after, stored.ours or move.ours, stored.at or move.at)
 
 
 def notebook_file(state: Path, model_id: str) -> Path:

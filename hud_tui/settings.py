@@ -213,6 +213,8 @@ class Settings:
     """Flags by which this program found it, as words of a shell: ``--state-dir DIR`` …"""
     insecure: bool = False
     """Whether the key may travel in clear text to another machine."""
+    by: str = "python"
+    """What this program is called: ``app``, ``headless``, ``python`` or ``driver``."""
 
     @property
     def label(self) -> str:

@@ -469,6 +469,8 @@ class HeadSet(Model):
     previous: str | None = None
     """Embedded: id of the head that was replaced; null for the weights that the model started
     from."""
+    moved_at: float | None = None
+    """Embedded: Unix seconds of the move; null if it was the head already."""
 
 
 BASE = "base"

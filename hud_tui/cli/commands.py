@@ -110,6 +110,7 @@ def _head(add: Add) -> None:
         "--headless head arith-rl",
         "--headless head arith-rl --back 1 -y",
         "--headless head arith-rl --set step-000012 -y",
+        "--headless head arith-rl --history",
     )
     _of_model(parser, about="by name or id", required=True)
     which = parser.add_mutually_exclusive_group()
@@ -120,6 +121,7 @@ def _head(add: Add) -> None:
         help="move it to this checkpoint: an id, a name, or best",
     )
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
+    which.add_argument("--history", action="store_true", help="who moved it, where and when")
     consent(parser, changes=lambda args: args.checkpoint is not None or args.back is not None)
 
 

@@ -38,9 +38,10 @@ class Connector:
         guard: Callable[[], Guard],
         observe: Callable[[AuditEntry], object],
         flags: str = "",
+        by: str = "headless",
     ) -> None:
         self._paths, self._guard, self._observe = paths, guard, observe
-        self._flags = flags
+        self._flags, self._by = flags, by
 
     async def __call__(
         self, mode: str, key: str | None, progress: Callable[[str], None]
@@ -54,21 +55,20 @@ class Connector:
         """
         if mode == "local":
             return await local_service.connect_local(
-                self._paths(), progress, self._guard(), self._observe, self._flags
+                self._paths(), progress, self._guard(), self._observe, self._flags, self._by
             )
-        settings = replace(read_settings(key), flags=self._flags)
+        settings = replace(read_settings(key), flags=self._flags, by=self._by)
         return HudClient(settings, None, self._guard(), self._observe)
 
 
-def connector_of(args: argparse.Namespace) -> Connector:
-    """The connector for the command line's flags."""
+def connector_of(args: argparse.Namespace, by: str = "headless") -> Connector:
+    """The connector for the command line's flags; `by`: as of `Settings`."""
     paths = partial(paths_of, args)
-    by = "headless" if args.headless else "app"
 
     def observe(written: AuditEntry) -> str:
         return write_down(paths().state, by, written)
 
-    return Connector(paths, partial(guard_of, args), observe, flags_of(args))
+    return Connector(paths, partial(guard_of, args), observe, flags_of(args), by)
 
 
 def command_of(args: argparse.Namespace, *words: object) -> str:

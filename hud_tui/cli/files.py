@@ -20,6 +20,7 @@ from hud_tui.cli.models import named, newest
 from hud_tui.cli.output import aligned, confirm, emit, flags_of, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient
+from hud_tui.client.history import read_moves
 from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
 from hud_tui.errors import HudPreflightFailed, HudUsage, refuse_beyond
@@ -161,7 +162,7 @@ def report(args: argparse.Namespace) -> int:
     """
     run, service = asyncio.run(_with_client(args, partial(_read_run, args)))
     book = _notebook(args, run)
-    files = report_files(run, LocalFacts(service, book.notes, book.moves), time())
+    files = report_files(run, LocalFacts(service, book.notes), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
     changed(f"write {folder}")
@@ -222,11 +223,14 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
         example = client.settings.command(args.command, "MODEL")
         raise HudUsage("you have no model yet", f"name one: {example}")
     evaluations = works_of(client, paths_of(args).state).evaluations
-    tree, job, evaluated = await asyncio.gather(
-        client.checkpoints(model.id), client.known_job(model.id), evaluations.of_model(model)
+    tree, job, evaluated, moves = await asyncio.gather(
+        client.checkpoints(model.id),
+        client.known_job(model.id),
+        evaluations.of_model(model),
+        read_moves(client, model.id, paths_of(args).state),
     )
     run = Run(model=model, evaluations={evaluation.id: evaluation for evaluation in evaluated})
-    run = run.fold(TreeRead(checkpoints=tuple(tree)))
+    run = run.fold(TreeRead(checkpoints=tuple(tree))).fold(moves)
     return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
 
 

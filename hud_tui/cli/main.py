@@ -120,7 +120,7 @@ def needs_no_app(args: argparse.Namespace) -> bool:
     be looked at first, or ``--dry-run`` that it is only to be looked at."""
     if args.command == "run":
         return bool(args.headless or args.yes or args.dry_run)
-    return bool(args.headless or args.changes(args))
+    return bool(args.headless or args.changes(args) or vars(args).get("history"))
 
 
 DEMO_SPEED = 20.0
@@ -153,7 +153,7 @@ def _app(args: argparse.Namespace) -> int:
     async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> "HudClient":
         from hud_tui.cli.connect import connector_of  # after the first frame
 
-        return await connector_of(args)(mode, key, progress)
+        return await connector_of(args, "app")(mode, key, progress)
 
     mode = "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-from contextlib import aclosing, suppress
-from time import time
+from contextlib import aclosing
 from typing import Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
@@ -97,10 +96,15 @@ def checkpoint_document(tree: Tree, position: int | None) -> dict[str, Any] | No
 
 
 async def head(client: HudClient, args: argparse.Namespace) -> int:
-    """Show the head; with ``--set`` or ``--back`` move it, verified by reading the tree again."""
+    """Show the head, or its history; with ``--set`` or ``--back`` move it, verified by reading the
+    tree again."""
     if changes(args):
         require_consent(args, client)
     model = await client.model(args.model)
+    if args.history:
+        from hud_tui.cli.head_history import show_history
+
+        return await show_history(client, model, args)
     tree = await read_tree(client, model)
     if not changes(args):
         emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
@@ -114,13 +118,6 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
             moved = f"the head moved meanwhile from {label(tree.served)} to {label(now.served)}"
             raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
     replaced, after = await _serve(client, model, tree, target)
-    if replaced != target.id:
-        from hud_tui.notebook import Notebook, notebook_file
-        from hud_tui.rl.head import Move
-
-        with suppress(OSError):  # the head was set, whether or not its history is kept
-            book = Notebook(notebook_file(paths_of(args).state, model.id))
-            book.add(Move(replaced, target.id, at=time()))
     show(args, "head", *_outcome(client, model, tree, target, after, replaced))
     return 0
 
@@ -173,7 +170,8 @@ async def _serve(
     replaced = _id(tree.served)
     try:
         if replaced != target.id:
-            replaced = await client.set_head(model.id, target.id, replaced, was=replaced)
+            moved = await client.set_head(model.id, target.id, replaced, was=replaced)
+            replaced = moved.previous
     except HudUnclear as error:
         return replaced, await _await_move(client, model, tree, target, error)
     try:
@@ -217,7 +215,10 @@ def _outcome(
     data = {"model": model.model_name, "previous": replaced}
     position = (after or before).find(replaced)
     left = label(None if position is None else (after or before)[position])
-    moved = f"{model.model_name} serves {label(target)} instead of {left}"
+    served = label(target)
+    if after is not None and _id(after.served) != target.id:
+        served = f"{label(after.served)}, trained on from {served},"
+    moved = f"{model.model_name} serves {served} instead of {left}"
     if after is None:
         shown = checkpoint_document(before, before.find(target.id)) or {}
         document = {**data, "head": {**shown, "is_active": True}, "verified": False}

@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 from copy import copy
+from platform import node
+from time import time
 from types import EllipsisType
 from typing import TYPE_CHECKING, Self
+from urllib.parse import urlencode
 
 import httpx
 from pydantic import ValidationError
@@ -13,11 +16,12 @@ from hud_tui.client.guard import Guard, ignore_write
 from hud_tui.client.transport import NOT_THERE, Arrived, Connection, Lookup
 from hud_tui.client.tree_reader import TreeReader
 from hud_tui.errors import HudNotFound, HudRefused, HudUsage
+from hud_tui.events import Act, Actor, HeadMoved, MovesRead
 from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import has_ended
-from hud_tui.settings import Settings, is_loopback
+from hud_tui.settings import DEFAULTS, Settings, is_loopback
 from hud_tui.wire import (
     CancelJob,
     CancelJobResult,
@@ -76,6 +80,11 @@ class HudClient:
         twin = copy(self)
         twin.wire = self.wire.observed(observe)
         return twin
+
+    @property
+    def actor(self) -> Actor:
+        """Who makes this client's moves of a head."""
+        return Actor(program=self.settings.by, host=one_line(node(), 60))
 
     def feed(self, model_id: str) -> "Feed":
         """Events of a model; the first one is its tree."""
@@ -217,16 +226,18 @@ class HudClient:
         checkpoint_id: str,
         seen: str | EllipsisType | None = ...,
         was: str | None = None,
-    ) -> str | None:
+        act: Act = Act.SET,
+    ) -> HeadMoved:
         """Set the head to this checkpoint; the next optim_step branches from it. Sent once.
-        Returns the id of the head that it replaced, None for the base weights: as the service says
-        it, else `was`.
+        Returns the move. Its `previous`, None for the base weights, is as the service says it, else
+        `was`; it is the checkpoint itself if that was the head already.
 
         Args:
             seen: Id of the head that the user saw, None for the base weights: the embedded
                 service refuses if the head was moved elsewhere since; training steps from
                 there are allowed. Omitted: not checked, as on HUD.
             was: Id of the head that was read last, if known.
+            act: Whether it undoes or redoes a move.
 
         Raises:
             HudNotFound: No such checkpoint, or its weights were deleted.
@@ -235,14 +246,44 @@ class HudClient:
         """
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.wire.api("/v2/models/{}/head", model_id)
-        match = {} if seen is ... else {"If-Match": f'"{seen or "none"}"'}
+        headers = {} if seen is ... else {"If-Match": f'"{seen or "none"}"'}
+        by = self.actor
+        if self.settings.api_url != DEFAULTS["HUD_API_URL"]:  # HUD keeps no moves
+            headers["HUD-TUI-Move"] = urlencode(by.model_dump() | {"act": act})
         left = was or (seen if isinstance(seen, str) else "") or ""
-        change = Change("set head", model_id, before=left, after=checkpoint_id, replaced="previous")
+        change = Change(
+            "set head",
+            model_id,
+            before=left,
+            after=checkpoint_id,
+            replaced="previous",
+            act="" if act is Act.SET else act,
+        )
         lookup = Lookup[HeadSet](self.wire.settle_url(model_id))
         answer = await self.wire.write(
-            "PUT", url, HeadSet, change, body, headers=match, lookup=lookup
+            "PUT", url, HeadSet, change, body, headers=headers, lookup=lookup
         )
-        return answer.previous if "previous" in answer.model_fields_set else was
+        previous = answer.previous if "previous" in answer.model_fields_set else was
+        return HeadMoved(
+            at=answer.moved_at or time(),
+            checkpoint_id=checkpoint_id,
+            previous=previous,
+            cause="set",
+            act=act,
+            by=by,
+        )
+
+    async def moves(self, model_id: str) -> MovesRead | None:
+        """All moves of a model's head that somebody made (embedded service); None if the service
+        keeps none."""
+        try:
+            return await self.wire.get(
+                self.wire.api("/v2/models/{}/head/moves", model_id), MovesRead
+            )
+        except HudRefused as error:
+            if error.status not in NOT_THERE:
+                raise
+            return None
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
         """Pin or unpin a checkpoint (embedded service). The service keeps the state of a pinned one

@@ -188,6 +188,7 @@ class Writing:
             digest=change.source.digest,
             left_out=self._slugs(change.source),
             key=key,
+            act=change.act,
         )
 
     def failed(self, written: AuditEntry, error: BaseException) -> None:

@@ -587,16 +587,15 @@ class Sign(StrEnum):
         return meanings.get(self, "branch")
 
 
-def signs(run: Run, moved_to: Iterable[str], marked: str | None = None) -> dict[int, Sign]:
+def signs(run: Run, marked: str | None = None) -> dict[int, Sign]:
     """The marked step, where alarms began, where the head was set, and where another branch leaves,
     by row of the head's lineage.
 
     Args:
-        moved_to: Ids of the checkpoints that the head was set to.
         marked: Id of the marked checkpoint.
     """
     forks = (run.row_of(run.tree[position].id) for position in run.tree.forks)
-    moves = (run.row_of(checkpoint_id) for checkpoint_id in moved_to)
+    moves = (run.row_of(move.checkpoint_id) for move in run.history.moves)
     began = (alarm.row for alarm in run.alarms.warnings)
     signs: dict[int, Sign] = {}
     marks = (run.row_of(marked),)

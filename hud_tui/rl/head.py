@@ -1,36 +1,22 @@
-"""Moves of the head: preview, outcome, history for undo and redo."""
+"""Moves of the head: preview, outcome, undo and redo."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from time import monotonic
 
 from hud_tui.errors import HudUsage
-from hud_tui.events import HeadMoved
+from hud_tui.events import Act, HeadMoved
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import DAMAGED, EXPIRED, ROOT, Tree, label
+from hud_tui.rl.history import who
 from hud_tui.rl.metrics import change
 from hud_tui.rl.own_numbers import NONE, Own
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, one_line
-from hud_tui.wire import Checkpoint, Evaluation, WorkState
-
-
-@dataclass(frozen=True)
-class Move:
-    """One move of the head: it was set from one checkpoint to another."""
-
-    before: str | None
-    """Checkpoint id; None for the base weights."""
-    after: str
-    ours: bool = True
-    """Whether this program made the move."""
-    at: float = 0.0
-    """Unix seconds; 0 if unknown."""
-
+from hud_tui.wire import BASE, Checkpoint, Evaluation, WorkState
 
 WEIGHTS = "weights"
 """Value of `Checkpoint.state`: weights without optimizer state."""
@@ -190,97 +176,6 @@ def _relation(head: int | None, target: int, meet: int) -> Relation:
     return Relation.DESCENDANT if head is None or meet == head else Relation.BRANCH
 
 
-# The moves of one model's head in this session, for undo and redo.
-#
-# A training step moves the head too but is not recorded: undoing a step is a rollback.
-
-
-OURS_S = 60.0
-"""Seconds within which an event of a head move is attributed to this program's request."""
-
-
-class Act(StrEnum):
-    """Kind of move; each updates the journal differently."""
-
-    SET = "set"
-    UNDO = "undo"
-    REDO = "redo"
-
-
-class Journal:
-    """The moves of one model's head, and the moves that were undone."""
-
-    def __init__(
-        self,
-        clock: Callable[[], float] = monotonic,
-        on_move: Callable[[Move], None] = lambda move: None,
-    ) -> None:
-        """
-        Args:
-            clock: Monotonic seconds.
-            on_move: Called with every move of the head, including undo and redo.
-        """
-        self.done: list[Move] = []
-        self.undone: list[Move] = []
-        self._clock, self._on_move = clock, on_move
-        self._ours: dict[str, tuple[float, bool]] = {}
-        """Expected moves by target id: when the expectation expires, and whether it is neither undo
-        nor redo."""
-        self._left: dict[str, str | None] = {}
-        """Previous head by target id, if the event arrived before `moved` was called."""
-
-    def expect(self, checkpoint_id: str, new: bool = True) -> None:
-        """Announce a move by this program, so that its event is not taken for somebody else's.
-
-        `new`: it is neither undo nor redo.
-        """
-        self._ours[checkpoint_id] = (self._clock() + OURS_S, new)
-        self._left.pop(checkpoint_id, None)
-
-    def observe(self, event: HeadMoved) -> Move | None:
-        """Record a move made by somebody else; None for moves by this program and for training
-        steps."""
-        target = event.checkpoint_id
-        if event.cause != "set" or target is None or target == event.previous:
-            return None
-        until, new = self._ours.pop(target, (0.0, False))
-        if until > self._clock():
-            if new and event.at > 0:  # sent by the service, not derived from two reads
-                # a step may have been taken between the last read and the move
-                if self.done and self.done[-1].ours and self.done[-1].after == target:
-                    self.done[-1] = Move(event.previous, target, at=self.done[-1].at)
-                else:
-                    self._left[target] = event.previous
-            return None
-        move = Move(event.previous, target, ours=False, at=event.at)
-        self._push(move)
-        return move
-
-    def moved(self, before: str | None, after: str, at: float = 0.0) -> None:
-        """Record a move by this program. The previous head as the service reports it wins over
-        `before`, the one read last."""
-        self._push(Move(self._left.pop(after, before), after, at=at))
-
-    def mark_undone(self, at: float = 0.0, left: str | None = None) -> None:
-        """Record that the last move was undone; `left`: id of the head that this replaced, if it is
-        not where that move led, because training has continued from there."""
-        move = self.done.pop()
-        self.undone.append(move)
-        if move.before is not None:
-            self._on_move(Move(left or move.after, move.before, at=at))
-
-    def mark_redone(self, at: float = 0.0, left: str | None = None) -> None:
-        """Record that the last undone move was redone; `left` as in `mark_undone`."""
-        move = self.undone.pop()
-        self.done.append(move)
-        self._on_move(Move(left or move.before, move.after, at=at))
-
-    def _push(self, move: Move) -> None:
-        self.done.append(move)
-        self.undone.clear()
-        self._on_move(move)
-
-
 # The head move that each command asks for; HudUsage says why one is not possible.
 
 
@@ -304,18 +199,16 @@ def to_selected(run: Run, position: int, folded: bool) -> HeadMove:
     """
     if folded:
         raise HudUsage(keyed(FOLDED))
-    if position == ROOT:
-        raise HudUsage("The base weights cannot be the head, only a checkpoint can.")
     return _served(run, position)
 
 
 def to_known(run: Run, checkpoint_id: str) -> HeadMove:
-    """Serve a checkpoint by its id.
+    """Serve a checkpoint by its id; `BASE` is refused as in `to_selected`.
 
     Raises:
         HudUsage: The tree does not have it, or it has expired.
     """
-    position = run.tree.find(checkpoint_id)
+    position = ROOT if checkpoint_id == BASE else run.tree.find(checkpoint_id)
     if position is None:
         raise HudUsage("That checkpoint is no longer in the tree.")
     return _served(run, position)
@@ -349,72 +242,78 @@ def to_before(run: Run, alarm: Alarm) -> HeadMove:
     return replace(move, note=f"{alarm.title} began with step {alarm.onset}.")
 
 
-def to_undo(run: Run, journal: Journal) -> HeadMove:
-    """Undo the last move of the head, whoever made it.
+def to_undo(run: Run) -> HeadMove:
+    """Undo the last move of the head, whoever made it, and whenever.
 
     Raises:
         HudUsage: There was no move, or the base weights were served before it.
     """
-    if not journal.done:
-        raise HudUsage("Nothing to undo: the head was not set in this session.")
-    move = journal.done[-1]
-    if move.before is None:
+    move = run.history.to_undo
+    if move is None:
+        raise HudUsage(f"Nothing to undo ({run.history.completeness}).")
+    if move.previous is None:
         raise HudUsage(
             "Cannot undo: the base weights were served before, and they cannot be the head."
         )
-    return HeadMove(move.before, Act.UNDO, undo_note(run, move))
+    return HeadMove(move.previous, Act.UNDO, undo_note(run, move))
 
 
-def to_redo(journal: Journal) -> HeadMove:
+def to_redo(run: Run) -> HeadMove:
     """Redo the move that was undone last.
 
     Raises:
         HudUsage: Nothing was undone.
     """
-    if not journal.undone:
+    move = run.history.to_redo
+    if move is None or move.checkpoint_id is None:
         raise HudUsage("Nothing to redo.")
-    return HeadMove(journal.undone[-1].after, Act.REDO)
+    return HeadMove(move.checkpoint_id, Act.REDO)
 
 
-SOMEBODY_ELSE = "Another window or program"
-"""Who made a move of the head that was not made here."""
+def move_text(run: Run, move: HeadMoved) -> str:
+    """A move in words, e.g. ``step-000060 → step-000045, by app on laptop``."""
+    ends = f"{named(run, move.previous)} → {named(run, move.checkpoint_id)}"
+    return f"{ends}, by {who(move.by)}" if move.by else ends
 
 
-def undo_note(run: Run, move: Move) -> str:
-    """Text for the undo preview: where the head was set, and what happened since."""
-    set_to, now = named(run, move.after), name(run.head)
-    by = "" if move.ours else f"{SOMEBODY_ELSE} set the head to {set_to}. "
-    if run.head is not None and run.head.id == move.after:
-        return by.strip()
+def undo_note(run: Run, move: HeadMoved) -> str:
+    """Text for the undo preview: which move it undoes, and what happened since."""
+    undoes, set_to, now = move_text(run, move), named(run, move.checkpoint_id), name(run.head)
+    text = f"Undoes {undoes}."
+    if run.head is not None and run.head.id == move.checkpoint_id:
+        return text
     if _carries(run, move):
-        return f"{by}Training has continued since: {now} descends from {set_to}."
-    return f"{by}The head has moved since: it was set to {set_to} and is now {now}."
+        return f"{text} Training has continued since: {now} descends from {set_to}."
+    return f"{text} The head has moved since: it is now {now}."
 
 
-def moved_note(seen: Run, run: Run, journal: Journal, now: float) -> str:
-    """Text saying that the head has moved: to what, where and when, as far as known.
+def moved_note(seen: Run, run: Run, now: float) -> str:
+    """Text saying that the head has moved: to what, by whom and when, as far as known.
 
     Args:
         seen: The run as the user saw it.
         now: Unix seconds.
     """
     head, was = name(run.head), name(seen.head)
-    move = journal.done[-1] if journal.done else None
-    if move is None or not _carries(run, move):
+    moves = run.history.moves
+    if not moves or not _carries(run, moves[-1]):
         return f"The head is now {head}; it was {was} when you last saw it."
-    to, when = named(run, move.after), f" {age(move.at, now)} ago" if move.at else ""
-    text = f"{'You' if move.ours else SOMEBODY_ELSE} set the head to {to}{when}; it was {was}."
-    grown = run.head is not None and run.head.id != move.after
+    move = moves[-1]
+    when = f" {age(move.at, now)} ago" if move.at else ""
+    text = f"The head moved{when}: {move_text(run, move)}."
+    grown = run.head is not None and run.head.id != move.checkpoint_id
     return f"{text} Training has continued to {head}." if grown else text
 
 
-def _carries(run: Run, move: Move) -> bool:
+def _carries(run: Run, move: HeadMoved) -> bool:
     """Whether the head is the move's target, or descends from it."""
-    position = run.tree.find(move.after)
+    position = run.tree.find(move.checkpoint_id)
     return position is not None and run.tree.is_ancestor(position, run.tree.head)
 
 
 def _served(run: Run, position: int) -> HeadMove:
+    if position == ROOT:
+        raise HudUsage("The base weights cannot be the head, only a checkpoint can.")
     if why := refusal(run.tree[position]):
         raise HudUsage(why)
     return HeadMove(run.tree[position].id)

@@ -6,7 +6,6 @@ heading or table cell.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from math import inf, isfinite
 
 from hud_tui.rl.alarms.alarm import Alarm
@@ -17,7 +16,6 @@ from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Curve, Sign
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, size
 from hud_tui.rl.groups import AT_ONCE, Waste
-from hud_tui.rl.head import Move
 from hud_tui.rl.metrics import (
     METRICS,
     are_equal,
@@ -32,8 +30,9 @@ from hud_tui.rl.metrics import (
 from hud_tui.rl.names import code, escaped, plain_name
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import Flag, Layer, Plot, Shape, svg
+from hud_tui.rl.reflog import reflog
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import counted, duration, percent, seconds, spaced
+from hud_tui.rl.text import counted, duration, moment, percent, seconds, spaced
 from hud_tui.rl.tree_layout import Segments
 from hud_tui.rl.work import is_active, reason
 from hud_tui.wire import Evaluation
@@ -193,13 +192,6 @@ def _of(value: float, over: str) -> str:
     return f"{number(value)} of {over}" if over else number(value)
 
 
-def moment(stamp: float) -> str:
-    """Unix seconds as date and time in UTC; a dash if unknown."""
-    if not 0 < stamp < 2e11:
-        return "–"
-    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
 def number(value: float) -> str:
     """A number with five digits."""
     if abs(value) == inf:
@@ -323,19 +315,20 @@ def _alarm(run: Run, alarm: Alarm, left: bool) -> str:
     )
 
 
-def moves_part(run: Run, moves: Sequence[Move]) -> str:
-    """Moves of the head."""
-    if not moves:
-        intro = "No manual moves known on this machine. Training steps move the head too."
-        return section("Head history", [intro])
+def history_part(run: Run) -> str:
+    """Moves of the head, steps and evaluations."""
+    lines = reflog(run)
+    more = [f"{counted(len(lines) - MOST_LISTED, 'older line')} omitted."]
     rows = [
         (
-            *(moment(move.at), _called(run, move.before), _called(run, move.after)),
-            "here" if move.ours else "elsewhere",
+            *(moment(line.at), line.what, code(line.before) if line.before else ""),
+            *(code(line.after), escaped(line.by, 100)),
         )
-        for move in moves[-MOST_LISTED:]
+        for line in lines[-MOST_LISTED:]
     ]
-    return section("Head history", [table(("when", "from", "to", "by"), rows)])
+    listed = [table(("when", "what", "from", "to", "by"), rows)] if rows else []
+    intro = f"Moves of the head: {run.history.completeness}."
+    return section("History", [intro, *more * (len(lines) > MOST_LISTED), *listed])
 
 
 def kept_part(run: Run, notes: Mapping[str, str]) -> str:
@@ -349,13 +342,6 @@ def kept_part(run: Run, notes: Mapping[str, str]) -> str:
     more = [f"And {len(rows) - MOST_LISTED} more."] if len(rows) > MOST_LISTED else []
     listed = table(("checkpoint", "", "note"), rows[:MOST_LISTED])
     return section("Notes and pins", [listed, *more] if rows else [])
-
-
-def _called(run: Run, checkpoint_id: str | None) -> str:
-    position = run.tree.find(checkpoint_id)
-    if position is None and checkpoint_id is not None:
-        return code(checkpoint_id[:8])
-    return code(label(run.tree.node(position)))
 
 
 FILE = "report.md"
@@ -373,8 +359,6 @@ class LocalFacts:
     """Display name of the service, e.g. ``HUD local``."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """The user's notes, by checkpoint id."""
-    moves: Sequence[Move] = ()
-    """Known moves of the head, oldest first."""
 
 
 def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
@@ -392,7 +376,7 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
         section("Charts", (f"![{chart.alt}]({chart.file})" for chart in drawn)),
         waste_part(run),
         alarms_part(run),
-        moves_part(run, local.moves),
+        history_part(run),
         kept_part(run, local.notes),
         section("Lineage", lineage_parts(run.tree) if len(run.tree) else ()),
     ]

@@ -9,6 +9,7 @@ from hud_tui.events import (
     EvaluationsRead,
     Event,
     HeadMoved,
+    MovesRead,
     RolloutDone,
     StepTaken,
     TreeRead,
@@ -16,6 +17,7 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
+from hud_tui.rl.history import History
 from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.own_numbers import of_base, with_results
 from hud_tui.rl.text import counted, seconds
@@ -83,6 +85,8 @@ class Run:
     """Whether the tree has been read."""
     evaluations: Mapping[str, WorkState] = field(default_factory=dict)
     """The newest evaluations, at most EVALUATIONS, by id, oldest first."""
+    history: History = field(default_factory=History)
+    """Moves of the head that somebody made."""
     alarms: Report = field(default_factory=Report)
     """Alarms on the head's lineage, as far as it has been evaluated."""
 
@@ -145,6 +149,8 @@ class Run:
                 return self._with_tree(self.tree.add(checkpoint))
             case HeadMoved():
                 return self._move_head(event)
+            case MovesRead(moves=moves, since=since):
+                return replace(self, history=History(self.history.moves, since).with_moves(moves))
             case RolloutDone():
                 return self.with_rollouts([event])
             case StepTaken():
@@ -168,6 +174,8 @@ class Run:
 
     def _move_head(self, event: HeadMoved) -> "Run":
         run = self._with_tree(fold_tree(self.tree, event))
+        if event.cause == "set" and event.checkpoint_id not in (None, event.previous):
+            run = replace(run, history=run.history.with_moves([event]))
         if event.cause == "step" or (run.head and run.head.id) != event.checkpoint_id:
             return run
         return run._log(event.at, f"head set to {label(run.head)}")

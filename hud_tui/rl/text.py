@@ -11,7 +11,7 @@ Source: ECMA-48 (C0 and C1 controls); Unicode UAX #9 (bidirectional formatting).
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from math import inf, isfinite
 from shlex import quote
 from typing import Any
@@ -45,6 +45,13 @@ def clock_text(stamp: float, now: float) -> str:
     """Unix seconds as local time, with the date unless that is today's, e.g. ``14:02``."""
     then, today = datetime.fromtimestamp(stamp), datetime.fromtimestamp(now)
     return then.strftime("%H:%M" if then.date() == today.date() else "%d %b %H:%M")
+
+
+def moment(stamp: float) -> str:
+    """Unix seconds as date and time in UTC; a dash if unknown."""
+    if not 0 < stamp < 2e11:
+        return "–"
+    return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def seconds(stamp: str | None) -> float | None:

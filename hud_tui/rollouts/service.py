@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -83,11 +84,11 @@ def connect_to(order: Order, paths: Paths) -> HudClient | None:
     """
     observe = CommandLog(paths.state, "driver").add
     if order.mode == "hud":
-        return HudClient(read_settings(), None, None, observe)
+        return HudClient(replace(read_settings(), by="driver"), None, None, observe)
     for _, ready in named(paths):
         if _serves(ready, order) and is_serving(ready):
             settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
-            return HudClient(settings, None, None, observe)
+            return HudClient(replace(settings, by="driver"), None, None, observe)
     return None
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import fmean
 from time import monotonic, perf_counter
 
+from hud_tui.events import HeadMoved
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.service import batches
 from hud_tui.service.batches import Batch, Trajectory, flat_groups, nothing_to_train, of_step
@@ -35,7 +36,7 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.http import Refused, bad_field, new_id, not_found
 from hud_tui.service.policies import Policies, Policy, Weights, saved_file
 from hud_tui.service.store import checkpoints, replies
-from hud_tui.service.store.checkpoints import File, NewCheckpoint, Node, Seen
+from hud_tui.service.store.checkpoints import File, HeadRequest, NewCheckpoint, Node
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import MOST_REPLIES, StoredReply
@@ -44,7 +45,7 @@ from hud_tui.wire import Checkpoint
 MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 """Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
 Also = Callable[[Db, Node], object]
-AlsoOfHead = Callable[[Db, Node, str | None], object]
+AlsoOfHead = Callable[[Db, Node, HeadMoved | None], object]
 """A change in the same transaction as a step, given the new node."""
 
 
@@ -267,16 +268,13 @@ class Session:
 
     # The head, and the policy that is open there.
 
-    async def set_head(
-        self, checkpoint_id: str, seen: Seen | None, also: AlsoOfHead
-    ) -> tuple[Node, str | None]:
+    async def set_head(self, move: HeadRequest, also: AlsoOfHead) -> tuple[Node, HeadMoved | None]:
         """Serve another node; gradients are discarded, and training continues from there. Returns
-        it, and the id of the head that it replaces. `seen` is the head as the caller knows it, None
-        if the caller does not say; `also` changes more in the same transaction. Raises Refused: as
-        `checkpoints.set_head`; 410, its weights are missing or damaged."""
-        chosen = await self._store.read(checkpoints.find, self._model.id, checkpoint_id)
+        as `checkpoints.set_head` does. `also` changes more in the same transaction. Raises Refused:
+        as `checkpoints.set_head`; 410, its weights are missing or damaged."""
+        chosen = await self._store.read(checkpoints.find, self._model.id, move.checkpoint_id)
         await self._weights.check(chosen.state_path)
-        moved = await self._store.write(_set_head, self._model.id, checkpoint_id, seen, also)
+        moved = await self._store.write(_set_head, self._model.id, move, also)
         await self.drop()
         return moved
 
@@ -346,11 +344,11 @@ def _append(db: Db, new: NewCheckpoint, passes: Sequence[StoredReply], also: Als
 
 
 def _set_head(
-    db: Db, model_id: str, checkpoint_id: str, seen: Seen | None, also: AlsoOfHead
-) -> tuple[Node, str | None]:
-    node, previous = checkpoints.set_head(db, model_id, checkpoint_id, seen)
-    also(db, node, previous)
-    return node, previous
+    db: Db, model_id: str, move: HeadRequest, also: AlsoOfHead
+) -> tuple[Node, HeadMoved | None]:
+    node, moved = checkpoints.set_head(db, model_id, move)
+    also(db, node, moved)
+    return node, moved
 
 
 def _under(directory: Path, path: str) -> str:

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
+from hud_tui.client.history import read_moves
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
@@ -42,7 +43,6 @@ from hud_tui.notebook import (
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.head import Journal, Move
 from hud_tui.rl.progress import Liveness, State, download_text, liveness, step_seconds
 from hud_tui.rl.run import Run
 from hud_tui.rl.runs import silent_s
@@ -100,8 +100,11 @@ class SessionOwner(Protocol):
     def run_interrupted(self, job: WorkState) -> None:
         """A shutdown of the service interrupted this run; called once per run."""
 
-    def head_moved_elsewhere(self, move: Move) -> None:
+    def head_moved_elsewhere(self, move: HeadMoved) -> None:
         """Another client set the head."""
+
+    def moves_missed(self) -> None:
+        """Moves of the head may be unknown: run `RunSession.read_history`."""
 
     def service_came_back(self) -> None:
         """The service answers again after it was offline."""
@@ -147,7 +150,10 @@ class RunSession:
         self._follower: Follower | None = None
         self._detecting: Follower | None = None
         """The follower whose long run `detect_alarms` is reading."""
-        self._journals: dict[str, Journal] = {}
+        self.sent_to: str | None = None
+        """Id of the checkpoint that the head is being set to here, until an event tells of it."""
+        self._followed_from = 0.0
+        """Unix seconds since when the selected model is followed."""
         self._notebooks: dict[str, Notebook] = {}
         self._training: str | None = None
         """Id of the job that was training in the last frame."""
@@ -204,13 +210,8 @@ class RunSession:
         return self.followed.alarms
 
     @property
-    def journal(self) -> Journal:
-        """The selected model's head moves in this session, for undo and redo."""
-        return self.followed.journal
-
-    @property
     def notebook(self) -> Notebook:
-        """Notes and head moves of the selected model, on disk."""
+        """Notes on the selected model, and moves of its head that its service does not keep."""
         model = self.run.model
         key = "" if model is None else model.id
         if key not in self._notebooks:
@@ -274,12 +275,12 @@ class RunSession:
         self._follow(model, known or self.run, known_at or self.freshness.as_of)
 
     def _follow(self, model: Model, run: Run, known_at: float | None) -> None:
-        journal = self._journals.setdefault(model.id, Journal(on_move=self._note_move))
+        self._followed_from = self.clock()
         if self.run.model is None or self.run.model.id != model.id:
-            self.checkpoint_id = self.loop = None
+            self.checkpoint_id = self.loop = self.sent_to = None
         alarms = AlarmWatch(self.thresholds, AlarmBook(self.store, model.id))
         self._follower = Follower(
-            self.client, run, model, journal, alarms, known_at, self.clock, self.playback
+            self.client, run, model, alarms, known_at, self.clock, self.playback
         )
         if self.recorder is not None:
             self.recorder.model(model)
@@ -353,16 +354,37 @@ class RunSession:
         if not offline:
             self.owner.service_came_back()
 
-    def _note_move(self, move: Move) -> None:
-        with suppress(OSError):  # undo works without it; the notebook is for the next session
-            self.notebook.add(move)
+    async def read_history(self) -> None:
+        """Read all moves of the selected model's head; errors are ignored."""
+        model = self.run.model
+        if model is None or self.replays:
+            return
+        state, seen_from = self.store.directory, self._followed_from
+        with suppress(HudError):
+            moves = await read_moves(self.client, model.id, state, seen_from)
+            if self.run.model is not None and self.run.model.id == model.id:
+                self.fold(moves)
+
+    def _tell_of_move(self, move: HeadMoved) -> None:
+        """Announce a move that somebody else made; keep one that the service does not."""
+        if move.cause != "set" or move.checkpoint_id in (None, move.previous):
+            return
+        if move.checkpoint_id == self.sent_to and move.by in (None, self.client.actor):
+            self.sent_to = None
+            return
+        if move.by is None and not self.replays:
+            with suppress(OSError):  # it is for the next session
+                self.notebook.add(move)
+        self.owner.head_moved_elsewhere(move)
 
     def _on_event(self, event: Event) -> None:
         """Record an event, and tell the owner of those that matter in every view."""
         if self.recorder is not None:
             self.recorder.event(event)
-        if isinstance(event, HeadMoved) and (move := self.journal.observe(event)) is not None:
-            self.owner.head_moved_elsewhere(move)
+        if isinstance(event, TreeRead):
+            self.owner.moves_missed()
+        elif isinstance(event, HeadMoved):
+            self._tell_of_move(event)
         elif self._reconnected and isinstance(event, WorkChanged) and event.run is not None:
             self._reconnected, job = False, event.run
             shut = self.client.wire.guard.read_only is not None
@@ -549,7 +571,6 @@ class Follower:
         client: HudClient,
         run: Run,
         model: Model,
-        journal: Journal,
         alarms: AlarmWatch,
         known_at: float | None = None,
         clock: Callable[[], float] = time,
@@ -561,7 +582,7 @@ class Follower:
         is_same = run.model is not None and run.model.id == model.id
         self.run = replace(run, model=model) if is_same else Run(model=model)
         self.freshness = CONNECTING
-        self.journal, self.alarms, self.playback = journal, alarms, playback
+        self.alarms, self.playback = alarms, playback
         self._known_at, self._clock = known_at, clock
         self._dated: float | None = None
         """The feed's `heard_at` of which `_known_at` is the time."""
@@ -582,6 +603,8 @@ class Follower:
         """Fold events until cancelled, then pass each to `on_event`; raises as the session's."""
         turn = monotonic()
         async for event in self._feed:
+            if isinstance(event, HeadMoved) and not event.at:  # derived from two reads
+                event = event.model_copy(update={"at": self._clock()})
             if isinstance(event, TreeRead) and len(event.checkpoints) > MANY:
                 self._aside, before = True, self._with_rollouts()
                 try:

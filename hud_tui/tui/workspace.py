@@ -20,14 +20,14 @@ from textual.worker import WorkerError, WorkType
 from hud_tui.client.client import HudClient
 from hud_tui.client.transport import post_webhook
 from hud_tui.errors import HudError, HudRefused, HudUsage
-from hud_tui.events import TreeRead
+from hud_tui.events import HeadMoved, TreeRead
 from hud_tui.keys import keyed
 from hud_tui.notebook import LastKnown
 from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.remote.machines import machines_in
 from hud_tui.rl.alarms.alarm import Alarm, Level, Notifier, Notify
 from hud_tui.rl.checkpoint_tree import own_models
-from hud_tui.rl.head import SOMEBODY_ELSE, Move, named
+from hud_tui.rl.head import move_text
 from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
@@ -197,10 +197,14 @@ class Workspace:
         offer = offer_resume(self._app, self.session, self.writes, job)
         self._app.run_worker(offer, exclusive=True, group="resume")
 
-    def head_moved_elsewhere(self, move: Move) -> None:
-        to = named(self.session.run, move.after)
+    def head_moved_elsewhere(self, move: HeadMoved) -> None:
         undo = keyed("{checkpoints.undo} in Checkpoints undoes it.")
-        show_notice(self._app, f"{SOMEBODY_ELSE} set the head to {to}. {undo}")
+        show_notice(self._app, f"The head moved: {move_text(self.session.run, move)}. {undo}")
+
+    def moves_missed(self) -> None:
+        # as a function: a coroutine that is never started raises a warning
+        reading: WorkType[None] = self.session.read_history
+        self._app.run_worker(reading, exclusive=True, group="history")
 
     def service_came_back(self) -> None:
         if self.view is not None:

@@ -72,7 +72,7 @@ async def test_what_a_head_move_replaced_is_as_the_service_says_it(
         first, read = [node.id for node in await client.checkpoints(model.id)]
         await grow(http, model.id, 2)
         served_then = (await tree(http, model.id))[-1]["id"]
-        replaced = await client.set_head(model.id, first, read, was=read)
+        replaced = (await client.set_head(model.id, first, read, was=read)).previous
     assert served_then != read
     assert (replaced, log[-1].before, log[-1].after) == (served_then, served_then, first)
     assert log[-1].outcome == "done"

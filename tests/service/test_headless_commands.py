@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from platform import node
 from uuid import uuid4
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from hud_tui.cli import jobs as headless_traces
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import StoredEvaluation
-from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.tasks.task import HELD_OUT
 from hud_tui.rl.work import Work
 from hud_tui.rollouts.evaluate import evaluation_files
@@ -55,9 +55,7 @@ async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
     assert by_job.data["model"]["id"] == model["id"]
 
 
-async def test_the_head_goes_back_and_is_set_and_the_tree_branches(
-    hud: Command, tmp_path: Path
-) -> None:
+async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command) -> None:
     await hud(*RUN, "3")
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     first, second, third = (checkpoint["id"] for checkpoint in tree)
@@ -65,9 +63,15 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(
     back = await hud("head", "arith-rl", "--back", "2", "-y")
     assert (back.code, back.data["previous"], back.data["head"]["id"]) == (0, third, first)
     assert back.data["verified"] is True
-    model = (await hud("models")).data["models"][-1]["id"]
-    moves = Notebook(notebook_file(tmp_path / "state", model)).moves
-    assert [(move.before, move.after, move.ours) for move in moves] == [(third, first, True)]
+    history = (await hud("head", "arith-rl", "--history")).data
+    assert (history["complete"], history["since"]) == (True, 0.0)
+    ends = [(line["what"], line["before"], line["after"]) for line in history["lines"]]
+    assert ends == [
+        ("3 steps", "base", "step-000003"),
+        ("head set", "step-000003", "step-000001"),
+    ]
+    assert history["lines"][1]["by"] == f"command line on {node()}"
+    assert history["lines"][1]["checkpoint_id"] == first
     await hud(*RUN, "1")
     tree = (await hud("checkpoints", "arith-rl")).data["checkpoints"]
     assert tree[-1]["prev_model_checkpoint_id"] == first

@@ -12,6 +12,7 @@ from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from platform import node
 from select import select
 from typing import IO
 
@@ -189,6 +190,10 @@ async def test_without_headless_a_change_is_asked_for_done_and_told_in_a_line(
     out = await asked_and_done(served, "head", "mine", "--back", "2", question="serve step-000001")
     assert out == "mine serves step-000001 instead of step-000003; verified\n"
     assert await head_of(client, model) == "step-000001"
+    async with at_a_terminal(served, "head", "mine", "--history", headless=False) as terminal:
+        *_, moved, summary = (await terminal.ended()).decode().splitlines()
+    assert moved.endswith(f"head set  step-000003  step-000001  command line on {node()}")
+    assert summary == "moves of the head: complete"
     out = await asked_and_done(
         served, "head", "mine", "--set", "step-000001", question="serve step-000001"
     )

@@ -391,7 +391,7 @@ class Connector:
         if self.errors:
             raise self.errors.pop(0)
         assert self.served is not None
-        settings = replace(settings_of(self.served), data_dir=self.data_dir)
+        settings = replace(settings_of(self.served), data_dir=self.data_dir, by="app")
         return HudClient(settings, self.net, **self._client)
 
 

@@ -11,6 +11,7 @@ from math import exp
 from statistics import fmean, pstdev
 from typing import Any
 
+from hud_tui.events import Act, Actor, HeadMoved
 from hud_tui.remote.facts import Facts, Gpu
 from hud_tui.remote.machines import Machine
 from hud_tui.remote.ssh import Address
@@ -201,6 +202,25 @@ def tree() -> tuple[Checkpoint, ...]:
         wrong = 0.04 * (step - LEFT) if on_branch else 0.0
         nodes.append(checkpoint(step, parent, 0.2 + STEP_S * (TAKEN + WRONG - step), wrong))
     return tuple(nodes)
+
+
+def moves() -> tuple[HeadMoved, ...]:
+    """Moves of the head: one that was undone, then the one back from the wrong branch."""
+    app, other = Actor(program="app", host="laptop"), Actor(program="headless", host="tower")
+    return (
+        moved(100, 60, 0.3, app),
+        moved(60, 100, 0.6, app, Act.UNDO),
+        moved(LEFT + WRONG, LEFT, 0.5, other),
+    )
+
+
+def moved(before: int, to: int, later: float, by: Actor, act: Act = Act.SET) -> HeadMoved:
+    """A move so many steps' time after the newer of its ends."""
+    ago_s = 0.2 + STEP_S * (TAKEN + WRONG - max(before, to) - later)
+    ends = tree()[before - 1].id, tree()[to - 1].id
+    return HeadMoved(
+        at=NOW - ago_s, previous=ends[0], checkpoint_id=ends[1], cause="set", act=act, by=by
+    )
 
 
 EVALUATED = {0: -0.2, LEFT: 0.1, LEFT + WRONG + 20: 0.42, TAKEN + WRONG: 0.0}

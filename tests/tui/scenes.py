@@ -14,7 +14,7 @@ from weakref import finalize
 
 from textual.pilot import Pilot
 
-from hud_tui.events import CheckpointAdded, Event, StepTaken, TreeRead, WorkChanged
+from hud_tui.events import CheckpointAdded, Event, MovesRead, StepTaken, TreeRead, WorkChanged
 from hud_tui.remote.machines import Machines
 from hud_tui.service_file import write_rental
 from hud_tui.settings import Start
@@ -76,6 +76,9 @@ class SceneClient(StillClient):
         if url.endswith("/evaluations"):
             return [one.model_copy(update={"groups": []}) for one in known]
         return next(one for one in known if url.endswith(one.id))
+
+    async def moves(self, model_id: str) -> MovesRead:
+        return MovesRead(moves=data.moves() if self._evaluated else (), since=0.0)
 
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")
@@ -261,6 +264,12 @@ async def _evaluated_head(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.screen.is_modal and getattr(app.screen, "current", False))
 
 
+async def _history(app: HudApp, pilot: Pilot[None]) -> None:
+    await _evaluated(app, pilot)
+    await pilot.press("V")
+    await settle(pilot, lambda: app.screen.query("#history"))
+
+
 async def _compare(app: HudApp, pilot: Pilot[None]) -> None:
     await _evaluated(app, pilot)
     await pilot.press("c")
@@ -343,6 +352,7 @@ SCENES = {
     "evaluate": Scene(TREE, _evaluate, evaluated=True),
     "evaluated-head": Scene(TREE, _evaluated_head, evaluated=True),
     "compare": Scene(TREE, _compare, evaluated=True),
+    "history": Scene(TREE, _history, evaluated=True),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
     "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
     "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),

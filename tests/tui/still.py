@@ -9,7 +9,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from hud_tui.client.guard import Guard
-from hud_tui.events import Event, TreeRead
+from hud_tui.events import Event, MovesRead, TreeRead
 from hud_tui.settings import Start
 from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
@@ -69,6 +69,9 @@ class StillClient:
 
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
         return []
+
+    async def moves(self, model_id: str) -> MovesRead:
+        return MovesRead(since=0.0)
 
     async def models(self) -> list[Model]:
         return [model for model, _ in self.known.values()]

@@ -128,7 +128,7 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
         await flown.until(lambda: len(tree(flown).checkpoints) == 8)
         nodes = await flown.tree(model_id)
         assert nodes[6].prev_model_checkpoint_id == nodes[2].id
-        assert not [one for one in flown.told if "set the head" in one], "it was our own move"
+        assert not [one for one in flown.told if "The head moved" in one], "it was our own move"
         await flown.until(lambda: tree(flown).lanes.branches == 2)
         said = await flown.ask("u")
         assert "Training has continued since: step-000008 descends from step-000003" in said
@@ -150,7 +150,7 @@ async def test_a_head_that_moves_while_we_ask_is_shown_and_asked_again(served: S
         nodes = await flown.tree(model_id)
         assert "step-000006" in await flown.ask("G", "up", "H")
         await put_head(flown.http, model_id, nodes[3].id)
-        moved = "Another window .* set the head to step-000004 .* ago; it was step-000006"
+        moved = "The head moved .* ago: step-000006 → step-000004, by python-httpx"
         await flown.until(lambda: re.search(moved, flown.dialog))
         await noted(flown, "head is step-000001 · verified", "y")
         assert len(flown.net.sent) == 1
@@ -171,8 +171,7 @@ async def test_a_head_that_moves_unseen_before_sending_is_not_overwritten(
         await flown.until(lambda: flown.app.screen is not first)
         said = await flown.until_dialog()
         # Where it was moved is known only where the event has come by now.
-        assert re.search("(set the head to|The head is) step-000004", said), said
-        assert "it was step-000006" in said
+        assert re.search("(step-000006 →|The head is now) step-000004", said), said
         assert flown.net.sent == []
         await flown.press("escape")
         assert await flown.head(model_id) == "step-000004"
@@ -221,11 +220,11 @@ async def test_somebody_else_s_move_is_announced_and_can_be_undone(served: Serve
     async with tree_of(served) as (flown, model_id):
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
-        moved = "Another window or program set the head to step-000002."
+        moved = "step-000006 → step-000002, by python-httpx"
         await flown.until(lambda: any(moved in notice for notice in flown.told))
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 7)
-        assert sum("set the head" in notice for notice in flown.told) == 1
+        assert sum("The head moved" in notice for notice in flown.told) == 1
         said = await flown.ask("u")
         assert moved in said
         await noted(flown, "head is step-000006 · verified", "y")

@@ -4,11 +4,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from platform import node
 from types import SimpleNamespace
+from typing import Any
 
+import httpx
 import pytest
 from textual.widgets import Input
 
+from hud_tui.audit_log import CommandLog
+from hud_tui.client import feed
 from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.rl.alarms.alarm import Evidence, Report
 from hud_tui.rl.checkpoint_tree import free_name
@@ -21,9 +26,10 @@ from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Model
 from tests.conftest import Served
 from tests.service.calls import fork_from
+from tests.service.headless import commands
 from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
-from tests.tui.conftest import caller
+from tests.tui.conftest import Net, caller
 from tests.tui.hand import Hand
 from tests.tui.still import standing
 from tests.tui.test_checkpoints import (
@@ -35,6 +41,9 @@ from tests.tui.test_checkpoints import (
     tree_of,
     under_cursor,
 )
+
+AGENT = f"python-httpx/{httpx.__version__}"
+"""Of the client that sets the head beside the app."""
 
 
 def line(flown: Cockpit, number: int) -> str:
@@ -54,10 +63,10 @@ async def select(flown: Cockpit, model_id: str) -> None:
 
 
 @asynccontextmanager
-async def again(served: Served, model_id: str, state: Path) -> AsyncIterator[Cockpit]:
+async def again(served: Served, model_id: str, state: Path, **more: Any) -> AsyncIterator[Cockpit]:
     """The tree of six steps in another session, with the same state directory."""
     start = Start("checkpoints", model=model_id)
-    async with cockpit(served, start, state=lambda: state) as flown:
+    async with cockpit(served, start, state=lambda: state, **more) as flown:
         await flown.until(lambda: len(tree(flown).checkpoints) == 6)
         yield flown
 
@@ -120,30 +129,118 @@ async def test_a_note_is_written_shown_found_and_still_there_in_the_next_session
         await noted(flown, "A note belongs to a checkpoint", "escape", "G", "e")
 
 
+def history_of(panel: HistoryPanel) -> list[list[str]]:
+    """The lines of the history without their age, newest first."""
+    return [[cell.plain for cell in row.cells[1:]] for row in panel.rows.rows]
+
+
 async def test_the_history_says_who_set_the_head_and_serves_one_again(
     served: Served, tmp_path: Path
 ) -> None:
+    here = node()
     async with caller(served) as http:
         model_id = str((await grown(http, "arith rl", 6))["id"])
     async with again(served, model_id, tmp_path) as flown:
         history = await flown.open(HistoryPanel, "V")
-        assert "no change of the head yet" in str(history.query_one("#history-empty").render())
+        assert history.heading == "Head history · complete"
+        assert history_of(history) == [["6 steps", "base", "step-000006", ""]]
         await back(flown)
         await set_head(flown, "b")
         nodes = await flown.tree(model_id)
         await put_head(flown.http, model_id, nodes[1].id)
-        await flown.until(lambda: len(flown.app.workspace.session.notebook.moves) == 2)
+        await flown.until_notice("The head moved: step-000005 → step-000002, by python-httpx")
+        await flown.until(lambda: "verified" not in note(flown))
         await set_head(flown, "u")
-    async with again(served, model_id, tmp_path) as flown:
+        assert flown.view.session.notebook.moves == ()
+    async with again(served, model_id, tmp_path / "another machine") as flown:
         history = await flown.open(HistoryPanel, "V")
         await flown.until(lambda: history.rows.rows)
-        assert [[cell.plain for cell in row.cells[1:]] for row in history.rows.rows] == [
-            ["step-000002", "step-000005", "you, here"],
-            ["step-000005", "step-000002", "elsewhere"],
-            ["step-000006", "step-000005", "you, here"],
+        assert history_of(history) == [
+            ["head set, undo", "step-000002", "step-000005", f"app on {here}"],
+            ["head set", "step-000005", "step-000002", AGENT],
+            ["head set", "step-000006", "step-000005", f"app on {here}"],
+            ["6 steps", "base", "step-000006", ""],
         ]
         assert "step-000002" in await flown.agree("j", "enter")
         await flown.until(lambda: "head is step-000002 · verified" in note(flown))
+
+
+async def test_moves_that_no_app_saw_are_undone_one_after_the_other(
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async with caller(served) as http:
+        model_id = str((await grown(http, "arith rl", 6))["id"])
+    hud, by = commands(served, monkeypatch, capsys), f"command line on {node()}"
+    for name in ("step-000004", "step-000002"):
+        assert (await hud("head", model_id, "--set", name, "-y")).code == 0
+    async with again(served, model_id, tmp_path) as flown:
+        history = await flown.open(HistoryPanel, "V")
+        assert history_of(history)[:2] == [
+            ["head set", "step-000004", "step-000002", by],
+            ["head set", "step-000006", "step-000004", by],
+        ]
+        await back(flown)
+        said = await set_head(flown, "u")
+        assert f"Undoes step-000004 → step-000002, by {by}." in said
+        assert await flown.head(model_id) == "step-000004"
+    async with again(served, model_id, tmp_path) as flown:
+        assert "Undoes step-000006 → step-000004" in await set_head(flown, "u")
+        assert await flown.head(model_id) == "step-000006"
+        await noted(flown, "Nothing to undo (complete)", "u")
+        await flown.agree("U")
+        await flown.until(lambda: "head is step-000004 · verified" in note(flown))
+        assert await flown.head(model_id) == "step-000004"
+
+
+class HudNet(Net):
+    """A service that, as HUD, has no stream and keeps no moves."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith(("/train/events", "/head/moves")):
+            return httpx.Response(404, json={"detail": "Not Found"}, request=request)
+        return await super().handle_async_request(request)
+
+
+async def test_where_the_service_keeps_no_moves_they_are_those_sent_or_seen(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "IDLE_S", 0.05)
+    monkeypatch.setattr("tests.tui.conftest.Net", HudNet)
+    async with caller(served) as http:
+        model_id = str((await grown(http, "arith rl", 6))["id"])
+    log, here = CommandLog(tmp_path, "app"), f"app on {node()}"
+    async with again(served, model_id, tmp_path, observe=log.add) as flown:
+
+        async def seen(key: str, name: str) -> None:
+            """Move the head to it, and wait until a poll has seen that."""
+            await flown.agree(key)
+            await flown.until(lambda: f"head is {name} · verified" in note(flown))
+            await flown.until(lambda: flown.view.session.sent_to is None)
+
+        await seen("b", "step-000005")
+        assert flown.view.session.notebook.moves == ()
+        nodes = await flown.tree(model_id)
+        await put_head(flown.http, model_id, nodes[1].id)
+        await flown.until_notice("The head moved: step-000005 → step-000002.")
+        await seen("u", "step-000005")
+        await seen("u", "step-000006")
+        assert await flown.head(model_id) == "step-000006"
+    async with again(served, model_id, tmp_path) as flown:
+        history = await flown.open(HistoryPanel, "V")
+        assert history.heading.startswith("Head history · complete since 2")
+        assert history_of(history) == [
+            ["head set, undo", "step-000005", "step-000006", here],
+            ["head set, undo", "step-000002", "step-000005", here],
+            ["head set", "step-000005", "step-000002", "unknown"],
+            ["head set", "step-000006", "step-000005", here],
+            ["6 steps", "base", "step-000006", ""],
+        ]
+        await back(flown)
+        await set_head(flown, "U")
+        assert await flown.head(model_id) == "step-000005"
 
 
 async def elsewhere(flown: Cockpit) -> dict[str, Model]:

@@ -1,16 +1,17 @@
 """The crosshair, the zoom, the comparison and the choice of charts, by key and by mouse."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual.strip import Strip
 
-from hud_tui.events import CheckpointAdded, HeadMoved
+from hud_tui.events import CheckpointAdded, HeadMoved, MovesRead
 from hud_tui.rl.chart import Chart, ChartData
 from hud_tui.rl.compare import ChartView, branch_overlay
-from hud_tui.rl.head import Move
+from hud_tui.rl.history import History
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.tui.screens.chart_settings import ChartList
 from hud_tui.tui.widgets import lines
@@ -329,15 +330,15 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
 
 
 async def test_a_branch_and_a_move_of_the_head_are_marked_in_every_chart() -> None:
-    run = runs.branched(60, 30, 40)
+    run = replace(runs.branched(60, 30, 40), history=History())
     async with staged(run) as (stage, pilot):
         chart, grid = stage.live.query_one(FocusChart), stage.live.query_one(MetricGrid)
         assert "╥ branch" in text_of(chart).splitlines()[-1]
         assert "╥" in text_of(chart).splitlines()[-3]
         assert text_of(grid).count("╥") == 6
         assert "▷" not in text_of(chart)
-        stage.workspace.session.notebook.add(Move(None, run.series.id_at(49), at=1.0))
-        await stage.show(newer(run, 1))
+        moved = HeadMoved(at=1.0, checkpoint_id=run.series.id_at(49), cause="set")
+        await stage.show(newer(run.fold(MovesRead(moves=(moved,))), 1))
         assert "▷ head set" in text_of(chart).splitlines()[-1]
         assert text_of(grid).count("▷") == 6
         await pilot.press("l")

@@ -28,7 +28,10 @@ pytestmark = pytest.mark.usefixtures("still_time")
 SMALL, USUAL = SIZES
 
 VIEWED = ("welcome", "models", "launch", "jobs", "machines", "help", "runs", "evaluations")
-OVER = ("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head", "compare")
+OVER = (
+    *("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head", "compare"),
+    "history",
+)
 """What is made of a view that is there in each size."""
 LOOKS = [
     *[(name, size) for name in VIEWED for size in SIZES],

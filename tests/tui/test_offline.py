@@ -22,7 +22,6 @@ from hud_tui.errors import HudReadOnly
 from hud_tui.events import CheckpointAdded, Event, TreeRead, WorkChanged
 from hud_tui.notebook import file_of, read_last_known, scope_of
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.head import Journal
 from hud_tui.rl.progress import State
 from hud_tui.rl.run import Run
 from hud_tui.settings import Settings, Start
@@ -317,7 +316,7 @@ class Heard:
 def follower(feed: Heard, status: str) -> Follower:
     client = SimpleNamespace(settings=SimpleNamespace(local=True), feed=lambda model_id: feed)
     watch = AlarmWatch(None, AlarmBook(JsonStore(), "m1"))
-    made = Follower(cast(HudClient, client), Run(), runs.MODEL, Journal(), watch)
+    made = Follower(cast(HudClient, client), Run(), runs.MODEL, watch)
     made.fold(WorkChanged(work=runs.job(20, 400, status)))
     made.frame()
     return made

@@ -19,6 +19,7 @@ from markdown_it.token import Token
 
 from hud_tui.config import Export, read_table
 from hud_tui.errors import BadTuning
+from hud_tui.events import Actor, HeadMoved
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Report, Skipped
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.export import (
@@ -35,7 +36,7 @@ from hud_tui.rl.export import (
     rollouts_sheet,
     tree_sheet,
 )
-from hud_tui.rl.head import Move
+from hud_tui.rl.history import History
 from hud_tui.rl.metrics import Series
 from hud_tui.rl.names import code, escaped
 from hud_tui.rl.own_numbers import Own
@@ -81,6 +82,13 @@ ALARM = Alarm(
     *(9, 10, "c9", "c8", 11, "c10", 12, None),
     *((Evidence("share", 0.587, 0.5),), "No gradient.", "Give harder tasks."),
 )
+MOVE = HeadMoved(
+    at=1.7e9,
+    checkpoint_id="c1",
+    previous="c2",
+    cause="set",
+    by=Actor(program=HOSTILE, host=HOSTILE),
+)
 RUN = Run(
     model=Model(id="m", model_name=HOSTILE, base_model="tiny"),
     tree=Tree.of(NODES),
@@ -98,8 +106,9 @@ RUN = Run(
     ),
     loaded=True,
     alarms=Report((ALARM,), (Skipped("kl", "KL", HOSTILE),), 40),
+    history=History((MOVE,)),
 )
-KEPT = LocalFacts("HUD local", {"c5": HOSTILE}, (Move("c2", "c1", ours=False, at=1.7e9),))
+KEPT = LocalFacts("HUD local", {"c5": HOSTILE})
 
 
 def parsed(text: str) -> list[Token]:
@@ -123,7 +132,8 @@ def test_the_report_says_what_the_run_did() -> None:
         "### warning: zero-variance groups",
         "Began at step 10, detected at 12, until the run's end at step 40. share .587",
         "→ Give harder tasks.",
-        "| 2023-11-14 22:13 UTC | `step-000003` | `step-000002` | elsewhere |",
+        "Moves of the head: only moves that this machine sent or saw.",
+        "| 2023-11-14 22:13 UTC | head set | `step-000003` | `step-000002` | ",
         "| `step-000004` (held-out 0.08, reward 0.1 of 4 rollouts) | pinned |  |",
         "| the base | `step-000001` | `step-000040` | 40 | .025 → – | ▶ the head is `step-000040`;",
     ):
@@ -161,7 +171,7 @@ def test_no_hostile_text_is_a_link_a_heading_or_html() -> None:
                 if before.type == "heading_open"]  # fmt: skip
     assert headings[1:] == [
         *("Configuration", "Metrics", "Charts", "Waste", "Alarms", "warning: zero-variance groups"),
-        *("Head history", "Notes and pins", "Lineage"),
+        *("History", "Notes and pins", "Lineage"),
     ]
     rows = re.findall(r"^\|.*\|$", page, re.MULTILINE)
     widths = {len(re.findall(r"(?<!\\)\|", row)) for row in rows}

@@ -1,30 +1,32 @@
 """What setting the head would do, and what became of it: said before, judged after."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.errors import HudUsage
-from hud_tui.events import HeadMoved
+from hud_tui.events import Act, Actor, HeadMoved
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.head import (
-    Act,
     HeadMove,
-    Journal,
-    Move,
     Relation,
     head_change,
+    moved_note,
     named,
     only_trained,
     outcome,
+    to_known,
     to_parent,
     to_redo,
     to_selected,
     to_undo,
     undo_note,
 )
+from hud_tui.rl.history import History
 from hud_tui.rl.run import Run
-from hud_tui.wire import Checkpoint, WorkState
+from hud_tui.wire import BASE, Checkpoint, WorkState
 from tests.unit.trees import parents, tree_of
 
 FORKED = [-1, 0, 1, 2, 1, 4, -1]
@@ -145,102 +147,89 @@ def test_only_training_moved_the_head(
 
 
 def moved(
-    checkpoint_id: str | None, previous: str | None, cause: str = "set", at: float = 1.0
+    previous: str | None, checkpoint_id: str, act: Act = Act.SET, by: Actor | None = None
 ) -> HeadMoved:
-    return HeadMoved.model_validate(
-        {"checkpoint_id": checkpoint_id, "previous": previous, "cause": cause, "at": at}
-    )
+    return HeadMoved(checkpoint_id=checkpoint_id, previous=previous, cause="set", act=act, by=by)
 
 
-def test_the_journal_takes_down_foreign_moves_and_no_steps() -> None:
-    journal = Journal()
-    assert journal.observe(moved("b", "a", "step")) is None
-    assert journal.observe(moved("b", "b")) is None
-    assert journal.observe(moved(None, "b")) is None
-    assert journal.observe(moved("c", "b")) == Move("b", "c", ours=False, at=1.0)
-    assert journal.done == [Move("b", "c", ours=False, at=1.0)]
-
-
-def test_our_own_move_is_expected_once_and_for_a_while() -> None:
-    now = 0.0
-    journal = Journal(lambda: now)
-    journal.expect("b")
-    assert journal.observe(moved("b", "a")) is None
-    assert journal.observe(moved("b", "a")) is not None
-    journal.expect("c")
-    now = 61.0
-    assert journal.observe(moved("c", "b")) is not None
-
-
-def test_the_service_says_what_our_move_left_whichever_comes_first() -> None:
-    """Training takes a step between our last reading and the move."""
-    journal = Journal()
-    journal.expect("b")
-    journal.observe(moved("b", "a2"))
-    journal.moved("a1", "b")
-    assert journal.done == [Move("a2", "b")]
-    journal.expect("c")
-    journal.moved("b", "c")
-    journal.observe(moved("c", "b2"))
-    assert journal.done == [Move("a2", "b"), Move("b2", "c")]
-    journal.expect("d")
-    journal.moved("c", "d")
-    journal.observe(moved("d", "b2", at=0.0))  # what a poll saw last is older than what we read
-    assert journal.done[-1] == Move("c", "d")
+def with_moves(run: Run, *moves: HeadMoved) -> Run:
+    """A run with these moves, one per second."""
+    dated = [move.model_copy(update={"at": float(at)}) for at, move in enumerate(moves, 1)]
+    return replace(run, history=History(tuple(dated), 0.0))
 
 
 def test_undo_takes_back_the_last_move_then_the_one_before_until_a_new_one_is_made() -> None:
-    journal, run = Journal(), run_of(FORKED, 5)
-    for before, after in (("c1", "c2"), ("c2", "c3"), ("c3", "c5")):
-        journal.moved(before, after)
-    journal.expect("c3", new=False)
-    undo = to_undo(run, journal)
-    assert (undo.target, undo.act) == ("c3", Act.UNDO)
-    journal.mark_undone()
-    assert to_redo(journal) == HeadMove("c5", Act.REDO)
-    assert journal.observe(moved("c3", "c5")) is None, "the service tells of what was undone"
-    assert (len(journal.done), journal.undone) == (2, [Move("c3", "c5")])
-    for target in ("c2", "c1"):
-        assert to_undo(run, journal).target == target
-        journal.mark_undone()
-    assert journal.done == []
+    run = run_of(FORKED, 5)
+    moves = [moved("c1", "c2"), moved("c2", "c3"), moved("c3", "c5")]
+    for target in ("c3", "c2", "c1"):
+        undo = to_undo(with_moves(run, *moves))
+        assert (undo.target, undo.act) == (target, Act.UNDO)
+        moves.append(moved("c5", target, undo.act))
+    with pytest.raises(HudUsage, match=r"Nothing to undo \(complete\)"):
+        to_undo(with_moves(run, *moves))
     for target in ("c2", "c3", "c5"):
-        assert to_redo(journal).target == target
-        journal.mark_redone()
-    journal.mark_undone()
-    journal.moved("c3", "c4")
-    assert journal.undone == []
+        redo = to_redo(with_moves(run, *moves))
+        assert redo == HeadMove(target, Act.REDO)
+        moves.append(moved("c1", target, redo.act))
+    moves += [moved("c5", "c3", Act.UNDO), moved("c3", "c4")]
+    assert to_undo(with_moves(run, *moves)).target == "c3"
+    with pytest.raises(HudUsage, match="Nothing to redo"):
+        to_redo(with_moves(run, *moves))
+
+
+def test_an_undo_of_another_move_than_the_last_is_a_move_of_its_own() -> None:
+    """Two apps undo at once, or an older one undoes what it saw last."""
+    run = with_moves(run_of(FORKED, 5), moved("c1", "c2"), moved("c2", "c5", Act.UNDO))
+    assert to_undo(run).target == "c2"
+    run = with_moves(run_of(FORKED, 5), moved("c1", "c2"), moved("c2", "c5", Act.REDO))
+    assert to_undo(run).target == "c2"
 
 
 def test_a_move_that_is_wanted_and_why_one_cannot_be() -> None:
-    chain, journal = [-1, 0, 1], Journal()
+    chain = [-1, 0, 1]
     assert to_selected(run_of(chain, 2), 1, folded=False) == HeadMove("c1")
+    assert to_known(run_of(chain, 2), "c1") == HeadMove("c1")
     assert to_parent(run_of(chain, 2)) == HeadMove("c1")
     for wish, why in (
         (lambda: to_selected(run_of(chain, 2), 1, folded=True), "folds"),
         (lambda: to_selected(run_of(chain, 2), ROOT, folded=False), "base weights"),
+        (lambda: to_known(run_of(chain, 2), BASE), "base weights"),
+        (lambda: to_known(run_of(chain, 2), "gone"), "no longer in the tree"),
         (lambda: to_parent(run_of(chain, 0)), "no parent"),
         (lambda: to_parent(run_of(chain, None)), "nothing to roll back"),
-        (lambda: to_undo(run_of(chain, 2), journal), "Nothing to undo"),
-        (lambda: to_redo(journal), "Nothing to redo"),
+        (lambda: to_undo(run_of(chain, 2)), "Nothing to undo"),
+        (lambda: to_redo(run_of(chain, 2)), "Nothing to redo"),
+        (lambda: to_undo(with_moves(run_of(chain, 0), moved(None, "c0"))), "base weights"),
     ):
         with pytest.raises(HudUsage, match=why):
             wish()
-    journal.done.append(Move(None, "c0"))
-    with pytest.raises(HudUsage, match="base weights"):
-        to_undo(run_of(chain, 0), journal)
+
+
+COLLEAGUE = Actor(program="headless", host="tower")
 
 
 @pytest.mark.parametrize(
     ("head", "move", "note"),
     [
-        (0, Move("c2", "c0"), ""),
-        (2, Move(None, "c0"), "has continued since: step-000003 descends from step-000001"),
-        (0, Move("c1", "c2"), "it was set to step-000003 and is now step-000001"),
-        (0, Move("c2", "c0", ours=False), "Another window or program"),
+        (0, moved("c2", "c0"), "Undoes step-000003 → step-000001."),
+        (2, moved(None, "c0"), "has continued since: step-000003 descends from step-000001."),
+        (0, moved("c1", "c2"), "The head has moved since: it is now step-000001."),
+        (0, moved("c2", "c0", by=COLLEAGUE), "→ step-000001, by command line on tower."),
     ],
 )
-def test_undo_says_who_moved_the_head_and_what_came_since(head: int, move: Move, note: str) -> None:
-    said = undo_note(run_of([-1, 0, 1], head), move)
-    assert note in said
-    assert bool(said) == bool(note)
+def test_undo_says_which_move_it_undoes_and_what_came_since(
+    head: int, move: HeadMoved, note: str
+) -> None:
+    assert undo_note(run_of([-1, 0, 1], head), move).endswith(note)
+
+
+def test_a_head_that_moved_is_told_with_who_moved_it_and_when() -> None:
+    seen, run = run_of([-1, 0, 1], 2), run_of([-1, 0, 1], 0)
+    assert moved_note(seen, run, 9.0) == (
+        "The head is now step-000001; it was step-000003 when you last saw it."
+    )
+    told = with_moves(run, moved("c2", "c0", by=COLLEAGUE))
+    said = "The head moved 8 s ago: step-000003 → step-000001, by command line on tower."
+    assert moved_note(seen, told, 9.0) == said
+    grown = replace(run_of([-1, 0, 1, 0], 3), history=told.history)
+    assert moved_note(seen, grown, 9.0) == f"{said} Training has continued to step-000004."

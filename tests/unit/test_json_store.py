@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hud_tui.events import HeadMoved
 from hud_tui.notebook import (
     MOST_FILES,
     MOST_GROUPED,
     MOST_NODES,
     MOVES_MOST,
     NOTE_MOST,
-    SAME_S,
     LastKnown,
     Notebook,
     file_of,
@@ -27,7 +27,6 @@ from hud_tui.notebook import (
     write_last_known,
 )
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.head import Move
 from hud_tui.storage import MOST, JsonStore
 from hud_tui.tui.screens.base import offline_text
 from hud_tui.wire import Checkpoint, Group, Model, WorkState
@@ -261,7 +260,11 @@ def test_how_old_it_is(past: int, said: str) -> None:
     assert "nothing has been read" in offline_text(None, 1.7e9)
 
 
-MOVE = Move("a", "b", ours=False, at=12.5)
+def moved(previous: str | None, to: str, at: float) -> HeadMoved:
+    return HeadMoved(at=at, checkpoint_id=to, previous=previous, cause="set")
+
+
+MOVE = moved("a", "b", 12.5)
 
 
 def test_what_was_noted_is_there_again_and_the_newest_moves(tmp_path: Path) -> None:
@@ -272,75 +275,41 @@ def test_what_was_noted_is_there_again_and_the_newest_moves(tmp_path: Path) -> N
     book.add(MOVE)
     again = Notebook(file)
     assert again.notes == {"c1": "good \x1b[31m ✎", "c2": "x" * NOTE_MOST}
-    assert again.moves == [MOVE]
+    assert again.moves == (MOVE,)
     again.write("c1", " ")
     assert "c1" not in Notebook(file).notes
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
 
     book = Notebook(None)
     for number in range(MOVES_MOST + 3):
-        book.add(Move(None, str(number)))
+        book.add(moved(None, str(number), float(number)))
     assert len(book.moves) == MOVES_MOST
-    assert book.moves[-1].after == str(MOVES_MOST + 2)
+    assert book.moves[-1].checkpoint_id == str(MOVES_MOST + 2)
 
 
-def test_two_apps_do_not_undo_each_other_and_there_and_back_again_is_three_moves(
-    tmp_path: Path,
-) -> None:
+def test_two_apps_do_not_undo_each_other_and_store_a_move_once(tmp_path: Path) -> None:
     file = notebook_file(tmp_path, "m-1")
     one, other = Notebook(file), Notebook(file)
     one.write("c1", "mine")
     other.write("c2", "yours")
     one.add(MOVE)
     assert Notebook(file).notes == {"c1": "mine", "c2": "yours"}
-    assert Notebook(file).moves == [MOVE]
+    assert Notebook(file).moves == (MOVE,)
 
     file = notebook_file(tmp_path, "m-2")
     one, other = Notebook(file), Notebook(file)
-    moves = [Move("a", "b", at=1.0), Move("b", "a", at=2.0), Move("a", "b", at=3.0)]
+    moves = (moved("a", "b", 1.0), moved("b", "a", 3.0), moved("a", "b", 5.0))
     for move in moves:
         one.add(move)
-    for move in moves:
-        other.add(Move(move.before, move.after, ours=False, at=move.at - 0.5))
+        other.add(move.model_copy(update={"at": move.at + 0.5}))
     assert Notebook(file).moves == moves
 
 
-OURS, SEEN = Move("a", "b", at=12.9), Move("a", "b", ours=False, at=12.5)
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "stored"),
-    [
-        (OURS, SEEN, Move("a", "b", at=12.9)),
-        (SEEN, OURS, Move("a", "b", at=12.5)),
-        (SEEN, SEEN, SEEN),  # two apps were told of somebody else's
-        (OURS, Move("a", "b", ours=False), OURS),  # a poll does not tell when
-        (Move("a", "b", ours=False), OURS, OURS),
-        (OURS, Move("a2", "b", ours=False, at=12.5), Move("a2", "b", at=12.9)),  # a step between
-        (Move("a2", "b", ours=False, at=12.5), OURS, Move("a2", "b", at=12.5)),
-    ],
-)
-def test_two_apps_record_a_move_once(tmp_path: Path, first: Move, then: Move, stored: Move) -> None:
+def test_moves_of_an_earlier_format_are_read(tmp_path: Path) -> None:
     file = notebook_file(tmp_path, "m-1")
-    one, other = Notebook(file), Notebook(file)
-    one.add(first)
-    other.add(then)
-    assert Notebook(file).moves == [stored]
-
-
-@pytest.mark.parametrize(
-    "later",
-    [
-        Move("a", "b", ours=False, at=OURS.at + SAME_S + 1),
-        Move("a", "b", at=OURS.at + 1),  # made by both: two moves
-        Move("b", "a", ours=False, at=OURS.at),
-    ],
-)
-def test_another_move_is_another_line(tmp_path: Path, later: Move) -> None:
-    file = notebook_file(tmp_path, "m-1")
-    Notebook(file).add(OURS)
-    Notebook(file).add(later)
-    assert Notebook(file).moves == [OURS, later]
+    file.parent.mkdir(parents=True)
+    file.write_text('{"notes": {}, "moves": [[null, "a", true, 3.0], ["a", "b", false, 12.5]]}')
+    assert Notebook(file).moves == (moved(None, "a", 3.0), MOVE)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"notes": 3, "moves": []}', '{"notes": {}}'])

@@ -17,11 +17,11 @@ from hud_tui.client.replay import read_file
 from hud_tui.config import CONFIG_NAME as CONFIG
 from hud_tui.config import read_config
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.events import HeadMoved
 from hud_tui.legacy.dataset import read_parquet
 from hud_tui.legacy.lock_file import LOCK_NAME as LOCK
 from hud_tui.legacy.lock_file import load_lock, read_bounded, replace_file
 from hud_tui.notebook import Notebook, read_last_known
-from hud_tui.rl.head import Move
 from hud_tui.settings import every_variable, read_variables
 from hud_tui.storage import (
     JsonStore,
@@ -151,7 +151,7 @@ def test_what_is_kept_between_sessions_is_done_without_and_not_written_over(
     with pytest.raises(OSError, match=kind):
         notebook.write("id", "a note")
     with pytest.raises(OSError, match=kind):
-        notebook.add(Move(None, "id", True, 0.0))
+        notebook.add(HeadMoved(checkpoint_id="id", cause="set"))
     assert notebook.notes == {"id": "a note"}
     assert not (tmp_path / "notes.json").is_file()
 

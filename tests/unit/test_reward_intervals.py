@@ -1,5 +1,6 @@
 """How sure the curve of rewards is, where held-out rewards are drawn, and the signs at steps."""
 
+from dataclasses import replace
 from math import isnan, nan, sqrt
 from random import Random
 from statistics import fmean, stdev
@@ -11,6 +12,7 @@ from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.curves import HeldOut, Score, Sign, Spreads, average_error, reward_spread, signs
 from hud_tui.rl.evaluation import student_t
+from hud_tui.rl.history import History
 from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.tui import runs
@@ -124,15 +126,19 @@ def test_no_line_leads_to_an_evaluation_that_may_be_on_other_tasks(
 
 def test_signs_stand_where_something_happened_in_the_lineage() -> None:
     run = runs.branched(60, 30, 40)
-    assert signs(run, []) == {29: Sign.BRANCH}
+    assert signs(run) == {29: Sign.HEAD}, "a branch begins where the head was set"
+    assert signs(replace(run, history=History())) == {29: Sign.BRANCH}
     left = run.tree[59].id
     own = run.series.id_at(49)
-    assert signs(run, [own, left, "gone", run.series.id_at(29)]) == {
-        29: Sign.HEAD,
-        49: Sign.HEAD,
-    }
-    assert signs(Run(model=runs.MODEL, alarms=Report()), ["c1"]) == {}
-    assert signs(run, [own], own)[49] == Sign.MARK
+    moves = tuple(
+        HeadMoved(at=float(at), checkpoint_id=to, cause="set")
+        for at, to in enumerate((own, left, "gone", run.series.id_at(29)))
+    )
+    history = History(moves)
+    moved = replace(run, history=history)
+    assert signs(moved) == {29: Sign.HEAD, 49: Sign.HEAD}
+    assert signs(Run(model=runs.MODEL, alarms=Report(), history=history)) == {}
+    assert signs(moved, own)[49] == Sign.MARK
     assert [sign.meaning for sign in Sign] == ["marked", "alarm", "head set", "branch"]
 
 

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from hud_tui import __version__, build
+from hud_tui.events import Act, Actor, HeadMoved
+from hud_tui.rl.text import one_line
 from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import About, Base
 from hud_tui.service.http import (
@@ -26,7 +29,7 @@ from hud_tui.service.http import (
 from hud_tui.service.routes import absent, find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.store import checkpoints, events, models
-from hud_tui.service.store.checkpoints import Node, Seen
+from hud_tui.service.store.checkpoints import HeadRequest, Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET
 from hud_tui.service.store.jobs import SAY_START
@@ -135,30 +138,58 @@ async def set_head(request: Request) -> Response:
     id_ = canonical(body.checkpoint_id)
     if id_ is None:
         raise not_found("checkpoint", body.checkpoint_id[:200])
-    session, seen = parts.session(model), _seen(request)
+    session, move = parts.session(model), _head_request(request, id_)
     shown = await _record(parts, model)
 
-    def answer(node: Node, previous: str | None) -> dict[str, Any]:
+    def answer(node: Node, moved: HeadMoved | None) -> dict[str, Any]:
         note = FRESH_MOMENTS if node.state == "weights" else None
-        return {**shown, "note": note, "previous": previous}
+        previous = node.id if moved is None else moved.previous
+        return {**shown, "note": note, "previous": previous, "moved_at": moved and moved.at}
 
     async def act(keep: Keep) -> dict[str, Any]:
-        def also(db: Db, node: Node, previous: str | None) -> None:
-            keep(db, answer(node, previous))
+        def also(db: Db, node: Node, moved: HeadMoved | None) -> None:
+            keep(db, answer(node, moved))
 
         async with session.lock:
-            return answer(*await session.set_head(id_, seen, also))
+            return answer(*await session.set_head(move, also))
 
     return await once(request, model.id, act)
 
 
-def _seen(request: Request) -> Seen | None:
+async def head_moves(request: Request) -> Response:
+    """All moves of the head that somebody made, oldest first, and since when none is missing."""
+    parts, model = parts_of(request), await find_model(request)
+    moves = await parts.store.read(events.moves, model.id)
+    return Response(moves.model_dump_json(), media_type="application/json")
+
+
+ACTOR_MOST = 60
+"""Most characters of a program's or a machine's name."""
+HERE = frozenset({"127.0.0.1", "::1"})
+
+
+def _head_request(request: Request, checkpoint_id: str) -> HeadRequest:
+    """What a request asks for: by whom, and whether it undoes or redoes a move, is in the header
+    ``HUD-TUI-Move``, ``program=app&host=laptop&act=undo``. Of a client without it, the User-Agent
+    and address are taken."""
+    fields = parse_qs(request.headers.get("hud-tui-move", ""))
+    sent = {name: values[0] for name, values in fields.items()}
+    address = "" if request.client is None else request.client.host
+    agent = request.headers.get("user-agent", "")
+    program = sent.get("program") or agent.partition(" ")[0]
+    host = sent.get("host") or ("" if address in HERE else address)
+    by = Actor(program=one_line(program, ACTOR_MOST), host=one_line(host, ACTOR_MOST))
+    act = sent.get("act", "")
+    return HeadRequest(checkpoint_id, _seen(request), by, Act(act) if act in list(Act) else Act.SET)
+
+
+def _seen(request: Request) -> list[str | None] | None:
     """The ids in If-Match: quoted, comma-separated; ``*`` is whatever the head is."""
     header = request.headers.get("if-match", "*")
     tags = [tag.strip().strip('"') for tag in header.split(",")]
     if "*" in tags:
         return None
-    return Seen([None if tag == "none" else canonical(tag) or tag for tag in tags])
+    return [None if tag == "none" else canonical(tag) or tag for tag in tags]
 
 
 async def _record(parts: ServiceContext, model: ModelRow) -> dict[str, Any]:
@@ -246,6 +277,7 @@ ROUTES = [
         "/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin", pin, methods=["PUT", "DELETE"]
     ),
     Route("/v2/models/{model_id:path}/checkpoints", tree),
+    Route("/v2/models/{model_id:path}/head/moves", head_moves),
     Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),
     Route("/v2/models/{model_id:path}/results", absent(IN_THE_TREE)),
     Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),

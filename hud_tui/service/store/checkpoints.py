@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken
+from hud_tui.events import Act, Actor, CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import events, runs
 from hud_tui.service.store.db import Db, insert
@@ -69,11 +69,15 @@ _SELECT = f"""SELECT id, step, name, sampler_path, state_path, {STATE}, {intact(
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The head as a client saw it."""
+class HeadRequest:
+    """A move of the head that a client asks for."""
 
-    checkpoint_ids: Sequence[str | None]
-    """Any of these; None is the weights that the model started from."""
+    checkpoint_id: str
+    seen: Sequence[str | None] | None
+    """The head as the client saw it: any of these, of which None is the weights that the model
+    started from. None if the client does not say."""
+    by: Actor
+    act: Act = Act.SET
 
 
 def head_id(db: Db, model_id: str) -> str | None:
@@ -89,39 +93,40 @@ def head(db: Db, model_id: str) -> Node | None:
     return find(db, model_id, id_) if id_ else None
 
 
-def set_head(
-    db: Db, model_id: str, checkpoint_id: str, seen: Seen | None
-) -> tuple[Node, str | None]:
-    """Set the head to one of the model's checkpoints, unless it is the head already; returns it,
-    and the id of the head before, None as in `head_id`.
-
-    Args:
-        checkpoint_id: The new head.
-        seen: The head as the caller knows it; None if the caller does not say.
+def set_head(db: Db, model_id: str, move: HeadRequest) -> tuple[Node, HeadMoved | None]:
+    """Set the head to one of the model's checkpoints; returns it, and the event, None if it was
+    the head already.
 
     Raises:
         Refused: 404, the model has no such checkpoint; 410, it has expired; 409, the
             head was set elsewhere since it was seen. Steps taken from there do not
             count as a move.
     """
-    node = loadable(db, model_id, checkpoint_id)
-    if seen is not None:
-        _refuse_moved(db, model_id, seen)
+    node = loadable(db, model_id, move.checkpoint_id)
+    if move.seen is not None:
+        _refuse_moved(db, model_id, move.seen)
     previous = head_id(db, model_id)
-    if previous == checkpoint_id:
-        return node, previous
-    set_to = {"checkpoint_id": checkpoint_id, "set_to": checkpoint_id}
+    if previous == move.checkpoint_id:
+        return node, None
+    set_to = {"checkpoint_id": move.checkpoint_id, "set_to": move.checkpoint_id}
     insert(db, "head", "INSERT OR REPLACE", model_id=model_id, **set_to)
-    moved = HeadMoved(at=now(), checkpoint_id=checkpoint_id, previous=previous, cause="set")
+    moved = HeadMoved(
+        at=now(),
+        checkpoint_id=move.checkpoint_id,
+        previous=previous,
+        cause="set",
+        act=move.act,
+        by=move.by,
+    )
     events.append(db, model_id, [moved])
-    db.touch(model_id, checkpoint_id, previous)
-    return node, previous
+    db.touch(model_id, move.checkpoint_id, previous)
+    return node, moved
 
 
-def _refuse_moved(db: Db, model_id: str, seen: Seen) -> None:
-    if any(_only_trained(db, model_id, id_) for id_ in seen.checkpoint_ids):
+def _refuse_moved(db: Db, model_id: str, seen: Sequence[str | None]) -> None:
+    if any(_only_trained(db, model_id, id_) for id_ in seen):
         return
-    now, was = head(db, model_id), " or ".join(id_ or "none" for id_ in seen.checkpoint_ids)
+    now, was = head(db, model_id), " or ".join(id_ or "none" for id_ in seen)
     shown = f"{now.name} ({now.id})" if now else "none"
     raise Refused(409, f"the head is {shown} now, not {was[:200]}: check the head, then retry")
 

@@ -7,15 +7,28 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, StepTaken, WorkChanged
+from hud_tui.events import (
+    CheckpointAdded,
+    HeadMoved,
+    MovesRead,
+    RolloutDone,
+    StepTaken,
+    WorkChanged,
+)
+from hud_tui.service.http import now
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.seals import checksum, intact
 
 log = logging.getLogger(__name__)
 
 MOST_EVENTS = 50_000
-"""Events kept per model; a reader further behind has to read the tree."""
+"""Events kept per model, beside all moves of its head; a reader further behind has to read the
+tree."""
 PRUNE_EVERY = 1_000
+MOST_MOVES = 5_000
+"""Moves of a head that one answer has; the newest."""
+MOVE = """type = 'head' AND instr(body, '"cause":"set"') > 0"""
+"""SQL for an event of a move that somebody made. An index has the same condition."""
 FAR = 20_000
 """Lag in events from which rollouts of past steps are skipped for a reader: half a minute of a
 run."""
@@ -68,6 +81,24 @@ def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
     return [Logged(row["id"], row["type"], row["body"]) for row in rows]
 
 
+def moves(db: Db, model_id: str) -> MovesRead:
+    """The moves of the head that somebody made, after the last one that is damaged."""
+    query = f"""SELECT CAST(body AS BLOB) AS body, body_crc FROM event
+        WHERE model_id = ? AND {MOVE} ORDER BY id DESC LIMIT ?"""
+    rows = db.execute(query, (model_id, MOST_MOVES + 1)).fetchall()
+    kept: list[HeadMoved] = []
+    for row in rows[:MOST_MOVES]:
+        if checksum(row["body"]) != row["body_crc"]:
+            break
+        kept.append(HeadMoved.model_validate_json(row["body"]))
+    if len(kept) < len(rows):
+        since = kept[-1].at if kept else now()
+    else:
+        start = db.execute("SELECT at FROM moves_from WHERE model_id = ?", (model_id,)).fetchone()
+        since = start["at"] if start else 0.0
+    return MovesRead(moves=tuple(reversed(kept)), since=since)
+
+
 def _is_far(db: Db, model_id: str, last: int) -> bool:
     query = "SELECT 1 FROM event WHERE model_id = ? AND id > ? LIMIT 1 OFFSET ?"
     return db.execute(query, (model_id, last, FAR)).fetchone() is not None
@@ -96,7 +127,8 @@ def _prune(db: Db, model_id: str) -> None:
     query = "SELECT id FROM event WHERE model_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?"
     row = db.execute(query, (model_id, MOST_EVENTS)).fetchone()
     if row is not None:
-        db.execute("DELETE FROM event WHERE model_id = ? AND id <= ?", (model_id, row["id"]))
+        query = f"DELETE FROM event WHERE model_id = ? AND id <= ? AND NOT ({MOVE})"
+        db.execute(query, (model_id, row["id"]))
         db.execute("UPDATE model SET pruned_to = ? WHERE id = ?", (row["id"], model_id))
 
 

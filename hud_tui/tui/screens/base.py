@@ -154,7 +154,7 @@ def _writer(
         picture = allowed(view.app.export_screenshot(title="hud-tui", simplify=True))
         return lambda: write_numbered(directory, f"{stem}-{view.VIEW}", ".svg", [picture])
     if chosen == "report" or sheet is None:
-        kept = LocalFacts(view.session.client.settings.label, dict(book.notes), tuple(book.moves))
+        kept = LocalFacts(view.session.client.settings.label, dict(book.notes))
         return lambda: write_folder(directory, f"{stem}-report", report_files(run, kept, now))
     pieces = TABLES[chosen](sheet)
     of = plain_name(sheet.facts.get("model") or "hud")  # not every table is of the selected model
@@ -514,6 +514,8 @@ class HudScreen(Screen[None]):
 
     filter_field: FilterField
     """Of a view with the action `filter`."""
+    take_back: Callable[[], object] | None = None
+    """Removes what is said of a head that was verified; None while nothing is said."""
     _edition = 0
     """Edition of the layout that is displayed."""
     _requested: str | None = None
@@ -554,6 +556,9 @@ class HudScreen(Screen[None]):
     def update_run(self, run: Run, freshness: Liveness) -> None:
         """Show a newer run. Before the view is built, this is deferred until it is resumed."""
         if self.is_built:
+            if self.take_back is not None and self.run.tree.head != run.tree.head:
+                self.take_back()
+                self.take_back = None
             self.run, self.freshness = run, freshness
             self.renew_hints()
 

@@ -186,7 +186,8 @@ class CheckpointsScreen(HudScreen):
             self.call_after_refresh(self.go_to_requested)
 
     def show_note(self, message: Content | None = None) -> None:
-        self._message = self._message if message is None else message
+        if message is not None:
+            self._message, self.take_back = message, None
         right = Content.styled(" · ".join(self._held()), "$text-muted")
         room = self.size.width - 2 - self._message.cell_length - right.cell_length
         if room < 2 and self._message:
@@ -553,17 +554,16 @@ class CheckpointsScreen(HudScreen):
         self._move_head(lambda: to_parent(self.run))
 
     def action_undo(self) -> None:
-        self._move_head(lambda: to_undo(self.run, self.session.journal))
+        self._move_head(lambda: to_undo(self.session.catch_up()))
 
     def action_redo(self) -> None:
-        self._move_head(lambda: to_redo(self.session.journal))
+        self._move_head(lambda: to_redo(self.session.catch_up()))
 
     @work(exclusive=True, group="history")
     async def action_history(self) -> None:
-        """Show the head's history; choosing a move previews setting the head there again."""
-        book = self.session.notebook
-        book.refresh()  # `hud-tui head` may have stored a move
-        panel = HistoryPanel(self.run, book.moves, self.context.clock())
+        """Show the head's history; choosing a line previews setting the head there again."""
+        await self.session.read_history()
+        panel = HistoryPanel(self.session.catch_up(), self.context.clock())
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:
             self._move_head(lambda: to_known(self.run, chosen))
@@ -604,9 +604,9 @@ class CheckpointsScreen(HudScreen):
             case "roll_back":
                 return tree.head is not None and tree.parent(tree.head) != ROOT
             case "undo":
-                return bool(self.session.journal.done)
+                return self.run.history.to_undo is not None
             case "redo":
-                return bool(self.session.journal.undone)
+                return self.run.history.to_redo is not None
             case "best":
                 return tree.choice is not None and self.cursor.position != tree.choice.position
             case "jump" | "filter":

@@ -216,8 +216,7 @@ class LiveScreen(HudScreen):
 
     def _find_signs(self) -> None:
         if self.is_mounted and self.shown.model is not None:
-            moved_to = [move.after for move in self.session.notebook.moves]
-            self.signs = signs(self.shown, moved_to, self.marked)
+            self.signs = signs(self.shown, self.marked)
 
     def action_smooth(self, step: int) -> None:
         smoothing = min(len(WEIGHTS) - 1, max(0, self.chart_view.smoothing + step))

@@ -16,17 +16,14 @@ from textual.widget import Widget
 from textual.widgets import Button, Static
 
 from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
-from hud_tui.events import TreeRead
+from hud_tui.events import Act, HeadMoved, TreeRead
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT
 from hud_tui.rl.evaluation import sample_size
 from hud_tui.rl.head import (
     WEIGHTS,
-    Act,
     HeadChange,
     HeadMove,
-    Journal,
-    Move,
     Outcome,
     Relation,
     head_change,
@@ -39,6 +36,7 @@ from hud_tui.rl.head import (
 )
 from hud_tui.rl.metrics import interval_text, metric, ranked, reading, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
+from hud_tui.rl.reflog import ReflogLine, reflog
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.keys import bindings
@@ -48,7 +46,7 @@ from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
-from hud_tui.wire import Checkpoint, Evaluation
+from hud_tui.wire import BASE, Checkpoint, Evaluation
 
 # The preview: the present and the new head side by side, and the consequences.
 
@@ -307,8 +305,7 @@ class HeadDialog(ConfirmDialog):
             return
         before, self.change = self.change, head_change(run, self.target)
         if not only_trained(self.shown, run):
-            view = self.view
-            self._moved = moved_note(self.shown, run, view.session.journal, view.context.clock())
+            self._moved = moved_note(self.shown, run, self.view.context.clock())
         self.shown = run
         if before != self.change:
             self._update()
@@ -335,47 +332,43 @@ class HeadDialog(ConfirmDialog):
 
 
 @dataclass(frozen=True)
-class MoveLine:
-    """A change of the head in the list, and the time in Unix seconds."""
+class HistoryLine:
+    """A line of the history, and the time in Unix seconds."""
 
-    move: Move
-    run: Run
+    of: ReflogLine
     now: float
 
 
-def _by(line: MoveLine) -> Content:
-    return Content("you, here") if line.move.ours else Content.styled("elsewhere", "$warning")
-
-
-COLUMNS: Sequence[Column[MoveLine]] = (
-    Column("when", 6, lambda line: age(line.move.at or None, line.now), right=True),
-    Column("from", 14, lambda line: named(line.run, line.move.before), DIM, rank=2),
-    Column("head set to", 0, lambda line: named(line.run, line.move.after), "bold"),
-    Column("by", 14, _by, rank=1),
+COLUMNS: Sequence[Column[HistoryLine]] = (
+    Column("when", 6, lambda line: age(line.of.at or None, line.now), right=True),
+    Column("what", 14, lambda line: line.of.what),
+    Column("from", 12, lambda line: line.of.before, DIM, rank=1),
+    Column("checkpoint", 12, lambda line: line.of.after, "bold"),
+    Column("by", 0, lambda line: line.of.by),
 )
+NO_HISTORY = "No step has been taken yet, and the head has not been set."
+MOST_LINES = 1_000
+"""Lines of the history that are listed, the newest."""
 
 
 class HistoryPanel(Panel[str]):
-    """The head's history; closes with the id of a checkpoint in it."""
+    """The history of the head; closes with the id of a checkpoint in it."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("history")
     FOOT = "{history.choose} set head   {panel.close} back"
 
-    def __init__(self, run: Run, moves: Sequence[Move], now: float) -> None:
-        super().__init__("Head history")
-        self.rows = RowList(COLUMNS, id="history")
-        self.moves = moves[::-1]
-        lines = [MoveLine(move, run, now) for move in self.moves]
+    def __init__(self, run: Run, now: float) -> None:
+        super().__init__(f"Head history · {run.history.completeness}")
+        self.rows = RowList(COLUMNS, id="history", least=26)
+        self.lines = reflog(run)[: -MOST_LINES - 1 : -1]
+        lines = [HistoryLine(line, now) for line in self.lines]
         self._shown = [item_row(COLUMNS, str(number), line) for number, line in enumerate(lines)]
 
     def body(self) -> Iterable[Widget]:
         if self._shown:
             yield self.rows
         else:
-            text = (
-                "This machine knows of no change of the head yet (training steps are not listed)."
-            )
-            yield Static(text, id="history-empty", markup=False)
+            yield Static(NO_HISTORY, id="history-empty", markup=False)
 
     def on_mount(self) -> None:
         if self._shown:
@@ -385,7 +378,7 @@ class HistoryPanel(Panel[str]):
     @on(RowList.Opened)
     def action_choose(self) -> None:
         if self.rows.key is not None:
-            self.dismiss(self.moves[int(self.rows.key)].after)
+            self.dismiss(self.lines[int(self.rows.key)].checkpoint_id or BASE)
 
 
 # Setting the head, and reporting the outcome.
@@ -430,6 +423,7 @@ async def steer(view: HudScreen, move: HeadMove, show: Callable[[Content], objec
     if became is not None:
         mark, style = ("✔", "$accent") if became.done else ("⚠", "bold $warning")
         show(Content.styled(f"{mark} {became.text}", style))
+        view.take_back = partial(show, Content()) if became.done else None
     view.renew_hints()  # what can be undone and redone has changed
 
 
@@ -492,23 +486,24 @@ async def _preview(view: HudScreen, move: HeadMove, seen: Run) -> str | Outcome:
         return Outcome(False, why)
     if only_trained(seen, run):
         return move.note
-    moved = moved_note(seen, run, view.session.journal, view.context.clock())
+    moved = moved_note(seen, run, view.context.clock())
     return f"{move.note} {moved}".strip()
 
 
 async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     """Send the request once, then read the tree to verify it."""
-    journal, model, target = view.session.journal, view.run.model, move.target
+    session, model, target = view.session, view.run.model, move.target
     assert model is not None
-    journal.expect(target, new=move.act is Act.SET)
-    is_answered, refused, replaced = True, None, _head(before)
-    seen = {"seen": _head(before)} if view.client.settings.local else {}
+    moved, refused, was = None, None, _head(before)
+    seen = {"seen": was} if view.client.settings.local else {}
+    session.sent_to = target
     try:
-        replaced = await view.client.set_head(model.id, target, was=replaced, **seen)
+        moved = await view.client.set_head(model.id, target, was=was, act=move.act, **seen)
     except HudUnclear:
-        is_answered = False
+        pass
     except HudError as error:
-        refused = error
+        session.sent_to, refused = None, error
+    is_answered = moved is not None
     try:
         run = await read_tree(view)
     except HudError as error:
@@ -523,9 +518,23 @@ async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
     became = outcome(before, run, target, is_answered)
     if not became.done:
         return became
-    _write(journal, replaced, target, move.act, view.context.clock())
+    await _keep(view, moved, HeadMoved(checkpoint_id=target, previous=was, act=move.act))
     back = "redo" if move.act is Act.UNDO else "undo"
     return Outcome(True, f"{became.text} · {key(f'checkpoints.{back}')} {back}")
+
+
+async def _keep(view: HudScreen, moved: HeadMoved | None, sent: HeadMoved) -> None:
+    """Add a move to the history. Without an answer the service may tell of it; else it is as it
+    was sent."""
+    session = view.session
+    if moved is None:
+        await session.read_history()
+        moves = session.run.history.moves
+        if moves and moves[-1].checkpoint_id == sent.checkpoint_id:
+            return
+        as_sent = {"at": view.context.clock(), "cause": "set", "by": view.client.actor}
+        moved = sent.model_copy(update=as_sent)
+    session.fold(moved)
 
 
 def _refused(run: Run, target: str, error: HudError) -> Outcome:
@@ -535,15 +544,6 @@ def _refused(run: Run, target: str, error: HudError) -> Outcome:
     if not why:
         raise error
     return Outcome(False, f"{why} The head is still {name(run.head)}.")
-
-
-def _write(journal: Journal, before: str | None, target: str, act: Act, now: float) -> None:
-    if act is Act.UNDO:
-        journal.mark_undone(now, before)
-    elif act is Act.REDO:
-        journal.mark_redone(now, before)
-    else:
-        journal.moved(before, target, now)
 
 
 def _head(run: Run) -> str | None:
