@@ -46,7 +46,7 @@ from hud_tui.wire import Page, Request, Settled
 
 T = TypeVar("T")
 NOT_THERE = (400, 404, 405, 501)
-"""HTTP statuses of a service without evaluations."""
+"""HTTP statuses of a service without a call."""
 DETAIL = 400
 """Maximum length of a server's explanation."""
 

@@ -44,9 +44,11 @@ class SceneClient(StillClient):
         models: Sequence[Model] = data.MODELS,
         runs: Sequence[RunRecord] = data.RUNS,
         evaluated: bool = False,
+        moved: bool = False,
     ) -> None:
         super().__init__()
         self._models, self._runs, self._evaluated = models, runs, evaluated
+        self._moved = moved
 
     def feed(self, model_id: str) -> StillFeed:
         if model_id != data.MIXED.id:
@@ -78,7 +80,7 @@ class SceneClient(StillClient):
         return next(one for one in known if url.endswith(one.id))
 
     async def moves(self, model_id: str) -> MovesRead:
-        return MovesRead(moves=data.moves() if self._evaluated else (), since=0.0)
+        return MovesRead(moves=data.moves() if self._moved else (), since=0.0)
 
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")
@@ -151,12 +153,14 @@ class Scene:
     runs: Sequence[RunRecord] = data.RUNS
     evaluated: bool = False
     """Whether some of the checkpoints were evaluated."""
+    moved: bool = False
+    """Whether the head was set."""
     machines: bool = False
     """Whether there are a host with GPUs and a rented pod."""
 
     def app(self) -> HudApp:
         async def connect(mode: str, key: str | None, say: Callable[[str], None]) -> Any:
-            return SceneClient(self.models, self.runs, self.evaluated)
+            return SceneClient(self.models, self.runs, self.evaluated, self.moved)
 
         start, more = asked(self.start), {}
         if self.machines:
@@ -352,7 +356,7 @@ SCENES = {
     "evaluate": Scene(TREE, _evaluate, evaluated=True),
     "evaluated-head": Scene(TREE, _evaluated_head, evaluated=True),
     "compare": Scene(TREE, _compare, evaluated=True),
-    "history": Scene(TREE, _history, evaluated=True),
+    "history": Scene(TREE, _history, evaluated=True, moved=True),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
     "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
     "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),

@@ -464,14 +464,19 @@ MIGRATIONS = [
     -- Moves of the head are kept for good; of a model whose first events are gone, from here on.
     CREATE INDEX event_moves ON event (model_id, id)
         WHERE type = 'head' AND instr(body, '"cause":"set"') > 0;
-    CREATE TABLE moves_from (model_id TEXT PRIMARY KEY REFERENCES model, at REAL NOT NULL) STRICT;
-    INSERT INTO moves_from
+    CREATE TABLE moves_from (
+        model_id TEXT PRIMARY KEY REFERENCES model,
+        at REAL NOT NULL,
+        seal INTEGER
+    ) STRICT;
+    INSERT INTO moves_from (model_id, at)
         SELECT id, coalesce((
             SELECT CAST(json_extract(body, '$.at') AS REAL) FROM event
             WHERE model_id = model.id AND event.id > pruned_to
                 AND body_crc = crc32(CAST(body AS BLOB))
             ORDER BY event.id LIMIT 1), CAST(strftime('%s') AS REAL))
-        FROM model WHERE pruned_to > 0
+        FROM model WHERE pruned_to > 0;
+    UPDATE moves_from SET seal = seal_of(model_id, at)
     """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

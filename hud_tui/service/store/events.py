@@ -94,7 +94,8 @@ def moves(db: Db, model_id: str) -> MovesRead:
     if len(kept) < len(rows):
         since = kept[-1].at if kept else now()
     else:
-        start = db.execute("SELECT at FROM moves_from WHERE model_id = ?", (model_id,)).fetchone()
+        query = f"SELECT at, {intact('moves_from')} FROM moves_from WHERE model_id = ?"
+        start = db.execute(query, (model_id,)).fetchone()
         since = start["at"] if start else 0.0
     return MovesRead(moves=tuple(reversed(kept)), since=since)
 

@@ -27,6 +27,7 @@ work: id kind name status created_at finished_at model_id error is_job group_siz
     parameters tasks_crc result groups
 run: id model_id start taskset steps first_at last_at learning_rate loss_fn tokens rollouts idle
     rewards heldout evaluated evaluation alarms alarm alarm_title revision heldout_traces times
+moves_from: model_id at
 """
 COLUMNS = {
     table: tuple(names.split())
@@ -44,8 +45,10 @@ SEAL_ALL = ";".join(
     f"UPDATE {table} SET seal = seal_of({', '.join(columns)})"
     f" WHERE are_utf8({', '.join(_TEXT.format(column) for column in columns)})"
     for table, columns in COLUMNS.items()
+    if table != "moves_from"
 )
-"""SQL that adds the seals to all tables; a row with a text that is no UTF-8 gets none."""
+"""SQL that adds the seals to all tables of that time; a row with a text that is no UTF-8 gets
+none."""
 
 
 def intact(table: str, alias: str = "") -> str:
