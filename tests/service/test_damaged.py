@@ -15,8 +15,8 @@ from httpx import AsyncClient, Response
 from hud_tui.service.http import DamagedRow
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints, jobs, models, replies, runs, traces, works
-from hud_tui.service.store.db import Db
-from hud_tui.service.store.events import RESET, Frames, newest
+from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.events import RESET, Frames, moves, newest
 from hud_tui.service.store.seals import COLUMNS
 from tests.conftest import calling, ended, submit
 from tests.service.calls import (
@@ -286,6 +286,7 @@ READERS: dict[str, Callable[[Db], object]] = {
     "disk": checkpoints.used,
     "work": lambda db: db.execute(works.SELECT).fetchall(),
     "run": lambda db: runs.page(db, 0, 100, 0),
+    "moves_from": lambda db: every(db, "SELECT id FROM model", moves),
 }
 """What reads each table."""
 
@@ -303,6 +304,8 @@ async def test_a_bit_that_flips_in_any_column_is_told(
     await http.post(f"/telemetry/v3/api/trace/{trace}/telemetry-upload", json=spans)
     first, *_ = await tree(http, model["id"])
     assert (await set_head(http, model["id"], first["id"])).status_code == 200
+    start = {"model_id": model["id"], "at": 5.0}
+    await service.parts.store.write(lambda db: insert(db, "moves_from", **start))
     looked_at, store = 0, service.parts.store
     with unsealed(data) as db:
         for table, columns in COLUMNS.items():

@@ -94,9 +94,8 @@ def moves(db: Db, model_id: str) -> MovesRead:
     if len(kept) < len(rows):
         since = kept[-1].at if kept else now()
     else:
-        query = f"SELECT at, {intact('moves_from')} FROM moves_from WHERE model_id = ?"
-        start = db.execute(query, (model_id,)).fetchone()
-        since = start["at"] if start else 0.0
+        starts = db.execute(f"SELECT model_id, at, {intact('moves_from')} FROM moves_from")
+        since = {row["model_id"]: row["at"] for row in starts}.get(model_id, 0.0)
     return MovesRead(moves=tuple(reversed(kept)), since=since)
 
 
