@@ -500,9 +500,25 @@ def _why_no_training(both: Comparison) -> str:
 
 def _sample_text(side: Side, sampled: Sampled) -> str:
     """The checkpoints of a sample, and its size: ``step-000009 … step-000012 (256 rollouts)``."""
-    first, last = sampled.positions[0], sampled.positions[-1]
-    ends = dict.fromkeys(map(side.name_of, (first, last)))
-    return f"{' … '.join(ends)} ({counted(sampled.rollouts, 'rollout')})"
+    return f"{_span(side, sampled.positions)} ({counted(sampled.rollouts, 'rollout')})"
+
+
+def _span(side: Side, positions: Sequence[int]) -> str:
+    """The first and the last of some checkpoints, which may be one."""
+    return " … ".join(dict.fromkeys(map(side.name_of, (positions[0], positions[-1]))))
+
+
+def sampled_names(both: Comparison, heldout: bool) -> tuple[str, str]:
+    """The checkpoints that the compared rollouts were sampled from, left and right; those of
+    training rollouts if not of `heldout` ones, of which there are some."""
+    positions = [sampled.positions for sampled in both.sampled]
+    if heldout and both.heldout is not None:
+        positions = [(side.position,) for side in (both.heldout.before, both.heldout.after)]
+    left, right = (
+        f"{mark} {_span(side, own)}"
+        for mark, side, own in zip("AB", (both.left, both.right), positions, strict=True)
+    )
+    return left, right
 
 
 def heldout_sentences(both: Comparison) -> list[str]:

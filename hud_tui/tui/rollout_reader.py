@@ -48,6 +48,9 @@ class StepGroups:
     """Number of the step; None if the service does not report it."""
     names: Sequence[str] = ()
     """What each group is of, if they are of evaluations: these are not trained on."""
+    sides: Sequence[tuple[str, int]] = ()
+    """If its one group is of two sides that are compared: the name of each, and its number of
+    rollouts, in their order."""
 
 
 class GroupReader:

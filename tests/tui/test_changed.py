@@ -31,7 +31,10 @@ async def test_a_step_in_live_is_explained_without_an_evaluation(served: Served)
         assert len([key for key in keys if key.startswith("training ")]) == 96
         panel.tasks.select(next(key for key in keys if key.startswith("training ")))
         group = await flown.open(GroupScreen, "enter")
-        assert group.step.names == ["A step-000001", "B step-000002"]
+        assert group.step.sides == (("A step-000001", 2), ("B step-000002", 2))
+        rewards = [answer.reward for answer in group.columns.answers]
+        assert [rewards[0] >= rewards[2], rewards[1] >= rewards[3]] == [True, True]
+        assert "not trained on" not in flown.drawn
         await flown.until(lambda: all(answer.text for answer in group.columns.answers))
         await flown.press("escape")
         await flown.until_screen(ComparePanel)

@@ -91,13 +91,14 @@ async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
         assert len([key for key in keys if key.startswith("heldout ")]) == 36
         panel.tasks.select(keys[-1])
         slug = keys[-1].removeprefix("heldout ")
-        await flown.open(GroupScreen, "enter")
-        await flown.until(lambda: "4 rollouts" in flown.drawn)
-        assert f"{slug}  B step-000002" in text(flown, "#group-facts")
-        assert "evaluated, not trained on" in text(flown, "#group-facts")
+        group = await flown.open(GroupScreen, "enter")
+        await flown.until(lambda: "8 rollouts, of A and B in turn, best first" in flown.drawn)
+        said = text(flown, "#group-facts")
+        assert said.startswith(f"{slug}   A step-000003  ")
+        assert "(n 4)   B step-000002  " in said
         assert "advantage" not in flown.drawn
-        await flown.press("left_parenthesis")
-        await flown.until(lambda: f"{slug}  A step-000003" in text(flown, "#group-facts"))
+        sides = [answer.of for answer in group.columns.answers]
+        assert sides == ["A step-000003", "B step-000002"] * 4
 
 
 async def test_the_head_the_best_and_the_base_can_be_chosen(served: Served) -> None:

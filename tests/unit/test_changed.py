@@ -22,6 +22,7 @@ from hud_tui.rl.changed import (
     made_sentences,
     pair_at,
     relation,
+    sampled_names,
     step_of_run,
     training_sentences,
     weights_at,
@@ -94,6 +95,7 @@ def test_neighbours_on_the_far_side_are_added_where_few_tasks_are_in_common() ->
     said = training_sentences(both)
     assert "no difference in pass@1 is visible with 16 tasks × 8" in said[0]
     assert said[-1] == "Sampled from A s1 … s4 (128 rollouts); B s5 … s8 (128 rollouts)."
+    assert sampled_names(both, heldout=False) == ("A s1 … s4", "B s5 … s8")
 
 
 def test_as_many_are_added_as_there_are_steps_between_the_two() -> None:
@@ -295,7 +297,9 @@ def test_held_out_rollouts_say_where_they_are_from() -> None:
     assert delta is not None
     both = compared(tree, 0, 2)
     heldout = Heldout(HeldoutRollouts(0, before), HeldoutRollouts(1, after, evaluated("e")), delta)
-    said = heldout_sentences(Comparison(**{**fields_of(both), "heldout": heldout}))
+    told = Comparison(**{**fields_of(both), "heldout": heldout})
+    assert sampled_names(told, heldout=True) == ("A s1", "B s2")
+    said = heldout_sentences(told)
     assert said[0].startswith("B − A: no difference in pass@1 is visible with 3 tasks × 2")
     assert said[1] == (
         "Sampled from A s1 (8 rollouts, in training); B s2 (6 rollouts, evaluated on arith); "

@@ -27,6 +27,7 @@ from hud_tui.rl.changed import (
     Side,
     heldout_sentences,
     made_sentences,
+    sampled_names,
     training_sentences,
 )
 from hud_tui.rl.compare import RunSeries
@@ -49,7 +50,7 @@ from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend
 from hud_tui.tui.widgets.table import Column, Row, RowList, item_row
-from hud_tui.wire import Checkpoint, Model
+from hud_tui.wire import Checkpoint, Group, Model
 from hud_tui.wire_training import Chat, ChatReply
 
 TITLE, DELTA = 19, 10
@@ -165,17 +166,18 @@ class ComparePanel(Panel[bool]):
         """The rollouts of a row; None if the service does not have them. Raises HudError."""
         if row.startswith(STEP):
             return await self._step(row.removeprefix(STEP))
-        both, sides = self.both, (self.both.left, self.both.right)
-        if row.startswith(HELD):
-            groups = await self.reader.heldout(both, row.removeprefix(HELD))
-            names = [f"{mark} {side.name}" for mark, side in zip("AB", sides, strict=True)]
-        else:
-            groups = await self.reader.training(both, row.removeprefix(TRAINED))
-            names = [
-                f"{mark} {side.name}{' and nearest' * (len(sampled.positions) > 1)}"
-                for mark, side, sampled in zip("AB", sides, both.sampled, strict=True)
-            ]
-        return StepGroups(names[1], groups, index=1, node=both.right.node, names=names)
+        is_heldout = row.startswith(HELD)
+        slug = row.removeprefix(HELD if is_heldout else TRAINED)
+        read = self.reader.heldout if is_heldout else self.reader.training
+        groups, names = await read(self.both, slug), sampled_names(self.both, is_heldout)
+        joined = Group(
+            task_slug=slug,
+            rewards=[reward for group in groups for reward in group.rewards],
+            trace_ids=[id_ for group in groups for id_ in group.trace_ids],
+        )
+        counts = [len(group.rewards) for group in groups]
+        sides = tuple(zip(names, counts, strict=True))
+        return StepGroups(names[1], [joined], 0, sides=sides)
 
     async def _step(self, step_id: str) -> StepGroups | None:
         steps = (step for batches in self.both.batches for step in batches.steps)

@@ -103,13 +103,15 @@ class GroupScreen(Over[None]):
         self.query_one("#group-facts", Static).update(self._facts())
 
     def _facts(self) -> Content:
+        if self.step.sides:
+            return compared_facts(self.group, self.step.sides)
         of = self.step.names[self.index] if self.step.names else self.step.name
         return facts(self.group, of, self._shown_rule)
 
     @property
     def _shown_rule(self) -> Advantages | None:
-        """None for groups of evaluations; PLAIN until the run's rule is known."""
-        return None if self.step.names else self.rule or PLAIN
+        """None for rollouts that are evaluated or compared; PLAIN until the run's rule is known."""
+        return None if self.step.names or self.step.sides else self.rule or PLAIN
 
     def _reads(self) -> str:
         """Shown in place of the task until it is read."""
@@ -120,7 +122,7 @@ class GroupScreen(Over[None]):
         """Show a group's rollouts; texts read so far are kept, and so is the cursor."""
         columns, shown = self.columns, self.columns.answers
         number = shown[columns.picked].number if shown else None
-        columns.answers = with_answers(answers(group, self._shown_rule), shown)
+        columns.answers = with_answers(answers(group, self._shown_rule, self.step.sides), shown)
         columns.unread = "Not recorded." if self.replayed else READING * self.reader.asks(group)
         numbers = [answer.number for answer in columns.answers]
         columns.picked = numbers.index(number) if number in numbers else 0
@@ -240,6 +242,19 @@ def facts(group: Group, name: str, rule: Advantages | None = PLAIN) -> Content:
         *((bar.text, _colour(bar)) for bar in drawn),
         (f"  {note}", "$warning"),
     )
+
+
+def compared_facts(group: Group, sides: Sequence[tuple[str, int]]) -> Content:
+    """The two sides of a task in one line: their mean rewards, and numbers of rollouts."""
+    parts: list[Content | tuple[str, str]] = [(one_line(group.task_slug, 60), "bold")]
+    start = 0
+    for name, count in sides:
+        rewards = group.rewards[start : start + count]
+        mean = short(group_stats(rewards).mean) if rewards else "–"
+        parts += [(f"   {one_line(name, 40)}  ", "$text-muted"), Content(mean)]
+        parts.append((f" (n {count})", "$text-muted"))
+        start += count
+    return Content.assemble(*parts)
 
 
 def _colour(bar: Segment) -> str:

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from math import ceil
 
 from rich.segment import Segment
@@ -364,11 +365,20 @@ class Answer:
     """Its text; None until it is read."""
     ended: str = ""
     """Why it ended, as the service says."""
+    of: str = ""
+    """The side that it is of, if two are compared: ``A step-000012``."""
 
 
-def answers(group: Group, rule: Advantages | None = PLAIN) -> list[Answer]:
-    """A group's rollouts, highest reward first, with advantages as its run makes them; `rule` is
-    None for rollouts that are not trained on."""
+def answers(
+    group: Group, rule: Advantages | None = PLAIN, sides: Sequence[tuple[str, int]] = ()
+) -> list[Answer]:
+    """A group's rollouts, highest reward first, with advantages as its run makes them.
+
+    Args:
+        rule: None for rollouts that are not trained on.
+        sides: If the group is of two sides that are compared: the name of each and its number of
+            rollouts, in their order. Those of the two then take turns.
+    """
     size = len(group.rewards)
     ids = group.trace_ids if len(group.trace_ids) == size else [None] * size
     tokens = group.num_tokens if len(group.num_tokens) == size else [None] * size
@@ -377,7 +387,18 @@ def answers(group: Group, rule: Advantages | None = PLAIN) -> list[Answer]:
         advantages = rule.of(group.rewards)
     facts = zip(group.rewards, advantages, ids, tokens, strict=True)
     read = [Answer(number, *fact) for number, fact in enumerate(facts, start=1)]
-    return sorted(read, key=lambda answer: -answer.reward)
+    if not sides:
+        return sorted(read, key=lambda answer: -answer.reward)
+    return [answer for pair in zip_longest(*_by_side(read, sides)) for answer in pair if answer]
+
+
+def _by_side(read: Sequence[Answer], sides: Sequence[tuple[str, int]]) -> Iterator[list[Answer]]:
+    """The rollouts of each side, highest reward first."""
+    start = 0
+    for name, count in sides:
+        own = [replace(answer, of=name) for answer in read[start : start + count]]
+        yield sorted(own, key=lambda answer: -answer.reward)
+        start += count
 
 
 READING = "reading …"
@@ -434,7 +455,13 @@ class RolloutColumns(LinesView, can_focus=True):
     def title(self, width: int) -> str:
         size, last = len(self.answers), self.first + self.across * self.banks
         more = f" · {self.first + 1}–{last} in sight" if size > last - self.first else ""
-        return f"{size} rollouts, best first{more}"
+        order = "of A and B in turn, best first" if self.compares else "best first"
+        return f"{size} rollouts, {order}{more}"
+
+    @property
+    def compares(self) -> bool:
+        """Whether they are of two sides."""
+        return any(answer.of for answer in self.answers)
 
     def draw(self, width: int, rows: range) -> list[Strip]:
         across, tall = self.across, self.tall
@@ -456,7 +483,7 @@ class RolloutColumns(LinesView, can_focus=True):
         number = f"{'▸' if picked else ' '}{answer.number}"
         reward = f"reward {short(answer.reward)}"
         head = fit_text(f"{number:<5}{reward}", cell - 2)
-        worth = "evaluated, not trained on"
+        worth = one_line(answer.of, 60) or "evaluated, not trained on"
         if answer.advantage is not None:
             worth = f"advantage {'+' if answer.advantage > 0 else ''}{short(answer.advantage)}"
         tokens = "" if answer.tokens is None else f"{answer.tokens} tokens"
