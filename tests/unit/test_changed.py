@@ -160,6 +160,13 @@ def test_the_steps_between_are_those_that_were_trained_on() -> None:
     assert around(both.left, both.right) == [2, 1]
 
 
+def test_batches_of_other_tasks_have_no_common_reward_but_common_updates() -> None:
+    first = lineage({**batch("ab", 4), "metrics": {"grad_norm": 1.0}})
+    second = lineage({**batch("cd", 4), "metrics": {"grad_norm": 2.0}}, job="other", start=2)
+    both = compared(Tree.of([*first, *second]), 0, 1)
+    assert {pair.key: pair.delta for pair in both.steps} == {"reward_mean": None, "grad_norm": 1.0}
+
+
 def test_what_moved_is_listed_first_then_the_steps_then_the_rest() -> None:
     rows = [(row.key, row.heading) for row in change_rows(compared(DROP, 3, 4))]
     assert rows[0] == ("heading 4 training tasks regress", True)
