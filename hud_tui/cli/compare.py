@@ -15,7 +15,6 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.changed import (
     Comparison,
     HeldoutRollouts,
-    Side,
     heldout_sentences,
     made_sentences,
     relation,
@@ -24,6 +23,7 @@ from hud_tui.rl.changed import (
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.metrics import metric, reading, short
 from hud_tui.rl.runs import find_run
+from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work
 from hud_tui.rollouts.control import works_of

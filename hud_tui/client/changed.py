@@ -11,23 +11,20 @@ from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.feed import GroupReader
 from hud_tui.client.runs import RunList
 from hud_tui.errors import HudError, HudUsage
-from hud_tui.rl.changed import (
-    Comparison,
-    Heldout,
-    HeldoutRollouts,
+from hud_tui.rl.changed import Comparison, Heldout, HeldoutRollouts, compare
+from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.evaluation import Scores, TaskScore, difference
+from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.runs import run_of_job
+from hud_tui.rl.sides import (
     Sampled,
     Side,
-    compare,
     evaluation_of,
     heldout_pairs,
     heldout_step,
     step_of_run,
     steps_around,
 )
-from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.evaluation import Scores, TaskScore, difference
-from hud_tui.rl.own_numbers import REWARD
-from hud_tui.rl.runs import run_of_job
 from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import Work

@@ -13,9 +13,9 @@ from textual.screen import Screen
 
 from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS, WRITES, Action, of_view
-from hud_tui.rl.changed import step_of_run
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
 from hud_tui.rl.evaluation import size
+from hud_tui.rl.sides import step_of_run
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import doable, shows_view

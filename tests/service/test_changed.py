@@ -6,8 +6,9 @@ import pytest
 
 from hud_tui.client.changed import ChangeReader, sides_of_runs
 from hud_tui.client.client import HudClient
-from hud_tui.rl.changed import Comparison, Side, heldout_sentences
+from hud_tui.rl.changed import Comparison, heldout_sentences
 from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.sides import Side
 from hud_tui.rollouts.control import works_of
 from hud_tui.service.service import Service
 from tests.conftest import Served, calling, ended, fork, submit

@@ -12,24 +12,19 @@ from hud_tui.rl.changed import (
     Comparison,
     Heldout,
     HeldoutRollouts,
-    Side,
-    around,
     compare,
-    evaluation_of,
-    heldout_pairs,
     heldout_sentences,
-    heldout_step,
     made_sentences,
     pair_at,
     relation,
     sampled_names,
-    step_of_run,
     training_sentences,
     weights_at,
 )
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Scores, difference
 from hud_tui.rl.run import Run
+from hud_tui.rl.sides import Side, around, evaluation_of, heldout_pairs, heldout_step, step_of_run
 from hud_tui.rl.sweep import differences
 from hud_tui.rl.work import Work
 from hud_tui.tui.screens.compare import change_rows
@@ -264,7 +259,7 @@ def test_the_nearest_held_out_rollouts_are_looked_for() -> None:
     steps = lineage({}, {}, told, {}, {}, {}, told, {})
     steps[4] = steps[4].model_copy(update={"evaluations": [evaluated("e", rollouts=72)]})
     side = Side(Tree.of(steps), 4)
-    assert evaluation_of(side, 4) == side.evaluations[0]
+    assert evaluation_of(side, 4) == side.evaluations_of(4)[0]
     several = [evaluated("small", rollouts=9), evaluated("large"), evaluated("train", "train", 99)]
     steps[7] = steps[7].model_copy(update={"evaluations": several})
     assert evaluation_of(Side(Tree.of(steps), 7), 7) == several[1]

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hud_tui.rl.changed import Comparison, MetricPair, Side, compare, relation
+from hud_tui.rl.changed import Comparison, MetricPair, compare, relation
 from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.sides import Side
 from hud_tui.tui.screens.compare import comparison_table
 from hud_tui.wire import Checkpoint, Group
 from tests.unit.trees import named

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.alarms.monitor import AlarmMonitor, last_good_checkpoint
-from hud_tui.rl.changed import Side, compare
+from hud_tui.rl.changed import compare
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.filter import parse
 from hud_tui.rl.head import head_change
@@ -26,6 +26,7 @@ from hud_tui.rl.own_numbers import (
     pooled,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.sides import Side
 from hud_tui.rl.tree_layout import Lanes, Matches
 from hud_tui.tui.widgets.checkpoint_details import details
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group

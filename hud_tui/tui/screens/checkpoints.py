@@ -16,7 +16,6 @@ from textual.widgets import Input, Static
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
-from hud_tui.rl.changed import Side
 from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
 from hud_tui.rl.evaluation import Paired, mean_text
 from hud_tui.rl.export import Sheet, tree_sheet
@@ -34,6 +33,7 @@ from hud_tui.rl.head import (
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run
+from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.rl.work import Work, weights_name

@@ -24,7 +24,6 @@ from hud_tui.keys import keyed
 from hud_tui.rl.changed import (
     Comparison,
     MetricPair,
-    Side,
     heldout_sentences,
     made_sentences,
     sampled_names,
@@ -38,6 +37,7 @@ from hud_tui.rl.metrics import TABLE, metric, reading, short, signed
 from hud_tui.rl.metrics import title as metric_title
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, count_rollouts, reward_of
+from hud_tui.rl.sides import Side
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import OPENS, FootLine, bindings

@@ -17,7 +17,7 @@ from textual.widgets import Static
 
 from hud_tui.client.replay import Playback
 from hud_tui.keys import Action, keyed
-from hud_tui.rl.changed import Side, pair_at, weights_at
+from hud_tui.rl.changed import pair_at, weights_at
 from hud_tui.rl.chart import ChartData
 from hud_tui.rl.checkpoint_tree import ROOT
 from hud_tui.rl.compare import LEAST_STEPS, ChartView, Overlay
@@ -26,6 +26,7 @@ from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
+from hud_tui.rl.sides import Side
 from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import OPENS, ClickableText, bindings, pressed
