@@ -224,6 +224,7 @@ MEANINGS = {
     "p": "Pin.",
     "P": "Protect.",
     "q": "Leave: the page, or the app.",
+    "Q": "Which of a few to ship.",
     "r": "Read again.",
     "R": "Resume the run, or the evaluation.",
     "s": "Smooth more.",
@@ -274,6 +275,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "compare": (
         ("open", "enter", "rollouts", "Both sides' rollouts of the task; a step's batch."),
         ("evaluate", "E", "evaluate", "Evaluate both on the same tasks; asks how."),
+    ),
+    "ship": (
+        ("evaluate", "E", "sample", "Sample fresh rollouts of all within a budget."),
+        ("set_head", "H", "set head", "Preview serving it; asks."),
+        ("compare", "c", "compare", "Show the others beside it."),
+        ("resume_sampling", "R", "go on", "Go on with the sampling that was cut short."),
+        ("cancel_sampling", "X", "stop", "Stop sampling; what is sampled is kept."),
     ),
     "submit": (("baseline", "E", "baseline", "Evaluate the model before it trains."),),
     "app": (
@@ -386,6 +394,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("redo", "U,Z", "redo", "Redo the move that was undone; asks first."),
         ("evaluate", "E", "evaluate", "Evaluate A and B, or this; asks how."),
         ("compare", "c", "compare", "Compare A with B, or this with the head."),
+        ("ship", "Q", "ship", "Which of the marked ones to serve; or of head, best, newest, base."),
         ("open", "enter,space", "open", "Unfold the steps, or fold them; else show the details."),
         (
             "filter",
@@ -395,7 +404,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ),
         ("follow", "f", "follow", "Keep the cursor on the head; or stop."),
         ("jump", "apostrophe", "jump", "To the head, the best, an alarm's onset."),
-        ("mark", "m", "mark", "Mark it as A or B, to compare two; or unmark it."),
+        ("mark", "m", "mark", "Mark it as A, B and so on, to compare up to 8; or unmark it."),
         ("try", "T", "try", "Sample one prompt from both, side by side."),
         ("fork", "F", "fork", "Fork a model that starts here."),
         ("details", "d", "details", "Show or hide the details."),
@@ -410,7 +419,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ),
         ("history", "V", "head history", "Who set the head, where and when."),
         ("copy", "y", "copy id", "Copy the checkpoint's id."),
-        ("unmark", "M", "unmark", "Remove both marks."),
+        ("unmark", "M", "unmark", "Remove the marks."),
         ("fold_all", "a", "unfold all", "Unfold every run; or fold them all."),
         ("leave", "escape", "back", "Leave the filter; then clear it."),
         ("fold", "h,left", "fold", "Fold the steps around the cursor.", False),
@@ -533,6 +542,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             "changes",
             "What changed from the last checkpoint of one run to that of the other.",
         ),
+        ("ship", "Q", "ship", "Which head to serve: of the marked runs, or of its sweep."),
         ("arrange", "o,a", "sort", "Sort by a column; show, hide and order columns."),
         (
             "filter",

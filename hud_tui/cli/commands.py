@@ -361,6 +361,45 @@ def _compare(add: Add) -> None:
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help="by name or id")
 
 
+def _ship(add: Add) -> None:
+    parser = add(
+        "which of a few checkpoints to serve: compared on the same tasks, beyond chance",
+        "ship arith-rl",
+        "ship arith-rl --candidates head step-000030 base --budget 1200",
+        "ship arith-rl --candidates head warm-rl:head cold-rl:head --reference warm-rl:head",
+        "--headless ship arith-rl --budget 600 --fail-if-undecided",
+        "ship arith-rl --resume",
+    )
+    _of_model(parser, about="by name or id; default: your only trainable model")
+    parser.set_defaults(model=None)
+    about = (
+        "2 to 8 of: an id, a name, head, best, or base (what the model started from); MODEL:NAME "
+        "of another model; default: head, best, the newest, and base"
+    )
+    parser.add_argument("--candidates", nargs="+", metavar="ID", help=about)
+    about = "the candidate that the others are shown beside; default: base, or the first"
+    parser.add_argument("--reference", metavar="ID", help=about)
+    which = parser.add_mutually_exclusive_group()
+    about = (
+        "sample at most this many fresh rollouts, by successive halving: each round samples those "
+        "that are left equally, and the better half goes on"
+    )
+    which.add_argument("--budget", type=whole_number, metavar="ROLLOUTS", help=about)
+    about = "go on with the newest selection among these candidates; nothing is sampled twice"
+    which.add_argument("--resume", action="store_true", help=about)
+    about = "exit code 6 unless one is better than each other beyond chance"
+    parser.add_argument("--fail-if-undecided", action="store_true", help=about)
+    sampled = parser.add_argument_group("how they are sampled")
+    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
+    about += "of the model's latest run"
+    sampled.add_argument("--source", metavar="SOURCE", help=about)
+    about = "default: heldout, or all if no task is held out"
+    sampled.add_argument("--split", choices=("heldout", "train", "all"), help=about)
+    parser.set_defaults(digest=None)
+    add_flags(sampled, EVAL, [row for row in EVALUATION_PARAMETERS if row.name != "samples"])
+    add_flags(sampled, EVAL, ROLLOUT_OPTIONS)
+
+
 def _runs(add: Add) -> None:
     parser = add(
         "list runs of all models, custom training loops included; or compare some of them",
@@ -530,6 +569,7 @@ COMMANDS = {
     "init-env": Command(_init_env, "train:init_env"),
     "eval": Command(_eval, "evaluate:evaluate"),
     "compare": Command(_compare, "compare:compare"),
+    "ship": Command(_ship, "ship:ship"),
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_sweep, "runs:sweep"),
     "runs": Command(_runs, "jobs:runs"),

@@ -61,13 +61,23 @@ def evaluate(args: argparse.Namespace) -> int:
 
 
 async def _run(client: HudClient, args: argparse.Namespace) -> int:
-    command = _Command(client, args)
+    command = Evaluating(client, args)
     if args.resume is not None:
         return await command.resume()
     return await (command.show_list() if args.list else command.evaluate())
 
 
-class _Command:
+@dataclass(frozen=True)
+class Asked:
+    """What a command line asks of evaluations."""
+
+    body: SubmitEvaluation
+    """All of it but the checkpoint."""
+    source: TaskSource
+    environment: dict[str, Any] | None
+
+
+class Evaluating:
     def __init__(self, client: HudClient, args: argparse.Namespace) -> None:
         self._client, self._args = client, args
         self._show: Callable[[str, object], None] = emit if args.headless else _print
@@ -95,27 +105,21 @@ class _Command:
 
     async def evaluate(self) -> int:
         """Evaluate each named checkpoint, and compare the others with the first."""
-        asked = self._parameters()
+        self._parameters()  # wrong ones are told before anything is read
         model = await choose_model(self._client, self._args)
         tree = await read_tree(self._client, model)
         checkpoints = [named_checkpoint(name, tree) for name in self._args.checkpoint or ["head"]]
-        order = await self._order(model)
-        if order is None:
-            rows, name, source = await self._tasks()
-        else:
-            asked = filled(asked, order)
-            rows, name, source = await self._tasks_of(order)
-        environment = None if order is None else environment_of(order)
+        asked = await self.asked(model)
         compared = self._compared(tree, checkpoints)
         than = None
         if compared is None:
-            than = await self._than(model, tree, self._digest(rows))
-        asks = SubmitEvaluation(split=self._args.split, tasks=rows, name=name, parameters=asked)
+            than = await self._than(model, tree, self._digest(asked.body.tasks))
         code, ended, shown = 0, list[WorkState](), 0
         for number, checkpoint in enumerate(checkpoints):
-            body = asks.model_copy(update={"checkpoint_id": checkpoint.id if checkpoint else None})
+            id_ = checkpoint.id if checkpoint else None
+            body = asked.body.model_copy(update={"checkpoint_id": id_})
             begun = await self._evaluations.submit(
-                model, body, label(checkpoint), source, environment
+                model, body, label(checkpoint), asked.source, asked.environment
             )
             ended.append(await self._followed(begun))
             if number == compared:
@@ -127,6 +131,20 @@ class _Command:
                         self._compare(ended[0], evaluation)
                 shown = len(ended)
         return code
+
+    async def asked(self, model: Model) -> Asked:
+        """What the command line asks of evaluations of a model. Raises HudUsage."""
+        parameters = self._parameters()
+        order = await self._order(model)
+        if order is None:
+            rows, name, source = await self._tasks()
+        else:
+            parameters = filled(parameters, order)
+            rows, name, source = await self._tasks_of(order)
+        body = SubmitEvaluation(
+            split=self._args.split, tasks=rows, name=name, parameters=parameters
+        )
+        return Asked(body, source, None if order is None else environment_of(order))
 
     def _compared(self, tree: Tree, checkpoints: Sequence[Checkpoint | None]) -> int | None:
         """Place of the checkpoint of --fail-if-worse-than among several that this command
@@ -245,7 +263,7 @@ class _Command:
         Raises:
             HudError: It failed, or was cancelled elsewhere.
         """
-        progress, now = _Progress(), evaluation
+        progress, now = Progress(), evaluation
         try:
             async with aclosing(self._works.follow(evaluation.id)) as followed:
                 async for now in followed:
@@ -376,14 +394,17 @@ def _change(change: TaskChange) -> dict[str, Any]:
 # Progress, and tables for people.
 
 
-class _Progress:
+class Progress:
     """A bar on one line of a terminal; elsewhere a line for each quarter."""
 
     def __init__(self) -> None:
-        self._quarter = -1
+        self._of, self._quarter = "", -1
         self._open = False
 
     def show(self, now: WorkState) -> None:
+        if now.id != self._of:
+            self.end()
+            self._of, self._quarter = now.id, -1
         if sys.stderr.isatty():
             mean = "" if now.mean_reward is None else f"  mean reward {short(now.mean_reward)}"
             line = f"{bar(now.done, now.total)} rollouts of {weights_name(now)}{mean}"

@@ -20,7 +20,7 @@ from hud_tui.rl.own_numbers import (
     own_metrics,
 )
 from hud_tui.rl.work import Work
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, Model
+from hud_tui.wire import BASE, Checkpoint, Estimate, Evaluation, Group, Job, Model
 
 NAME_LIMIT = 100
 """Maximum length of a model's name on the wire."""
@@ -222,6 +222,10 @@ class Tree:
         """The position of a checkpoint; None if this version does not have it."""
         position = self._index.get(checkpoint_id or "", self.size)
         return position if position < self.size else None
+
+    def find_weights(self, id_: str) -> int | None:
+        """As `find`; ROOT for `BASE`."""
+        return ROOT if id_ == BASE else self.find(id_)
 
     def of_step(self, step: int) -> int | None:
         """Position of the checkpoint that step number `step` made (from 1); the newest if branches

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
-from math import ceil, comb, floor, fsum, log10, prod
+from math import ceil, comb, floor, fsum, log2, log10, prod, sqrt
 from operator import itemgetter
 from random import Random
 from statistics import NormalDist, fmean
@@ -37,7 +37,7 @@ SEED = 20210707
 SOLVED_AT = 1.0
 """Default reward from which a rollout counts as solved."""
 FEWEST_DIFFERING = 6
-"""Number of tasks that must differ before a difference is claimed."""
+"""Number of tasks that must differ before a difference is claimed, of one comparison."""
 EFFECT = 0.05
 """The least difference for which the needed number of rollouts is told where none is visible."""
 POWER = 0.8
@@ -70,7 +70,11 @@ def pass_at(samples: int, solved: int, k: int) -> float:
 
 
 def interval(
-    values: Sequence[float], least: float, most: float, resamples: int = RESAMPLES
+    values: Sequence[float],
+    least: float,
+    most: float,
+    resamples: int = RESAMPLES,
+    comparisons: int = 1,
 ) -> tuple[float, float] | None:
     """The 95 % interval of a mean over tasks; None for fewer than two tasks.
 
@@ -87,6 +91,8 @@ def interval(
             `least` or `most` would move the mean.
         resamples: Number of bootstrap means. Their seed is fixed: equal values give equal
             intervals.
+        comparisons: Number of intervals that hold together with 95 % (Bonferroni). The ends of
+            several are too far out for a bootstrap: they are Student's.
     """
     count = len(values)
     if count < 2:
@@ -95,21 +101,25 @@ def interval(
     deviations = [value - mean for value in values]
     squares = fsum(d * d for d in deviations)
     if max(values) - min(values) <= RESIDUE or not squares:
-        share = 1 - ((1 - LEVEL) / 2) ** (1 / count)
+        share = 1 - ((1 - LEVEL) / 2 / comparisons) ** (1 / count)
         return mean - share * max(0.0, mean - least), mean + share * max(0.0, most - mean)
+    reach = student_t(count - 1, comparisons)
+    if comparisons > 1:
+        half = reach * sqrt(squares / (count - 1) / count)
+        return mean - half, mean + half
     acceleration = fsum(d**3 for d in deviations) / (6 * squares**1.5)
     means = _resampled(sorted(values), resamples)
-    reach = student_t(count - 1)
     low, high = (_quantile(means, _adjusted(z, acceleration)) for z in (-reach, reach))
     return low, high
 
 
-def student_t(freedom: int) -> float:
-    """The .975 quantile of Student's t; three digits are right from 3 degrees of freedom.
+def student_t(freedom: int, comparisons: int = 1) -> float:
+    """The quantile of Student's t for the upper end of one of several intervals; for one, .975,
+    three digits are right from 3 degrees of freedom.
 
     Source: Abramowitz and Stegun 1964, 26.7.5.
     """
-    z, v = _Z, freedom
+    z, v = normal_quantile(comparisons), freedom
     terms = (
         (z**3 + z) / 4,
         (5 * z**5 + 16 * z**3 + 3 * z) / 96,
@@ -117,6 +127,11 @@ def student_t(freedom: int) -> float:
         (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
     )
     return z + fsum(term / v**power for power, term in enumerate(terms, 1))
+
+
+def normal_quantile(comparisons: int = 1) -> float:
+    """The normal quantile for the upper end of one of several intervals."""
+    return -_NORMAL.inv_cdf((1 - LEVEL) / 2 / comparisons)
 
 
 def _adjusted(z: float, acceleration: float) -> float:
@@ -154,9 +169,9 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (position - below) * (ordered[below + 1] - ordered[below])
 
 
-def estimate(values: Sequence[float], least: float, most: float) -> Estimate:
+def estimate(values: Sequence[float], least: float, most: float, comparisons: int = 1) -> Estimate:
     """A mean over tasks with its interval; arguments as for `interval`, at least one value."""
-    low, high = interval(values, least, most) or (None, None)
+    low, high = interval(values, least, most, comparisons=comparisons) or (None, None)
     return Estimate(value=fmean(values), low=low, high=high)
 
 
@@ -297,6 +312,8 @@ class Difference:
     changes: tuple[TaskChange, ...]
     missing: tuple[int, int]
     """Number of tasks that only the first has, and that only the second has."""
+    comparisons: int = 1
+    """Number of differences whose intervals hold together."""
 
     @property
     def samples(self) -> tuple[int, int]:
@@ -321,12 +338,12 @@ class Difference:
         """Difference of the mean rewards."""
         means = [t.mean for change in self.changes for t in (change.before, change.after)]
         most = max(1.0, max(means) - min(means))
-        return _paired([change.delta for change in self.changes], most)
+        return _paired([change.delta for change in self.changes], most, self.comparisons)
 
     @cached_property
     def solved(self) -> Estimate:
         """Difference of pass@1."""
-        return _paired([change.solved for change in self.changes], 1.0)
+        return _paired([change.solved for change in self.changes], 1.0, self.comparisons)
 
     @property
     def better(self) -> list[TaskChange]:
@@ -377,14 +394,16 @@ class Difference:
         return [sentence(metric, delta, of, size, by, rollouts) for metric, delta, by in measures]
 
 
-def _paired(deltas: Sequence[float], most: float) -> Estimate:
+def _paired(deltas: Sequence[float], most: float, comparisons: int) -> Estimate:
     """Mean of paired differences by task, each in [−most, most].
 
-    With fewer than six differing tasks no difference is significant (sign test: 2 × 2⁻⁵ = .06), and
-    a bootstrap of so few values is too narrow: the interval is then extended to include zero.
+    With fewer than six differing tasks no difference is significant (sign test: 2 × 2⁻⁵ = .06;
+    more of several comparisons), and a bootstrap of so few values is too narrow: the interval is
+    then extended to include zero.
     """
-    estimated = estimate(deltas, -most, most)
-    if estimated.low is None or estimated.high is None or _varying(deltas) >= FEWEST_DIFFERING:
+    estimated = estimate(deltas, -most, most, comparisons)
+    fewest = ceil(log2(2 * comparisons / (1 - LEVEL)))
+    if estimated.low is None or estimated.high is None or _varying(deltas) >= fewest:
         return estimated
     return estimated.model_copy(
         update={"low": min(0.0, estimated.low), "high": max(0.0, estimated.high)}
@@ -404,8 +423,8 @@ def _varying(deltas: Sequence[float]) -> int:
     return sum(abs(delta) > RESIDUE for delta in deltas)
 
 
-def difference(before: Scores, after: Scores) -> Difference | None:
-    """Compare two evaluations; None if they have no task in common."""
+def difference(before: Scores, after: Scores, *, comparisons: int = 1) -> Difference | None:
+    """Compare two evaluations, one of several comparisons; None if they have no task in common."""
     by_slug = {task.slug: task for task in before.tasks}
     changes = tuple(
         TaskChange(task.slug, by_slug[task.slug], task)
@@ -414,7 +433,7 @@ def difference(before: Scores, after: Scores) -> Difference | None:
     )
     shared = len(changes)
     missing = len(before.tasks) - shared, len(after.tasks) - shared
-    return Difference(changes, missing) if changes else None
+    return Difference(changes, missing, comparisons) if changes else None
 
 
 def sentence(
@@ -445,7 +464,7 @@ def sentence(
 
 def what_would_show(delta: Estimate, rollouts: int, tasks: int) -> str:
     """What it would take to know, in words; arguments as for `rollouts_to_decide`."""
-    effect = short(_effect(delta))
+    effect = short(effect_of(delta))
     more = rollouts_to_decide(delta, rollouts, tasks)
     if more is None:
         return f"even {MOST_TIMES} times as many tasks may not show one of {effect}"
@@ -469,7 +488,7 @@ def rollouts_to_decide(delta: Estimate, rollouts: int, tasks: int) -> int | None
     """
     if delta.low is None or delta.high is None:
         return None
-    effect = _effect(delta)
+    effect = effect_of(delta)
     times = times_as_many((delta.high - delta.low) / 2, effect)
     times = max(times, fewest_tasks(effect) / tasks)
     if times <= 1:
@@ -479,7 +498,8 @@ def rollouts_to_decide(delta: Estimate, rollouts: int, tasks: int) -> int | None
     return None if times > MOST_TIMES else unit * ceil(more / unit)
 
 
-def _effect(delta: Estimate) -> float:
+def effect_of(delta: Estimate) -> float:
+    """The difference that further rollouts are to show."""
     return max(EFFECT, abs(delta.value))
 
 

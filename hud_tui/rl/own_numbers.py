@@ -176,22 +176,20 @@ def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
         weights; that does not make the interval too narrow, because the tasks are the same and
         most of its width comes from them.
     """
-    independent = _independent(evaluations)
-    largest = independent[-1]
-    if len(independent) == 1:
+    distinct = independent(evaluations)
+    largest = distinct[-1]
+    if len(distinct) == 1:
         return largest
-    rollouts = [evaluation.num_traces for evaluation in independent]
-    samples = [evaluation.samples for evaluation in independent if evaluation.samples]
-    alike = [evaluation for evaluation in independent if evaluation.solved_at == largest.solved_at]
+    rollouts = [evaluation.num_traces for evaluation in distinct]
+    samples = [evaluation.samples for evaluation in distinct if evaluation.samples]
+    alike = [evaluation for evaluation in distinct if evaluation.solved_at == largest.solved_at]
     return largest.model_copy(
         update={
-            "mean_reward": _weighted(
-                [evaluation.mean_reward for evaluation in independent], rollouts
-            ),
+            "mean_reward": _weighted([evaluation.mean_reward for evaluation in distinct], rollouts),
             "num_traces": sum(rollouts),
             "samples": sum(samples) if len(samples) == len(rollouts) else None,
             "mean": _averaged(
-                [(evaluation.mean, evaluation.num_traces) for evaluation in independent]
+                [(evaluation.mean, evaluation.num_traces) for evaluation in distinct]
             ),
             "pass_at": {
                 k: _averaged([(e.pass_at[k], e.num_traces) for e in alike if k in e.pass_at])
@@ -201,7 +199,7 @@ def pooled(evaluations: Sequence[Evaluation]) -> Evaluation:
     )
 
 
-def _independent(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
+def independent(evaluations: Sequence[Evaluation]) -> list[Evaluation]:
     """Of those with equal seeds the largest, of equals the newest; smallest first."""
     by_seed: dict[object, Evaluation] = {}
     for evaluation in sorted(evaluations, key=lambda evaluation: evaluation.num_traces):
@@ -317,7 +315,7 @@ class Evaluated:
         if asked and not of_runs and not reported:
             first = _seed(asked[0])
             asked = [e for e in asked if _seed(e) != first]
-        return sum(e.num_traces for e in _independent(asked))
+        return sum(e.num_traces for e in independent(asked))
 
     @property
     def shown(self) -> Iterator[Evaluation]:

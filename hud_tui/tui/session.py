@@ -20,6 +20,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.history import read_moves
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
+from hud_tui.client.selection import Selection
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import (
@@ -113,6 +114,17 @@ class SessionOwner(Protocol):
         """The app has to sample or watch an evaluation: run `EvaluationRunner.run`."""
 
 
+@dataclass
+class Spending:
+    """A selection that rollouts are sampled for."""
+
+    selection: Selection
+    under_way: WorkState | None = None
+    """The evaluation that is being made."""
+    stopped: bool = False
+    """Whether the user stopped it."""
+
+
 @dataclass(eq=False)
 class RunSession:
     """The selected model of one connection; `choose` selects it."""
@@ -138,6 +150,8 @@ class RunSession:
         """Id of the model that the first start forked; its first run starts without a dialog."""
         self.sweeps: dict[str, Sweep] = {}
         """Sweeps submitted from this app and still in progress, by id."""
+        self.spending: dict[str, Spending] = {}
+        """Selections that this app samples for, by id."""
         self.checkpoint_id: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.opened: Alarm | None = None

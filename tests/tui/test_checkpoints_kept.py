@@ -22,6 +22,7 @@ from hud_tui.tui.screens.compare import ComparePanel, TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
+from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Model
 from tests.conftest import Served
@@ -79,14 +80,14 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
     """Without marks, the head with what is under the cursor."""
     async with tree_of(served) as (flown, _):
         await noted(flown, "Mark two checkpoints", "c")
-        await noted(flown, "Only a checkpoint can be marked", "G", "m")
-        await flown.open(ComparePanel, "up", "c")
+        await flown.press("G", "m")
+        assert line(flown, 6).startswith("A")  # the base
+        await flown.open(ComparePanel, "up", "M", "c")
         await flown.until(lambda: "A is 5 steps after B." in flown.drawn)
         await back(flown)
         await flown.open(ComparePanel, "m", "c")
         await back(flown)
-        # The third mark replaces the older one.
-        await flown.press("M", "g", "m", "down", "m", "down", "down", "m")
+        await flown.press("M", "g", "down", "m", "down", "down", "m")
         assert line(flown, 2).startswith("A")
         assert line(flown, 4).startswith("B")
         shown = (await flown.open(ComparePanel, "c")).pane
@@ -96,8 +97,9 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
         await flown.press("j", "G", "g")
         await back(flown)
         await flown.press("down", "m")
-        assert line(flown, 2).startswith(" ")
-        assert (line(flown, 4)[0], line(flown, 5)[0]) == ("A", "B")
+        assert [line(flown, number)[0] for number in (2, 4, 5)] == ["A", "B", "C"]
+        await flown.open(ShipPanel, "c")  # of more than two
+        await back(flown)
         await flown.press("m")
         assert line(flown, 5).startswith(" ")
         await flown.press("M")

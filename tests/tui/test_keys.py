@@ -25,6 +25,7 @@ from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
+from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.widgets.form import FoldRow, Picker
 from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served
@@ -50,6 +51,7 @@ HOLDERS: dict[str, type] = {
     "submit": SubmitDialog,
     "head": HeadDialog,
     "compare": ComparePanel,
+    "ship": ShipPanel,
     **{view: view_class(view) for view in VIEWS},
 }
 
@@ -102,8 +104,8 @@ WAYS: dict[str, set[str]] = {
     "E": {"baseline", "evaluate"},
     "o": {"order", "arrange"},
     "q": {"quit", "leave"},
-    "R": {"resume_run", "resume_job", "resume_evaluation"},
-    "X": {"cancel_run", "cancel_job", "cancel_evaluation"},
+    "R": {"resume_run", "resume_job", "resume_evaluation", "resume_sampling"},
+    "X": {"cancel_run", "cancel_job", "cancel_evaluation", "cancel_sampling"},
 }
 """Keys that do their one thing in several ways, and what each is called; all others have one."""
 

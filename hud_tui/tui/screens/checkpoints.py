@@ -13,6 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
+from hud_tui.client.selection import Entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
@@ -33,6 +34,7 @@ from hud_tui.rl.head import (
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run
+from hud_tui.rl.ship import FEWEST, MOST, usual_candidates
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
@@ -45,10 +47,11 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
 from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.screens.set_head import HistoryPanel, move_head, read_tree
+from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.wire import Checkpoint, Model, WorkState
+from hud_tui.wire import BASE, Checkpoint, Model, WorkState
 
 EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
@@ -74,6 +77,7 @@ AT_HEAD = (
 )
 
 
+NO_CANDIDATES = "The base is the only candidate yet: mark two or more with {checkpoints.mark}."
 NEED_TWO = (
     "Mark two checkpoints ({checkpoints.mark}), or put the cursor on one that is not the head."
 )
@@ -99,7 +103,7 @@ class CheckpointsScreen(HudScreen):
         """The current message; cleared when the cursor moves, and with the model."""
 
         self.marked: tuple[str, ...] = ()
-        """Ids of the checkpoints marked for comparison, A first; at most two."""
+        """Ids of the checkpoints marked for comparison, A first; BASE stands for the base."""
         self._misread = False
         """Whether the message is a filter syntax error."""
         self._good: Predicate | None = None
@@ -434,30 +438,57 @@ class CheckpointsScreen(HudScreen):
         else:
             await act(self, ask, Work.of(evaluation))
 
-    # Two marked checkpoints: compared, and tried on the same prompt.
+    # Marked checkpoints: two compared, and tried on the same prompt; up to eight as candidates.
 
     def action_mark(self) -> None:
         node = self.selected
-        if node is None:
-            self.warn("Only a checkpoint can be marked: select one.")
+        if node is None and (self.cursor.folded or self.cursor.position != ROOT):
+            self.warn("These are several steps: unfold them to mark one.")
             return
-        others = [id_ for id_ in self.marked if id_ != node.id]
-        self.marked = tuple(others if len(others) < len(self.marked) else [*others[-1:], node.id])
+        marked = BASE if node is None else node.id
+        if marked in self.marked:
+            self.marked = tuple(id_ for id_ in self.marked if id_ != marked)
+        elif len(self.marked) == MOST:
+            self.warn(keyed(f"{MOST} are marked: {{checkpoints.unmark}} removes the marks."))
+            return
+        else:
+            self.marked = (*self.marked, marked)
         self.show_marks()
         self.renew_hints()
+
+    @work(exclusive=True, group="ship")
+    async def action_ship(self) -> None:
+        """Show which of the marked ones to ship, or of the usual candidates."""
+        model, tree = self.run.model, self.run.tree
+        if model is None:
+            return
+        marked = [p for p in map(tree.find_weights, self.marked) if p is not None]
+        positions = marked if len(marked) >= FEWEST else usual_candidates(tree)
+        if len(positions) < FEWEST:
+            self.warn(keyed(NO_CANDIDATES))
+            return
+        entries = [Entry.of(model, tree.node(position)) for position in positions]
+        panel = ShipPanel(self.session, self.context.writes, model, entries)
+        chosen = await self.app.push_screen_wait(panel)
+        if chosen is not None:
+            id_ = chosen.checkpoint_id or ""
+            self._move_head(lambda: to_known(self.run, id_))
 
     def pair(self) -> tuple[int, int] | None:
         """The checkpoints to compare: the marked two; else the marked one, or the head, and the one
         under the cursor. None if they are not two."""
         positions = map(self.run.tree.find, self.marked)
         marked = [position for position in positions if position is not None]
-        if len(marked) == 2:
-            return marked[0], marked[1]
+        if len(self.marked) > 1:
+            return (marked[0], marked[1]) if len(self.marked) == len(marked) == 2 else None
         here = None if self.selected is None else self.cursor.position
         others = [position for position in (*marked, self.run.tree.head) if position != here]
         return None if here is None or not others or others[0] is None else (others[0], here)
 
     def action_compare(self) -> None:
+        if len(self.marked) > 2:
+            self.action_ship()
+            return
         pair = self.pair()
         if pair is None:
             self.warn(keyed(NEED_TWO))
@@ -585,7 +616,9 @@ class CheckpointsScreen(HudScreen):
                 if node is None or self.cursor.position == self.run.tree.head:
                     return False
                 return not refusal(node)
-            case "mark" | "note" | "fork":
+            case "mark":
+                return node is not None or (self.cursor.position == ROOT and bool(self.run.tree))
+            case "note" | "fork":
                 return node is not None
             case "pin":
                 return node is not None and self.client.settings.local
@@ -611,8 +644,12 @@ class CheckpointsScreen(HudScreen):
                 return tree.choice is not None and self.cursor.position != tree.choice.position
             case "jump" | "filter":
                 return bool(len(tree))
-            case "compare" | "try":
+            case "compare":
+                return self.pair() is not None or len(self.marked) > 2
+            case "try":
                 return self.pair() is not None
+            case "ship":
+                return len(tree) > 0
             case "unmark":
                 return bool(self.marked)
             case "leave":

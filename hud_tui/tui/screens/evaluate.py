@@ -1,12 +1,14 @@
-"""EvaluateDialog: asks which weights to evaluate, on what tasks and how, and submits that."""
+"""Dialogs that ask for tasks to sample: EvaluateDialog, which weights to evaluate and how; and
+BudgetDialog, how many rollouts to spend on candidates."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from textual import on, work
 from textual.app import App
@@ -17,13 +19,15 @@ from textual.widgets import Input, Static
 
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
+from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
-from hud_tui.parameters import EVALUATION_PARAMETERS
+from hud_tui.parameters import EVALUATION_PARAMETERS, Parameter
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.evaluation import last_requested, rollout_seconds, size
 from hud_tui.rl.head import name
 from hud_tui.rl.run import Run
+from hud_tui.rl.ship import halving, rounds_text
 from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rollouts.control import evaluation_order
 from hud_tui.rollouts.environment import environment_at
@@ -37,11 +41,15 @@ from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 
 SPLITS = ("heldout", "train", "all")
 NUMBERS = {row.name: row for row in EVALUATION_PARAMETERS}
-SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
+SAMPLED = SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
+USUAL_BUDGET = 1000
+"""Rollouts that are proposed for a selection."""
+HALVING = "Fresh rollouts, equally many of each; the better half goes on to the next round."
 BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
 APART = "It goes on when hud-tui closes."
 NO_TASKS = "type a taskset's name, or a file"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -59,9 +67,12 @@ def weights_to_evaluate(
     """What can be evaluated, the most likely choice first. `marked`: letters of the marked
     checkpoints, by id; `here` is under the cursor, which may be on the base weights."""
     tree, head = run.tree, run.head
-    nodes = [tree[position] for position in map(tree.find, marked) if position is not None]
-    of_marked = " and ".join(f"{marked[node.id]} {name(node)}" for node in nodes)
-    offered: list[tuple[str, list[Checkpoint | None]]] = [(of_marked, [*nodes])] * bool(nodes)
+    positions = [(letter, tree.find_weights(id_)) for id_, letter in marked.items()]
+    nodes = [(letter, tree.node(p)) for letter, p in positions if p is not None]
+    of_marked = " and ".join(f"{letter} {label(node)}" for letter, node in nodes)
+    offered: list[tuple[str, list[Checkpoint | None]]] = []
+    if nodes:
+        offered.append((of_marked, [node for _, node in nodes]))
     if on_base:
         offered.append(("base", [None]))
     if here is not None:
@@ -105,40 +116,41 @@ class _Tasks:
         return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
 
 
-class EvaluateDialog(Dialog[list[WorkState] | None]):
-    """Asks how to evaluate checkpoints, and submits the evaluations; returns those that were
-    submitted."""
+class TasksDialog(Dialog[T]):
+    """Asks on what tasks rollouts are sampled, and begins that."""
 
     hints = "enter start · tab next · {dialog.cancel} cancel"
 
-    def __init__(self, session: RunSession, model: Model, choices: Sequence[Evaluated]) -> None:
-        """`choices`: what can be evaluated, most likely choice first."""
-        buttons = [("confirm", "Start  (enter)")]
-        super().__init__(f"Evaluate {model.model_name}", [keyed(BESIDE)], buttons)
-        self.session, self.model, self.offered = session, model, choices
+    def __init__(self, title: str, line: str, session: RunSession, model: Model) -> None:
+        super().__init__(title, [keyed(line)], [("confirm", "Start  (enter)")])
+        self.session, self.model = session, model
         self._usual: _Tasks | None = None
         self._typed: _Tasks | None = None
         """The typed source, once it is read."""
-        self._begun: list[WorkState] = []
         last = last_requested(session.run.evaluations.values())
         self._samples = last.samples if last else SAMPLES.usual
         self._max_tokens = last.parameters.get("max_tokens") if last else None
         self._split = last.split if last else ""
 
-    def fields(self) -> Iterable[Widget]:
-        labels = [choice.label for choice in self.offered]
-        number, most = str(self._samples), str(self._max_tokens or "")
-        yield Field("checkpoint", Picker(labels, id="evaluate-of"))
-        yield Field(SAMPLES.title, Input(number, id="samples", compact=True), SAMPLES.range)
+    def task_fields(self) -> Iterable[Widget]:
         yield Field("split", Picker((self._split or SPLITS[0],), id="split"))
+        most = str(self._max_tokens or "")
         tokens = Input(most, id="max_tokens", compact=True)
         yield Field(MAX_TOKENS.title, tokens, f"– or {MAX_TOKENS.range}")
         yield Field("tasks", Input(id="evaluate-source", compact=True, placeholder="reading …"))
         yield Static("", id="dialog-problem", markup=False)
 
     def on_mount(self) -> None:
-        self.query_one("#samples").focus()
         self._read_usual()
+
+    @abstractmethod
+    def size_text(self, tasks: _Tasks, count: int, takes: Callable[[int], str]) -> str:
+        """What will be sampled of so many tasks; `takes` says how long rollouts take. Raises
+        HudUsage: a field is wrong."""
+
+    @abstractmethod
+    async def submit(self, tasks: _Tasks) -> None:
+        """Begin, and close. Raises HudError."""
 
     @work
     async def _read_usual(self) -> None:
@@ -200,30 +212,130 @@ class EvaluateDialog(Dialog[list[WorkState] | None]):
         self._offer_splits()
 
     def _show_size(self) -> None:
-        """Show the size of the evaluation, or what is missing."""
+        """Show the size of what will be sampled, or what is missing."""
+        tasks = self.tasks
         try:
-            parameters, tasks = self._parameters(), self.tasks
+            if tasks is None:
+                typed = self.query_one("#evaluate-source", Input).value.strip()
+                self.complain("enter reads these tasks" if typed else "")
+                return
+            count = tasks.count(self.query_one("#split", Picker).value)
+            text = f"{tasks.summary}\n{self.size_text(tasks, count, self._takes)}"
         except HudUsage as error:
             self.complain(error.message)
             return
-        if tasks is None:
-            typed = self.query_one("#evaluate-source", Input).value.strip()
-            self.complain("enter reads these tasks" if typed else "")
-            return
-        count = tasks.count(self.query_one("#split", Picker).value)
-        each, of = count * parameters.samples, len(self._chosen.of)
-        total = f", {spaced(of * each)} in all" if of > 1 else ""
-        pace = rollout_seconds(self.session.run.evaluations.values())
-        takes = "time unknown" if pace is None else f"about {duration(max(1.0, pace * of * each))}"
-        sized = f"{size(count, parameters.samples)} = {counted(each, 'rollout')}{total}"
-        text = f"{tasks.summary}\n{sized} · {takes}"
         if tasks.order is not None:
             text += f"\n{APART}"
         elif not self.session.client.settings.local:
             text += f"\n{keyed(OPEN)}"
+        self._problem_line.update(Content.styled(text, "$text-muted"))
+
+    def _takes(self, rollouts: int) -> str:
+        pace = rollout_seconds(self.session.run.evaluations.values())
+        return "time unknown" if pace is None else f"about {duration(max(1.0, pace * rollouts))}"
+
+    @property
+    def _problem_line(self) -> Static:
+        return self.query_one("#dialog-problem", Static)
+
+    def complain(self, problem: str) -> None:
+        self._problem_line.update(problem)
+
+    def number(self, spec: Parameter) -> Any:
+        """The typed value of a parameter. Raises HudUsage: it is invalid."""
+        try:
+            return spec.read(self.query_one(f"#{spec.name}", Input).value.strip())
+        except ValueError:
+            raise HudUsage(f"{spec.title}: {spec.range}") from None
+
+    def action_confirm(self) -> None:
+        self._start()
+
+    def on_key(self, event: Key) -> None:
+        if event.key == "enter" and isinstance(self.focused, Picker):
+            self._start()
+
+    @work(exclusive=True, group="begin")
+    async def _start(self) -> None:
+        """Read the typed source; once it is read, begin."""
+        try:
+            if self.tasks is None:
+                await self._read_source()
+            else:
+                self.complain("…")
+                await self.submit(self.tasks)
+        except HudError as error:
+            self.complain(objection(error))
+
+    async def _read_source(self) -> None:
+        typed = self.query_one("#evaluate-source", Input).value.strip()
+        if not typed:
+            raise HudUsage(NO_TASKS)
+        environment = environment_at(typed)
+        if environment is not None and (order := self._order(environment)) is not None:
+            loaded = await self._on_environment(order)
+            self._typed = replace(loaded, source=typed)
+        else:
+            self.complain("reading the tasks …")
+            everything, origin = await load_source(self.session.client, typed)
+            tasks, named = choose_tasks(everything, origin)
+            held = sum(task.heldout for task in tasks)
+            sizes = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
+            self._typed = _Tasks(sizes, [task.row() for task in tasks], typed, named=named)
+        self._offer_splits()
+
+    def asked(self, tasks: _Tasks, parameters: EvaluationParameters) -> SubmitEvaluation:
+        """What is submitted, but for its checkpoint."""
+        if tasks.order is not None:
+            parameters = filled(parameters, tasks.order)
+        return SubmitEvaluation.model_validate(
+            {
+                "split": self.query_one("#split", Picker).value,
+                "tasks": tasks.rows,
+                "name": tasks.sizes.name if tasks.rows is not None else None,
+                "parameters": parameters,
+            }
+        )
+
+
+class EvaluateDialog(TasksDialog[list[WorkState] | None]):
+    """Asks how to evaluate checkpoints, and submits the evaluations; returns those that were
+    submitted."""
+
+    def __init__(self, session: RunSession, model: Model, choices: Sequence[Evaluated]) -> None:
+        """`choices`: what can be evaluated, most likely choice first."""
+        super().__init__(f"Evaluate {model.model_name}", BESIDE, session, model)
+        self.offered = choices
+        self._begun: list[WorkState] = []
+
+    def fields(self) -> Iterable[Widget]:
+        labels = [choice.label for choice in self.offered]
+        yield Field("checkpoint", Picker(labels, id="evaluate-of"))
+        samples = Input(str(self._samples), id="samples", compact=True)
+        yield Field(SAMPLES.title, samples, SAMPLES.range)
+        yield from self.task_fields()
+
+    def on_mount(self) -> None:
+        self.query_one("#samples").focus()
+
+    @property
+    def _chosen(self) -> Evaluated:
+        picked = self.query_one("#evaluate-of", Picker).value
+        return next(choice for choice in self.offered if choice.label == picked)
+
+    def _parameters(self) -> EvaluationParameters:
+        """The typed parameters. Raises HudUsage for an invalid number."""
+        return EvaluationParameters(**{spec.name: self.number(spec) for spec in SAMPLED})
+
+    def size_text(self, tasks: _Tasks, count: int, takes: Callable[[int], str]) -> str:
+        parameters, of = self._parameters(), len(self._chosen.of)
+        each = count * parameters.samples
+        total = f", {spaced(of * each)} in all" if of > 1 else ""
+        sized = f"{size(count, parameters.samples)} = {counted(each, 'rollout')}{total}"
+        text = f"{sized} · {takes(of * each)}"
         if seed := self._seeded(parameters, tasks).seed:
             text += f"\nfresh rollouts: seed {seed}"
-        self._problem_line.update(Content.styled(text, "$text-muted"))
+        return text
 
     def _seeded(self, parameters: EvaluationParameters, tasks: _Tasks) -> EvaluationParameters:
         """The parameters with the first seed by which none of the chosen was evaluated on these
@@ -244,89 +356,72 @@ class EvaluateDialog(Dialog[list[WorkState] | None]):
         seed = next(s for s in itertools.count(parameters.seed) if s not in used)
         return parameters.model_copy(update={"seed": seed})
 
+    async def submit(self, tasks: _Tasks) -> None:
+        asked = self.asked(tasks, self._seeded(self._parameters(), tasks))
+        environment = None if tasks.order is None else environment_of(tasks.order)
+        for checkpoint in self._chosen.of[len(self._begun) :]:
+            id_ = checkpoint.id if checkpoint else None
+            body = asked.model_copy(update={"checkpoint_id": id_})
+            self._begun.append(
+                await self.session.evaluations.submit(
+                    self.model, body, label(checkpoint), tasks.named, environment
+                )
+            )
+            self.session.evaluation_runner.begin(self._begun[-1])
+        self.dismiss(self._begun)
+
+
+class BudgetDialog(TasksDialog[Selection | None]):
+    """Asks how many rollouts to spend on candidates; returns the selection, which is stored."""
+
+    def __init__(
+        self,
+        session: RunSession,
+        selector: Selector,
+        model: Model,
+        entries: Sequence[Entry],
+        reference: int,
+    ) -> None:
+        """`model`: the one whose tasks are the usual ones."""
+        title = f"Sample {counted(len(entries), 'candidate')}"
+        super().__init__(title, HALVING, session, model)
+        self.selector, self.entries, self.reference = selector, entries, reference
+
+    def fields(self) -> Iterable[Widget]:
+        budget = Input(str(USUAL_BUDGET), id="budget", compact=True)
+        yield Field("rollouts", budget, "at most, in all")
+        yield from self.task_fields()
+
+    def on_mount(self) -> None:
+        self.query_one("#budget").focus()
+
     @property
-    def _problem_line(self) -> Static:
-        return self.query_one("#dialog-problem", Static)
+    def _budget(self) -> int:
+        typed = self.query_one("#budget", Input).value.strip().replace(" ", "")
+        if not typed.isdecimal():
+            raise HudUsage("rollouts: a whole number")
+        return int(typed[:9])
 
-    def complain(self, problem: str) -> None:
-        self._problem_line.update(problem)
-
-    @property
-    def _chosen(self) -> Evaluated:
-        picked = self.query_one("#evaluate-of", Picker).value
-        return next(choice for choice in self.offered if choice.label == picked)
-
-    def _parameters(self) -> EvaluationParameters:
-        """The typed parameters. Raises HudUsage for an invalid number."""
-        typed: dict[str, Any] = {}
-        for spec in (SAMPLES, MAX_TOKENS):
-            try:
-                typed[spec.name] = spec.read(self.query_one(f"#{spec.name}", Input).value.strip())
-            except ValueError:
-                raise HudUsage(f"{spec.title}: {spec.range}") from None
-        return EvaluationParameters(**typed)
-
-    def action_confirm(self) -> None:
-        self._start()
-
-    def on_key(self, event: Key) -> None:
-        if event.key == "enter" and isinstance(self.focused, Picker):
-            self._start()
-
-    @work(exclusive=True, group="begin")
-    async def _start(self) -> None:
-        """Read the typed source; once it is read, start the evaluations and close with them."""
+    def size_text(self, tasks: _Tasks, count: int, takes: Callable[[int], str]) -> str:
+        budget = self._budget
         try:
-            parameters = self._parameters()
-            if self.tasks is None:
-                await self._read_source()
-                return
-            parameters = self._seeded(parameters, self.tasks)
-            for checkpoint in self._chosen.of[len(self._begun) :]:
-                self.complain("…")
-                self._begun.append(await self._submit(checkpoint, self.tasks, parameters))
-                self.session.evaluation_runner.begin(self._begun[-1])
-        except HudError as error:
-            self.complain(objection(error))
-        else:
-            self.dismiss(self._begun)
+            rounds = halving(len(self.entries), count, budget)
+        except ValueError as error:
+            raise HudUsage(str(error)) from None
+        spent = sum(each.candidates * each.samples for each in rounds) * count
+        return f"{rounds_text(rounds)}\n{counted(spent, 'rollout')} · {takes(spent)}"
 
-    async def _read_source(self) -> None:
-        typed = self.query_one("#evaluate-source", Input).value.strip()
-        if not typed:
-            raise HudUsage(NO_TASKS)
-        environment = environment_at(typed)
-        if environment is not None and (order := self._order(environment)) is not None:
-            loaded = await self._on_environment(order)
-            self._typed = replace(loaded, source=typed)
-        else:
-            self.complain("reading the tasks …")
-            everything, origin = await load_source(self.session.client, typed)
-            tasks, named = choose_tasks(everything, origin)
-            held = sum(task.heldout for task in tasks)
-            sizes = UsualTasks(name=str(origin["name"]), heldout=held, train=len(tasks) - held)
-            self._typed = _Tasks(sizes, [task.row() for task in tasks], typed, named=named)
-        self._offer_splits()
-
-    async def _submit(
-        self, checkpoint: Checkpoint | None, tasks: _Tasks, parameters: EvaluationParameters
-    ) -> WorkState:
-        body = SubmitEvaluation.model_validate(
-            {
-                "checkpoint_id": checkpoint.id if checkpoint else None,
-                "split": self.query_one("#split", Picker).value,
-                "tasks": tasks.rows,
-                "name": tasks.sizes.name if tasks.rows is not None else None,
-                "parameters": parameters,
-            }
+    async def submit(self, tasks: _Tasks) -> None:
+        parameters = EvaluationParameters(max_tokens=self.number(MAX_TOKENS))
+        environment = None if tasks.order is None else environment_of(tasks.order)
+        selection = await self.selector.begin(
+            self.entries,
+            self.reference,
+            self.asked(tasks, parameters),
+            self._budget,
+            environment,
         )
-        environment = None
-        if tasks.order is not None:
-            environment = environment_of(tasks.order)
-            body = body.model_copy(update={"parameters": filled(parameters, tasks.order)})
-        return await self.session.evaluations.submit(
-            self.model, body, label(checkpoint), tasks.named, environment
-        )
+        self.dismiss(selection)
 
 
 async def ask_evaluation(

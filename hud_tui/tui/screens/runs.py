@@ -18,9 +18,11 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.client.changed import sides_of_runs
+from hud_tui.client.selection import Entry
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.export import Sheet
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
@@ -35,6 +37,7 @@ from hud_tui.rl.run_columns import (
     parse_filter,
     value_text,
 )
+from hud_tui.rl.ship import FEWEST, MOST
 from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rl.work import Work, trouble
@@ -49,6 +52,7 @@ from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext, unread
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compare import RunComparison, show_changed
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
+from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.sweep_actions import AskSweep, ask_cancel_sweep, ask_resume_sweep
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import labelled
@@ -531,6 +535,53 @@ class RunsScreen(HudScreen):
         if sides is not None:
             await show_changed(self.app, self.session, *sides, runs=rows)
 
+    @work(exclusive=True, group="ship")
+    async def action_ship(self) -> None:
+        """Show which of the runs' newest checkpoints to ship: of the marked ones, or of a sweep."""
+        rows = self._to_ship
+        if len(rows) > MOST:
+            self.notice(
+                keyed(f"{len(rows)} runs: mark up to {MOST} with {{runs.mark}}."), "warning"
+            )
+            return
+        entries = await self.attempt(self._candidates(rows))
+        if entries is None:
+            return
+        if len(entries) < FEWEST:
+            self.notice("Two runs with a step at least are compared.", "warning")
+            return
+        model = await self.attempt(self.client.model(entries[0].model_id))
+        if model is None:
+            return
+        panel = ShipPanel(self.session, self.context.writes, model, entries)
+        chosen = await self.app.push_screen_wait(panel)
+        row = next((row for row in rows if chosen and row.model_id == chosen.model_id), None)
+        if chosen is not None and row is not None:
+            self.show_run(row, "checkpoints", chosen.checkpoint_id)
+            self.notice(keyed("{checkpoints.set_head} serves it; asks."))
+
+    @property
+    def _to_ship(self) -> list[Work]:
+        """The marked runs; with fewer than two, those of the sweep under the cursor."""
+        marked, row = self._of(self.table.marked), self.table.row
+        if len(marked) >= LEAST_COMPARED or row is None or not row.sweep:
+            return marked
+        return [each for each in self.rows or () if each.sweep == row.sweep]
+
+    async def _candidates(self, rows: Sequence[Work]) -> list[Entry]:
+        """The newest checkpoint of each run, and the base. Raises HudError."""
+        entries: list[Entry] = []
+        several = len({row.model_id for row in rows}) > 1
+        for row in rows:
+            series = await self.works.runs.series(row.id, (REWARD,))
+            model = await self.client.model(row.model_id or "")
+            tree = Tree.of(await self.client.checkpoints(model.id))
+            position = tree.find(series.ids[-1]) if series.ids else None
+            if position is not None:
+                entries.append(Entry.of(model, tree[position], several))
+                base = Entry.of(model, None)
+        return [*entries, base] if 0 < len(entries) < MOST else entries
+
     def _of(self, ids: Iterable[str]) -> list[Work]:
         by_id = {row.id: row for row in self.rows or ()}
         return [by_id[id_] for id_ in ids if id_ in by_id]
@@ -657,6 +708,8 @@ class RunsScreen(HudScreen):
                 return len(self._to_compare) >= LEAST_COMPARED
             case "before_after":
                 return len(self._to_compare) == 2
+            case "ship":
+                return len(self._to_ship) >= LEAST_COMPARED
             case "open" | "mark" | "jump" | "edit" | "details" | "copy":
                 return row is not None
             case "unmark":

@@ -34,7 +34,7 @@ from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
 from hud_tui.tui.widgets.lines import LinesView, fit_text, resize_virtually, revealed
-from hud_tui.wire import Estimate, Evaluation, WorkState
+from hud_tui.wire import BASE, Estimate, Evaluation, WorkState
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
 
@@ -225,9 +225,13 @@ ONSET = "⚑ "
 """Between the name and the reward, at the onset of an alarm."""
 
 
+LETTERS = "ABCDEFGH"
+"""Of marks, in the order in which they were made."""
+
+
 @dataclass(frozen=True)
 class Marks:
-    """Notes, comparison marks and alarm onsets, by checkpoint id."""
+    """Notes, comparison marks and alarm onsets, by checkpoint id; BASE stands for the base."""
 
     notes: Mapping[str, str] = field(default_factory=dict)
     marked: Sequence[str] = ()
@@ -245,7 +249,7 @@ class Marks:
 
     def letter(self, checkpoint_id: str) -> str:
         index = self.marked.index(checkpoint_id) if checkpoint_id in self.marked else None
-        return " " if index is None else "AB"[index]
+        return " " if index is None else LETTERS[index]
 
 
 @dataclass(frozen=True)
@@ -329,11 +333,12 @@ def curve(run: Run, lanes: Lanes, newest: int, oldest_depth: int, cells: int) ->
 
 
 def _marks(marks: Marks, run: Run, row: Row) -> str:
-    """A or B, head, best, pinned, and noted: as many cells as `Marks.width`."""
+    """A letter, head, best, pinned, and noted: as many cells as `Marks.width`."""
     head = run.tree.head
     if row.kind is not Kind.NODE:
         served = row.kind is Kind.BASE and head is None and run.loaded
-        return f" {'▶' if served else ' '}".ljust(marks.width)
+        letter = marks.letter(BASE) if row.kind is Kind.BASE else " "
+        return f"{letter}{'▶' if served else ' '}".ljust(marks.width)
     node = run.tree[row.newest]
     shown = (
         (row.newest == head and run.loaded, "▶"),

@@ -1,0 +1,244 @@
+"""``hud-tui ship``: what is known, rounds within a budget, cut short and resumed."""
+
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.selection import Entry, Selection, SelectionFiles, Selector
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.rollouts.control import works_of
+from hud_tui.wire import Model
+from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
+from tests.conftest import Served, calling, fork
+from tests.service.calls import Json, step, tree
+from tests.service.clients import trained as trained_by
+from tests.service.headless import Command, Text
+
+HELDOUT = 36
+
+
+@pytest.fixture
+async def trained(hud: Command, served: Served) -> list[Json]:
+    """arith-rl after three steps: its tree."""
+    async with calling(served.service) as http:
+        model = (await http.get("/v2/models/arith-rl")).json()
+        for _ in range(3):
+            await step(http, model)
+        return await tree(http, model["id"])
+
+
+async def evaluations(hud: Command) -> list[Json]:
+    listed: list[Json] = (await hud("eval", "-m", "arith-rl", "--list")).data["evaluations"]
+    return listed
+
+
+async def test_what_is_known_is_compared_without_a_rollout(
+    hud: Command, trained: list[Json]
+) -> None:
+    nothing = await hud("ship", "arith-rl", "--candidates", "head", "base")
+    assert (nothing.code, nothing.kind) == (0, "ship")
+    assert nothing.data["may_be_best"] == []
+    assert nothing.data["summary"] == ["No rollouts of step-000003 and base on these tasks"]
+    await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "head", "--checkpoint", "base")
+    known = await hud("ship", "arith-rl", "--candidates", "head", "base")
+    assert [row["rollouts"] for row in known.data["candidates"]] == [144, 144]
+    assert known.data["reference"] == "base"
+    assert known.data["selection"] is None
+    assert len(await evaluations(hud)) == 2
+    [head, base] = sorted(known.data["candidates"], key=lambda row: row["name"], reverse=True)
+    assert head["over_reference"]["value"] == pytest.approx(
+        head["reward"]["value"] - base["reward"]["value"]
+    )
+    assert base["over_reference"] is None
+
+
+async def test_a_budget_is_spent_in_rounds_on_fresh_seeds(
+    hud: Command, trained: list[Json]
+) -> None:
+    await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "head", "--samples", "1")
+    names = ["step-000001", "step-000002", "head", "base"]
+    spent = await hud(
+        "ship", "arith-rl", "--candidates", *names, "--budget", "500", "--source", "arith"
+    )
+    assert spent.code == 0, spent.err
+    made = [each for each in await evaluations(hud)][1:]
+    # 4 candidates × 1 of 36 tasks, then 2 × 4
+    assert [(each["samples"], each["result"]["seed"]) for each in made] == [(1, 1)] * 4 + [
+        (4, 2)
+    ] * 2
+    assert sum(each["total"] for each in made) == 432
+    assert (
+        "432 rollouts on 36 tasks: 4 candidates × 1 rollout of each task, then 2 × 4" in spent.err
+    )
+    rollouts = [row["rollouts"] for row in spent.data["candidates"]]
+    assert sorted(rollouts) == [HELDOUT, HELDOUT, 5 * HELDOUT, 5 * HELDOUT]
+    means = {each["checkpoint_id"]: each["mean_reward"] for each in made[:4]}
+    assert {each["checkpoint_id"] for each in made[4:]} <= means.keys()
+    left = {each["checkpoint_id"] for each in made[4:]}
+    assert min(means[id_] for id_ in left) >= max(
+        mean for id_, mean in means.items() if id_ not in left
+    )
+    assert spent.data["budget"] == 500
+    again = await hud("ship", "arith-rl", "--candidates", *names)
+    assert again.data["candidates"] == spent.data["candidates"]
+    whole = await hud("ship", "arith-rl", "--candidates", *names, "--resume")
+    assert whole.data["candidates"] == spent.data["candidates"]
+    assert len(await evaluations(hud)) == 7
+
+
+async def test_an_undecided_one_fails_a_build_that_asks(hud: Command, trained: list[Json]) -> None:
+    asked = ("ship", "arith-rl", "--candidates", "head", "step-000002", "--source", "arith")
+    undecided = await hud(*asked, "--budget", "72", "--fail-if-undecided")
+    assert undecided.code == 6
+    assert undecided.data["decided"] is False
+    assert len(undecided.data["may_be_best"]) == 2
+    assert undecided.data["reference"] == "step-000003"
+    assert "difference" in undecided.data["summary"][-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("--candidates", "head"), "1 candidate"),
+        (("--candidates", "head", "step-000003"), "1 candidate"),
+        (("--candidates", "head", "nowhere"), "no checkpoint named nowhere"),
+        (("--candidates", "head", "other:head"), "other"),
+        (("--candidates", "head", "base", "--reference", "step-000001"), "is no candidate"),
+        (("--candidates", "head", "base", "--resume"), "no selection"),
+        (("--candidates", "head", "base", "--budget", "71", "--source", "arith"), "too small"),
+        (("--candidates", "head", "base", "--budget", "500"), "say which tasks"),
+    ],
+)
+async def test_what_is_wrong_is_told_and_nothing_is_sampled(
+    hud: Command, trained: list[Json], words: tuple[str, ...], problem: str
+) -> None:
+    refused = await hud("ship", "arith-rl", *words)
+    assert refused.code == 2
+    assert problem in refused.error["message"]
+    assert await evaluations(hud) == []
+
+
+async def test_candidates_of_two_models_are_compared(
+    hud: Command, served: Served, trained: list[Json]
+) -> None:
+    async with calling(served.service) as http:
+        other = await fork(http, name="other-rl")
+        await step(http, other)
+    names = ["head", "other-rl:head"]
+    result = await hud(
+        "ship", "arith-rl", "--candidates", *names, "--budget", "72", "--source", "arith"
+    )
+    assert result.code == 0, result.err
+    assert {(row["model"], row["name"]) for row in result.data["candidates"]} == {
+        ("arith-rl", "step-000003"),
+        ("other-rl", "other-rl:step-000001"),
+    }
+
+
+async def test_people_get_a_table_and_the_verdict(text: Text, trained: list[Json]) -> None:
+    words = ("ship", "arith-rl", "--candidates", "head", "base", "--source", "arith")
+    code, out, _ = await text(*words, "--budget", "72")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[0].split()[:3] == ["candidate", "mean", "reward"]
+    assert {line.split()[0] for line in lines[1:3]} == {"step-000003", "base"}
+    assert "reference: base" in lines
+
+
+# The selection on disk: cut short, and gone on with.
+
+
+async def of_three(client: HudClient) -> Model:
+    """A model with three checkpoints."""
+    return await trained_by(client, steps=3, group_size=2, tasks_per_step=1, learning_rate=1e-6)
+
+
+async def begun(client: HudClient, model: Model, state: Path) -> Selection:
+    """A selection of the model's checkpoints: 3 × 1 of 36 tasks, then 2 × 1."""
+    tasks = (await client.tasks.taskset("arith")).tasks
+    selector = Selector(works_of(client, state), SelectionFiles(state))
+    body = SubmitEvaluation(tasks=tasks, parameters=EvaluationParameters())
+    entries = [Entry.of(model, node) for node in await client.checkpoints(model.id)]
+    return await selector.begin(entries, 0, body, 5 * HELDOUT)
+
+
+@pytest.mark.parametrize("evaluations", range(5))
+async def test_cut_short_after_any_evaluation_it_goes_on_with_what_is_missing(
+    client: HudClient, tmp_path: Path, evaluations: int
+) -> None:
+    model = await of_three(client)
+    before = await works_of(client, tmp_path).evaluations.of_model(model)
+    selection = await begun(client, model, tmp_path)
+    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    seen: set[str] = set()
+    async with aclosing(selector.spend(selection)) as states:
+        async for now in states:
+            seen.add(now.id)
+            if len(seen) > evaluations:
+                break
+    again = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    stored = await again.newest(selection.entries[::-1])
+    assert stored is not None
+    assert not stored.is_complete
+    async with aclosing(again.spend(stored)) as states:
+        seen |= {now.id async for now in states}
+    assert stored.is_complete
+    listed = (await works_of(client, tmp_path).evaluations.of_model(model))[len(before) :]
+    assert {each.id for each in listed} == seen
+    assert [each.status for each in listed] == ["succeeded"] * 5
+    ranking = await again.fresh(stored)
+    rollouts = [candidate.scores.rollouts for candidate in ranking.candidates if candidate.scores]
+    assert sorted(rollouts) == [HELDOUT, 2 * HELDOUT, 2 * HELDOUT]
+
+
+async def test_one_process_samples_for_a_selection_at_a_time(
+    client: HudClient, tmp_path: Path
+) -> None:
+    selection = await begun(client, await of_three(client), tmp_path)
+    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    async with aclosing(selector.spend(selection)) as states:
+        await anext(states)
+        with pytest.raises(HudUsage, match="another hud-tui"):
+            await anext(
+                aiter(Selector(works_of(client, tmp_path), selector.files).spend(selection))
+            )
+
+
+async def test_a_cancelled_evaluation_stops_it_and_is_resumed(
+    client: HudClient, tmp_path: Path
+) -> None:
+    works = works_of(client, tmp_path)
+    selection = await begun(client, await of_three(client), tmp_path)
+    selector = Selector(works, SelectionFiles(tmp_path))
+
+    async def spend(cancels: bool) -> None:
+        async with aclosing(selector.spend(selection)) as states:
+            async for now in states:
+                if cancels:
+                    await works.cancel(now.id)
+
+    with pytest.raises(HudError, match="cancelled"):
+        await spend(cancels=True)
+    assert len(selection.evaluations) == 1
+    await spend(cancels=False)
+    assert selection.is_complete
+
+
+async def test_a_damaged_file_is_no_selection_and_a_full_disk_is_told(
+    client: HudClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = await of_three(client)
+    selection = await begun(client, model, tmp_path)
+    [file] = (tmp_path / "selections").glob("*.json")
+    file.write_text(file.read_text()[:-9])
+    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    assert await selector.newest(selection.entries) is None
+
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hud_tui.client.selection.write_atomic", full)
+    with pytest.raises(HudUsage, match="cannot be written: No space left"):
+        await begun(client, model, tmp_path)
