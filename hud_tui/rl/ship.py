@@ -133,11 +133,19 @@ class Ranking:
                 position,
                 self.from_reference.get(position),
                 position == self.reference,
-                position in self.contenders and self.leader is not None,
-                position in self.worse,
+                self._verdict(position),
             )
             for position in self.order
         ]
+
+    def _verdict(self, position: int) -> str:
+        if not self.candidates[position].is_sampled:
+            return "not sampled"
+        if position in self.worse:
+            return "worse"
+        if position not in self.contenders:
+            return "–"
+        return "may be best" if len(self.contenders) > 1 else "best"
 
     def sentences(self) -> list[str]:
         """The verdict, and what it would take to know."""
@@ -195,20 +203,12 @@ class Standing:
     over: Difference | None
     """How it differs from the reference; None of the reference itself, and without rollouts."""
     is_reference: bool
-    may_be_best: bool
-    is_worse: bool
+    verdict: str
+    """Beside the others, e.g. ``may be best``."""
 
     @property
     def scores(self) -> Scores | None:
         return self.candidate.scores if self.candidate.is_sampled else None
-
-    @property
-    def verdict(self) -> str:
-        if self.scores is None:
-            return "not sampled"
-        if self.is_worse:
-            return "worse"
-        return "may be best" if self.may_be_best else "–"
 
     @property
     def reward(self) -> str:

@@ -85,6 +85,9 @@ class SceneClient(StillClient):
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")
 
+    async def service_id(self) -> str:
+        return "http://hud"
+
     async def models(self) -> list[Model]:
         return list(self._models)
 
@@ -280,6 +283,12 @@ async def _compare(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: app.screen.query("#compare-tasks"))
 
 
+async def _ship(app: HudApp, pilot: Pilot[None]) -> None:
+    await _evaluated(app, pilot)
+    await pilot.press("Q")
+    await settle(pilot, lambda: getattr(app.screen, "shown", None) is not None)
+
+
 async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     screen: Any = app.screen
@@ -357,6 +366,7 @@ SCENES = {
     "evaluated-head": Scene(TREE, _evaluated_head, evaluated=True),
     "compare": Scene(TREE, _compare, evaluated=True),
     "history": Scene(TREE, _history, evaluated=True, moved=True),
+    "ship": Scene(TREE, _ship, evaluated=True),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
     "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
     "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),

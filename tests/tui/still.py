@@ -60,14 +60,14 @@ class StillClient:
             api_key="key",
         )
         self.is_observed = False
-        self.wire = SimpleNamespace(guard=Guard())
+        self.wire = SimpleNamespace(guard=Guard(), get=self._get, rl=str.format)
         self.training = self.runs = self.rollouts = self.tasks = self
         self.known = {model.id: (model, nodes) for model, nodes in ((runs.MODEL, tree), *others)}
 
     def feed(self, model_id: str) -> StillFeed:
         return StillFeed([TreeRead(checkpoints=tuple(self.known[model_id][1]))])
 
-    async def evaluations(self, model_id: str) -> list[WorkState]:
+    async def _get(self, url: str, kind: object, params: object = None) -> Any:
         return []
 
     async def moves(self, model_id: str) -> MovesRead:

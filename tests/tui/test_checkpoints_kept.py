@@ -81,7 +81,7 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
     async with tree_of(served) as (flown, _):
         await noted(flown, "Mark two checkpoints", "c")
         await flown.press("G", "m")
-        assert line(flown, 6).startswith("A")  # the base
+        assert line(flown, 7).startswith("A")  # the base
         await flown.open(ComparePanel, "up", "M", "c")
         await flown.until(lambda: "A is 5 steps after B." in flown.drawn)
         await back(flown)

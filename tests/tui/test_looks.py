@@ -29,8 +29,8 @@ SMALL, USUAL = SIZES
 
 VIEWED = ("welcome", "models", "launch", "jobs", "machines", "help", "runs", "evaluations")
 OVER = (
-    *("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head", "compare"),
-    "history",
+    *("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head"),
+    *("compare", "history", "ship"),
 )
 """What is made of a view that is there in each size."""
 LOOKS = [

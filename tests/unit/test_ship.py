@@ -51,7 +51,7 @@ def test_one_that_is_better_than_each_other_is_decided() -> None:
     assert best.startswith("B is the best of 3: +.625 [")
     assert best.endswith("] over base")
     assert worse == "A and base are worse"
-    assert [s.verdict for s in three.standings] == ["may be best", "worse", "worse"]
+    assert [s.verdict for s in three.standings] == ["best", "worse", "worse"]
     assert [s.gain for s in three.standings][2] == "reference"
     assert three.standings[0].moved == f"{TASKS} ↑ 0 ↓"
 
