@@ -145,7 +145,7 @@ class Ranking:
             return "worse"
         if position not in self.contenders:
             return "–"
-        return "may be best" if len(self.contenders) > 1 else "best"
+        return "best" if self.is_decided else "may be best"
 
     def sentences(self) -> list[str]:
         """The verdict, and what it would take to know."""

@@ -92,7 +92,7 @@ def test_those_without_rollouts_are_named_and_come_last() -> None:
     assert [three.candidates[position].name for position in three.order] == ["B", "A", "base"]
     assert three.sentences()[-1] == "No rollouts of base on these tasks"
     assert not three.is_decided
-    assert three.standings[2].verdict == "not sampled"
+    assert [s.verdict for s in three.standings] == ["may be best", "worse", "not sampled"]
     alone = ranking(("base", None), ("A", scores(4)))
     assert alone.leader is None
     assert alone.sentences() == ["No rollouts of base on these tasks"]
