@@ -615,6 +615,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "alarms": (
         ("open", "enter", "onset", "Its metric in Live, at the step it began with."),
+        ("before_after", "B", "changes", "What changed where it began: tasks, rollouts, batches."),
         ("set_head", "H", "set head", "Preview serving the last checkpoint before it."),
         ("acknowledge", "space", "acknowledge", "Mark it as seen; or as not seen."),
         ("snooze", "A", "snooze", "Mute its detector for 100 steps; or unmute it."),

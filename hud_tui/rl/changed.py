@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
 
-from hud_tui.rl.checkpoint_tree import ROOT
+from hud_tui.rl.alarms.alarm import Alarm
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Difference, Scores, difference
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked
 from hud_tui.rl.names import setting_label
@@ -329,16 +330,25 @@ def pair_at(run: Run, key: str, row: int | None, opened: str = "") -> tuple[int,
     alarm = run.alarms.of_metric(key, opened)
     tree, length = run.tree, run.series.length
     if alarm is not None and row in (None, alarm.row):
-        update = tree.find(alarm.checkpoint_id)
-        if update is not None:
-            good, raised = tree.find(alarm.before_id), tree.of_step(alarm.raised)
-            source = update if raised is None else tree.source(raised)
-            is_later = source > update and tree.is_ancestor(update, source)
-            return tree.parent(update) if good is None else good, source if is_later else update
+        pair = alarm_pair(tree, alarm)
+        if pair is not None:
+            return pair
     here = weights_at(run, key, length - 1 if row is None else row)
     if here == ROOT:
         here = tree.find(run.series.id_at(0))
     return None if here is None else (tree.parent(here), here)
+
+
+def alarm_pair(tree: Tree, alarm: Alarm) -> tuple[int, int] | None:
+    """Positions of the last healthy checkpoint before an alarm, and of the one at which it was
+    raised; None if the tree does not have its update."""
+    update, raised = tree.find(alarm.checkpoint_id), tree.of_step(alarm.raised)
+    if update is None:
+        return None
+    good = tree.find(alarm.before_id)
+    source = update if raised is None else tree.source(raised)
+    is_later = source > update and tree.is_ancestor(update, source)
+    return tree.parent(update) if good is None else good, source if is_later else update
 
 
 def weights_at(run: Run, key: str, row: int) -> int | None:

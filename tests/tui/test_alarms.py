@@ -18,6 +18,7 @@ from hud_tui.keys import VIEWS
 from hud_tui.rl.alarms.alarm import Level, Notifier, Notify, Report, Skipped
 from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.alarms.monitor import AlarmMonitor, usual_thresholds
+from hud_tui.rl.changed import alarm_pair
 from hud_tui.rl.metrics import short
 from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
@@ -26,6 +27,7 @@ from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.base import TopLine, top_line
+from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.dialogs import ALARM
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.focus_chart import FocusChart
@@ -128,6 +130,16 @@ async def test_two_keys_from_anywhere_show_why_an_alarm_fired(served: Served) ->
         await flown.open(AlarmsScreen, "exclamation_mark")
         await flown.press("escape")
         await flown.until(lambda: flown.app.screen is live)
+
+
+async def test_one_key_says_what_changed_where_an_alarm_began(served: Served) -> None:
+    model_id, _ = await trained(served, 5)
+    async with cockpit(served, Start("status", model=model_id), options=JUDGED) as flown:
+        view = await open_alarms(flown)
+        assert view.alarm is not None
+        pair = alarm_pair(view.run.tree, view.alarm)
+        panel = await flown.open(ComparePanel, "B")
+        assert (panel.both.left.position, panel.both.right.position) == pair
 
 
 async def test_with_another_model_the_alarm_s_chart_is_left(served: Served) -> None:

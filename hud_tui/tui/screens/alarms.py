@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from textual import on
+from textual import on, work
 from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
@@ -14,19 +14,22 @@ from textual.widgets import Static
 
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
+from hud_tui.rl.changed import alarm_pair
 from hud_tui.rl.export import Sheet, alarms_sheet
 from hud_tui.rl.head import to_before
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
+from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted
 from hud_tui.tui.alarms import AlarmBook
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
-ON_ALARM = frozenset({"open", "set_head", "acknowledge", "snooze", "copy"})
+ON_ALARM = frozenset({"open", "before_after", "set_head", "acknowledge", "snooze", "copy"})
 
 
 class AlarmsScreen(HudScreen):
@@ -106,6 +109,17 @@ class AlarmsScreen(HudScreen):
             if alarm.metric in self.run.series.keys:
                 self.session.opened = alarm
             await self.app.switch_mode("live")
+
+    @work(exclusive=True, group=OPENS)
+    async def action_before_after(self) -> None:
+        """What changed from the last healthy checkpoint before it to where it was raised."""
+        alarm, run = self.alarm, self.run
+        pair = None if alarm is None else alarm_pair(run.tree, alarm)
+        if pair is None or run.model is None:
+            self.notice("The step that it began with is not in the tree.")
+            return
+        before, after = (Side(run.tree, position, run.model.id) for position in pair)
+        await show_changed(self.app, self.session, before, after)
 
     def action_leave(self) -> None:
         self.app.switch_mode("live")
