@@ -9,7 +9,7 @@ from hud_tui.audit_log import AuditEntry, CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.events import Act, Actor, HeadMoved, MovesRead
 from hud_tui.notebook import Notebook, notebook_file
-from hud_tui.rl.history import merged, signed
+from hud_tui.rl.history import attributed, merged
 
 
 async def read_moves(
@@ -32,7 +32,7 @@ async def read_moves(
         entries, _ = await to_thread(CommandLog(state).read)
         log = list(logged_moves(entries, model_id))
     if told is not None:
-        return told.model_copy(update={"moves": signed(told.moves, log)})
+        return told.model_copy(update={"moves": attributed(told.moves, log)})
     seen = () if state is None else Notebook(notebook_file(state, model_id)).moves
     return MovesRead(moves=merged([*log, *seen]), since=seen_from)
 

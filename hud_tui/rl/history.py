@@ -79,7 +79,7 @@ def merged(moves: Iterable[HeadMoved]) -> tuple[HeadMoved, ...]:
     return tuple(result)
 
 
-def signed(moves: Sequence[HeadMoved], log: Iterable[HeadMoved]) -> tuple[HeadMoved, ...]:
+def attributed(moves: Sequence[HeadMoved], log: Iterable[HeadMoved]) -> tuple[HeadMoved, ...]:
     """The moves of a service, which keeps all, with who made those that it does not know of."""
     keys = {(move.at, move.checkpoint_id) for move in moves}
     return tuple(m for m in merged([*moves, *log]) if (m.at, m.checkpoint_id) in keys)

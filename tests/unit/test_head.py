@@ -1,11 +1,14 @@
 """What setting the head would do, and what became of it: said before, judged after."""
 
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.cli.models import _outcome
+from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
 from hud_tui.events import Act, Actor, HeadMoved
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
@@ -26,7 +29,7 @@ from hud_tui.rl.head import (
 )
 from hud_tui.rl.history import History
 from hud_tui.rl.run import Run
-from hud_tui.wire import BASE, Checkpoint, WorkState
+from hud_tui.wire import BASE, Checkpoint, Model, WorkState
 from tests.unit.trees import parents, tree_of
 
 FORKED = [-1, 0, 1, 2, 1, 4, -1]
@@ -126,6 +129,20 @@ def test_a_step_proves_that_the_head_it_grew_from_was_set(parent: int, done: boo
     assert became.done is done
     said = "head is step-000004, trained on from step-000001 · verified"
     assert became.text.endswith(said) is done
+
+
+def test_the_command_line_says_which_head_is_verified() -> None:
+    """Training may have continued from the one that was set."""
+    before, after = tree_of([-1, 0, 1], 2), tree_of([-1, 0, 1, 0], 3)
+    model, client = Model(id="m", model_name="m"), cast(HudClient, None)
+    set_now = before.with_head("c0")
+    for tree, served in (
+        (set_now, "step-000001"),
+        (after, "step-000004, trained on from step-000001,"),
+    ):
+        data, text = _outcome(client, model, before, before[0], tree, "c2")
+        assert text == f"m serves {served} instead of step-000003; verified"
+        assert data["head"]["name"] == served.partition(",")[0]
 
 
 @pytest.mark.parametrize(

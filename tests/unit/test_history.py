@@ -7,7 +7,7 @@ import pytest
 from hud_tui.audit_log import AuditEntry
 from hud_tui.client.history import logged_moves
 from hud_tui.events import Act, Actor, HeadMoved, MovesRead, TreeRead
-from hud_tui.rl.history import SAME_S, History, merged, signed, who
+from hud_tui.rl.history import SAME_S, History, attributed, merged, who
 from hud_tui.rl.reflog import ReflogLine, reflog
 from hud_tui.rl.run import Run
 from hud_tui.rl.tasks.task import HELD_OUT
@@ -58,7 +58,7 @@ def test_there_and_back_again_is_three_moves() -> None:
 def test_a_service_s_moves_stay_as_they_are_and_the_log_says_who_made_them() -> None:
     kept = [move("b", 10.0), move("c", 20.0, OTHER), move("b", 30.0)]
     sent = [move("b", 9.9, APP, "old", Act.REDO), move("c", 19.9, APP), move("d", 25.0, APP)]
-    assert signed(kept, sent) == (move("b", 10.0, APP, act=Act.REDO), *kept[1:])
+    assert attributed(kept, sent) == (move("b", 10.0, APP, act=Act.REDO), *kept[1:])
 
 
 def test_the_log_has_what_was_done_of_one_model() -> None:

@@ -79,7 +79,7 @@ CONCEPTS = {
         "rl.findings: Finding RunCheck Check Severity SEVERITIES in_order worst_first verdict"
     ),
     "how fresh the screen is": "rl.progress: Liveness liveness fresh",
-    "the moves of a head, and who made them": "rl.history: History merged signed who",
+    "the moves of a head, and who made them": "rl.history: History merged attributed who",
     "how far a job or a loop is, in a line": "tui.screens.base: job_parts loop_parts",
     "counts, and long lists of names, in words": "rl.text: counted names_text",
     "tasks to train on and held out, in words": "rl.tasks.task: split_text",
