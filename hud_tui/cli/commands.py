@@ -389,6 +389,11 @@ def _ship(add: Add) -> None:
     which.add_argument("--resume", action="store_true", help=about)
     about = "exit code 6 unless one is better than each other beyond chance"
     parser.add_argument("--fail-if-undecided", action="store_true", help=about)
+    _sampled(parser)
+
+
+def _sampled(parser: Parser) -> None:
+    """How `ship` and `bisect` make rollouts."""
     sampled = parser.add_argument_group("how they are sampled")
     about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
     about += "of the model's latest run"
@@ -398,6 +403,29 @@ def _ship(add: Add) -> None:
     parser.set_defaults(digest=None)
     add_flags(sampled, EVAL, [row for row in EVALUATION_PARAMETERS if row.name != "samples"])
     add_flags(sampled, EVAL, ROLLOUT_OPTIONS)
+
+
+def _bisect(add: Add) -> None:
+    parser = add(
+        "find the step that did the damage: evaluate where it tells the most",
+        "bisect arith-rl --good step-000010 --bad head",
+        "--headless bisect arith-rl --good base --bad step-000120 --budget 1500",
+        "bisect arith-rl --good step-000010 --bad head --resume",
+    )
+    _of_model(parser, about="by name or id; default: your only trainable model")
+    parser.set_defaults(model=None)
+    about = "a checkpoint before the damage: id, name, best, or base (what the model started from)"
+    parser.add_argument("--good", metavar="ID", required=True, help=about)
+    about = "one after it, of the same lineage; default: head"
+    parser.add_argument("--bad", metavar="ID", default="head", help=about)
+    which = parser.add_mutually_exclusive_group()
+    about = "most rollouts; default: 2000"
+    which.add_argument("--budget", type=whole_number, metavar="ROLLOUTS", help=about)
+    about = "go on with the newest bisection of this lineage; nothing is sampled twice"
+    which.add_argument("--resume", action="store_true", help=about)
+    about = "sample nothing: say what is known of the newest bisection of this lineage"
+    which.add_argument("--show", action="store_true", help=about)
+    _sampled(parser)
 
 
 def _runs(add: Add) -> None:
@@ -570,6 +598,7 @@ COMMANDS = {
     "eval": Command(_eval, "evaluate:evaluate"),
     "compare": Command(_compare, "compare:compare"),
     "ship": Command(_ship, "ship:ship"),
+    "bisect": Command(_bisect, "bisect:bisect"),
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_sweep, "runs:sweep"),
     "runs": Command(_runs, "jobs:runs"),

@@ -4,7 +4,7 @@ weights."""
 import argparse
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -418,6 +418,21 @@ class Progress:
         if self._open:
             print(file=sys.stderr, flush=True)
             self._open = False
+
+
+async def followed(sampling: AsyncGenerator[WorkState, None], again: str) -> None:
+    """Show how several evaluations go on; `again` is the command that goes on after an error or an
+    interrupt."""
+    progress = Progress()
+    try:
+        async with aclosing(sampling) as states:
+            async for now in states:
+                progress.show(now)
+    except (asyncio.CancelledError, HudError):
+        progress.end()
+        print_notice(f"what is sampled is kept; {again} goes on")
+        raise
+    progress.end()
 
 
 def _print(kind: str, data: Any) -> None:

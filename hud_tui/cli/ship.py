@@ -3,17 +3,16 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from typing import Any
 
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
-from hud_tui.cli.evaluate import Evaluating, Progress
+from hud_tui.cli.evaluate import Evaluating, followed
 from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, emit, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
-from hud_tui.client.selection import Entry, Selection, SelectionFiles, Selector
-from hud_tui.errors import HudError, HudGate, HudUsage
+from hud_tui.client.selection import Entry, Selection, Selector
+from hud_tui.errors import HudGate, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.ship import COLUMNS, FEWEST, MOST, Ranking, rounds_text, usual_candidates
 from hud_tui.rl.text import counted, one_line
@@ -34,7 +33,7 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
     model = await choose_model(client, args)
     entries = await _entries(client, model, args.candidates)
     state = paths_of(args).state
-    selector = Selector(works_of(client, state), SelectionFiles(state))
+    selector = Selector(works_of(client, state), state)
     reference = await _reference(client, model, entries, args.reference)
     selection = await selector.newest(entries)
     if args.budget is not None:
@@ -103,18 +102,9 @@ async def _reference(
 
 
 async def _spend(client: HudClient, selector: Selector, selection: Selection) -> None:
-    progress = Progress()
-    try:
-        async with aclosing(selector.spend(selection)) as states:
-            async for now in states:
-                progress.show(now)
-    except (asyncio.CancelledError, HudError):
-        progress.end()
-        names = [f"{e.model}:{e.name.rpartition(':')[2]}" for e in selection.entries]
-        words = ["ship", selection.entries[0].model, "--candidates", *names, "--resume"]
-        print_notice(f"what is sampled is kept; {client.settings.command(*words)} goes on")
-        raise
-    progress.end()
+    names = [f"{e.model}:{e.name.rpartition(':')[2]}" for e in selection.entries]
+    words = ["ship", selection.entries[0].model, "--candidates", *names, "--resume"]
+    await followed(selector.spend(selection), client.settings.command(*words))
 
 
 def _document(

@@ -225,6 +225,11 @@ class Scores:
         """E.g. ``48 tasks × 4``."""
         return size(len(self.tasks), self.samples)
 
+    @property
+    def mean_reward(self) -> float:
+        """Every task has the same weight. Raises ValueError without tasks."""
+        return fmean(task.mean for task in self.tasks)
+
     @cached_property
     def mean(self) -> Estimate:
         """Mean reward; every task has the same weight. Raises ValueError without tasks."""

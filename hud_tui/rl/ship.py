@@ -310,7 +310,7 @@ def comparable(results: Sequence[Sequence[Evaluation]]) -> list[list[str]]:
 
 
 def _mean(scores: Scores | None) -> float:
-    return fmean(task.mean for task in scores.tasks) if scores and scores.tasks else -inf
+    return scores.mean_reward if scores and scores.tasks else -inf
 
 
 def _shrunk(sampled: Mapping[int, Scores]) -> dict[int, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.selection import Entry, Selection, SelectionFiles, Selector
+from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rollouts.control import works_of
 from hud_tui.wire import Model
@@ -158,7 +158,7 @@ async def of_three(client: HudClient) -> Model:
 async def begun(client: HudClient, model: Model, state: Path) -> Selection:
     """A selection of the model's checkpoints: 3 × 1 of 36 tasks, then 2 × 1."""
     tasks = (await client.tasks.taskset("arith")).tasks
-    selector = Selector(works_of(client, state), SelectionFiles(state))
+    selector = Selector(works_of(client, state), state)
     body = SubmitEvaluation(tasks=tasks, parameters=EvaluationParameters())
     entries = [Entry.of(model, node) for node in await client.checkpoints(model.id)]
     return await selector.begin(entries, 0, body, 5 * HELDOUT)
@@ -171,14 +171,14 @@ async def test_cut_short_after_any_evaluation_it_goes_on_with_what_is_missing(
     model = await of_three(client)
     before = await works_of(client, tmp_path).evaluations.of_model(model)
     selection = await begun(client, model, tmp_path)
-    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    selector = Selector(works_of(client, tmp_path), tmp_path)
     seen: set[str] = set()
     async with aclosing(selector.spend(selection)) as states:
         async for now in states:
             seen.add(now.id)
             if len(seen) > evaluations:
                 break
-    again = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    again = Selector(works_of(client, tmp_path), tmp_path)
     stored = await again.newest(selection.entries[::-1])
     assert stored is not None
     assert not stored.is_complete
@@ -197,13 +197,11 @@ async def test_one_process_samples_for_a_selection_at_a_time(
     client: HudClient, tmp_path: Path
 ) -> None:
     selection = await begun(client, await of_three(client), tmp_path)
-    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    selector = Selector(works_of(client, tmp_path), tmp_path)
     async with aclosing(selector.spend(selection)) as states:
         await anext(states)
         with pytest.raises(HudUsage, match="another hud-tui"):
-            await anext(
-                aiter(Selector(works_of(client, tmp_path), selector.files).spend(selection))
-            )
+            await anext(aiter(Selector(works_of(client, tmp_path), tmp_path).spend(selection)))
 
 
 async def test_a_cancelled_evaluation_stops_it_and_is_resumed(
@@ -211,7 +209,7 @@ async def test_a_cancelled_evaluation_stops_it_and_is_resumed(
 ) -> None:
     works = works_of(client, tmp_path)
     selection = await begun(client, await of_three(client), tmp_path)
-    selector = Selector(works, SelectionFiles(tmp_path))
+    selector = Selector(works, tmp_path)
 
     async def spend(cancels: bool) -> None:
         async with aclosing(selector.spend(selection)) as states:
@@ -233,12 +231,12 @@ async def test_a_damaged_file_is_no_selection_and_a_full_disk_is_told(
     selection = await begun(client, model, tmp_path)
     [file] = (tmp_path / "selections").glob("*.json")
     file.write_text(file.read_text()[:-9])
-    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    selector = Selector(works_of(client, tmp_path), tmp_path)
     assert await selector.newest(selection.entries) is None
 
     def full(*given: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hud_tui.client.selection.write_atomic", full)
+    monkeypatch.setattr("hud_tui.client.records.write_atomic", full)
     with pytest.raises(HudUsage, match="cannot be written: No space left"):
         await begun(client, model, tmp_path)

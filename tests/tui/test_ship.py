@@ -6,7 +6,6 @@ from pathlib import Path
 
 from textual.widgets import Input
 
-from hud_tui.client.selection import SelectionFiles
 from hud_tui.settings import Start
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.evaluate import BudgetDialog
@@ -123,11 +122,8 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         assert "R goes on" in text(panel, "#ship-progress")
         await flown.press("R")
         await flown.until(lambda: "E samples others" in text(panel, "#ship-progress"))
-        [file] = (tmp_path / "selections").glob("*.json")
-        entries = panel.entries
-        selection = SelectionFiles(tmp_path).newest(await flown.view.client.service_id(), entries)
+        selection = await panel.selector.newest(panel.entries)
         assert selection is not None
-        assert file.stem == selection.id
         assert selection.is_complete
 
 

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from hud_tui.audit_log import UNNAMED, TaskSource
-from hud_tui.client.selection import Entry, Selection, SelectionFiles, Selector
+from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.ship import COLUMNS, Ranking, Standing, rounds_text
@@ -64,7 +64,7 @@ TABLE = tuple(map(_column, COLUMNS))
 
 
 def selector_of(session: RunSession) -> Selector:
-    return Selector(session.works, SelectionFiles(session.store.directory))
+    return Selector(session.works, session.store.directory)
 
 
 def start_sampling(

@@ -1,0 +1,114 @@
+"""``bisect``: which step of a lineage did the damage."""
+
+import argparse
+import asyncio
+from typing import Any
+
+from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.evaluate import Evaluating, followed
+from hud_tui.cli.models import named_checkpoint, read_tree
+from hud_tui.cli.output import aligned, emit, print_notice
+from hud_tui.cli.runs import choose_model
+from hud_tui.client.bisection import Bisector, Lineage, path_between
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudUsage
+from hud_tui.rl.bisect import USUAL_BUDGET, Bisection
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.metrics import estimate_text
+from hud_tui.rl.text import counted, one_line, percent
+from hud_tui.rollouts.control import works_of
+
+
+def bisect(args: argparse.Namespace) -> int:
+    """Evaluate checkpoints of a lineage until the step is found, or the budget is spent; returns
+    the exit code.
+
+    Raises:
+        HudError: The service does not answer, or refuses; or a name is unknown.
+    """
+    return asyncio.run(run_connected(_run, args, connector_of(args)))
+
+
+async def _run(client: HudClient, args: argparse.Namespace) -> int:
+    model = await choose_model(client, args)
+    tree = await read_tree(client, model)
+    positions = path_between(tree, _position(tree, args.good), _position(tree, args.bad))
+    state = paths_of(args).state
+    bisector = Bisector(works_of(client, state), state)
+    nodes = [tree.node(position) for position in positions]
+    lineage = None
+    if args.resume or args.show:
+        lineage = await bisector.newest(model, [None if n is None else n.id for n in nodes])
+        if lineage is None:
+            raise HudUsage("this lineage was not bisected yet", "leave --resume or --show out")
+    else:
+        asked = await Evaluating(client, args).asked(model)
+        budget = USUAL_BUDGET if args.budget is None else args.budget
+        lineage = await bisector.begin(
+            model, tree, positions, asked.body, budget, asked.environment
+        )
+        steps, tasks = counted(len(positions) - 1, "step"), counted(lineage.num_tasks, "task")
+        print_notice(f"{steps}, {tasks}, at most {counted(budget, 'rollout')}")
+    if not args.show:
+        words = ["bisect", model.model_name, "--good", args.good, "--bad", args.bad, "--resume"]
+        await followed(bisector.spend(lineage), client.settings.command(*words))
+    bisection = await bisector.state(lineage)
+    if args.headless:
+        emit("bisect", _document(lineage, bisection))
+    else:
+        print("\n".join(one_line(line, 300) for line in _lines(lineage, bisection)))
+    return 0
+
+
+def _position(tree: Tree, name: str) -> int:
+    node = named_checkpoint(name, tree)
+    position = ROOT if node is None else tree.find(node.id)
+    assert position is not None
+    return position
+
+
+def _document(lineage: Lineage, bisection: Bisection) -> dict[str, Any]:
+    search = bisection.search
+    step = search.step if search is not None and bisection.kind == "step" else None
+    between = None if search is None else [lineage.names[p] for p in search.range]
+    return {
+        "model": lineage.model,
+        "good": lineage.names[0],
+        "bad": lineage.names[-1],
+        "verdict": bisection.kind,
+        "step": None if step is None else lineage.names[step],
+        "step_id": None if step is None else lineage.path[step],
+        "last_good": None if step is None else lineage.names[step - 1],
+        "last_good_id": None if step is None else lineage.path[step - 1],
+        "probability": None if search is None else search.near(search.step),
+        "slow_decline": None if search is None else search.slow,
+        "between": between,
+        "drop": None if bisection.drop is None else bisection.drop.reward,
+        "rollouts": bisection.rollouts,
+        "budget": lineage.budget,
+        "evaluated": [
+            {
+                "name": lineage.names[position],
+                "checkpoint_id": lineage.path[position],
+                "reward": scores.mean,
+                "rollouts": scores.rollouts,
+            }
+            for position, scores in sorted(bisection.scores.items())
+        ],
+        "summary": bisection.sentences(lineage.names.__getitem__),
+        "bisection": lineage.id,
+    }
+
+
+def _lines(lineage: Lineage, bisection: Bisection) -> list[str]:
+    """What was evaluated, in the order of the lineage, and the verdict."""
+    rows = [("checkpoint", "mean reward", "rollouts", "damage done before it")]
+    for position, scores in sorted(bisection.scores.items()):
+        mean = scores.mean
+        search = bisection.search
+        done = "–" if search is None else percent(search.done(position))
+        reward = estimate_text(mean.value, mean.low, mean.high)
+        rows.append((lineage.names[position], reward, str(scores.rollouts), done))
+    verdict = bisection.sentences(lineage.names.__getitem__)
+    spent = f"{counted(bisection.rollouts, 'rollout')} of at most {lineage.budget}"
+    return [*aligned(rows, (2, 3)), "", spent, *verdict, ""]

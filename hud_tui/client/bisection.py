@@ -1,0 +1,152 @@
+"""Bisections of lineages: the evaluations that find the step that did the damage."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel, Field
+
+from hud_tui.audit_log import UNNAMED, TaskSource
+from hud_tui.client.records import Record, RecordFiles, Sampler
+from hud_tui.errors import HudUsage
+from hud_tui.rl.bisect import FIRST, Bisection
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.wire import Json, Model, WorkState
+from hud_tui.wire_runs import SubmitEvaluation
+
+if TYPE_CHECKING:
+    from hud_tui.client.works import WorkClient
+
+
+class Made(BaseModel):
+    """An evaluation that was begun."""
+
+    position: int
+    """In the lineage."""
+    id: str
+
+
+class Lineage(Record):
+    """The content of a file: a lineage that is bisected."""
+
+    model_id: str
+    model: str
+    """Its slug."""
+    path: list[str | None]
+    """Ids of the checkpoints from the good one to the bad one; None for the weights that the model
+    started from."""
+    names: list[str]
+    evaluations: list[Made] = Field(default_factory=list)
+
+    def ids(self, position: int) -> list[str]:
+        return [made.id for made in self.evaluations if made.position == position]
+
+
+def path_between(tree: Tree, good: int, bad: int) -> list[int]:
+    """The positions from `good` to `bad`, both included; ROOT for the base. Raises HudUsage: the
+    bad one does not descend from the good one."""
+    path = [bad]
+    while path[-1] not in (good, ROOT):
+        path.append(tree.parent(path[-1]))
+    if path[-1] != good or good == bad:
+        names = label(tree.node(bad)), label(tree.node(good))
+        raise HudUsage(f"{names[0]} does not come after {names[1]}", "name two of one lineage")
+    return path[::-1]
+
+
+class Bisector:
+    def __init__(self, works: "WorkClient", state: Path | None) -> None:
+        self._works, self._sampler = works, Sampler(works)
+        self.files = RecordFiles(state, "bisections", Lineage)
+
+    async def newest(self, model: Model, path: Sequence[str | None]) -> Lineage | None:
+        """The newest bisection of this lineage. Raises HudError: the service does not answer."""
+        service = await self._works.client.service_id()
+        return self.files.newest(
+            service, lambda made: (made.model_id, made.path) == (model.id, list(path))
+        )
+
+    async def begin(
+        self,
+        model: Model,
+        tree: Tree,
+        positions: Sequence[int],
+        body: SubmitEvaluation,
+        budget: int,
+        environment: Json | None = None,
+    ) -> Lineage:
+        """A new bisection, stored.
+
+        Args:
+            positions: From the good one to the bad one, as `path_between` says.
+
+        Raises:
+            HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
+            HudError: The service does not answer.
+        """
+        num_tasks = await self._sampler.count_tasks(model.id, body)
+        least = 2 * FIRST * num_tasks
+        if budget < least or not num_tasks:
+            what = f"{num_tasks} tasks of the good and the bad one: at least {least} rollouts"
+            raise HudUsage(f"a budget of {budget} is too small", what)
+        nodes = [tree.node(position) for position in positions]
+        parameters = body.parameters
+        if "seed" not in parameters.model_fields_set:  # what raised the suspicion is no evidence
+            known = [tree.base_evaluations, *(node.evaluations for node in nodes if node)]
+            used = [each.seed for evaluations in known for each in evaluations if each.seed]
+            parameters = parameters.model_copy(update={"seed": max(used, default=0) + 1})
+        lineage = Lineage(
+            service=await self._works.client.service_id(),
+            model_id=model.id,
+            model=model.model_name,
+            path=[None if node is None else node.id for node in nodes],
+            names=[label(node) for node in nodes],
+            body=body.model_copy(update={"parameters": parameters}),
+            environment=environment,
+            num_tasks=num_tasks,
+            budget=budget,
+        )
+        self.files.keep(lineage)
+        return lineage
+
+    async def state(self, lineage: Lineage) -> Bisection:
+        """What its finished evaluations say. Raises HudError: the service does not answer, or no
+        longer has one."""
+        positions = sorted({made.position for made in lineage.evaluations})
+        scores = {p: await self._sampler.scores(lineage.ids(p)) for p in positions}
+        sampled = {position: each for position, each in scores.items() if each.tasks}
+        return Bisection(len(lineage.path), sampled)
+
+    async def spend(
+        self, lineage: Lineage, source: TaskSource = UNNAMED
+    ) -> AsyncGenerator[WorkState, None]:
+        """Evaluate what tells the most until it is decided; yields the evaluation under way.
+
+        Raises:
+            HudUsage: Another process does so.
+            HudError: The service refused, or an evaluation did not succeed.
+        """
+        with self.files.driving(lineage):
+            while True:
+                for made in lineage.evaluations[-2:]:  # those that may have been cut short
+                    async with aclosing(self._sampler.follow(made.id)) as states:
+                        async for now in states:
+                            yield now
+                asks = (await self.state(lineage)).asks(lineage.budget)
+                for ask in asks:
+                    id_ = await self._sampler.submit(
+                        lineage,
+                        lineage.model_id,
+                        lineage.path[ask.position],
+                        lineage.names[ask.position],
+                        ask.samples,
+                        len(lineage.ids(ask.position)),
+                        source,
+                    )
+                    lineage.evaluations.append(Made(position=ask.position, id=id_))
+                    self.files.keep(lineage)
+                if not asks:
+                    break
+            lineage.is_complete = True
+            self.files.keep(lineage)
