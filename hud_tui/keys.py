@@ -160,6 +160,7 @@ MEANINGS = {
     "!": "The alarms.",
     "8": "The machines.",
     "i": "Add a machine.",
+    "I": "Find the step that did the damage.",
     "K": "End the machine: terminate the pod, or remove its set-up.",
     "?": "All keys of what is on the screen.",
     "f1": "All keys of what is on the screen.",
@@ -283,6 +284,13 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("resume_sampling", "R", "go on", "Go on with the sampling that was cut short."),
         ("cancel_sampling", "X", "stop", "Stop sampling; what is sampled is kept."),
     ),
+    "bisect": (
+        ("evaluate", "E", "bisect", "Evaluate checkpoints within a budget until it is found."),
+        ("before_after", "B", "what changed", "What changed at the step that did it."),
+        ("set_head", "H", "set head", "Preview serving the last good checkpoint; asks."),
+        ("resume_sampling", "R", "go on", "Go on with what was cut short."),
+        ("cancel_sampling", "X", "stop", "Stop evaluating; what is sampled is kept."),
+    ),
     "submit": (("baseline", "E", "baseline", "Evaluate the model before it trains."),),
     "app": (
         ("view('models')", "1", "Models", "Choose or fork a model."),
@@ -395,6 +403,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("evaluate", "E", "evaluate", "Evaluate A and B, or this; asks how."),
         ("compare", "c", "compare", "Compare A with B, or this with the head."),
         ("ship", "Q", "ship", "Which of the marked ones to serve; or of head, best, newest, base."),
+        ("bisect", "I", "bisect", "Find the step that did the damage, between two, or before this."),
         ("open", "enter,space", "open", "Unfold the steps, or fold them; else show the details."),
         (
             "filter",
@@ -447,6 +456,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             "changes",
             "What changed at this step, from the marked one to it, or at the alarm: tasks, batch.",
         ),
+        ("bisect", "I", "bisect", "Find the step that did the damage: from there, or the alarm."),
         ("mark", "m", "mark", "Mark this step as A, to see what changed from there; or unmark it."),
         ("play", "space", "play/pause", "Pause what is replayed, or play it on."),
         ("replay_step(1)", "full_stop", "next step", "Replay one step more; it pauses."),

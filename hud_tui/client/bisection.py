@@ -55,6 +55,14 @@ def path_between(tree: Tree, good: int, bad: int) -> list[int]:
     return path[::-1]
 
 
+def before_damage(tree: Tree, bad: int) -> int:
+    """Position of what is taken for good unless another one is named: the most likely best
+    checkpoint before the bad one in its lineage, else the base (ROOT)."""
+    best = None if tree.choice is None else tree.choice.position
+    is_before = best is not None and best != bad and tree.common_ancestor(best, bad) == best
+    return best if best is not None and is_before else ROOT
+
+
 class Bisector:
     def __init__(self, works: "WorkClient", state: Path | None) -> None:
         self._works, self._sampler = works, Sampler(works)

@@ -19,8 +19,8 @@ from typing import Protocol
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.client.history import read_moves
+from hud_tui.client.records import Record
 from hud_tui.client.replay import Playback, Recorder, ReplayClient
-from hud_tui.client.selection import Selection
 from hud_tui.config import NO_ANSWER
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import (
@@ -116,9 +116,9 @@ class SessionOwner(Protocol):
 
 @dataclass
 class Spending:
-    """A selection that rollouts are sampled for."""
+    """What rollouts are sampled for."""
 
-    selection: Selection
+    record: Record
     under_way: WorkState | None = None
     """The evaluation that is being made."""
     stopped: bool = False
@@ -151,7 +151,7 @@ class RunSession:
         self.sweeps: dict[str, Sweep] = {}
         """Sweeps submitted from this app and still in progress, by id."""
         self.spending: dict[str, Spending] = {}
-        """Selections that this app samples for, by id."""
+        """What this app samples for, by the record's id."""
         self.checkpoint_id: str | None = None
         """Id of the checkpoint under the crosshair, in every view; None for the newest."""
         self.opened: Alarm | None = None

@@ -286,7 +286,7 @@ async def _compare(app: HudApp, pilot: Pilot[None]) -> None:
 async def _ship(app: HudApp, pilot: Pilot[None]) -> None:
     await _evaluated(app, pilot)
     await pilot.press("Q")
-    await settle(pilot, lambda: getattr(app.screen, "shown", None) is not None)
+    await settle(pilot, lambda: getattr(app.screen, "ranking", None) is not None)
 
 
 async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:

@@ -15,6 +15,7 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, view_class
 from hud_tui.tui.keys import KeyLine, bindings, key_line, use_keymap
 from hud_tui.tui.run_draft import SubmitDialog
+from hud_tui.tui.screens.bisect import BisectPanel
 from hud_tui.tui.screens.chart_settings import ChartList, ColumnList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel, RunComparison
 from hud_tui.tui.screens.connect import ConnectScreen
@@ -52,6 +53,7 @@ HOLDERS: dict[str, type] = {
     "head": HeadDialog,
     "compare": ComparePanel,
     "ship": ShipPanel,
+    "bisect": BisectPanel,
     **{view: view_class(view) for view in VIEWS},
 }
 

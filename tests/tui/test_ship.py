@@ -34,7 +34,7 @@ async def checkpoints(served: Served, state: Path, steps: int = 3) -> AsyncItera
 async def panel_of(flown: Cockpit) -> ShipPanel:
     """The panel, once it has read what is known."""
     panel = await flown.open(ShipPanel, "Q")
-    await flown.until(lambda: panel.shown is not None)
+    await flown.until(lambda: panel.ranking is not None)
     return panel
 
 
@@ -65,15 +65,17 @@ async def test_marked_ones_are_sampled_and_the_best_is_served(
         assert [flown.run.tree.find(id_) for id_ in view.marked[:3]] == [2, 1, 0]
         assert "D◇" in flown.drawn.replace(" ", "")
         panel = await panel_of(flown)
-        assert "No rollouts of step-000002, step-000001 and base" in text(panel, "#ship-said")
-        assert "E samples fresh rollouts" in text(panel, "#ship-progress")
+        assert "No rollouts of step-000002, step-000001 and base" in text(panel, "#sampling-said")
+        assert "E samples fresh rollouts" in text(panel, "#sampling-progress")
         await sample(flown, panel, 8 * HELDOUT)
         await flown.until(lambda: not flown.view.session.spending)
-        await flown.until(lambda: "E samples others" in text(panel, "#ship-progress"))
-        assert panel.shown is not None
-        rollouts = [standing.rollouts for standing in panel.shown.ranking.standings]
+        await flown.until(lambda: "E samples others" in text(panel, "#sampling-progress"))
+        assert panel.ranking is not None
+        rollouts = [standing.rollouts for standing in panel.ranking.standings]
         assert sorted(rollouts) == ["108", "108", "36", "36"]
-        assert "4 candidates × 1 rollout of each task, then 2 × 2" in text(panel, "#ship-progress")
+        assert "4 candidates × 1 rollout of each task, then 2 × 2" in text(
+            panel, "#sampling-progress"
+        )
         keys = [panel.table.key]
         while panel.check_action("set_head", ()) is False or panel.standing == 0:
             await flown.press("down")  # the base cannot be served; the head is
@@ -92,12 +94,12 @@ async def test_without_marks_they_are_the_usual_ones_and_another_can_be_the_refe
         assert [entry.name for entry in panel.entries] == ["step-000003", "base"]
         assert panel.reference == 1
         await sample(flown, panel, 2 * HELDOUT)
-        await flown.until(lambda: "E samples others" in text(panel, "#ship-progress"))
+        await flown.until(lambda: "E samples others" in text(panel, "#sampling-progress"))
         await flown.until(lambda: panel.table.key is not None)
         panel.table.select("0")
         await flown.press("c")
         await flown.until(lambda: panel.reference == 0)
-        await flown.until(lambda: panel.shown is not None and panel.shown.ranking.reference == 0)
+        await flown.until(lambda: panel.ranking is not None and panel.ranking.reference == 0)
 
 
 async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         assert not panel.check_action("evaluate", ())
         await flown.press("X")
         toy.go_on()
-        await flown.until(lambda: "R goes on" in text(panel, "#ship-progress"))
+        await flown.until(lambda: "R goes on" in text(panel, "#sampling-progress"))
         model = flown.run.model
     assert model is not None
     async with cockpit(
@@ -119,9 +121,9 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
     ) as flown:
         await flown.until(lambda: len(flown.run.tree) == 3)
         panel = await panel_of(flown)
-        assert "R goes on" in text(panel, "#ship-progress")
+        assert "R goes on" in text(panel, "#sampling-progress")
         await flown.press("R")
-        await flown.until(lambda: "E samples others" in text(panel, "#ship-progress"))
+        await flown.until(lambda: "E samples others" in text(panel, "#sampling-progress"))
         selection = await panel.selector.newest(panel.entries)
         assert selection is not None
         assert selection.is_complete
@@ -172,7 +174,7 @@ async def test_the_arms_of_a_sweep_are_compared_and_one_is_served(
         assert isinstance(view, RunsScreen)
         await app.until(lambda: [row.status for row in view.rows or ()] == ["succeeded"] * 2)
         panel = await app.open(ShipPanel, "Q")
-        await app.until(lambda: panel.shown is not None)
+        await app.until(lambda: panel.ranking is not None)
         assert [entry.name for entry in panel.entries][-1] == "base"
         assert len({entry.model_id for entry in panel.entries[:2]}) == 2
         assert all(entry.name.endswith(":step-000001") for entry in panel.entries[:2])

@@ -17,6 +17,7 @@ from hud_tui.client.selection import Entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
+from hud_tui.client.bisection import before_damage
 from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
 from hud_tui.rl.evaluation import Paired, mean_text
 from hud_tui.rl.export import Sheet, tree_sheet
@@ -42,6 +43,7 @@ from hud_tui.rl.work import Work, weights_name
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, to_cancel, to_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.bisect import ask_bisection
 from hud_tui.tui.screens.compare import Tried, TryPanel, show_changed
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
@@ -474,6 +476,27 @@ class CheckpointsScreen(HudScreen):
             id_ = chosen.checkpoint_id or ""
             self._move_head(lambda: to_known(self.run, id_))
 
+    @work(exclusive=True, group="bisect")
+    async def action_bisect(self) -> None:
+        """Find the step that did the damage, between the marked two, or up to the one under the
+        cursor, or to the head."""
+        tree = self.run.tree
+        marked = [p for p in map(tree.find_weights, self.marked) if p is not None]
+        if len(marked) > 2:
+            self.warn(keyed("Mark the good and the bad one only: {checkpoints.unmark} unmarks."))
+            return
+        bad = tree.head if self.selected is None else self.cursor.position
+        if len(marked) == 2:
+            good, bad = sorted(marked, key=tree.depth)
+        elif bad is not None:
+            good = marked[0] if marked else before_damage(tree, bad)
+        if bad is None or good == bad:
+            self.warn("Move to a checkpoint after the damage, and mark one before it.")
+            return
+        last_good = await ask_bisection(self, good, bad)
+        if last_good is not None:
+            self._move_head(lambda: to_known(self.run, last_good))
+
     def pair(self) -> tuple[int, int] | None:
         """The checkpoints to compare: the marked two; else the marked one, or the head, and the one
         under the cursor. None if they are not two."""
@@ -648,7 +671,7 @@ class CheckpointsScreen(HudScreen):
                 return self.pair() is not None or len(self.marked) > 2
             case "try":
                 return self.pair() is not None
-            case "ship":
+            case "ship" | "bisect":
                 return len(tree) > 0
             case "unmark":
                 return bool(self.marked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from textual.widgets import Input, Static
 
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
-from hud_tui.client.selection import Entry, Selection, Selector
+from hud_tui.client.records import Record
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.parameters import EVALUATION_PARAMETERS, Parameter
@@ -27,7 +27,6 @@ from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.evaluation import last_requested, rollout_seconds, size
 from hud_tui.rl.head import name
 from hud_tui.rl.run import Run
-from hud_tui.rl.ship import halving, rounds_text
 from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rollouts.control import evaluation_order
 from hud_tui.rollouts.environment import environment_at
@@ -42,9 +41,6 @@ from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 SPLITS = ("heldout", "train", "all")
 NUMBERS = {row.name: row for row in EVALUATION_PARAMETERS}
 SAMPLED = SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
-USUAL_BUDGET = 1000
-"""Rollouts that are proposed for a selection."""
-HALVING = "Fresh rollouts, equally many of each; the better half goes on to the next round."
 BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
 APART = "It goes on when hud-tui closes."
@@ -371,25 +367,41 @@ class EvaluateDialog(TasksDialog[list[WorkState] | None]):
         self.dismiss(self._begun)
 
 
-class BudgetDialog(TasksDialog[Selection | None]):
-    """Asks how many rollouts to spend on candidates; returns the selection, which is stored."""
+@dataclass(frozen=True)
+class Asked:
+    """What a dialog asks of evaluations."""
+
+    body: SubmitEvaluation
+    """All of it but the checkpoint."""
+    environment: Json | None
+
+
+class BudgetDialog(TasksDialog[Record | None]):
+    """Asks how many rollouts to spend; returns what they are to be spent on, which is stored."""
 
     def __init__(
         self,
         session: RunSession,
-        selector: Selector,
         model: Model,
-        entries: Sequence[Entry],
-        reference: int,
+        title: str,
+        line: str,
+        usual: int,
+        foreseen: Callable[[int, int], tuple[str, int]],
+        begin: Callable[[Asked, int], Awaitable[Record]],
     ) -> None:
-        """`model`: the one whose tasks are the usual ones."""
-        title = f"Sample {counted(len(entries), 'candidate')}"
-        super().__init__(title, HALVING, session, model)
-        self.selector, self.entries, self.reference = selector, entries, reference
+        """
+        Args:
+            model: The one whose tasks are the usual ones.
+            usual: The budget that is proposed.
+            foreseen: Says how a budget would be spent on so many tasks, and how many rollouts that
+                is at most; raises HudUsage.
+            begin: Stores what it will be spent on; raises HudError.
+        """
+        super().__init__(title, line, session, model)
+        self.usual, self.foreseen, self.begin = usual, foreseen, begin
 
     def fields(self) -> Iterable[Widget]:
-        budget = Input(str(USUAL_BUDGET), id="budget", compact=True)
-        yield Field("rollouts", budget, "at most, in all")
+        yield Field("rollouts", Input(str(self.usual), id="budget", compact=True), "at most")
         yield from self.task_fields()
 
     def on_mount(self) -> None:
@@ -403,25 +415,14 @@ class BudgetDialog(TasksDialog[Selection | None]):
         return int(typed[:9])
 
     def size_text(self, tasks: _Tasks, count: int, takes: Callable[[int], str]) -> str:
-        budget = self._budget
-        try:
-            rounds = halving(len(self.entries), count, budget)
-        except ValueError as error:
-            raise HudUsage(str(error)) from None
-        spent = sum(each.candidates * each.samples for each in rounds) * count
-        return f"{rounds_text(rounds)}\n{counted(spent, 'rollout')} · {takes(spent)}"
+        how, spent = self.foreseen(count, self._budget)
+        return f"{how}\n{counted(spent, 'rollout')} · {takes(spent)}"
 
     async def submit(self, tasks: _Tasks) -> None:
         parameters = EvaluationParameters(max_tokens=self.number(MAX_TOKENS))
         environment = None if tasks.order is None else environment_of(tasks.order)
-        selection = await self.selector.begin(
-            self.entries,
-            self.reference,
-            self.asked(tasks, parameters),
-            self._budget,
-            environment,
-        )
-        self.dismiss(selection)
+        asked = Asked(self.asked(tasks, parameters), environment)
+        self.dismiss(await self.begin(asked, self._budget))
 
 
 async def ask_evaluation(

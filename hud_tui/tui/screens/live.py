@@ -278,6 +278,21 @@ class LiveScreen(HudScreen):
         before, after = (Side(self.shown.tree, position, model.id) for position in pair)
         await show_changed(self.app, self.session, before, after)
 
+    @work(exclusive=True, group="bisect")
+    async def action_bisect(self) -> None:
+        """Find the step that did the damage: between the marked step and this one, or where the
+        alarm of the large chart began, or before this step."""
+        pair, tree = self._pair(), self.shown.tree
+        if pair is None:
+            self.notice("No step was taken yet: there is nothing to bisect.")
+            return
+        good, bad = pair
+        if tree.depth(bad) - tree.depth(good) <= 1:
+            good = before_damage(tree, bad)
+        last_good = await ask_bisection(self, good, bad)
+        if last_good is not None:
+            move_head(self, lambda: to_known(self.run, last_good), self.notice)
+
     def _pair(self) -> tuple[int, int] | None:
         """Positions of the two checkpoints to compare; None without steps."""
         run, key = self.shown, self.focus_key

@@ -1,53 +1,33 @@
-"""ShipPanel: which of a few candidates to serve, and rollouts spent on that while the app is
-open."""
+"""ShipPanel: which of a few candidates to serve."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from contextlib import aclosing
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import AsyncGenerator, Sequence
+from typing import ClassVar, cast
 
-from textual import work
-from textual.app import App
 from textual.binding import BindingType
-from textual.content import Content
-from textual.widget import Widget
-from textual.widgets import Static
 
-from hud_tui.audit_log import UNNAMED, TaskSource
+from hud_tui.client.records import Record
 from hud_tui.client.selection import Entry, Selection, Selector
-from hud_tui.errors import HudError
+from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.ship import COLUMNS, Ranking, Standing, rounds_text
+from hud_tui.rl.ship import COLUMNS, Ranking, Standing, halving, rounds_text
 from hud_tui.rl.ship import Column as StandingColumn
-from hud_tui.rl.text import counted, one_line, spaced
-from hud_tui.rl.work import weights_name
-from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.rl.text import counted, one_line
+from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import WritePolicy
-from hud_tui.tui.screens.dialogs import Panel, show_error, show_notice
-from hud_tui.tui.screens.evaluate import BudgetDialog
-from hud_tui.tui.session import RunSession, Spending
+from hud_tui.tui.screens.evaluate import Asked, BudgetDialog
+from hud_tui.tui.screens.sampling import SamplingPanel
+from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.table import Column, RowList, item_row
-from hud_tui.wire import Model
+from hud_tui.wire import Model, WorkState
 
-AGAIN_S = 0.5
-"""Seconds between two looks at how the sampling goes on."""
-SELECTIONS = "selections"
-"""Group of the workers that sample for selections."""
-MUTED = "$text-muted"
 KNOWN = "By the evaluations there are, which may be why these are candidates."
-BUDGET = " {ship.evaluate} samples fresh rollouts of all."
-
-
-HINTS = {
-    "cancel_sampling": "{ship.cancel_sampling} stop",
-    "resume_sampling": "{ship.resume_sampling} go on",
-    "evaluate": "{ship.evaluate} sample",
-    "set_head": "{ship.set_head} set head",
-    "compare": "{ship.compare} compare with it",
-}
+SAMPLES = " {ship.evaluate} samples fresh rollouts of all."
+HALVING = "Fresh rollouts, equally many of each; the better half goes on to the next round."
+USUAL_BUDGET = 1000
+"""Rollouts that are proposed."""
 
 
 def _column(column: StandingColumn) -> Column[Standing]:
@@ -63,190 +43,103 @@ def _column(column: StandingColumn) -> Column[Standing]:
 TABLE = tuple(map(_column, COLUMNS))
 
 
-def selector_of(session: RunSession) -> Selector:
-    return Selector(session.works, session.store.directory)
-
-
-def start_sampling(
-    app: App[None], session: RunSession, selection: Selection, source: TaskSource = UNNAMED
-) -> None:
-    """Sample for a selection to its end, whichever view is shown meanwhile."""
-    session.spending[selection.id] = Spending(selection)
-    app.run_worker(_sample(app, session, selection, source), group=SELECTIONS)
-
-
-async def _sample(
-    app: App[None], session: RunSession, selection: Selection, source: TaskSource
-) -> None:
-    spending, selector = session.spending[selection.id], selector_of(session)
-    try:
-        async with aclosing(selector.spend(selection, source)) as states:
-            async for now in states:
-                spending.under_way = now
-        verdict = (await selector.fresh(selection)).sentences()[0]
-    except HudError as error:
-        if spending.stopped:
-            show_notice(app, "Stopped sampling: what is sampled is kept.")
-        else:
-            show_error(app, error)
-    else:
-        show_notice(app, f"{verdict}.")
-    finally:
-        session.spending.pop(selection.id, None)
-
-
-@dataclass(frozen=True)
-class Shown:
-    """What the panel shows."""
-
-    ranking: Ranking
-    selection: Selection | None
-    """The selection that its rollouts were sampled for; None: of whatever origin."""
-
-
-class ShipPanel(Panel[Entry]):
+class ShipPanel(SamplingPanel[Entry]):
     """Candidates in a table, and the verdict; closes with the one to serve."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("ship")
-    FOOT = "{panel.close} back"
+    HINTS: ClassVar[dict[str, str]] = {
+        "cancel_sampling": "{ship.cancel_sampling} stop",
+        "resume_sampling": "{ship.resume_sampling} go on",
+        "evaluate": "{ship.evaluate} sample",
+        "set_head": "{ship.set_head} set head",
+        "compare": "{ship.compare} compare with it",
+    }
 
     def __init__(
         self, session: RunSession, writes: WritePolicy, model: Model, entries: Sequence[Entry]
     ) -> None:
         """`model`: the one whose tasks they are sampled on unless others are typed."""
-        super().__init__(f"Which of {len(entries)} to ship")
-        self.session, self.writes, self.model, self.entries = session, writes, model, entries
+        table = RowList(TABLE, id="sampling-table", least=14)
+        super().__init__(f"Which of {len(entries)} to ship", session, writes, table)
+        self.model, self.entries = model, entries
         bases = [number for number, e in enumerate(entries) if e.checkpoint_id is None]
         self.reference = bases[0] if bases else 0
-        self.selector = selector_of(session)
-        self.sentences = Static("reading their evaluations …", id="ship-said", markup=False)
-        self.table = RowList(TABLE, id="ship-table", least=14)
-        self.progress = Static("", id="ship-progress", markup=False)
-        self.shown: Shown | None = None
-        self._drawn: tuple[object, ...] = ()
-        """What the last reading was of."""
-
-    def body(self) -> Iterable[Widget]:
-        yield self.table
-        yield self.sentences
-        yield self.progress
-
-    def on_mount(self) -> None:
-        self.table.focus()
-        self.set_interval(AGAIN_S, self._look)
-        self.read()
+        self.selector = Selector(session.works, session.store.directory)
+        self.ranking: Ranking | None = None
+        self.selection: Selection | None = None
+        """The newest selection among them."""
 
     @property
-    def spending(self) -> Spending | None:
-        """The sampling under way among these candidates."""
-        keys = {entry.key for entry in self.entries}
-        under_way = self.session.spending.values()
-        return next((s for s in under_way if {e.key for e in s.selection.entries} == keys), None)
+    def record(self) -> Selection | None:
+        return self.selection
 
     @property
     def standing(self) -> int | None:
         """Position of the candidate under the cursor."""
         return None if self.table.key is None else int(self.table.key)
 
-    def _look(self) -> None:
-        spending = self.spending
-        under_way = None if spending is None else spending.under_way
-        now = (None if under_way is None else under_way.id, spending is None)
-        if now != self._drawn:
-            self._drawn = now
-            self.read()
-        self._show_progress()
+    def is_for_this(self, record: Record) -> bool:
+        keys = {entry.key for entry in self.entries}
+        return isinstance(record, Selection) and {e.key for e in record.entries} == keys
 
-    @work(exclusive=True, group="read")
-    async def read(self) -> None:
+    async def read_anew(self) -> None:
         """Read the rollouts of the newest selection among them; without one, those there are."""
-        try:
-            spending = self.spending
-            selection = spending.selection if spending else await self.selector.newest(self.entries)
-            if selection is not None:
-                reference = self.entries[self.reference].key
-                self.entries = selection.entries
-                self.reference = [entry.key for entry in self.entries].index(reference)
-            ranking = await self.selector.known(self.entries, self.reference)
-            if selection is not None and selection.evaluations:
-                selection.reference = self.reference
-                fresh = await self.selector.fresh(selection)
-                ranking = fresh if fresh.leader is not None else ranking
-        except HudError as error:
-            self.sentences.update(one_line(f"{error.message}; {error.hint}", 400))
-            return
+        spending = self.spending
+        newest = await self.selector.newest(self.entries)
+        selection = newest if spending is None else cast(Selection, spending.record)
+        if selection is not None:
+            reference = self.entries[self.reference].key
+            self.entries = selection.entries
+            self.reference = [entry.key for entry in self.entries].index(reference)
+        ranking = await self.selector.known(self.entries, self.reference)
+        if selection is not None and selection.evaluations:
+            selection.reference = self.reference
+            fresh = await self.selector.fresh(selection)
+            ranking = fresh if fresh.leader is not None else ranking
         await asyncio.to_thread(_computed, ranking)
-        self.shown = Shown(ranking, selection)
-        self._show()
-
-    def _show(self) -> None:
-        if self.shown is None:
-            return
-        rows = [
-            item_row(TABLE, str(standing.position), standing)
-            for standing in self.shown.ranking.standings
-        ]
+        self.ranking, self.selection = ranking, selection
+        rows = [item_row(TABLE, str(each.position), each) for each in ranking.standings]
         self.table.show(rows)
-        said = self.shown.ranking.sentences()
-        head = Content.styled("\n".join(f"{sentence}." for sentence in said[:1]), "bold")
-        rest = "".join(f"\n{sentence}." for sentence in said[1:])
-        self.sentences.update(Content.assemble(head, rest))
-        self._show_progress()
+        self.show_said(ranking.sentences())
 
-    def _show_progress(self) -> None:
-        self.progress.update(Content.styled(self._progress_text(), MUTED))
-        self.query_one("#panel-foot", FootLine).show_text(self._foot())
-
-    def _foot(self) -> str:
-        """The keys that do something now."""
-        hints = [hint for name, hint in HINTS.items() if self.check_action(name, ())]
-        return "   ".join([*hints, self.FOOT])
-
-    def _progress_text(self) -> str:
-        spending, shown = self.spending, self.shown
-        if spending is not None:
-            now = spending.under_way
-            at = "" if now is None else f": {weights_name(now)} {now.done} of {now.total}"
-            return f"Sampling {spaced(spending.selection.planned)} rollouts{one_line(at, 80)}"
-        if shown is None:
+    def state_text(self) -> str:
+        if self.ranking is None:
             return ""
-        if shown.selection is None:
-            return keyed((KNOWN if shown.ranking.leader is not None else "") + BUDGET).strip()
-        selection = shown.selection
-        spent = f"{counted(selection.planned, 'fresh rollout')}: {rounds_text(selection.rounds)}."
-        if selection.is_complete:
+        if self.selection is None:
+            return keyed((KNOWN if self.ranking.leader is not None else "") + SAMPLES).strip()
+        planned = counted(self.selection.planned, "fresh rollout")
+        spent = f"{planned}: {rounds_text(self.selection.rounds)}."
+        if self.selection.is_complete:
             return keyed(f"{spent} {{ship.evaluate}} samples others.")
         return keyed(f"Cut short of {spent} {{ship.resume_sampling}} goes on.")
 
-    # Keys.
+    def budget_dialog(self) -> BudgetDialog:
+        title = f"Sample {counted(len(self.entries), 'candidate')}"
+        usual = USUAL_BUDGET
+        return BudgetDialog(
+            self.session, self.model, title, HALVING, usual, self._foreseen, self._begin
+        )
 
-    @work(exclusive=True, group="budget")
-    async def action_evaluate(self) -> None:
-        """Ask for a budget, and sample within it."""
-        if not self.writes.may_change():
-            return
-        dialog = BudgetDialog(self.session, self.selector, self.model, self.entries, self.reference)
-        selection = await self.app.push_screen_wait(dialog)
-        if selection is not None:
-            start_sampling(self.app, self.session, selection)
-            self._look()
-
-    def action_resume_sampling(self) -> None:
-        if self.shown is not None and self.shown.selection is not None:
-            start_sampling(self.app, self.session, self.shown.selection)
-            self._look()
-
-    @work(exclusive=True, group="budget")
-    async def action_cancel_sampling(self) -> None:
-        """Stop after the rollouts under way; the selection can go on later."""
-        spending = self.spending
-        if spending is None or spending.under_way is None:
-            return
-        spending.stopped = True
+    def _foreseen(self, tasks: int, budget: int) -> tuple[str, int]:
         try:
-            await self.session.evaluation_runner.cancel(spending.under_way.id)
-        except HudError as error:
-            show_error(self.app, error)
+            rounds = halving(len(self.entries), tasks, budget)
+        except ValueError as error:
+            raise HudUsage(str(error)) from None
+        spent = sum(each.candidates * each.samples for each in rounds) * tasks
+        return rounds_text(rounds), spent
+
+    async def _begin(self, asked: Asked, budget: int) -> Record:
+        return await self.selector.begin(
+            self.entries, self.reference, asked.body, budget, asked.environment
+        )
+
+    def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
+        return self.selector.spend(cast(Selection, record))
+
+    async def verdict(self, record: Record) -> str:
+        return (await self.selector.fresh(cast(Selection, record))).sentences()[0]
+
+    # Keys.
 
     def action_compare(self) -> None:
         """Show the others beside the candidate under the cursor."""
@@ -265,19 +158,12 @@ class ShipPanel(Panel[Entry]):
         return None if entry is None or entry.checkpoint_id is None else entry
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
-        selection = None if self.shown is None else self.shown.selection
         match action:
-            case "evaluate":
-                return self.spending is None
-            case "resume_sampling":
-                return self.spending is None and selection is not None and not selection.is_complete
-            case "cancel_sampling":
-                return self.spending is not None and self.spending.under_way is not None
             case "set_head":
                 return self._servable is not None
             case "compare":
                 return self.standing is not None
-        return True
+        return super().check_action(action, parameters)
 
 
 def _computed(ranking: Ranking) -> None:

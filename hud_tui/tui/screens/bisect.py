@@ -1,0 +1,208 @@
+"""BisectPanel: which step of a lineage did the damage."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+from textual import work
+from textual.binding import BindingType
+from textual.content import Content
+
+from hud_tui.client.bisection import Bisector, Lineage, path_between
+from hud_tui.client.records import Record
+from hud_tui.errors import HudUsage
+from hud_tui.keys import keyed
+from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection
+from hud_tui.rl.checkpoint_tree import Tree, label
+from hud_tui.rl.evaluation import Scores
+from hud_tui.rl.metrics import estimate_text
+from hud_tui.rl.sides import Side
+from hud_tui.rl.text import counted, one_line, percent, spaced
+from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.screens.base import HudScreen, WritePolicy
+from hud_tui.tui.screens.compare import show_changed
+from hud_tui.tui.screens.evaluate import Asked, BudgetDialog
+from hud_tui.tui.screens.sampling import SamplingPanel
+from hud_tui.tui.session import RunSession
+from hud_tui.tui.widgets.table import Column, RowList, item_row
+from hud_tui.wire import Model, WorkState
+
+EXPLAINS = "Both ends first; then the checkpoint whose evaluation tells the most, again and again."
+BEGIN = "{bisect.evaluate} evaluates checkpoints between the two until the step is found."
+BAR = 12
+"""Cells of the bar of how much of the damage is done."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """A checkpoint that was evaluated."""
+
+    name: str
+    scores: Scores
+    done: float | None
+    """How much of the damage is done before it, from 0 to 1; None while that is unknown."""
+
+
+def _reward(row: Evaluated) -> str:
+    mean = row.scores.mean
+    return estimate_text(mean.value, mean.low, mean.high)
+
+
+def _done(row: Evaluated) -> Content:
+    if row.done is None:
+        return Content("–")
+    filled = round(BAR * row.done)
+    return Content.assemble(("█" * filled, "$warning"), ("·" * (BAR - filled), "$text-muted"))
+
+
+TABLE: Sequence[Column[Evaluated]] = (
+    Column("checkpoint", 0, lambda row: one_line(row.name, 200)),
+    Column("mean reward", 17, _reward),
+    Column("rollouts", 8, lambda row: spaced(row.scores.rollouts), right=True, rank=1),
+    Column("damage done", BAR, _done),
+    Column("", 5, lambda row: "" if row.done is None else percent(row.done), right=True, rank=2),
+)
+
+
+class BisectPanel(SamplingPanel[str]):
+    """What was evaluated between a good and a bad checkpoint, in the order of the lineage, and the
+    verdict; closes with the id of the last good checkpoint, to serve it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = bindings("bisect")
+    HINTS: ClassVar[dict[str, str]] = {
+        "cancel_sampling": "{bisect.cancel_sampling} stop",
+        "resume_sampling": "{bisect.resume_sampling} go on",
+        "evaluate": "{bisect.evaluate} bisect",
+        "before_after": "{bisect.before_after} what changed there",
+        "set_head": "{bisect.set_head} serve the last good one",
+    }
+
+    def __init__(
+        self,
+        session: RunSession,
+        writes: WritePolicy,
+        model: Model,
+        tree: Tree,
+        positions: Sequence[int],
+    ) -> None:
+        """`positions`: of the lineage, from the good checkpoint to the bad one."""
+        self.names = [label(tree.node(position)) for position in positions]
+        steps = counted(len(positions) - 1, "step")
+        title = f"{steps} from {self.names[0]} to {self.names[-1]}: which did it"
+        table = RowList(TABLE, id="sampling-table", least=14)
+        super().__init__(title, session, writes, table)
+        self.model, self.tree, self.positions = model, tree, positions
+        nodes = [tree.node(position) for position in positions]
+        self.path = [None if node is None else node.id for node in nodes]
+        self.bisector = Bisector(session.works, session.store.directory)
+        self.lineage: Lineage | None = None
+        self.bisection = Bisection(len(positions), {})
+
+    @property
+    def record(self) -> Lineage | None:
+        return self.lineage
+
+    def is_for_this(self, record: Record) -> bool:
+        return isinstance(record, Lineage) and record.path == self.path
+
+    async def read_anew(self) -> None:
+        spending = self.spending
+        newest = await self.bisector.newest(self.model, self.path)
+        self.lineage = newest if spending is None else cast(Lineage, spending.record)
+        if self.lineage is not None:
+            self.bisection = await self.bisector.state(self.lineage)
+        search = self.bisection.search
+        rows = [
+            Evaluated(self.names[position], scores, search and search.done(position))
+            for position, scores in sorted(self.bisection.scores.items())
+        ]
+        self.table.show([item_row(TABLE, row.name, row) for row in rows])
+        self.show_said(self.bisection.sentences(self.names.__getitem__))
+
+    def state_text(self) -> str:
+        if self.lineage is None:
+            return keyed(BEGIN)
+        spent = f"{spaced(self.bisection.rollouts)} of at most {spaced(self.lineage.budget)}"
+        if self.lineage.is_complete:
+            return f"{spent} rollouts were made."
+        return keyed(f"Cut short after {spent} rollouts: {{bisect.resume_sampling}} goes on.")
+
+    def budget_dialog(self) -> BudgetDialog:
+        return BudgetDialog(
+            self.session,
+            self.model,
+            "Find the step that did it",
+            EXPLAINS,
+            USUAL_BUDGET,
+            self._foreseen,
+            self._begin,
+        )
+
+    def _foreseen(self, tasks: int, budget: int) -> tuple[str, int]:
+        least = 2 * FIRST * tasks
+        if budget < least:
+            raise HudUsage(f"both ends take {counted(least, 'rollout')}")
+        return f"{counted(least, 'rollout')} of both ends, then {tasks} at a time", budget
+
+    async def _begin(self, asked: Asked, budget: int) -> Record:
+        return await self.bisector.begin(
+            self.model, self.tree, self.positions, asked.body, budget, asked.environment
+        )
+
+    def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
+        return self.bisector.spend(cast(Lineage, record))
+
+    async def verdict(self, record: Record) -> str:
+        bisection = await self.bisector.state(cast(Lineage, record))
+        return bisection.sentences(self.names.__getitem__)[0]
+
+    # Keys.
+
+    @property
+    def _step(self) -> int | None:
+        """Place in the lineage of the step that did it; None while it is not known."""
+        search = self.bisection.search
+        return search.step if search is not None and self.bisection.kind == "step" else None
+
+    @work(exclusive=True, group=OPENS)
+    async def action_before_after(self) -> None:
+        """What changed at the step that did it: its batch, its tasks, its metrics."""
+        if self._step is not None:
+            before, after = (
+                Side(self.tree, self.positions[place], self.model.id)
+                for place in (self._step - 1, self._step)
+            )
+            await show_changed(self.app, self.session, before, after)
+
+    def action_set_head(self) -> None:
+        if (last_good := self._last_good) is not None:
+            self.dismiss(last_good)
+
+    @property
+    def _last_good(self) -> str | None:
+        return None if self._step is None else self.path[self._step - 1]
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        match action:
+            case "before_after":
+                return self._step is not None
+            case "set_head":
+                return self._last_good is not None
+        return super().check_action(action, parameters)
+
+
+async def ask_bisection(view: HudScreen, good: int, bad: int) -> str | None:
+    """Show a bisection between two positions of the followed model's tree; returns the id of a
+    checkpoint that is to be served. From a worker."""
+    model, tree = view.run.model, view.run.tree
+    if model is None:
+        return None
+    try:
+        positions = path_between(tree, good, bad)
+    except HudUsage as error:
+        view.notice(f"{error.message}.", "warning")
+        return None
+    panel = BisectPanel(view.session, view.context.writes, model, tree, positions)
+    return await view.app.push_screen_wait(panel)
