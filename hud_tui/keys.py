@@ -403,7 +403,12 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("evaluate", "E", "evaluate", "Evaluate A and B, or this; asks how."),
         ("compare", "c", "compare", "Compare A with B, or this with the head."),
         ("ship", "Q", "ship", "Which of the marked ones to serve; or of head, best, newest, base."),
-        ("bisect", "I", "bisect", "Find the step that did the damage, between two, or before this."),
+        (
+            "bisect",
+            "I",
+            "bisect",
+            "The step that did the damage, between two or before this.",
+        ),
         ("open", "enter,space", "open", "Unfold the steps, or fold them; else show the details."),
         (
             "filter",
@@ -626,6 +631,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "alarms": (
         ("open", "enter", "onset", "Its metric in Live, at the step it began with."),
         ("before_after", "B", "changes", "What changed where it began: tasks, rollouts, batches."),
+        ("bisect", "I", "bisect", "Find the step that did it, by evaluations."),
         ("set_head", "H", "set head", "Preview serving the last checkpoint before it."),
         ("acknowledge", "space", "acknowledge", "Mark it as seen; or as not seen."),
         ("snooze", "A", "snooze", "Mute its detector for 100 steps; or unmute it."),

@@ -9,10 +9,10 @@ from hud_tui.cli.evaluate import Evaluating, followed
 from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, emit, print_notice
 from hud_tui.cli.runs import choose_model
-from hud_tui.client.bisection import Bisector, Lineage, path_between
+from hud_tui.client.bisection import Bisector, Lineage
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
-from hud_tui.rl.bisect import USUAL_BUDGET, Bisection
+from hud_tui.rl.bisect import USUAL_BUDGET, Bisection, path_between
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.metrics import estimate_text
 from hud_tui.rl.text import counted, one_line, percent

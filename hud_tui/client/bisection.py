@@ -11,7 +11,7 @@ from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.records import Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
 from hud_tui.rl.bisect import FIRST, Bisection
-from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
+from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.wire import Json, Model, WorkState
 from hud_tui.wire_runs import SubmitEvaluation
 
@@ -43,26 +43,6 @@ class Lineage(Record):
         return [made.id for made in self.evaluations if made.position == position]
 
 
-def path_between(tree: Tree, good: int, bad: int) -> list[int]:
-    """The positions from `good` to `bad`, both included; ROOT for the base. Raises HudUsage: the
-    bad one does not descend from the good one."""
-    path = [bad]
-    while path[-1] not in (good, ROOT):
-        path.append(tree.parent(path[-1]))
-    if path[-1] != good or good == bad:
-        names = label(tree.node(bad)), label(tree.node(good))
-        raise HudUsage(f"{names[0]} does not come after {names[1]}", "name two of one lineage")
-    return path[::-1]
-
-
-def before_damage(tree: Tree, bad: int) -> int:
-    """Position of what is taken for good unless another one is named: the most likely best
-    checkpoint before the bad one in its lineage, else the base (ROOT)."""
-    best = None if tree.choice is None else tree.choice.position
-    is_before = best is not None and best != bad and tree.common_ancestor(best, bad) == best
-    return best if best is not None and is_before else ROOT
-
-
 class Bisector:
     def __init__(self, works: "WorkClient", state: Path | None) -> None:
         self._works, self._sampler = works, Sampler(works)
@@ -87,7 +67,7 @@ class Bisector:
         """A new bisection, stored.
 
         Args:
-            positions: From the good one to the bad one, as `path_between` says.
+            positions: From the good one to the bad one, as `path_between` gives them.
 
         Raises:
             HudUsage: The budget is too small, there are no tasks, or it cannot be stored.

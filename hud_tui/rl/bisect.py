@@ -17,6 +17,8 @@ from functools import cached_property
 from math import exp, log
 from statistics import fmean, variance
 
+from hud_tui.errors import HudUsage
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.evaluation import Difference, Scores, difference
 from hud_tui.rl.metrics import gain_text
 from hud_tui.rl.text import percent
@@ -28,6 +30,8 @@ SURE, LIKELIER = 0.95, 0.5
 the budget."""
 SLOW = 1 / 8
 """Share of the lineage from which a slope is called a slow decline."""
+LEAST_DROP = 2 * WANDER
+"""Smaller differences are no damage: neighbours differ as much."""
 NARROW = 2
 """Most steps that are called one."""
 STEP_SHARE = 0.5
@@ -226,7 +230,7 @@ class Bisection:
     @cached_property
     def search(self) -> Search | None:
         """The posterior of where the damage was done; None unless the bad one is worse."""
-        if self.drop is None or not self.drop.is_worse:
+        if self.drop is None or not self.drop.is_worse or self._is_slight:
             return None
         rewards = [task.rewards for scores in self.scores.values() for task in scores.tasks]
         spread = [variance(each) for each in rewards if len(each) > 1]
@@ -235,6 +239,10 @@ class Bisection:
             for position, scores in self.scores.items()
         }
         return Search(self.size, measured, len(self.drop.changes), fmean(spread))
+
+    @property
+    def _is_slight(self) -> bool:
+        return self.drop is not None and self.drop.reward.value > -LEAST_DROP
 
     def asks(self, budget: int) -> list[Ask]:
         """What is to be evaluated next; empty if it is decided or would exceed the budget."""
@@ -247,14 +255,12 @@ class Bisection:
             more = [Ask(end, FIRST) for end in ends]
             fits = self.rollouts + 2 * FIRST * tasks <= budget
             return more if samples < FIRST * LOOKS and fits else []
-        if self.is_decided or self.rollouts + tasks > budget:
+        if self.rollouts + tasks > budget or self.search.slow >= SURE:
             return []
-        return [Ask(self.search.next_position, 1)]
-
-    @property
-    def is_decided(self) -> bool:
-        search = self.search
-        return search is not None and max(search.near(search.step), search.slow) >= SURE
+        if self.search.near(self.search.step) < SURE:
+            return [Ask(self.search.next_position, 1)]
+        beside = (self.search.step - 1, self.search.step)  # which of three it was
+        return [Ask(position, 1) for position in beside if position not in self.scores][:1]
 
     @property
     def kind(self) -> str:
@@ -276,6 +282,8 @@ class Bisection:
         good, bad = name_of(0), name_of(self.size - 1)
         if self.search is None:
             verdict = f"{bad} is not worse than {good} beyond chance"
+            if self.drop.is_worse:
+                verdict = f"{bad} is worse than {good} by no more than neighbours differ"
             return [verdict, *self.drop.sentences(good, bad)]
         fall = f"{bad} − {good}: mean reward {gain_text(self.drop.reward)}"
         search, kind = self.search, self.kind
@@ -288,3 +296,26 @@ class Bisection:
         if kind == "slow":
             return [f"a slow decline {where}, with {percent(search.slow)}", fall]
         return [f"it was done {where}", fall]
+
+
+# Which lineage.
+
+
+def path_between(tree: Tree, good: int, bad: int) -> list[int]:
+    """The positions from `good` to `bad`, both included; ROOT for the base. Raises HudUsage: the
+    bad one does not descend from the good one."""
+    path = [bad]
+    while path[-1] not in (good, ROOT):
+        path.append(tree.parent(path[-1]))
+    if path[-1] != good or good == bad:
+        names = label(tree.node(bad)), label(tree.node(good))
+        raise HudUsage(f"{names[0]} does not come after {names[1]}", "name two of one lineage")
+    return path[::-1]
+
+
+def before_damage(tree: Tree, bad: int) -> int:
+    """Position of what is taken for good unless another one is named: the most likely best
+    checkpoint before the bad one in its lineage, else the base (ROOT)."""
+    best = None if tree.choice is None else tree.choice.position
+    is_before = best is not None and best != bad and tree.common_ancestor(best, bad) == best
+    return best if best is not None and is_before else ROOT

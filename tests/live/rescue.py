@@ -4,7 +4,8 @@ Run: python3 -m tests.live.rescue PATH/TO/hud-tui [tiny | tinker] [--taskset ari
 
 Trains a fork, spoils it by one step at learning rate .02 (tinker: .2), and trains on at 1e-5.
 An alarm must begin with that step or later, and what it offers to serve must be from before
-it, with an own reward near the level before. For `tinker`, TINKER_BASE_URL says where.
+it, with an own reward near the level before. Bisection must find the step. For `tinker`,
+TINKER_BASE_URL says where.
 """
 
 import argparse
@@ -41,6 +42,7 @@ def main() -> int:
         try:
             tree = spoilt(program, taskset, args.steps, SPOILING[args.engine])
             judge(tree, program.data("status", "spoilt")["alarms"], args.steps)
+            bisect(program, tree, args.steps)
         finally:
             program.lines("stop")
     print("rescue: 1 passed, 0 failed")
@@ -76,6 +78,16 @@ def judge(tree: list[dict[str, Any]], alarms: list[dict[str, Any]], good: int) -
         say(alarm["name"], f"since {alarm['onset']}, serve {rescue}: {own:.3f} of {level:.3f}")
         expect(rescue <= good, "the rescue is from before the bad update", rescue)
         expect(own >= level - NEAR * abs(level), "and its own reward is as good", own)
+
+
+def bisect(program: Program, tree: list[dict[str, Any]], good: int) -> None:
+    """Fail where bisection does not find the bad update, to within a step."""
+    first = tree[max(0, good - LEVEL)]["name"]
+    verdict = program.data("bisect", "spoilt", "--good", first, "--bad", "head")
+    say("bisect", "; ".join(verdict["summary"]))
+    expect(verdict["verdict"] == "step", "one step did it", verdict["verdict"])
+    names = [node["name"] for node in tree]
+    expect(abs(names.index(verdict["step"]) - good) <= 1, "and it is the bad one", verdict["step"])
 
 
 if __name__ == "__main__":

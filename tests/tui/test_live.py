@@ -25,7 +25,7 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage, staged
 
-OVER = frozenset({"before_after", "charts", "compare", "details", "export"})
+OVER = frozenset({"before_after", "bisect", "charts", "compare", "details", "export"})
 """Actions that open something over the view."""
 SIZES = ((120, 40), (40, 12))
 

@@ -54,6 +54,11 @@ def text_of(dialog: BudgetDialog) -> str:
     return str(dialog.query_one("#dialog-problem").render())
 
 
+def rollouts_of(panel: ShipPanel) -> list[str]:
+    assert panel.ranking is not None
+    return sorted(standing.rollouts for standing in panel.ranking.standings)
+
+
 async def test_marked_ones_are_sampled_and_the_best_is_served(
     served: Served, tmp_path: Path
 ) -> None:
@@ -70,9 +75,7 @@ async def test_marked_ones_are_sampled_and_the_best_is_served(
         await sample(flown, panel, 8 * HELDOUT)
         await flown.until(lambda: not flown.view.session.spending)
         await flown.until(lambda: "E samples others" in text(panel, "#sampling-progress"))
-        assert panel.ranking is not None
-        rollouts = [standing.rollouts for standing in panel.ranking.standings]
-        assert sorted(rollouts) == ["108", "108", "36", "36"]
+        await flown.until(lambda: rollouts_of(panel) == ["108", "108", "36", "36"])
         assert "4 candidates × 1 rollout of each task, then 2 × 2" in text(
             panel, "#sampling-progress"
         )

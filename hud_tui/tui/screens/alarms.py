@@ -16,7 +16,7 @@ from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
 from hud_tui.rl.changed import alarm_pair
 from hud_tui.rl.export import Sheet, alarms_sheet
-from hud_tui.rl.head import to_before
+from hud_tui.rl.head import to_before, to_known
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
@@ -24,12 +24,15 @@ from hud_tui.rl.text import counted
 from hud_tui.tui.alarms import AlarmBook
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
+from hud_tui.tui.screens.bisect import ask_bisection
 from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 
-ON_ALARM = frozenset({"open", "before_after", "set_head", "acknowledge", "snooze", "copy"})
+ON_ALARM = frozenset(
+    {"open", "before_after", "bisect", "set_head", "acknowledge", "snooze", "copy"}
+)
 
 
 class AlarmsScreen(HudScreen):
@@ -120,6 +123,20 @@ class AlarmsScreen(HudScreen):
             return
         before, after = (Side(run.tree, position, run.model.id) for position in pair)
         await show_changed(self.app, self.session, before, after)
+
+    @work(exclusive=True, group="bisect")
+    async def action_bisect(self) -> None:
+        """Find the step that did it, from the last healthy checkpoint to the head."""
+        alarm, tree = self.alarm, self.run.tree
+        pair = None if alarm is None else alarm_pair(tree, alarm)
+        if pair is None:
+            self.notice("The step that it began with is not in the tree.")
+            return
+        good, raised = pair
+        after_it = tree.head is not None and tree.common_ancestor(tree.head, raised) == raised
+        last_good = await ask_bisection(self, good, tree.head if after_it else raised)
+        if last_good is not None:
+            move_head(self, lambda: to_known(self.run, last_good), self.note.update)
 
     def action_leave(self) -> None:
         self.app.switch_mode("live")

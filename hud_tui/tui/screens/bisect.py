@@ -10,11 +10,11 @@ from textual import work
 from textual.binding import BindingType
 from textual.content import Content
 
-from hud_tui.client.bisection import Bisector, Lineage, path_between
+from hud_tui.client.bisection import Bisector, Lineage
 from hud_tui.client.records import Record
 from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection
+from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection, path_between
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import Scores
 from hud_tui.rl.metrics import estimate_text
@@ -93,7 +93,7 @@ class BisectPanel(SamplingPanel[str]):
         title = f"{steps} from {self.names[0]} to {self.names[-1]}: which did it"
         table = RowList(TABLE, id="sampling-table", least=14)
         super().__init__(title, session, writes, table)
-        self.model, self.tree, self.positions = model, tree, positions
+        self.model, self.checkpoints, self.positions = model, tree, positions
         nodes = [tree.node(position) for position in positions]
         self.path = [None if node is None else node.id for node in nodes]
         self.bisector = Bisector(session.works, session.store.directory)
@@ -115,7 +115,9 @@ class BisectPanel(SamplingPanel[str]):
             self.bisection = await self.bisector.state(self.lineage)
         search = self.bisection.search
         rows = [
-            Evaluated(self.names[position], scores, search and search.done(position))
+            Evaluated(
+                self.names[position], scores, None if search is None else search.done(position)
+            )
             for position, scores in sorted(self.bisection.scores.items())
         ]
         self.table.show([item_row(TABLE, row.name, row) for row in rows])
@@ -148,7 +150,7 @@ class BisectPanel(SamplingPanel[str]):
 
     async def _begin(self, asked: Asked, budget: int) -> Record:
         return await self.bisector.begin(
-            self.model, self.tree, self.positions, asked.body, budget, asked.environment
+            self.model, self.checkpoints, self.positions, asked.body, budget, asked.environment
         )
 
     def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
@@ -171,7 +173,7 @@ class BisectPanel(SamplingPanel[str]):
         """What changed at the step that did it: its batch, its tasks, its metrics."""
         if self._step is not None:
             before, after = (
-                Side(self.tree, self.positions[place], self.model.id)
+                Side(self.checkpoints, self.positions[place], self.model.id)
                 for place in (self._step - 1, self._step)
             )
             await show_changed(self.app, self.session, before, after)

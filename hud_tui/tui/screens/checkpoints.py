@@ -17,7 +17,7 @@ from hud_tui.client.selection import Entry
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
-from hud_tui.client.bisection import before_damage
+from hud_tui.rl.bisect import before_damage
 from hud_tui.rl.checkpoint_tree import EXPIRED, ROOT, origin
 from hud_tui.rl.evaluation import Paired, mean_text
 from hud_tui.rl.export import Sheet, tree_sheet

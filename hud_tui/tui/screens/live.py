@@ -17,6 +17,7 @@ from textual.widgets import Static
 
 from hud_tui.client.replay import Playback
 from hud_tui.keys import Action, keyed
+from hud_tui.rl.bisect import before_damage
 from hud_tui.rl.changed import pair_at, weights_at
 from hud_tui.rl.chart import ChartData
 from hud_tui.rl.checkpoint_tree import ROOT
@@ -24,6 +25,7 @@ from hud_tui.rl.compare import LEAST_STEPS, ChartView, Overlay
 from hud_tui.rl.curves import WEIGHTS, Sign, signs
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
+from hud_tui.rl.head import to_known
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
@@ -32,10 +34,12 @@ from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
 from hud_tui.tui.keys import OPENS, ClickableText, bindings, pressed
 from hud_tui.tui.layout import FILE, Choices, read_choices, write_changes
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
+from hud_tui.tui.screens.bisect import ask_bisection
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.widgets.chart import MetricGrid, RunChart
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
@@ -71,7 +75,8 @@ VIEW_ACTIONS = frozenset(
 )
 """Actions that only change how a run is displayed."""
 CHART_HINTS = (
-    *("cursor(-1)", "open", "before_after", "pane(1)", "follow", "details", "smooth(1)", "compare"),
+    *("cursor(-1)", "open", "before_after", "bisect", "pane(1)", "follow", "details"),
+    *("smooth(1)", "compare"),
     "zoom(1)",
     "zoom(-1)",
     *("cancel_run", "resume_run", "leave", "next_view", "zoom(0)", "charts", "axis", "log"),
@@ -291,7 +296,10 @@ class LiveScreen(HudScreen):
             good = before_damage(tree, bad)
         last_good = await ask_bisection(self, good, bad)
         if last_good is not None:
-            move_head(self, lambda: to_known(self.run, last_good), self.notice)
+            move_head(self, lambda: to_known(self.run, last_good), self._tell)
+
+    def _tell(self, content: Content) -> None:
+        self.notice(content.plain)
 
     def _pair(self) -> tuple[int, int] | None:
         """Positions of the two checkpoints to compare; None without steps."""

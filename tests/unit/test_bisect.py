@@ -1,0 +1,189 @@
+"""Bisection of a lineage: what is evaluated next, and the verdict."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.bisect import (
+    FIRST,
+    LOOKS,
+    SURE,
+    Ask,
+    Bisection,
+    Measured,
+    Search,
+    Slope,
+    before_damage,
+    path_between,
+    slopes,
+)
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.evaluation import Scores
+from hud_tui.wire import Evaluation, Group
+from tests.bench.bench_bisect import SimulatedLineage, outcome
+from tests.unit.trees import chain, tree_of
+
+TASKS = 24
+
+
+def scores(solved: int, samples: int) -> Scores:
+    """Rewards of 0 and 1: so many of each task's samples solve it."""
+    rewards = [1.0] * solved + [0.0] * (samples - solved)
+    return Scores.of([Group(task_slug=f"{n:02}", rewards=rewards) for n in range(TASKS)])
+
+
+def named(position: int) -> str:
+    return f"step-{position}"
+
+
+@given(st.integers(2, 300))
+def test_every_single_step_is_a_slope_and_the_prior_sums_to_one(size: int) -> None:
+    prior = slopes(size)
+    assert sum(prior.values()) == pytest.approx(1)
+    assert all(0 <= slope.first < slope.last < size for slope in prior)
+    single = [slope.last for slope in prior if slope.last - slope.first == 1]
+    assert single == list(range(1, size))
+
+
+def test_a_slope_falls_from_its_first_position_to_its_last() -> None:
+    assert [Slope(2, 6).share(position) for position in (0, 2, 4, 6, 9)] == [0, 0, 0.5, 1, 1]
+
+
+def test_both_ends_come_first_and_again_while_it_is_open() -> None:
+    assert Bisection(9, {}).asks(2000) == [Ask(0, FIRST), Ask(8, FIRST)]
+    half = Bisection(9, {0: scores(3, 4)})
+    assert half.asks(2000) == [Ask(8, FIRST)]
+    assert half.kind == "open"
+    assert half.sentences(named) == ["The good and the bad checkpoint are not evaluated yet"]
+    alike = Bisection(9, {0: scores(3, 4), 8: scores(3, 4)})
+    assert alike.asks(2000) == [Ask(0, FIRST), Ask(8, FIRST)]
+    assert alike.asks(300) == []  # which the budget does not allow
+    assert alike.kind == "open"
+
+
+def test_an_end_that_is_not_worse_ends_it() -> None:
+    samples = FIRST * LOOKS
+    bisection = Bisection(9, {0: scores(5, samples), 8: scores(5, samples)})
+    assert bisection.asks(2000) == []
+    assert bisection.kind == "none"
+    assert bisection.sentences(named)[0] == "step-8 is not worse than step-0 beyond chance"
+
+
+def test_a_difference_as_between_neighbours_is_no_damage() -> None:
+    slight = [
+        Group(task_slug=f"{n:02}", rewards=[1.0] * (48 + n % 3) + [0.0] * (16 - n % 3))
+        for n in range(TASKS)
+    ]
+    bisection = Bisection(9, {0: Scores.of(slight), 8: scores(48, 64)})
+    assert bisection.drop is not None
+    assert bisection.drop.is_worse
+    assert bisection.kind == "none"
+    assert bisection.asks(20_000) == []
+    assert bisection.sentences(named)[0].endswith("by no more than neighbours differ")
+
+
+def test_a_clear_fall_is_found_by_halving() -> None:
+    """Where every evaluation is clear, it takes no more of them than halving does."""
+    fell, size = 37, 65
+    measured = {0: scores(15, 16), size - 1: scores(4, 16)}
+    asked = []
+    while asks := Bisection(size, measured).asks(20_000):
+        [ask] = asks
+        assert ask.samples == 1
+        asked.append(ask.position)
+        measured[ask.position] = scores(15, 16) if ask.position < fell else scores(4, 16)
+    bisection = Bisection(size, measured)
+    assert bisection.kind == "step"
+    assert bisection.search is not None
+    assert bisection.search.step == fell
+    assert len(set(asked)) == len(asked) <= 8
+    assert {fell - 1, fell} <= set(asked)
+    first, last_good, drop = bisection.sentences(named)
+    assert first.startswith("step-37 did it, with 9") or first.startswith(
+        "step-37 did it, with 100"
+    )
+    assert last_good == "the last good one is step-36"
+    assert drop.startswith("step-64 − step-0: mean reward -.6")
+    low, high = bisection.search.range
+    assert low <= fell <= high
+    assert bisection.search.done(0) < 0.01
+    assert bisection.search.done(size - 1) > 0.99
+
+
+def test_two_neighbours_need_no_search() -> None:
+    bisection = Bisection(2, {0: scores(15, 16), 1: scores(4, 16)})
+    assert bisection.asks(20_000) == []
+    assert bisection.sentences(named)[0] == "step-1 did it, with 100 %, to within a step"
+
+
+def test_a_slow_decline_is_called_that() -> None:
+    size = 33
+    levels = {position: scores(15 - position // 3, 16) for position in (0, 8, 16, 24, 32)}
+    levels |= {position: scores(15 - position // 3, 16) for position in (4, 12, 20, 28)}
+    bisection = Bisection(size, levels)
+    assert bisection.kind == "slow"
+    assert bisection.search is not None
+    assert bisection.search.slow > SURE
+    assert bisection.sentences(named)[0].startswith("a slow decline between step-")
+    assert bisection.asks(20_000) == []
+
+
+def test_what_is_open_at_the_end_of_the_budget_is_a_range() -> None:
+    bisection = Bisection(129, {0: scores(15, 16), 128: scores(10, 16)})
+    spent = bisection.rollouts
+    assert bisection.asks(spent + TASKS - 1) == []
+    assert len(bisection.asks(spent + TASKS)) == 1
+    assert bisection.kind == "open"
+    assert bisection.sentences(named)[0].startswith("it was done between step-")
+
+
+def test_the_next_one_is_in_the_middle_of_what_is_open() -> None:
+    ends = {0: Measured(0.9, 200), 64: Measured(0.4, 200)}
+    assert 24 <= Search(65, ends, 50, 0.1).next_position <= 40
+    half = ends | {32: Measured(0.88, 50)}
+    assert 40 <= Search(65, half, 50, 0.1).next_position <= 56
+
+
+def test_the_same_checkpoint_again_tells_less_and_less() -> None:
+    ends = {0: Measured(0.9, 400), 8: Measured(0.4, 400)}
+    gains = [
+        Search(9, ends | {4: Measured(0.65, count)}, 50, 0.2)._gain(4)
+        for count in (50, 100, 400, 1600)
+    ]
+    assert all(more > less for more, less in pairwise(gains))
+
+
+def test_simulated_damage_is_found_and_none_is_not_invented() -> None:
+    assert [outcome("step", seed).is_near for seed in range(2)] == [True, True]
+    assert [outcome("none", seed).kind for seed in range(2)] == ["none", "none"]
+    lineage = SimulatedLineage("step", 0)
+    assert 1 <= lineage.step <= 128
+
+
+# Which lineage.
+
+
+def test_the_path_leads_from_the_good_one_to_the_bad_one() -> None:
+    tree = tree_of([ROOT, 0, 1, 1, 3])
+    assert path_between(tree, 0, 4) == [0, 1, 3, 4]
+    assert path_between(tree, ROOT, 2) == [ROOT, 0, 1, 2]
+    for good, bad in ((2, 4), (4, 0), (3, 3)):
+        with pytest.raises(HudUsage, match="does not come after"):
+            path_between(tree, good, bad)
+
+
+def test_the_best_one_before_is_taken_for_good_else_the_base() -> None:
+    assert before_damage(Tree.of(chain({}, {}, {})), 2) == ROOT
+    best = {"evaluations": [_evaluation(0.9)]}
+    tree = Tree.of(chain({}, best, {"evaluations": [_evaluation(0.2)]}, {}))
+    assert before_damage(tree, 3) == 1
+    assert before_damage(tree, 1) == ROOT
+
+
+def _evaluation(mean: float) -> Evaluation:
+    return Evaluation(
+        mean_reward=mean, num_tasks=40, num_traces=160, tasks_digest="d", id=str(mean)
+    )
