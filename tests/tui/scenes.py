@@ -85,9 +85,6 @@ class SceneClient(StillClient):
     async def whoami(self) -> Identity:
         return Identity(user_id="u", team_id="t")
 
-    async def service_id(self) -> str:
-        return "http://hud"
-
     async def models(self) -> list[Model]:
         return list(self._models)
 

@@ -73,6 +73,9 @@ class StillClient:
     async def moves(self, model_id: str) -> MovesRead:
         return MovesRead(since=0.0)
 
+    async def service_id(self) -> str:
+        return self.settings.api_url
+
     async def models(self) -> list[Model]:
         return [model for model, _ in self.known.values()]
 

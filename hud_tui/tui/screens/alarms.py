@@ -132,9 +132,10 @@ class AlarmsScreen(HudScreen):
         if pair is None:
             self.notice("The step that it began with is not in the tree.")
             return
-        good, raised = pair
-        after_it = tree.head is not None and tree.common_ancestor(tree.head, raised) == raised
-        last_good = await ask_bisection(self, good, tree.head if after_it else raised)
+        good, bad = pair
+        if tree.head is not None and tree.common_ancestor(tree.head, bad) == bad:
+            bad = tree.head
+        last_good = await ask_bisection(self, good, bad)
         if last_good is not None:
             move_head(self, lambda: to_known(self.run, last_good), self.note.update)
 
