@@ -66,7 +66,9 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
 
 
 async def _checkpoints(client: HudClient, args: argparse.Namespace) -> tuple[Side, Side]:
-    """The two that are named; of one, its parent and itself."""
+    """The two that are named; of one, its parent and itself. Raises HudUsage: more are named."""
+    if len(args.ref) > 2:
+        raise HudUsage(f"{len(args.ref)} checkpoints", "name one or two")
     model = await client.model(args.model)
     tree = await read_tree(client, model)
     positions = [_position(tree, named_checkpoint(name, tree)) for name in args.ref]
@@ -171,9 +173,9 @@ def _lines(both: Comparison, document: dict[str, Any]) -> list[str]:
             for step in batches.steps[-LISTED:]
         ]
         lines += [*aligned([("step", "batch", "reward"), *steps]), ""]
-    for title in ("heldout", "training"):
+    for title, named in (("heldout", "held-out"), ("training", "training")):
         if document[title] is not None:
-            lines += [f"{title} tasks", *comparison_lines(document[title] | {"summary": []})[:-1]]
+            lines += [f"{named} tasks", *comparison_lines(document[title] | {"summary": []})[:-1]]
     lines += [f"A {both.left.name}, B {both.right.name}. {' '.join(made_sentences(both))}"]
     lines += [f"held-out: {said}" for said in heldout_sentences(both)]
     return [*lines, *(f"training: {said}" for said in training_sentences(both))]

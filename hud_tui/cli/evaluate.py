@@ -423,14 +423,16 @@ class Progress:
 async def followed(sampling: AsyncGenerator[WorkState, None], again: str) -> None:
     """Show how several evaluations go on; `again` is the command that goes on after an error or an
     interrupt."""
-    progress = Progress()
+    progress, is_begun = Progress(), False
     try:
         async with aclosing(sampling) as states:
             async for now in states:
+                is_begun = True
                 progress.show(now)
     except (asyncio.CancelledError, HudError):
         progress.end()
-        print_notice(f"what is sampled is kept; {again} goes on")
+        if is_begun:
+            print_notice(f"what is sampled is kept; {again} goes on")
         raise
     progress.end()
 
@@ -497,7 +499,7 @@ def comparison_lines(comparison: dict[str, Any]) -> list[str]:
     """Tasks with the largest differences first, the conclusion last."""
     lines: list[str] = []
     titles = {"improved": "improved", "regressed": "regressed"}
-    for kind, title in (titles | {"alike": "within chance by itself"}).items():
+    for kind, title in (titles | {"alike": "within chance, taken alone"}).items():
         changes = comparison[kind]
         if changes:
             rows = [

@@ -25,7 +25,7 @@ async def show_history(client: HudClient, model: Model, args: argparse.Namespace
     run = run.fold(EvaluationsRead(evaluations=tuple(evaluations or ()))).fold(moves)
     lines, history = reflog(run), run.history
     cells = [(moment(line.at), line.what, line.before, line.after, line.by) for line in lines]
-    table = aligned([("when", "what", "from", "checkpoint", "by"), *cells])
+    table = [] if not cells else aligned([("when", "what", "from", "checkpoint", "by"), *cells])
     data = {"model": model.model_name, "complete": history.since == 0, "since": history.since}
     summary = f"moves of the head: {history.completeness}"
     show(args, "head_history", {**data, "lines": lines}, *table, summary)

@@ -48,16 +48,12 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
         if selection is None:
             raise HudUsage("no selection among these candidates was begun", "--budget begins one")
         await _spend(client, selector, selection)
-    if selection is None:
-        ranking = await selector.known(entries, reference)
-    else:
-        selection.reference = reference
-        ranking = await selector.fresh(selection)
+    ranking = await selector.ranking(entries, reference, selection)
     document = _document(model, entries, ranking, selection)
     if args.headless:
         emit("ship", document)
     else:
-        print("\n".join(one_line(line, 300) for line in _lines(ranking)))
+        print("\n".join(one_line(line, 300) for line in [*_lines(ranking), _more(selection)]))
     failed = args.fail_if_undecided and not ranking.is_decided
     return HudGate.exit_code if failed else 0
 
@@ -140,6 +136,7 @@ def _document(
         "summary": ranking.sentences(),
         "budget": None if selection is None else selection.budget,
         "selection": None if selection is None else selection.id,
+        "complete": None if selection is None else selection.is_complete,
     }
 
 
@@ -150,3 +147,12 @@ def _lines(ranking: Ranking) -> list[str]:
     right = [number for number, column in enumerate(COLUMNS) if column.right]
     reference = f"reference: {ranking.candidates[ranking.reference].name}"
     return [*aligned([titles, *rows], right), "", reference, *ranking.sentences(), ""]
+
+
+def _more(selection: Selection | None) -> str:
+    """What the rollouts were sampled for, and the flag that samples more."""
+    if selection is None:
+        return "By the evaluations there are; --budget N samples fresh rollouts of all."
+    if selection.is_complete:
+        return selection.spent_text
+    return f"Cut short of {selection.spent_text} --resume goes on."

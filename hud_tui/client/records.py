@@ -102,7 +102,8 @@ class Sampler:
 
     async def count_tasks(self, model_id: str, body: SubmitEvaluation) -> int:
         """The number of tasks that an evaluation of a model would have. Raises HudUsage: there are
-        none; HudError: the service does not answer."""
+        none; HudReadOnly: nothing may be sampled; HudError: the service does not answer."""
+        self._works.client.wire.guard.check("evaluate")
         if body.tasks is not None:
             return len(TaskSplit.of(read_rows(body.tasks)).chosen(body.split)[0])
         usual = await self._evaluations.usual_tasks(await self._works.client.model(model_id))

@@ -15,7 +15,8 @@ from hud_tui.client.records import Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.evaluation import evaluation_results
-from hud_tui.rl.ship import Candidate, Ranking, Round, comparable, halving, survivors
+from hud_tui.rl.ship import Candidate, Ranking, Round, comparable, halving, rounds_text, survivors
+from hud_tui.rl.text import counted
 from hud_tui.wire import Checkpoint, Evaluation, Json, Model, WorkState
 from hud_tui.wire_runs import SubmitEvaluation
 
@@ -63,6 +64,11 @@ class Selection(Record):
         """Number of rollouts of all rounds."""
         return sum(each.candidates * each.samples for each in self.rounds) * self.num_tasks
 
+    @property
+    def spent_text(self) -> str:
+        """E.g. ``576 fresh rollouts: 3 candidates × 2 rollouts of each task, then 2 × 5.``"""
+        return f"{counted(self.planned, 'fresh rollout')}: {rounds_text(self.rounds)}."
+
     def evaluation(self, entry: Entry, number: int) -> str | None:
         """Id of a candidate's evaluation in a round; None if it has not begun."""
         ids = self.evaluations.get(entry.key, [])
@@ -86,6 +92,19 @@ class Selector:
         ids = [selection.evaluations.get(entry.key, []) for entry in selection.entries]
         return await self._ranking(selection.entries, selection.reference, ids)
 
+    async def ranking(
+        self, entries: Sequence[Entry], reference: int, selection: Selection | None
+    ) -> Ranking:
+        """The candidates, in the order given, by the rollouts of their selection; by the
+        evaluations that there are while it has not sampled two of them. Raises HudError: as
+        `fresh`."""
+        if selection is not None:
+            ids = [selection.evaluations.get(entry.key, []) for entry in entries]
+            fresh = await self._ranking(entries, reference, ids)
+            if fresh.leader is not None:
+                return fresh
+        return await self.known(entries, reference)
+
     async def newest(self, entries: Sequence[Entry]) -> Selection | None:
         """The newest selection among these candidates. Raises HudError: the service does not
         answer."""
@@ -105,7 +124,7 @@ class Selector:
 
         Raises:
             HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
-            HudError: The service does not answer.
+            HudError: The service does not answer, or nothing may be sampled.
         """
         num_tasks = await self._sampler.count_tasks(entries[0].model_id, body)
         try:

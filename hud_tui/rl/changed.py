@@ -7,7 +7,7 @@ from math import isfinite
 
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.evaluation import Difference, Scores, difference
+from hud_tui.rl.evaluation import Difference, Scores, difference, is_unseen
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked
 from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import (
@@ -241,7 +241,11 @@ def training_sentences(both: Comparison) -> list[str]:
 
 
 def _verdicts(delta: Difference) -> list[str]:
-    return [f"{sentence}." for sentence in delta.sentences("A", "B")]
+    said = [f"{sentence}." for sentence in delta.sentences("A", "B")]
+    better, worse = len(delta.better), len(delta.worse)
+    if is_unseen(delta.reward) and (better or worse):
+        said.append(f"Task by task, {worse} regressed and {better} improved beyond chance.")
+    return said
 
 
 def _why_no_training(both: Comparison) -> str:

@@ -391,7 +391,7 @@ class Difference:
         measures = [solved, reward]
         if all(abs(mean - share) <= RESIDUE for mean, share in zip(means, shares, strict=True)):
             measures = [solved]  # rewards of 0 and 1: the mean reward is the share that is solved
-        elif _is_unseen(self.solved) and _is_unseen(self.reward):
+        elif is_unseen(self.solved) and is_unseen(self.reward):
             wider = max(self.solved, self.reward, key=_width)
             measures = [("pass@1 or mean reward", wider, means)]
         of = f"{after} − {before}"
@@ -415,7 +415,7 @@ def _paired(deltas: Sequence[float], most: float, comparisons: int) -> Estimate:
     )
 
 
-def _is_unseen(delta: Estimate) -> bool:
+def is_unseen(delta: Estimate) -> bool:
     """Whether its interval contains zero."""
     return delta.low is not None and delta.high is not None and delta.low <= 0 <= delta.high
 

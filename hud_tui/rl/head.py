@@ -250,7 +250,7 @@ def to_undo(run: Run) -> HeadMove:
     """
     move = run.history.to_undo
     if move is None:
-        raise HudUsage(f"Nothing to undo ({run.history.completeness}).")
+        raise HudUsage(f"Nothing to undo. The head's history: {run.history.completeness}.")
     if move.previous is None:
         raise HudUsage(
             "Cannot undo: the base weights were served before, and they cannot be the head."

@@ -152,7 +152,8 @@ class Ranking:
         unsampled = [c.name for c in self.candidates if not c.is_sampled]
         texts = []
         if unsampled:
-            texts.append(f"No rollouts of {_listed(unsampled, 'and')} on these tasks")
+            rest = " on these tasks" if len(unsampled) < len(self.candidates) else " to compare"
+            texts.append(f"No rollouts of {_listed(unsampled, 'and')}{rest}")
         if self.leader is None:
             return texts
         names, worse = self._names(self.contenders), self._names(self.worse)
@@ -263,10 +264,10 @@ class Column:
 
 COLUMNS = (
     Column("candidate", 0, lambda standing: standing.candidate.name),
-    Column("mean reward", 17, lambda standing: standing.reward, rank=1),
-    Column("pass@1", 17, lambda standing: standing.solved, rank=4),
-    Column("pass@k", 20, lambda standing: standing.solved_of_several, rank=5),
-    Column("over reference", 18, lambda standing: standing.gain),
+    Column("mean reward", 19, lambda standing: standing.reward, rank=1),
+    Column("pass@1", 19, lambda standing: standing.solved, rank=4),
+    Column("pass@k", 24, lambda standing: standing.solved_of_several, rank=5),
+    Column("over reference", 20, lambda standing: standing.gain),
     Column("tasks", 9, lambda standing: standing.moved, True, rank=2),
     Column("rollouts", 8, lambda standing: standing.rollouts, True, rank=3),
     Column("", 11, lambda standing: standing.verdict),

@@ -149,10 +149,13 @@ async def test_a_step_is_explained_headless(hud: Command, text: Text, served: Se
     assert code == 0
     assert "A step-000001, B step-000002. B is 1 step after A. One run made both" in out
     assert "1 step trained on between them" in out
+    assert "held-out tasks" in out.splitlines()
     assert "training: Sampled from A step-000001 (192 rollouts)" in out
     for refs in (["base"], ["head", "step-000003"]):
         refused = await hud("compare", *refs, "-m", "arith-rl")
         assert (refused.code, refused.kind) == (2, "error")
+    three = await hud("compare", "base", "step-000001", "head", "-m", "arith-rl")
+    assert (three.code, three.error["message"]) == (2, "3 checkpoints")
     alone = await hud("compare", job_id)
     assert alone.code == 2
     assert alone.error["message"] == "name two runs"

@@ -40,7 +40,7 @@ async def test_what_is_known_is_compared_without_a_rollout(
     nothing = await hud("ship", "arith-rl", "--candidates", "head", "base")
     assert (nothing.code, nothing.kind) == (0, "ship")
     assert nothing.data["may_be_best"] == []
-    assert nothing.data["summary"] == ["No rollouts of step-000003 and base on these tasks"]
+    assert nothing.data["summary"] == ["No rollouts of step-000003 and base to compare"]
     await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "head", "--checkpoint", "base")
     known = await hud("ship", "arith-rl", "--candidates", "head", "base")
     assert [row["rollouts"] for row in known.data["candidates"]] == [144, 144]
@@ -80,9 +80,16 @@ async def test_a_budget_is_spent_in_rounds_on_fresh_seeds(
     assert min(means[id_] for id_ in left) >= max(
         mean for id_, mean in means.items() if id_ not in left
     )
-    assert spent.data["budget"] == 500
+    assert (spent.data["budget"], spent.data["complete"]) == (500, True)
     again = await hud("ship", "arith-rl", "--candidates", *names)
     assert again.data["candidates"] == spent.data["candidates"]
+    turned = await hud("ship", "arith-rl", "--candidates", *names[::-1], "--reference", "head")
+    rows = {row["name"]: row for row in turned.data["candidates"]}
+    assert turned.data["reference"] == "step-000003"
+    assert rows["step-000003"]["over_reference"] is None
+    for row in spent.data["candidates"]:
+        for key in ("checkpoint_id", "rollouts", "reward"):
+            assert rows[row["name"]][key] == row[key]
     whole = await hud("ship", "arith-rl", "--candidates", *names, "--resume")
     assert whole.data["candidates"] == spent.data["candidates"]
     assert len(await evaluations(hud)) == 7
@@ -137,7 +144,9 @@ async def test_candidates_of_two_models_are_compared(
     }
 
 
-async def test_people_get_a_table_and_the_verdict(text: Text, trained: list[Json]) -> None:
+async def test_people_get_a_table_and_the_verdict(
+    text: Text, trained: list[Json], tmp_path: Path
+) -> None:
     words = ("ship", "arith-rl", "--candidates", "head", "base", "--source", "arith")
     code, out, _ = await text(*words, "--budget", "72")
     assert code == 0
@@ -145,6 +154,43 @@ async def test_people_get_a_table_and_the_verdict(text: Text, trained: list[Json
     assert lines[0].split()[:3] == ["candidate", "mean", "reward"]
     assert {line.split()[0] for line in lines[1:3]} == {"step-000003", "base"}
     assert "reference: base" in lines
+    assert lines[-1] == "72 fresh rollouts: 2 candidates × 1 rollout of each task."
+    [file] = (tmp_path / "state" / "selections").glob("*.json")
+    file.write_text(file.read_text().replace('"is_complete":true', '"is_complete":false'))
+    _, out, _ = await text(*words)
+    assert out.splitlines()[-1].startswith("Cut short of 72 fresh rollouts: ")
+    assert out.splitlines()[-1].endswith(" --resume goes on.")
+    file.unlink()
+    _, out, _ = await text(*words)
+    assert "--budget N samples fresh rollouts" in out.splitlines()[-1]
+
+
+async def test_read_only_no_selection_is_begun_that_hides_what_is_known(
+    hud: Command, trained: list[Json]
+) -> None:
+    words = ("ship", "arith-rl", "--candidates", "head", "base")
+    await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "head", "--checkpoint", "base")
+    refused = await hud("--read-only", *words, "--budget", "72", "--source", "arith")
+    assert (refused.code, refused.error["type"]) == (1, "read_only")
+    assert "is kept" not in refused.err
+    known = await hud(*words)
+    assert known.data["selection"] is None
+    assert [row["rollouts"] for row in known.data["candidates"]] == [144, 144]
+
+
+async def test_what_is_known_is_shown_while_a_selection_has_not_sampled_two(
+    client: HudClient, tmp_path: Path
+) -> None:
+    model = await of_three(client)
+    selection = await begun(client, model, tmp_path)
+    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    ranking = await selector.ranking(selection.entries, 0, selection)
+    assert ranking.leader is None
+    async with aclosing(selector.spend(selection)) as states:
+        assert [now async for now in states]
+    empty = selection.model_copy(update={"evaluations": {}})
+    known = await selector.ranking(selection.entries, 0, empty)
+    assert known.order == (await selector.fresh(selection)).order
 
 
 # The selection on disk: cut short, and gone on with.

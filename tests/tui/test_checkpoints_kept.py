@@ -191,7 +191,7 @@ async def test_moves_that_no_app_saw_are_undone_one_after_the_other(
     async with again(served, model_id, tmp_path) as flown:
         assert "Undoes step-000006 → step-000004" in await set_head(flown, "u")
         assert await flown.head(model_id) == "step-000006"
-        await noted(flown, "Nothing to undo (complete)", "u")
+        await noted(flown, "Nothing to undo. The head's history: complete.", "u")
         await flown.agree("U")
         await flown.until(lambda: "head is step-000004 · verified" in note(flown))
         assert await flown.head(model_id) == "step-000004"

@@ -79,6 +79,13 @@ def test_where_neighbours_have_the_same_tasks_their_own_rollouts_tell_it() -> No
     assert training_sentences(both)[-1] == "Sampled from A s4 (32 rollouts); B s5 (32 rollouts)."
 
 
+def test_tasks_that_differ_are_counted_where_the_mean_shows_nothing() -> None:
+    few = Tree.of(lineage(*[batch("abc", 8)] * 5, *[batch("abc", 0)] * 4))
+    mean, alone, _ = training_sentences(compared(few, 3, 4))
+    assert mean.startswith("B − A: no difference in pass@1 is visible with 3 tasks × 8")
+    assert alone == "Task by task, 3 regressed and 0 improved beyond chance."
+
+
 def test_neighbours_on_the_far_side_are_added_where_few_tasks_are_in_common() -> None:
     tasks = ["abcd", "efgh", "ijkl", "mnop"]
     rising = Tree.of(lineage(*[batch(tasks[n % 4], 4) for n in range(12)]))

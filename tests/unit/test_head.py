@@ -182,7 +182,7 @@ def test_undo_takes_back_the_last_move_then_the_one_before_until_a_new_one_is_ma
         undo = to_undo(with_moves(run, *moves))
         assert (undo.target, undo.act) == (target, Act.UNDO)
         moves.append(moved("c5", target, undo.act))
-    with pytest.raises(HudUsage, match=r"Nothing to undo \(complete\)"):
+    with pytest.raises(HudUsage, match=r"Nothing to undo. The head's history: complete\."):
         to_undo(with_moves(run, *moves))
     for target in ("c2", "c3", "c5"):
         redo = to_redo(with_moves(run, *moves))

@@ -1,5 +1,6 @@
 """Which of a few candidates to ship: the order, the verdict, and the rounds that spend a budget."""
 
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Scores, difference, interval, student_t
 from hud_tui.rl.ship import (
+    COLUMNS,
     MOST_SAMPLES,
     Candidate,
     Ranking,
@@ -97,6 +99,20 @@ def test_those_without_rollouts_are_named_and_come_last() -> None:
     assert alone.leader is None
     assert alone.sentences() == ["No rollouts of base on these tasks"]
     assert [s.verdict for s in alone.standings] == ["–", "not sampled"]
+    assert ranking(("base", None), ("A", None)).sentences() == [
+        "No rollouts of base and A to compare"
+    ]
+
+
+def test_an_interval_below_zero_and_one_of_few_digits_fit_their_columns() -> None:
+    two = ranking(("base", scores(7)), ("A", scores(1)))
+    [worst] = [standing for standing in two.standings if standing.position]
+    assert worst.gain.startswith("-.750 [-.")
+    small = replace(worst, candidate=Candidate("A", scores(1, 512, 400)))
+    assert "e-3" in small.reward
+    for column in COLUMNS[1:]:
+        assert len(column.text(worst)) <= column.width, column.title
+        assert len(column.text(small)) <= column.width, column.title
 
 
 def test_intervals_of_several_comparisons_are_wider() -> None:

@@ -221,6 +221,7 @@ REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
 """Least number of runs in a comparison."""
+TO_SHIP = "Mark two runs with a step each ({runs.mark}), or go to a run of a sweep."
 NONE_MARKED = "Mark the runs to compare first: {runs.mark} marks one."
 MARK_TWO = "Two runs can be compared so: {runs.mark} marks one, {runs.unmark} removes the marks."
 ONE_MARKED = "Only this run is marked: go to the run to compare it with, then press {runs.compare}."
@@ -548,7 +549,7 @@ class RunsScreen(HudScreen):
         if entries is None:
             return
         if len(entries) < FEWEST:
-            self.notice("Two runs with a step at least are compared.", "warning")
+            self.notice(keyed(TO_SHIP), "warning")
             return
         model = await self.attempt(self.client.model(entries[0].model_id))
         if model is None:

@@ -87,15 +87,7 @@ class ShipPanel(SamplingPanel[Entry]):
         spending = self.spending
         newest = await self.selector.newest(self.entries)
         selection = newest if spending is None else cast(Selection, spending.record)
-        if selection is not None:
-            reference = self.entries[self.reference].key
-            self.entries = selection.entries
-            self.reference = [entry.key for entry in self.entries].index(reference)
-        ranking = await self.selector.known(self.entries, self.reference)
-        if selection is not None and selection.evaluations:
-            selection.reference = self.reference
-            fresh = await self.selector.fresh(selection)
-            ranking = fresh if fresh.leader is not None else ranking
+        ranking = await self.selector.ranking(self.entries, self.reference, selection)
         await asyncio.to_thread(_computed, ranking)
         self.ranking, self.selection = ranking, selection
         rows = [item_row(TABLE, str(each.position), each) for each in ranking.standings]
@@ -107,11 +99,9 @@ class ShipPanel(SamplingPanel[Entry]):
             return ""
         if self.selection is None:
             return keyed((KNOWN if self.ranking.leader is not None else "") + SAMPLES).strip()
-        planned = counted(self.selection.planned, "fresh rollout")
-        spent = f"{planned}: {rounds_text(self.selection.rounds)}."
         if self.selection.is_complete:
-            return keyed(f"{spent} {{ship.evaluate}} samples others.")
-        return keyed(f"Cut short of {spent} {{ship.resume_sampling}} goes on.")
+            return keyed(f"{self.selection.spent_text} {{ship.evaluate}} samples others.")
+        return keyed(f"Cut short of {self.selection.spent_text} {{ship.resume_sampling}} goes on.")
 
     def budget_dialog(self) -> BudgetDialog:
         title = f"Sample {counted(len(self.entries), 'candidate')}"
