@@ -183,7 +183,7 @@ async def test_what_is_known_is_shown_while_a_selection_has_not_sampled_two(
 ) -> None:
     model = await of_three(client)
     selection = await begun(client, model, tmp_path)
-    selector = Selector(works_of(client, tmp_path), SelectionFiles(tmp_path))
+    selector = Selector(works_of(client, tmp_path), tmp_path)
     ranking = await selector.ranking(selection.entries, 0, selection)
     assert ranking.leader is None
     async with aclosing(selector.spend(selection)) as states:
