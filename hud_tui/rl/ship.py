@@ -11,9 +11,11 @@ Sources: Karnin, Koren and Somekh 2013, "Almost Optimal Exploration in Multi-Arm
 `tests/bench/bench_ship.py` measures how often equals are told apart, and what is lost.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from math import ceil, comb, fsum, inf
 from statistics import NormalDist, fmean, variance
 
@@ -272,6 +274,22 @@ COLUMNS = (
     Column("rollouts", 8, lambda standing: standing.rollouts, True, rank=3),
     Column("", 11, lambda standing: standing.verdict),
 )
+
+
+_HYPHEN = re.compile(r"(?<![0-9]e)-")
+"""Between the words of a name; not that of a number like 1e-3."""
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names as a narrow column has them: without the words that those with a model's all begin
+    with, e.g. ``…lr1e-3:step-000060``."""
+    of_models = [_HYPHEN.split(name) for name in names if ":" in name]
+    columns = zip(*of_models, strict=False)
+    alike = takewhile(lambda words: len(set(words)) == 1 and ":" not in words[0], columns)
+    length = len("-".join(words[0] for words in alike))
+    if len(of_models) < FEWEST or not length:
+        return list(names)
+    return [f"…{name[length + 1 :]}" if ":" in name else name for name in names]
 
 
 def usual_candidates(tree: Tree) -> list[int]:

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from textual.widgets import Input
 
+from hud_tui.config import ReadOnly
+from hud_tui.keys import keyed
 from hud_tui.settings import Start
+from hud_tui.tui.keys import FootLine
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.screens.runs import RunsScreen
@@ -111,8 +114,7 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         panel = await panel_of(flown)
         toy.rest_after(0)
         await sample(flown, panel, 2 * HELDOUT)
-        await flown.until(lambda: panel.check_action("cancel_sampling", ()))
-        assert "X stop" in text(panel, "#panel-foot")
+        await flown.until(lambda: "X stop" in text(panel, "#panel-foot"))
         assert not panel.check_action("evaluate", ())
         await flown.press("X")
         toy.go_on()
@@ -181,8 +183,27 @@ async def test_the_arms_of_a_sweep_are_compared_and_one_is_served(
         assert [entry.name for entry in panel.entries][-1] == "base"
         assert len({entry.model_id for entry in panel.entries[:2]}) == 2
         assert all(entry.name.endswith(":step-000001") for entry in panel.entries[:2])
+        assert {row.cells[0].plain for row in panel.table.rows} == {
+            *("…seed0:step-000001", "…seed1:step-000001", "base")
+        }
         panel.table.select("0")
         await app.press("H", then="checkpoints")
         await app.until(lambda: app.run.model is not None)
         assert app.run.model is not None
         assert app.run.model.id == panel.entries[0].model_id
+
+
+async def test_read_only_no_key_is_offered_that_samples_or_serves(
+    served: Served, tmp_path: Path
+) -> None:
+    async with checkpoints(served, tmp_path) as flown:
+        panel = await panel_of(flown)
+        assert {"evaluate", "set_head", "compare"} <= set(hinted(panel))
+        panel.session.client.wire.guard.set_offline(ReadOnly("not answered", "wait"))
+        panel.show_progress()
+        assert hinted(panel) == ["compare"]
+
+
+def hinted(panel: ShipPanel) -> list[str]:
+    foot = str(panel.query_one(FootLine).render())
+    return [name for name, hint in panel.HINTS.items() if keyed(hint) in foot]

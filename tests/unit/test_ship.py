@@ -18,6 +18,7 @@ from hud_tui.rl.ship import (
     halving,
     rounds_text,
     samples_to_decide,
+    short_names,
     survivors,
     usual_candidates,
 )
@@ -196,6 +197,13 @@ def test_evaluations_compare_on_the_same_tasks_and_each_seed_counts_once() -> No
     assert comparable([first, second, []]) == [["1", "2"], ["5"], []]
     without = evaluation("7").model_copy(update={"id": None})
     assert comparable([[without], []]) == [[], []]
+
+
+def test_arms_of_one_sweep_differ_where_a_narrow_column_begins() -> None:
+    arms = [f"mixed-rl-sweep-lr1e-{n}:step-000060" for n in (3, 4)]
+    assert short_names([*arms, "base"]) == ["…lr1e-3:step-000060", "…lr1e-4:step-000060", "base"]
+    alike = ["head", "base"], ["a-b:step-1", "base"], ["a:step-1", "b:step-1"]
+    assert [short_names(names) for names in alike] == [list(names) for names in alike]
 
 
 def test_the_usual_candidates_are_head_best_newest_and_base() -> None:

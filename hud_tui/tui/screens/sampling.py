@@ -29,6 +29,8 @@ AGAIN_S = 0.5
 SAMPLING = "sampling"
 """Group of the workers that sample."""
 MUTED = "$text-muted"
+SAMPLES_OR_SERVES = frozenset({"evaluate", "resume_sampling", "cancel_sampling", "set_head"})
+"""Actions that are not hinted at in read-only mode."""
 T = TypeVar("T")
 
 
@@ -142,7 +144,9 @@ class SamplingPanel(Panel[T]):
 
     def show_progress(self) -> None:
         self.progress.update(Content.styled(self._progress_text(), MUTED))
-        hints = [hint for name, hint in self.HINTS.items() if self.check_action(name, ())]
+        shut = SAMPLES_OR_SERVES if self.writes.read_only is not None else frozenset[str]()
+        able = (name for name in self.HINTS if name not in shut and self.check_action(name, ()))
+        hints = [self.HINTS[name] for name in able]
         foot = "   ".join([*hints, self.FOOT])
         self.query_one("#panel-foot", FootLine).show_text(foot)
 
@@ -174,7 +178,7 @@ class SamplingPanel(Panel[T]):
                 self.start(record)
 
     def action_resume_sampling(self) -> None:
-        if self.record is not None:
+        if self.record is not None and self.writes.may_change():
             self.start(self.record)
 
     @work(exclusive=True, group="budget")

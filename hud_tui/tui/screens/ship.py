@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from dataclasses import replace
 from typing import ClassVar, cast
 
 from textual.binding import BindingType
@@ -12,7 +13,7 @@ from hud_tui.client.records import Record
 from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.ship import COLUMNS, Ranking, Standing, halving, rounds_text
+from hud_tui.rl.ship import COLUMNS, Ranking, Standing, halving, rounds_text, short_names
 from hud_tui.rl.ship import Column as StandingColumn
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.keys import bindings
@@ -20,7 +21,7 @@ from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.evaluate import Asked, BudgetDialog
 from hud_tui.tui.screens.sampling import SamplingPanel
 from hud_tui.tui.session import RunSession
-from hud_tui.tui.widgets.table import Column, RowList, item_row
+from hud_tui.tui.widgets.table import Column, Row, RowList, item_row
 from hud_tui.wire import Model, WorkState
 
 KNOWN = "By the evaluations there are, which may be why these are candidates."
@@ -90,8 +91,8 @@ class ShipPanel(SamplingPanel[Entry]):
         ranking = await self.selector.ranking(self.entries, self.reference, selection)
         await asyncio.to_thread(_computed, ranking)
         self.ranking, self.selection = ranking, selection
-        rows = [item_row(TABLE, str(each.position), each) for each in ranking.standings]
-        self.table.show(rows)
+        names = short_names([entry.name for entry in self.entries])
+        self.table.show([_row(each, names[each.position]) for each in ranking.standings])
         self.show_said(ranking.sentences())
 
     def state_text(self) -> str:
@@ -154,6 +155,11 @@ class ShipPanel(SamplingPanel[Entry]):
             case "compare":
                 return self.standing is not None
         return super().check_action(action, parameters)
+
+
+def _row(standing: Standing, name: str) -> Row:
+    named = replace(standing, candidate=replace(standing.candidate, name=name))
+    return item_row(TABLE, str(standing.position), named)
 
 
 def _computed(ranking: Ranking) -> None:
