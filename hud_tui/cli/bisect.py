@@ -53,10 +53,16 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
         words = ["bisect", model.model_name, "--good", args.good, "--bad", args.bad, "--resume"]
         await followed(bisector.spend(lineage), client.settings.command(*words))
     bisection = await bisector.state(lineage)
+    step = None if bisection.search is None else lineage.names[bisection.search.step]
+    explain = None
+    if step is not None and bisection.kind == "step":
+        explain = client.settings.command("compare", step, "-m", model.model_name)
     if args.headless:
-        emit("bisect", _document(lineage, bisection))
+        emit("bisect", _document(lineage, bisection) | {"explain": explain})
     else:
-        print("\n".join(one_line(line, 300) for line in _lines(lineage, bisection)))
+        lines = _lines(lineage, bisection)
+        lines += [f"{explain} says what changed there", ""] if explain else []
+        print("\n".join(one_line(line, 300) for line in lines))
     return 0
 
 

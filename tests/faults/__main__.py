@@ -42,6 +42,8 @@ MODULES = {
     "rl/evaluation": ("tests/unit/test_evaluation.py", "tests/unit/test_reward_intervals.py"),
     "rl/changed": ("tests/unit/test_changed.py", "tests/unit/test_compare.py"),
     "rl/sides": ("tests/unit/test_changed.py",),
+    "rl/ship": ("tests/unit/test_ship.py",),
+    "rl/bisect": ("tests/unit/test_bisect.py",),
     "rl/runs": ("tests/unit/test_run_table.py",),
     "rl/loop": ("tests/unit/test_loop.py",),
     "client/feed": ("tests/service/test_client_feed.py",),

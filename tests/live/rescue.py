@@ -87,6 +87,7 @@ def bisect(program: Program, tree: list[dict[str, Any]], good: int) -> None:
     say("bisect", "; ".join(verdict["summary"]))
     expect(verdict["verdict"] == "step", "one step did it", verdict["verdict"])
     names = [node["name"] for node in tree]
+    say("explain", verdict["explain"])
     expect(abs(names.index(verdict["step"]) - good) <= 1, "and it is the bad one", verdict["step"])
 
 
