@@ -1,7 +1,10 @@
 """Bisection of a lineage: what is evaluated next, and the verdict."""
 
+import re
 from itertools import pairwise
+from math import exp, log
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +14,7 @@ from hud_tui.rl.bisect import (
     FIRST,
     LOOKS,
     SURE,
+    WANDER,
     Ask,
     Bisection,
     Measured,
@@ -164,6 +168,34 @@ def test_simulated_damage_is_found_and_none_is_not_invented() -> None:
     assert [outcome("none", seed).kind for seed in range(2)] == ["none", "none"]
     lineage = SimulatedLineage("step", 0)
     assert 1 <= lineage.step <= 128
+
+
+def log_density(search: Search, slope: Slope) -> float:
+    """Of the means, with both levels of a wide normal prior, up to a constant; by NumPy."""
+    positions = sorted(search.measured)
+    rollouts = np.array([search.measured[position].rollouts for position in positions])
+    means = np.array([search.measured[position].mean for position in positions])
+    fallen = np.array([slope.share(position) for position in positions])
+    design, wide = np.stack([1 - fallen, fallen], axis=1), 1e4
+    noise = np.diag(search.variance / rollouts + WANDER**2)
+    covariance = noise + wide * design @ design.T
+    square = means @ np.linalg.solve(covariance, means)
+    return float(-(square + np.linalg.slogdet(covariance)[1]) / 2)
+
+
+def test_the_posterior_is_that_of_two_levels_under_a_wide_prior() -> None:
+    means = {0: (0.9, 200), 3: (0.8, 50), 5: (0.55, 100), 6: (0.4, 50), 12: (0.45, 200)}
+    measured = {position: Measured(*each) for position, each in means.items()}
+    search, prior = Search(13, measured, 50, 0.15), slopes(13)
+    scores = {slope: log_density(search, slope) + log(share) for slope, share in prior.items()}
+    top = max(scores.values())
+    total = sum(exp(score - top) for score in scores.values())
+    for slope, score in scores.items():
+        assert search.posterior[slope] == pytest.approx(exp(score - top) / total, rel=1e-3)
+    narrow = {s: p for s, p in search.posterior.items() if s.last - s.first <= 2}
+    assert search.near(5) == pytest.approx(sum(p for s, p in narrow.items() if 4 <= s.last <= 6))
+    wide = [p for s, p in search.posterior.items() if s.last - s.first >= 3]
+    assert search.slow == pytest.approx(sum(wide))
 
 
 # Which lineage.

@@ -1,7 +1,8 @@
 """Which of a few candidates to ship: the order, the verdict, and the rounds that spend a budget."""
 
 from dataclasses import replace
-from statistics import fmean
+from math import ceil
+from statistics import NormalDist, fmean
 
 import pytest
 from hypothesis import given
@@ -57,6 +58,8 @@ def test_one_that_is_better_than_each_other_is_decided() -> None:
     assert [s.verdict for s in three.standings] == ["best", "worse", "worse"]
     assert [s.gain for s in three.standings][2] == "reference"
     assert three.standings[0].moved == f"{TASKS} ↑ 0 ↓"
+    assert three.standings[0].reward == three.standings[0].solved  # rewards of 0 and 1
+    assert three.standings[0].solved_of_several == "@8 1 [.858, 1]"
 
 
 def test_two_alike_are_named_with_what_would_decide() -> None:
@@ -155,6 +158,10 @@ def test_what_would_decide_falls_with_the_noise() -> None:
     wanted = samples_to_decide(noisy)
     assert wanted is not None
     assert samples_to_decide(calm) == pytest.approx(wanted, rel=0.3)
+    # both have the same difference on each task: all noise is within tasks, of 4 × 3/16 / 3 = 1/4
+    # and 1/3, and the difference of .25 is to be seen with 95 % and a power of .8
+    reach = NormalDist().inv_cdf(0.975) + NormalDist().inv_cdf(0.8)
+    assert wanted == ceil((1 / 4 + 1 / 3) * (reach / 0.25) ** 2 / TASKS)
     one_task = difference(scores(1, tasks=1), scores(2, tasks=1))
     assert one_task is not None
     assert samples_to_decide(one_task) is None
