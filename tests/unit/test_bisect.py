@@ -1,6 +1,5 @@
 """Bisection of a lineage: what is evaluated next, and the verdict."""
 
-import re
 from itertools import pairwise
 from math import exp, log
 
