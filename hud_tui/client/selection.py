@@ -14,7 +14,7 @@ from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.records import Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.evaluation import evaluation_results
+from hud_tui.rl.evaluation import EvaluationResult, evaluation_results
 from hud_tui.rl.ship import Candidate, Ranking, Round, comparable, halving, rounds_text, survivors
 from hud_tui.rl.text import counted
 from hud_tui.wire import Checkpoint, Evaluation, Json, Model, WorkState
@@ -83,7 +83,7 @@ class Selector:
     async def known(self, entries: Sequence[Entry], reference: int) -> Ranking:
         """The candidates by the evaluations that there are, of whatever origin. Raises HudError:
         the service does not answer."""
-        results = [await self._results(entry) for entry in entries]
+        results = await self._results(entries)
         return await self._ranking(entries, reference, comparable(results))
 
     async def fresh(self, selection: Selection) -> Ranking:
@@ -131,7 +131,7 @@ class Selector:
             halving(len(entries), num_tasks, budget)
         except ValueError as error:
             raise HudUsage(f"a budget of {budget} is too small", str(error)) from None
-        used = [e.seed for entry in entries for e in await self._results(entry) if e.seed]
+        used = [e.seed for results in await self._results(entries) for e in results if e.seed]
         parameters = body.parameters
         if "seed" not in parameters.model_fields_set:
             parameters = parameters.model_copy(update={"seed": max(used, default=0) + 1})
@@ -192,13 +192,17 @@ class Selector:
         keys = survivors(scores, count)
         return [entry for entry in left if entry.key in keys]
 
-    async def _results(self, entry: Entry) -> list[Evaluation]:
-        """The results of a candidate's evaluations, oldest first."""
-        model = await self._works.client.model(entry.model_id)
-        nodes = await self._works.client.checkpoints(model.id)
-        jobs = await self._works.evaluations.of_model(model)
-        results = evaluation_results(nodes, jobs)
-        return [r.evaluation for r in results if r.checkpoint_id == entry.checkpoint_id]
+    async def _results(self, entries: Sequence[Entry]) -> list[list[Evaluation]]:
+        """The results of the evaluations of each candidate, oldest first."""
+        by_model: dict[str, list[EvaluationResult]] = {}
+        for id_ in dict.fromkeys(entry.model_id for entry in entries):
+            model = await self._works.client.model(id_)
+            jobs = await self._works.evaluations.of_model(model)
+            by_model[id_] = evaluation_results(await self._works.client.checkpoints(id_), jobs)
+        return [
+            [r.evaluation for r in by_model[e.model_id] if r.checkpoint_id == e.checkpoint_id]
+            for e in entries
+        ]
 
     async def _ranking(
         self, entries: Sequence[Entry], reference: int, ids: Sequence[Sequence[str]]
