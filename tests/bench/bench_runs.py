@@ -22,7 +22,7 @@ from hud_tui.rl.work import Work
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
 from hud_tui.settings import Start
-from hud_tui.tui.screens.compare import RunComparison
+from hud_tui.tui.screens.compared_runs import RunComparison
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire_runs import RunRecord

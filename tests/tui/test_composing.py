@@ -16,10 +16,10 @@ from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.chart_settings import OverlayList
-from hud_tui.tui.screens.compare import TryPanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.set_head import HeadDialog
+from hud_tui.tui.screens.try_prompt import TryPanel
 from hud_tui.wire import WorkState
 from tests.conftest import Served, until
 from tests.tui.cockpit import Cockpit, cockpit

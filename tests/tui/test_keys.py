@@ -17,7 +17,8 @@ from hud_tui.tui.keys import KeyLine, bindings, key_line, use_keymap
 from hud_tui.tui.run_draft import SubmitDialog
 from hud_tui.tui.screens.bisect import BisectPanel
 from hud_tui.tui.screens.chart_settings import ChartList, ColumnList, OverlayList
-from hud_tui.tui.screens.compare import ComparePanel, RunComparison
+from hud_tui.tui.screens.compare import ComparePanel
+from hud_tui.tui.screens.compared_runs import RunComparison
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import BESIDE, ConfirmDialog, Panel
 from hud_tui.tui.screens.group import GroupScreen

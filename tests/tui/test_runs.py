@@ -23,7 +23,7 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.chart_settings import ColumnList
-from hud_tui.tui.screens.compare import MetricList, RunComparison
+from hud_tui.tui.screens.compared_runs import MetricList, RunComparison
 from hud_tui.tui.screens.runs import CANCEL, EditDialog, RunDetails, RunsScreen
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_curves import letter, shared_ends

@@ -44,12 +44,13 @@ from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, to_cancel,
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.bisect import ask_bisection
-from hud_tui.tui.screens.compare import Tried, TryPanel, show_changed
+from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
 from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.screens.set_head import HistoryPanel, move_head, read_tree
 from hud_tui.tui.screens.ship import ShipPanel
+from hud_tui.tui.screens.try_prompt import Tried, TryPanel
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField

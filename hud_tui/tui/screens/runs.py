@@ -50,7 +50,8 @@ from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext, unread
 from hud_tui.tui.screens.chart_settings import ColumnList
-from hud_tui.tui.screens.compare import RunComparison, show_changed
+from hud_tui.tui.screens.compare import show_changed
+from hud_tui.tui.screens.compared_runs import RunComparison
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Dialog
 from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.sweep_actions import AskSweep, ask_cancel_sweep, ask_resume_sweep
