@@ -177,7 +177,8 @@ class Ranking:
         of = f"difference of {short(min(effect_of(pair.reward) for pair in pairs))}"
         more = self.more_rollouts
         if more is None:
-            return f"{counted(len(pairs[0].changes), 'task')} are too few to show a {of}"
+            tasks = counted(len(pairs[0].changes), "task")
+            return f"{tasks} are too few to show a {of}, however often they are sampled"
         if not more:
             return f"A {of} would have shown"
         return f"About {counted(more, 'more rollout')} would show a {of}"

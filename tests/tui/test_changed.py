@@ -27,6 +27,10 @@ async def test_a_step_in_live_is_explained_without_an_evaluation(served: Served)
         assert "36 tasks × 1" in said(flown)
         assert "Sampled from A step-000001 (36 rollouts, in training)" in said(flown)
         assert "96 tasks × 2" in said(flown)
+        await flown.pilot.resize_terminal(80, 24)
+        panel.sentences.update("\n".join("abcdefghijk"))  # as many lines as two runs need
+        await flown.until(lambda: panel.sentences.size.height == 11)
+        assert panel.tasks.size.height > 2
         keys = [row.key for row in panel.tasks.rows if not row.heading]
         assert len([key for key in keys if key.startswith("training ")]) == 96
         panel.tasks.select(next(key for key in keys if key.startswith("training ")))

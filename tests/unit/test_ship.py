@@ -83,7 +83,9 @@ def test_tasks_that_differ_among_themselves_are_too_few_however_often_they_are_s
     turned = [Group(task_slug=f"{n:02}", rewards=[float(not n % 2)] * 64) for n in range(12)]
     pair = ranking(("A", Scores.of(groups)), ("B", Scores.of(turned)))
     assert pair.more_rollouts is None
-    assert pair.sentences()[-1] == "12 tasks are too few to show a difference of .050"
+    assert pair.sentences()[-1] == (
+        "12 tasks are too few to show a difference of .050, however often they are sampled"
+    )
 
 
 def test_a_lucky_one_of_few_rollouts_does_not_lead() -> None:
