@@ -164,10 +164,10 @@ class Ranking:
         if len(names) > 1:
             undecided = f"{_listed(names, 'or')}: no difference beyond chance"
             return [undecided, *texts, self._what_it_takes()]
-        gain = self.from_reference.get(self.contenders[0])
-        over = self.candidates[self.reference].name
-        by = "" if gain is None else f": {gain_text(gain.reward)} over {over}"
-        return [f"{names[0]} is the best of {len(worse) + 1}{by}", *texts]
+        other = self.reference if self.reference in self.worse else self.worse[0]
+        gain = gain_text(self._from(other)[self.contenders[0]].reward)
+        over = self.candidates[other].name
+        return [f"{names[0]} is the best of {len(worse) + 1}: {gain} over {over}", *texts]
 
     def _names(self, positions: Sequence[int]) -> list[str]:
         return [self.candidates[position].name for position in positions]

@@ -62,6 +62,16 @@ def test_one_that_is_better_than_each_other_is_decided() -> None:
     assert three.standings[0].solved_of_several == "@8 1 [.858, 1]"
 
 
+@pytest.mark.parametrize("reference", [2, 3])
+def test_the_best_is_told_over_the_next_best_where_the_reference_tells_nothing(
+    reference: int,
+) -> None:
+    candidates = ("base", scores(2)), ("A", scores(4)), ("B", scores(7)), ("C", None)
+    best = ranking(*candidates, reference=reference).sentences()[0]
+    assert best.startswith("B is the best of 3: +.375 [")
+    assert best.endswith("] over A")
+
+
 def test_two_alike_are_named_with_what_would_decide() -> None:
     simulated = Simulated([0.0, 0.0, -3.0], seed=1, own=0.0)
     three = simulated.ranking(8)
