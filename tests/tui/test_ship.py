@@ -207,3 +207,14 @@ async def test_read_only_no_key_is_offered_that_samples_or_serves(
 def hinted(panel: ShipPanel) -> list[str]:
     foot = str(panel.query_one(FootLine).render())
     return [name for name, hint in panel.HINTS.items() if keyed(hint) in foot]
+
+
+async def test_in_runs_what_to_mark_is_said(served: Served, tmp_path: Path) -> None:
+    async with checkpoints(served, tmp_path, steps=1) as flown:
+        await flown.press("5", then="runs")
+        view = flown.app.shown_view
+        assert isinstance(view, RunsScreen)
+        await flown.until(lambda: view.rows is not None and view.table.row is not None)
+        await flown.press("Q")
+        said = "Mark two runs with a step each (space), or go to a run of a sweep."
+        await flown.until(lambda: said in flown.notices)
