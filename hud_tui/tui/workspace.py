@@ -43,6 +43,7 @@ from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, show_error, show_n
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
+from hud_tui.tui.screens.sampling import may_leave_sampling
 from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.tui.sweep_actions import may_leave_sweeps
 from hud_tui.wire import Job, Model, WorkState
@@ -348,7 +349,8 @@ class Workspace:
         """Quit; ask first if a run trains, or what this program drives has not ended."""
         job = self.session.run.job if self.session.run.training else None
         costs = costs_now(self.session.store.directory)
-        own = self.session.sweeps or self.session.evaluation_runner.running
+        session = self.session
+        own = session.sweeps or session.spending or session.evaluation_runner.running
         asks = job is not None or bool(costs or own)
         if not asks or self._leaving or self.session.replays:
             self._exit()
@@ -360,6 +362,7 @@ class Workspace:
         try:
             leave = await may_end_evaluations(self._app, self.session)
             leave = leave and await may_leave_sweeps(self._app, self.session)
+            leave = leave and await may_leave_sampling(self._app, self.session)
             if leave and job is not None:
                 leave = await may_leave(self._app, self.session, self.writes, job)
             if leave and costs:

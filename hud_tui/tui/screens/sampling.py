@@ -14,11 +14,12 @@ from textual.widgets import Static
 
 from hud_tui.client.records import Record
 from hud_tui.errors import HudError
+from hud_tui.keys import keyed
 from hud_tui.rl.text import one_line, spaced
 from hud_tui.rl.work import weights_name
 from hud_tui.tui.keys import FootLine
 from hud_tui.tui.screens.base import WritePolicy
-from hud_tui.tui.screens.dialogs import Panel, show_error, show_notice
+from hud_tui.tui.screens.dialogs import ConfirmDialog, Panel, show_error, show_notice
 from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.session import RunSession, Spending
 from hud_tui.tui.widgets.table import RowList
@@ -56,6 +57,18 @@ async def _sample(
         show_notice(app, f"{told}.")
     finally:
         session.spending.pop(record.id, None)
+
+
+async def may_leave_sampling(app: App[None], session: RunSession) -> bool:
+    """Whether to quit although that cuts sampling short."""
+    if not session.spending:
+        return True
+    lines = [
+        "What is sampled is kept; the evaluation under way goes on, further ones do not begin.",
+        keyed("{ship.resume_sampling} in the same panel goes on another day."),
+    ]
+    dialog = ConfirmDialog("Quit while candidates are sampled", lines, "Quit", keep="Stay")
+    return await app.push_screen_wait(dialog)
 
 
 class SamplingPanel(Panel[T]):
