@@ -57,8 +57,8 @@ EDITS = (
     Edit(
         "pass@k is pooled of evaluations with the same solved_at",
         "rl/own_numbers.py",
-        "in independent if evaluation.solved_at == largest.solved_at]",
-        "in independent]",
+        "in distinct if evaluation.solved_at == largest.solved_at]",
+        "in distinct]",
         OWN,
     ),
     Edit(
@@ -78,7 +78,7 @@ EDITS = (
     Edit(
         "where neither measure shows a difference, one sentence says so of both",
         "rl/evaluation.py",
-        "elif _is_unseen(self.solved) and _is_unseen(self.reward):",
+        "elif is_unseen(self.solved) and is_unseen(self.reward):",
         "elif not self.changes:",
         EVALUATION,
     ),
@@ -167,10 +167,10 @@ EDITS = (
         ("tests/service/test_evaluate.py::" + REFUSED,),
     ),
     Edit(
-        "a third mark replaces the older one",
+        "a checkpoint that is marked again is marked no more",
         "tui/screens/checkpoints.py",
-        "*others[-1:], node.id",
-        "*others[:1], node.id",
+        "if marked in self.marked:",
+        "if len(self.marked) > MOST:",
         ("tests/tui/test_checkpoints_kept.py::test_two_are_marked_and_compared",),
     ),
 )

@@ -10,16 +10,12 @@ EQUIVALENT: dict[str, str] = {
 }
 """Faults that change nothing, by name, and why; they are not drawn."""
 UNSEEN: dict[str, str] = {
-    "rl/runs.py run_of: t=_text(record.taskset, ‹100 → 101›),": ("no rule says how long a name is"),
     'rl/runs.py _asked: arameters.get("sweep"), ‹100 → 101›),': ("no rule says how long a name is"),
     'rollouts/driver.py main: return ‹0 → 1› if status == "succeeded': (
         "only who starts a driver by hand reads its exit code"
     ),
     "remote/pods.py Pods._priced: ce - rental.price_seen) ‹> → >=› 0.005:": (
         "no rule says what a difference of exactly half a cent is"
-    ),
-    "remote/pods.py Pods._check_again: if price ‹> → >=› limit + 1e-9:": (
-        "prices are not that close"
     ),
     "remote/pods.py Pods.hear: eadline - self._now() + ‹60 → 61›": (
         "a watcher may be late by about a minute"

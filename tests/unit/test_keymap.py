@@ -98,8 +98,8 @@ def test_any_text_is_a_key_or_is_refused(written: str) -> None:
 
 
 def test_ids_are_quoted_or_tables_and_two_actions_may_change_places_or_share_a_key() -> None:
-    nested = {"live": {"follow": "F", "cursor": {"-1": ["O", "left"]}}, "app.quit": "Q"}
-    want = {"live.follow": "F", "live.cursor.-1": "O,left", "app.quit": "Q"}
+    nested = {"live": {"follow": "F", "cursor": {"-1": ["O", "left"]}}, "app.quit": "ctrl+w"}
+    want = {"live.follow": "F", "live.cursor.-1": "O,left", "app.quit": "ctrl+w"}
     with pytest.raises(BadTuning, match=r"live\.outliers"):
         read_keymap(nested)
     assert read_keymap({**nested, "live.outliers": "f12"}) == {**want, "live.outliers": "f12"}
