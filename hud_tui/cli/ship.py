@@ -31,9 +31,9 @@ def ship(args: argparse.Namespace) -> int:
 
 async def _run(client: HudClient, args: argparse.Namespace) -> int:
     model = await choose_model(client, args)
-    entries = await _entries(client, model, args.candidates)
     state = paths_of(args).state
     selector = Selector(works_of(client, state), state)
+    entries = await _entries(client, selector, model, args)
     reference = await _reference(client, model, entries, args.reference)
     selection = await selector.newest(entries)
     if args.budget is not None:
@@ -58,13 +58,17 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
     return HudGate.exit_code if failed else 0
 
 
-async def _entries(client: HudClient, model: Model, refs: Sequence[str] | None) -> list[Entry]:
+async def _entries(
+    client: HudClient, selector: Selector, model: Model, args: argparse.Namespace
+) -> list[Entry]:
     """The candidates. Raises HudUsage: too few, too many, or an unknown one."""
     tree = await read_tree(client, model)
-    if refs is None:
+    if args.candidates is not None:
+        entries = [await _named(client, model, tree, ref) for ref in args.candidates]
+    elif args.budget is not None:
         entries = [Entry.of(model, tree.node(position)) for position in usual_candidates(tree)]
     else:
-        entries = [await _named(client, model, tree, ref) for ref in refs]
+        entries = await selector.usual(model, tree, trained_since=args.resume)
     distinct = list({entry.key: entry for entry in entries}.values())
     if not FEWEST <= len(distinct) <= MOST:
         what = counted(len(distinct), "candidate")

@@ -13,10 +13,19 @@ from pydantic import BaseModel, Field
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.records import Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
-from hud_tui.rl.checkpoint_tree import label
+from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results
-from hud_tui.rl.ship import Candidate, Ranking, Round, comparable, halving, rounds_text, survivors
-from hud_tui.rl.text import counted
+from hud_tui.rl.ship import (
+    Candidate,
+    Ranking,
+    Round,
+    comparable,
+    halving,
+    rounds_text,
+    survivors,
+    usual_candidates,
+)
+from hud_tui.rl.text import counted, seconds
 from hud_tui.wire import Checkpoint, Evaluation, Json, Model, WorkState
 from hud_tui.wire_runs import SubmitEvaluation
 
@@ -111,6 +120,24 @@ class Selector:
         keys = {entry.key for entry in entries}
         service = await self._works.client.service_id()
         return self.files.newest(service, lambda made: {e.key for e in made.entries} == keys)
+
+    async def usual(self, model: Model, tree: Tree, trained_since: bool = False) -> list[Entry]:
+        """Who is compared if nobody is named: the candidates of the newest selection among the
+        model's checkpoints, because ☆ may have moved with its rollouts; else those of
+        `usual_candidates`. Raises HudError: the service does not answer.
+
+        Args:
+            trained_since: Whether the selection counts also if steps were taken after it.
+        """
+        service, stamp = await self._works.client.service_id(), 0.0
+        newest = self.files.newest(
+            service, lambda made: {entry.model_id for entry in made.entries} == {model.id}
+        )
+        if len(tree) and not trained_since:
+            stamp = seconds(tree[len(tree) - 1].created_at) or 0.0
+        if newest is not None and newest.created_at >= stamp:
+            return newest.entries
+        return [Entry.of(model, tree.node(position)) for position in usual_candidates(tree)]
 
     async def begin(
         self,

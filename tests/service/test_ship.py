@@ -95,6 +95,23 @@ async def test_a_budget_is_spent_in_rounds_on_fresh_seeds(
     assert len(await evaluations(hud)) == 7
 
 
+async def test_without_names_it_goes_on_with_those_of_the_newest_selection(
+    hud: Command, served: Served, trained: list[Json]
+) -> None:
+    """☆ may have moved with the rollouts; a model that was trained since has other candidates."""
+    words = ("--candidates", "step-000001", "step-000002", "--budget", "72", "--source", "arith")
+    spent = await hud("ship", "arith-rl", *words)
+    for again in (await hud("ship", "arith-rl"), await hud("ship", "arith-rl", "--resume")):
+        assert again.data["candidates"] == spent.data["candidates"]
+    async with calling(served.service) as http:
+        model = (await http.get("/v2/models/arith-rl")).json()
+        await step(http, model)
+    names = {row["name"] for row in (await hud("ship", "arith-rl")).data["candidates"]}
+    assert {"step-000004", "base"} <= names
+    resumed = await hud("ship", "arith-rl", "--resume")
+    assert resumed.data["candidates"] == spent.data["candidates"]
+
+
 async def test_an_undecided_one_fails_a_build_that_asks(hud: Command, trained: list[Json]) -> None:
     asked = ("ship", "arith-rl", "--candidates", "head", "step-000002", "--source", "arith")
     undecided = await hud(*asked, "--budget", "72", "--fail-if-undecided")
@@ -105,9 +122,10 @@ async def test_an_undecided_one_fails_a_build_that_asks(hud: Command, trained: l
     assert "difference" in undecided.data["summary"][-1]
 
 
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
+async def test_what_is_wrong_is_told_and_nothing_is_sampled(
+    hud: Command, trained: list[Json]
+) -> None:
+    for words, problem in (
         (("--candidates", "head"), "1 candidate"),
         (("--candidates", "head", "step-000003"), "1 candidate"),
         (("--candidates", "head", "nowhere"), "no checkpoint named nowhere"),
@@ -116,14 +134,10 @@ async def test_an_undecided_one_fails_a_build_that_asks(hud: Command, trained: l
         (("--candidates", "head", "base", "--resume"), "no selection"),
         (("--candidates", "head", "base", "--budget", "71", "--source", "arith"), "too small"),
         (("--candidates", "head", "base", "--budget", "500"), "say which tasks"),
-    ],
-)
-async def test_what_is_wrong_is_told_and_nothing_is_sampled(
-    hud: Command, trained: list[Json], words: tuple[str, ...], problem: str
-) -> None:
-    refused = await hud("ship", "arith-rl", *words)
-    assert refused.code == 2
-    assert problem in refused.error["message"]
+    ):
+        refused = await hud("ship", "arith-rl", *words)
+        assert refused.code == 2, words
+        assert problem in refused.error["message"], words
     assert await evaluations(hud) == []
 
 
@@ -210,7 +224,7 @@ async def begun(client: HudClient, model: Model, state: Path) -> Selection:
     return await selector.begin(entries, 0, body, 5 * HELDOUT)
 
 
-@pytest.mark.parametrize("evaluations", range(5))
+@pytest.mark.parametrize("evaluations", [0, 3])
 async def test_cut_short_after_any_evaluation_it_goes_on_with_what_is_missing(
     client: HudClient, tmp_path: Path, evaluations: int
 ) -> None:

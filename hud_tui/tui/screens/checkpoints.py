@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.client.selection import Entry
+from hud_tui.client.selection import Entry, Selector
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
@@ -35,7 +35,7 @@ from hud_tui.rl.head import (
 from hud_tui.rl.metrics import metrics_of, short
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.run import Run
-from hud_tui.rl.ship import FEWEST, MOST, usual_candidates
+from hud_tui.rl.ship import FEWEST, MOST
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
@@ -466,11 +466,14 @@ class CheckpointsScreen(HudScreen):
         if model is None:
             return
         marked = [p for p in map(tree.find_weights, self.marked) if p is not None]
-        positions = marked if len(marked) >= FEWEST else usual_candidates(tree)
-        if len(positions) < FEWEST:
+        entries = [Entry.of(model, tree.node(position)) for position in marked]
+        if len(marked) < FEWEST:
+            selector = Selector(self.session.works, self.session.store.directory)
+            usual = await self.attempt(selector.usual(model, tree))
+            entries = usual or []
+        if len(entries) < FEWEST:
             self.warn(keyed(NO_CANDIDATES))
             return
-        entries = [Entry.of(model, tree.node(position)) for position in positions]
         panel = ShipPanel(self.session, self.context.writes, model, entries)
         chosen = await self.app.push_screen_wait(panel)
         if chosen is not None:

@@ -25,6 +25,7 @@ from hud_tui.tui.widgets.table import Column, Row, RowList, item_row
 from hud_tui.wire import Model, WorkState
 
 KNOWN = "By the evaluations there are, which may be why these are candidates."
+TOGETHER = "The intervals hold for all pairs together."
 SAMPLES = " {ship.evaluate} samples fresh rollouts of all."
 HALVING = "Fresh rollouts, equally many of each; the better half goes on to the next round."
 USUAL_BUDGET = 1000
@@ -101,7 +102,8 @@ class ShipPanel(SamplingPanel[Entry]):
         if self.selection is None:
             return keyed((KNOWN if self.ranking.leader is not None else "") + SAMPLES).strip()
         if self.selection.is_complete:
-            return keyed(f"{self.selection.spent_text} {{ship.evaluate}} samples others.")
+            more = f"{TOGETHER} {{ship.evaluate}} samples others."
+            return keyed(f"{self.selection.spent_text} {more}")
         return keyed(f"Cut short of {self.selection.spent_text} {{ship.resume_sampling}} goes on.")
 
     def budget_dialog(self) -> BudgetDialog:
