@@ -14,7 +14,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudGate, HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.ship import COLUMNS, FEWEST, MOST, Ranking, rounds_text, usual_candidates
+from hud_tui.rl.ship import COLUMNS, FEWEST, MOST, Ranking, Standing, rounds_text, usual_candidates
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rollouts.control import works_of
 from hud_tui.wire import Model
@@ -107,33 +107,34 @@ async def _spend(client: HudClient, selector: Selector, selection: Selection) ->
     await followed(selector.spend(selection), client.settings.command(*words))
 
 
+def _candidate(entry: Entry, standing: Standing) -> dict[str, Any]:
+    scores, over = standing.scores, standing.over
+    sampled: dict[str, Any] = {"tasks": 0, "rollouts": 0, "reward": None, "pass_at": {}}
+    if scores is not None:
+        sampled["tasks"], sampled["rollouts"] = len(scores.tasks), scores.rollouts
+        sampled["reward"], sampled["pass_at"] = scores.mean, scores.pass_at
+    return {
+        "model": entry.model,
+        "checkpoint_id": entry.checkpoint_id,
+        "name": entry.name,
+        **sampled,
+        "over_reference": None if over is None else over.reward,
+        "improved": [] if over is None else [change.slug for change in over.better],
+        "regressed": [] if over is None else [change.slug for change in over.worse],
+        "is_worse": standing.verdict == "worse",
+    }
+
+
 def _document(
     model: Model, entries: Sequence[Entry], ranking: Ranking, selection: Selection | None
 ) -> dict[str, Any]:
-    rows = []
-    for position in ranking.order:
-        entry, scores = entries[position], ranking.candidates[position].scores
-        delta = ranking.from_reference.get(position)
-        rows.append(
-            {
-                "model": entry.model,
-                "checkpoint_id": entry.checkpoint_id,
-                "name": entry.name,
-                "tasks": len(scores.tasks) if scores else 0,
-                "rollouts": scores.rollouts if scores else 0,
-                "reward": scores.mean if scores and scores.tasks else None,
-                "pass_at": scores.pass_at if scores and scores.tasks else {},
-                "over_reference": None if delta is None else delta.reward,
-                "improved": [] if delta is None else [change.slug for change in delta.better],
-                "regressed": [] if delta is None else [change.slug for change in delta.worse],
-                "is_worse": position in ranking.worse,
-            }
-        )
     names = [entry.name for entry in entries]
     return {
         "model": model.model_name,
         "reference": names[ranking.reference],
-        "candidates": rows,
+        "candidates": [
+            _candidate(entries[standing.position], standing) for standing in ranking.standings
+        ],
         "may_be_best": [names[position] for position in ranking.contenders],
         "decided": ranking.is_decided,
         "more_rollouts": ranking.more_rollouts,
