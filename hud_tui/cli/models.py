@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
-from hud_tui.cli.output import changes, confirm, emit, print_notice, require_consent, show
+from hud_tui.cli.output import aligned, changes, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
@@ -26,7 +26,7 @@ from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
 from hud_tui.rl.names import find_checkpoint, find_model, is_shared
 from hud_tui.rl.own_numbers import of_base
-from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.text import counted, moment, one_line
 from hud_tui.wire import BASE, Checkpoint, Model
 
 
@@ -102,9 +102,7 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
         require_consent(args, client)
     model = await client.model(args.model)
     if args.history:
-        from hud_tui.cli.head_history import show_history
-
-        return await show_history(client, model, args)
+        return await _history(client, model, args)
     tree = await read_tree(client, model)
     if not changes(args):
         emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
@@ -119,6 +117,29 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
             raise _conflict(f"{moved}; nothing was sent", "check the head, then try again")
     replaced, after = await _serve(client, model, tree, target)
     show(args, "head", *_outcome(client, model, tree, target, after, replaced))
+    return 0
+
+
+async def _history(client: HudClient, model: Model, args: argparse.Namespace) -> int:
+    """Print the moves of the head, the steps between them, and evaluations."""
+    from hud_tui.client.history import read_moves
+    from hud_tui.events import EvaluationsRead, TreeRead
+    from hud_tui.rl.reflog import reflog
+    from hud_tui.rl.run import Run
+
+    tree, evaluations, moves = await asyncio.gather(
+        client.checkpoints(model.id),
+        client.evaluations(model.id),
+        read_moves(client, model.id, paths_of(args).state),
+    )
+    run = Run(model=model).fold(TreeRead(checkpoints=tuple(tree)))
+    run = run.fold(EvaluationsRead(evaluations=tuple(evaluations or ()))).fold(moves)
+    lines, history = reflog(run), run.history
+    cells = [(moment(line.at), line.what, line.before, line.after, line.by) for line in lines]
+    table = [] if not cells else aligned([("when", "what", "from", "checkpoint", "by"), *cells])
+    data = {"model": model.model_name, "complete": history.since == 0, "since": history.since}
+    summary = f"moves of the head: {history.completeness}"
+    show(args, "head_history", {**data, "lines": lines}, *table, summary)
     return 0
 
 
