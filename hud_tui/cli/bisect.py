@@ -44,9 +44,7 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
     else:
         asked = await Evaluating(client, args).asked(model)
         budget = USUAL_BUDGET if args.budget is None else args.budget
-        lineage = await bisector.begin(
-            model, tree, positions, asked.body, budget, asked.environment
-        )
+        lineage = await bisector.begin(model, tree, positions, asked, budget)
         steps, tasks = counted(len(positions) - 1, "step"), counted(lineage.num_tasks, "task")
         print_notice(f"{steps}, {tasks}, at most {counted(budget, 'rollout')}")
     if not args.show:

@@ -20,6 +20,7 @@ from hud_tui.cli.output import aligned, bar, emit, plain, print_notice
 from hud_tui.cli.runs import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
+from hud_tui.client.records import Asked
 from hud_tui.errors import HudError, HudGate, HudUsage
 from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS, flag_of
 from hud_tui.rl.checkpoint_tree import Tree, label
@@ -65,16 +66,6 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
     if args.resume is not None:
         return await command.resume()
     return await (command.show_list() if args.list else command.evaluate())
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What a command line asks of evaluations."""
-
-    body: SubmitEvaluation
-    """All of it but the checkpoint."""
-    source: TaskSource
-    environment: dict[str, Any] | None
 
 
 class Evaluating:

@@ -38,9 +38,7 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
     selection = await selector.newest(entries)
     if args.budget is not None:
         asked = await Evaluating(client, args).asked(model)
-        selection = await selector.begin(
-            entries, reference, asked.body, args.budget, asked.environment
-        )
+        selection = await selector.begin(entries, reference, asked, args.budget)
         rounds, tasks = rounds_text(selection.rounds), counted(selection.num_tasks, "task")
         print_notice(f"{counted(selection.planned, 'rollout')} on {tasks}: {rounds}")
         await _spend(client, selector, selection)

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from hud_tui.audit_log import UNNAMED, TaskSource
-from hud_tui.client.records import Record, RecordFiles, Sampler
+from hud_tui.client.records import Asked, Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
 from hud_tui.rl.bisect import FIRST, Bisection
 from hud_tui.rl.checkpoint_tree import Tree, label
-from hud_tui.wire import Json, Model, WorkState
-from hud_tui.wire_runs import SubmitEvaluation
+from hud_tui.wire import Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.works import WorkClient
@@ -60,9 +58,8 @@ class Bisector:
         model: Model,
         tree: Tree,
         positions: Sequence[int],
-        body: SubmitEvaluation,
+        asked: Asked,
         budget: int,
-        environment: Json | None = None,
     ) -> Lineage:
         """A new bisection, stored.
 
@@ -73,25 +70,23 @@ class Bisector:
             HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
             HudError: The service does not answer.
         """
-        num_tasks = await self._sampler.count_tasks(model.id, body)
+        num_tasks = await self._sampler.count_tasks(model.id, asked.body)
         least = 2 * FIRST * num_tasks
         if budget < least or not num_tasks:
             what = f"{num_tasks} tasks of the good and the bad one: at least {least} rollouts"
             raise HudUsage(f"a budget of {budget} is too small", what)
         nodes = [tree.node(position) for position in positions]
-        parameters = body.parameters
-        if "seed" not in parameters.model_fields_set:  # what raised the suspicion is no evidence
-            known = [tree.base_evaluations, *(node.evaluations for node in nodes if node)]
-            used = [each.seed for evaluations in known for each in evaluations if each.seed]
-            parameters = parameters.model_copy(update={"seed": max(used, default=0) + 1})
+        evaluated = (tree.base_evaluations, *(node.evaluations for node in nodes if node))
+        fresh = asked.fresh(e for evaluations in evaluated for e in evaluations)
         lineage = Lineage(
             service=await self._works.client.service_id(),
             model_id=model.id,
             model=model.model_name,
             path=[None if node is None else node.id for node in nodes],
             names=[label(node) for node in nodes],
-            body=body.model_copy(update={"parameters": parameters}),
-            environment=environment,
+            body=fresh.body,
+            source=fresh.source,
+            environment=fresh.environment,
             num_tasks=num_tasks,
             budget=budget,
         )
@@ -106,9 +101,7 @@ class Bisector:
         sampled = {position: each for position, each in scores.items() if each.tasks}
         return Bisection(len(lineage.path), sampled)
 
-    async def spend(
-        self, lineage: Lineage, source: TaskSource = UNNAMED
-    ) -> AsyncGenerator[WorkState, None]:
+    async def spend(self, lineage: Lineage) -> AsyncGenerator[WorkState, None]:
         """Evaluate what tells the most until it is decided; yields the evaluation under way.
 
         Raises:
@@ -130,7 +123,6 @@ class Bisector:
                         lineage.names[ask.position],
                         ask.samples,
                         len(lineage.ids(ask.position)),
-                        source,
                     )
                     lineage.evaluations.append(Made(position=ask.position, id=id_))
                     self.files.keep(lineage)

@@ -1,8 +1,9 @@
 """What is evaluated step by step: a selection, a bisection. Each is a file with the ids of the
 evaluations that were made for it, so that it goes on where it stopped."""
 
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -17,7 +18,7 @@ from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.work import SUCCEEDED, Work, trouble
 from hud_tui.storage import held, read_regular, write_atomic
-from hud_tui.wire import Group, Json, WorkState
+from hud_tui.wire import Evaluation, Group, Json, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
 if TYPE_CHECKING:
@@ -25,6 +26,27 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of a file that is read."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked of evaluations, but for their checkpoints."""
+
+    body: SubmitEvaluation
+    source: TaskSource = UNNAMED
+    """What the tasks came from, for the command log."""
+    environment: Json | None = None
+    """How rollouts are made, if on an environment of the user's own."""
+
+    def fresh(self, evaluations: Iterable[Evaluation]) -> "Asked":
+        """The same with a seed that none of these evaluations has, unless it has one of its own:
+        what led to a question is no evidence for its answer."""
+        parameters = self.body.parameters
+        if "seed" in parameters.model_fields_set:
+            return self
+        seed = 1 + max((evaluation.seed or 0 for evaluation in evaluations), default=0)
+        parameters = parameters.model_copy(update={"seed": seed})
+        return replace(self, body=self.body.model_copy(update={"parameters": parameters}))
 
 
 class Record(BaseModel):
@@ -37,8 +59,9 @@ class Record(BaseModel):
     """Unix seconds."""
     body: SubmitEvaluation
     """What is submitted for each evaluation, but for its checkpoint, samples and seed."""
+    source: TaskSource = UNNAMED
     environment: Json | None = None
-    """How rollouts are made, if on an environment of the user's own."""
+    """As in `Asked`."""
     num_tasks: int
     budget: int
     """Most rollouts to be spent."""
@@ -121,7 +144,6 @@ class Sampler:
         called: str,
         samples: int,
         seed: int,
-        source: TaskSource = UNNAMED,
     ) -> str:
         """Submit one evaluation; returns its id. `seed` is added to the record's. Raises as
         `Evaluations.submit` does."""
@@ -135,7 +157,9 @@ class Sampler:
             update={"checkpoint_id": checkpoint_id, "parameters": parameters}
         )
         model = await self._works.client.model(model_id)
-        begun = await self._evaluations.submit(model, body, called, source, record.environment)
+        begun = await self._evaluations.submit(
+            model, body, called, record.source, record.environment
+        )
         return begun.id
 
     async def follow(self, id_: str) -> AsyncGenerator[WorkState, None]:

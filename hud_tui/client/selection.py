@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
-from hud_tui.audit_log import UNNAMED, TaskSource
-from hud_tui.client.records import Record, RecordFiles, Sampler
+from hud_tui.client.records import Asked, Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results
@@ -26,8 +25,7 @@ from hud_tui.rl.ship import (
     usual_candidates,
 )
 from hud_tui.rl.text import counted, seconds
-from hud_tui.wire import Checkpoint, Evaluation, Json, Model, WorkState
-from hud_tui.wire_runs import SubmitEvaluation
+from hud_tui.wire import Checkpoint, Evaluation, Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.works import WorkClient
@@ -143,9 +141,8 @@ class Selector:
         self,
         entries: Sequence[Entry],
         reference: int,
-        body: SubmitEvaluation,
+        asked: Asked,
         budget: int,
-        environment: Json | None = None,
     ) -> Selection:
         """A new selection, stored; its seed is one that none of the candidates was sampled with.
 
@@ -153,30 +150,26 @@ class Selector:
             HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
             HudError: The service does not answer, or nothing may be sampled.
         """
-        num_tasks = await self._sampler.count_tasks(entries[0].model_id, body)
+        num_tasks = await self._sampler.count_tasks(entries[0].model_id, asked.body)
         try:
             halving(len(entries), num_tasks, budget)
         except ValueError as error:
             raise HudUsage(f"a budget of {budget} is too small", str(error)) from None
-        used = [e.seed for results in await self._results(entries) for e in results if e.seed]
-        parameters = body.parameters
-        if "seed" not in parameters.model_fields_set:
-            parameters = parameters.model_copy(update={"seed": max(used, default=0) + 1})
+        fresh = asked.fresh(e for results in await self._results(entries) for e in results)
         selection = Selection(
             service=await self._works.client.service_id(),
             entries=list(entries),
             reference=reference,
-            body=body.model_copy(update={"parameters": parameters}),
-            environment=environment,
+            body=fresh.body,
+            source=fresh.source,
+            environment=fresh.environment,
             num_tasks=num_tasks,
             budget=budget,
         )
         self.files.keep(selection)
         return selection
 
-    async def spend(
-        self, selection: Selection, source: TaskSource = UNNAMED
-    ) -> AsyncGenerator[WorkState, None]:
+    async def spend(self, selection: Selection) -> AsyncGenerator[WorkState, None]:
         """Sample round by round what is missing; yields the evaluation under way.
 
         Raises:
@@ -198,7 +191,6 @@ class Selector:
                             entry.name,
                             each.samples,
                             number,
-                            source,
                         )
                         selection.evaluations.setdefault(entry.key, []).append(id_)
                         self.files.keep(selection)

@@ -251,10 +251,14 @@ class Bisection:
             return [Ask(end, FIRST) for end in ends if end not in self.scores]
         tasks = len(self.drop.changes)
         if self.search is None:
-            samples = min(self.drop.samples)
-            more = [Ask(end, FIRST) for end in ends]
-            fits = self.rollouts + 2 * FIRST * tasks <= budget
-            return more if samples < FIRST * LOOKS and fits else []
+            wanted = FIRST * LOOKS
+            few = [
+                Ask(end, FIRST)
+                for end, samples in zip(ends, self.drop.samples, strict=True)
+                if samples < wanted
+            ]
+            fits = self.rollouts + len(few) * FIRST * tasks <= budget
+            return few if fits else []
         if self.rollouts + tasks > budget or self.search.slow >= SURE:
             return []
         if self.search.near(self.search.step) < SURE:

@@ -463,7 +463,7 @@ async def test_any_checkpoint_is_evaluated_and_compared_by_task(
         run = await client.model("arith-rl")
         [node] = [n for n in await client.checkpoints(run.id) if n.name == "step-000002"]
         rollouts = await works_of(client, None).evaluations.rollouts(
-            next(one for one in node.evaluations or () if one.id == wanted[1]),
+            next(each for each in node.evaluations or () if each.id == wanted[1]),
             node,
             "add-bfb36f31",
             2,

@@ -16,7 +16,7 @@ from hud_tui.service.data_dir import MARK
 from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
-from tests.conftest import blank, calling, ended, fork, submit, until
+from tests.conftest import Served, blank, calling, ended, fork, submit, until
 from tests.toy_engine import ToyEngine
 
 Json = dict[str, Any]
@@ -71,6 +71,15 @@ async def step(http: AsyncClient, model: Json) -> Json:
     stepped = await optim(http, model["id"])
     assert stepped.status_code == 200, stepped.text
     return dict(stepped.json())
+
+
+async def stepped(served: Served, count: int) -> list[Json]:
+    """arith-rl after so many steps: its tree."""
+    async with calling(served.service) as http:
+        model = (await http.get("/v2/models/arith-rl")).json()
+        for _ in range(count):
+            await step(http, model)
+        return await tree(http, model["id"])
 
 
 async def steps(http: AsyncClient, model: Json, count: int) -> list[str]:

@@ -7,13 +7,14 @@ import pytest
 
 from hud_tui.client.bisection import Bisector, Lineage
 from hud_tui.client.client import HudClient
+from hud_tui.client.records import Asked
 from hud_tui.rl.bisect import path_between
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rollouts.control import works_of
 from hud_tui.wire import Model
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
-from tests.conftest import Served, calling
-from tests.service.calls import Json, step, tree
+from tests.conftest import Served
+from tests.service.calls import Json, stepped
 from tests.service.clients import trained as trained_by
 from tests.service.headless import Command, Text
 
@@ -22,12 +23,7 @@ HELDOUT = 36
 
 @pytest.fixture
 async def trained(hud: Command, served: Served) -> list[Json]:
-    """arith-rl after three steps: its tree."""
-    async with calling(served.service) as http:
-        model = (await http.get("/v2/models/arith-rl")).json()
-        for _ in range(3):
-            await step(http, model)
-        return await tree(http, model["id"])
+    return await stepped(served, 3)
 
 
 async def test_without_a_fall_it_ends_with_both_ends(hud: Command, trained: list[Json]) -> None:
@@ -87,7 +83,7 @@ async def begun(client: HudClient, model: Model, state: Path) -> Lineage:
     body = SubmitEvaluation(tasks=tasks, parameters=EvaluationParameters())
     positions = path_between(nodes, ROOT, 2)
     bisector = Bisector(works_of(client, state), state)
-    return await bisector.begin(model, nodes, positions, body, 2 * 8 * HELDOUT)
+    return await bisector.begin(model, nodes, positions, Asked(body), 2 * 8 * HELDOUT)
 
 
 @pytest.mark.parametrize("evaluations", [1, 2])

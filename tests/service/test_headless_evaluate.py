@@ -28,7 +28,7 @@ from hud_tui.service.service import Service
 from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 from tests.conftest import PATIENCE_S, Served, calling, fork, on_socket, serve_process, tasks_of
-from tests.service.calls import Held, Json, step, tree
+from tests.service.calls import Held, Json, step, stepped, tree
 from tests.service.clients import fork_of, in_process
 from tests.service.headless import Command, Text, commands, point_at
 from tests.toy_engine import ToyEngine
@@ -39,12 +39,7 @@ TOTAL = 4 * HELDOUT
 
 @pytest.fixture
 async def trained(hud: Command, served: Served) -> list[Json]:
-    """arith-rl after two steps: its tree."""
-    async with calling(served.service) as http:
-        model = (await http.get("/v2/models/arith-rl")).json()
-        for _ in range(2):
-            await step(http, model)
-        return await tree(http, model["id"])
+    return await stepped(served, 2)
 
 
 def text_of(file: str) -> str:

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from hud_tui.client.client import HudClient
+from hud_tui.client.records import Asked
 from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rollouts.control import works_of
 from hud_tui.wire import Model
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 from tests.conftest import Served, calling, fork
-from tests.service.calls import Json, step, tree
+from tests.service.calls import Json, step, stepped
 from tests.service.clients import trained as trained_by
 from tests.service.headless import Command, Text
 
@@ -21,12 +22,7 @@ HELDOUT = 36
 
 @pytest.fixture
 async def trained(hud: Command, served: Served) -> list[Json]:
-    """arith-rl after three steps: its tree."""
-    async with calling(served.service) as http:
-        model = (await http.get("/v2/models/arith-rl")).json()
-        for _ in range(3):
-            await step(http, model)
-        return await tree(http, model["id"])
+    return await stepped(served, 3)
 
 
 async def evaluations(hud: Command) -> list[Json]:
@@ -83,6 +79,9 @@ async def test_a_budget_is_spent_in_rounds_on_fresh_seeds(
     assert (spent.data["budget"], spent.data["complete"]) == (500, True)
     again = await hud("ship", "arith-rl", "--candidates", *names)
     assert again.data["candidates"] == spent.data["candidates"]
+    logged = (await hud("log", "evaluate")).data["entries"]
+    assert len(logged) == 7
+    assert {entry["source"] for entry in logged} == {"arith"}
     turned = await hud("ship", "arith-rl", "--candidates", *names[::-1], "--reference", "head")
     rows = {row["name"]: row for row in turned.data["candidates"]}
     assert turned.data["reference"] == "step-000003"
@@ -221,7 +220,7 @@ async def begun(client: HudClient, model: Model, state: Path) -> Selection:
     selector = Selector(works_of(client, state), state)
     body = SubmitEvaluation(tasks=tasks, parameters=EvaluationParameters())
     entries = [Entry.of(model, node) for node in await client.checkpoints(model.id)]
-    return await selector.begin(entries, 0, body, 5 * HELDOUT)
+    return await selector.begin(entries, 0, Asked(body), 5 * HELDOUT)
 
 
 @pytest.mark.parametrize("evaluations", [0, 3])

@@ -64,6 +64,8 @@ def test_both_ends_come_first_and_again_while_it_is_open() -> None:
     assert half.sentences(named) == ["The good and the bad checkpoint are not evaluated yet"]
     alike = Bisection(9, {0: scores(3, 4), 8: scores(3, 4)})
     assert alike.asks(2000) == [Ask(0, FIRST), Ask(8, FIRST)]
+    cut_short = Bisection(9, {0: scores(6, 8), 8: scores(3, 4)})
+    assert cut_short.asks(2000) == [Ask(8, FIRST)]
     assert alike.rollouts == 192
     assert alike.asks(384) == alike.asks(2000)
     assert alike.asks(383) == []  # which the budget does not allow

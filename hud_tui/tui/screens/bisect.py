@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from hud_tui.client.bisection import Bisector, Lineage
-from hud_tui.client.records import Record
+from hud_tui.client.records import Asked, Record
 from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection, path_between
@@ -23,7 +23,7 @@ from hud_tui.rl.text import counted, one_line, percent, spaced
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.screens.base import HudScreen, WritePolicy
 from hud_tui.tui.screens.compare import show_changed
-from hud_tui.tui.screens.evaluate import Asked, BudgetDialog
+from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.screens.sampling import SamplingPanel
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.table import Column, RowList, item_row
@@ -150,7 +150,7 @@ class BisectPanel(SamplingPanel[str]):
 
     async def _begin(self, asked: Asked, budget: int) -> Record:
         return await self.bisector.begin(
-            self.model, self.checkpoints, self.positions, asked.body, budget, asked.environment
+            self.model, self.checkpoints, self.positions, asked, budget
         )
 
     def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:

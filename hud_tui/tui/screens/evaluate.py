@@ -19,7 +19,7 @@ from textual.widgets import Input, Static
 
 from hud_tui.audit_log import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
-from hud_tui.client.records import Record
+from hud_tui.client.records import Asked, Record
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.parameters import EVALUATION_PARAMETERS, Parameter
@@ -371,15 +371,6 @@ class EvaluateDialog(TasksDialog[list[WorkState] | None]):
         self.dismiss(self._begun)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a dialog asks of evaluations."""
-
-    body: SubmitEvaluation
-    """All of it but the checkpoint."""
-    environment: Json | None
-
-
 class BudgetDialog(TasksDialog[Record | None]):
     """Asks how many rollouts to spend; returns what they are to be spent on, which is stored."""
 
@@ -425,7 +416,7 @@ class BudgetDialog(TasksDialog[Record | None]):
     async def submit(self, tasks: _Tasks) -> None:
         parameters = EvaluationParameters(max_tokens=self.number(MAX_TOKENS))
         environment = None if tasks.order is None else environment_of(tasks.order)
-        asked = Asked(self.asked(tasks, parameters), environment)
+        asked = Asked(self.asked(tasks, parameters), tasks.named, environment)
         self.dismiss(await self.begin(asked, self._budget))
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar, cast
 
 from textual.binding import BindingType
 
-from hud_tui.client.records import Record
+from hud_tui.client.records import Asked, Record
 from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
@@ -18,7 +18,7 @@ from hud_tui.rl.ship import Column as StandingColumn
 from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import WritePolicy
-from hud_tui.tui.screens.evaluate import Asked, BudgetDialog
+from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.screens.sampling import SamplingPanel
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.table import Column, Row, RowList, item_row
@@ -122,9 +122,7 @@ class ShipPanel(SamplingPanel[Entry]):
         return rounds_text(rounds), spent
 
     async def _begin(self, asked: Asked, budget: int) -> Record:
-        return await self.selector.begin(
-            self.entries, self.reference, asked.body, budget, asked.environment
-        )
+        return await self.selector.begin(self.entries, self.reference, asked, budget)
 
     def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
         return self.selector.spend(cast(Selection, record))
