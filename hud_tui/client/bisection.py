@@ -43,12 +43,12 @@ class Lineage(Record):
 
 class Bisector:
     def __init__(self, works: "WorkClient", state: Path | None) -> None:
-        self._works, self._sampler = works, Sampler(works)
+        self.works, self._sampler = works, Sampler(works)
         self.files = RecordFiles(state, "bisections", Lineage)
 
     async def newest(self, model: Model, path: Sequence[str | None]) -> Lineage | None:
         """The newest bisection of this lineage. Raises HudError: the service does not answer."""
-        service = await self._works.client.service_id()
+        service = await self.works.client.service_id()
         return self.files.newest(
             service, lambda made: (made.model_id, made.path) == (model.id, list(path))
         )
@@ -79,7 +79,7 @@ class Bisector:
         evaluated = (tree.base_evaluations, *(node.evaluations for node in nodes if node))
         fresh = asked.fresh(e for evaluations in evaluated for e in evaluations)
         lineage = Lineage(
-            service=await self._works.client.service_id(),
+            service=await self.works.client.service_id(),
             model_id=model.id,
             model=model.model_name,
             path=[None if node is None else node.id for node in nodes],

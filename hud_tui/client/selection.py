@@ -84,7 +84,7 @@ class Selection(Record):
 
 class Selector:
     def __init__(self, works: "WorkClient", state: Path | None) -> None:
-        self._works, self._sampler = works, Sampler(works)
+        self.works, self._sampler = works, Sampler(works)
         self.files = RecordFiles(state, "selections", Selection)
 
     async def known(self, entries: Sequence[Entry], reference: int) -> Ranking:
@@ -116,7 +116,7 @@ class Selector:
         """The newest selection among these candidates. Raises HudError: the service does not
         answer."""
         keys = {entry.key for entry in entries}
-        service = await self._works.client.service_id()
+        service = await self.works.client.service_id()
         return self.files.newest(service, lambda made: {e.key for e in made.entries} == keys)
 
     async def usual(self, model: Model, tree: Tree, trained_since: bool = False) -> list[Entry]:
@@ -127,7 +127,7 @@ class Selector:
         Args:
             trained_since: Whether the selection counts also if steps were taken after it.
         """
-        service, stamp = await self._works.client.service_id(), 0.0
+        service, stamp = await self.works.client.service_id(), 0.0
         newest = self.files.newest(
             service, lambda made: {entry.model_id for entry in made.entries} == {model.id}
         )
@@ -157,7 +157,7 @@ class Selector:
             raise HudUsage(f"a budget of {budget} is too small", str(error)) from None
         fresh = asked.fresh(e for results in await self._results(entries) for e in results)
         selection = Selection(
-            service=await self._works.client.service_id(),
+            service=await self.works.client.service_id(),
             entries=list(entries),
             reference=reference,
             body=fresh.body,
@@ -215,9 +215,9 @@ class Selector:
         """The results of the evaluations of each candidate, oldest first."""
         by_model: dict[str, list[EvaluationResult]] = {}
         for id_ in dict.fromkeys(entry.model_id for entry in entries):
-            model = await self._works.client.model(id_)
-            jobs = await self._works.evaluations.of_model(model)
-            by_model[id_] = evaluation_results(await self._works.client.checkpoints(id_), jobs)
+            model = await self.works.client.model(id_)
+            jobs = await self.works.evaluations.of_model(model)
+            by_model[id_] = evaluation_results(await self.works.client.checkpoints(id_), jobs)
         return [
             [r.evaluation for r in by_model[e.model_id] if r.checkpoint_id == e.checkpoint_id]
             for e in entries

@@ -138,6 +138,18 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         assert selection.is_complete
 
 
+async def test_after_a_reconnect_it_samples_with_the_new_client(
+    served: Served, tmp_path: Path
+) -> None:
+    async with checkpoints(served, tmp_path) as flown:
+        panel = await panel_of(flown)
+        lost, session = flown.view.client, flown.view.session
+        await flown.press("ctrl+r")
+        await flown.until(lambda: session.client is not lost)
+        await sample(flown, panel, 2 * HELDOUT)
+        await flown.until(lambda: "E samples others" in text(panel, "#sampling-progress"))
+
+
 async def test_a_budget_that_is_too_small_or_no_number_is_told(
     served: Served, tmp_path: Path
 ) -> None:

@@ -96,9 +96,16 @@ class BisectPanel(SamplingPanel[str]):
         self.model, self.checkpoints, self.positions = model, tree, positions
         nodes = [tree.node(position) for position in positions]
         self.path = [None if node is None else node.id for node in nodes]
-        self.bisector = Bisector(session.works, session.store.directory)
+        self._bisector = Bisector(session.works, session.store.directory)
         self.lineage: Lineage | None = None
         self.bisection = Bisection(len(positions), {})
+
+    @property
+    def bisector(self) -> Bisector:
+        """With the present client, which a reconnect replaces."""
+        if self._bisector.works is not self.session.works:
+            self._bisector = Bisector(self.session.works, self.session.store.directory)
+        return self._bisector
 
     @property
     def record(self) -> Lineage | None:

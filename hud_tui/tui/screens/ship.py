@@ -66,10 +66,17 @@ class ShipPanel(SamplingPanel[Entry]):
         self.model, self.entries = model, entries
         bases = [number for number, e in enumerate(entries) if e.checkpoint_id is None]
         self.reference = bases[0] if bases else 0
-        self.selector = Selector(session.works, session.store.directory)
+        self._selector = Selector(session.works, session.store.directory)
         self.ranking: Ranking | None = None
         self.selection: Selection | None = None
         """The newest selection among them."""
+
+    @property
+    def selector(self) -> Selector:
+        """With the present client, which a reconnect replaces."""
+        if self._selector.works is not self.session.works:
+            self._selector = Selector(self.session.works, self.session.store.directory)
+        return self._selector
 
     @property
     def record(self) -> Selection | None:
