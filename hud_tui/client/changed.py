@@ -78,8 +78,8 @@ class ChangeReader:
                 if trace.task_slug == slug and trace.reward is not None:
                     group.rewards.append(trace.reward)
                     group.trace_ids.append(trace.trace_id)
-        known = (each for each in sampled.groups if each.task_slug == slug)
-        return group if group.rewards else next(known, group)
+        of_task = (each for each in sampled.groups if each.task_slug == slug)
+        return group if group.rewards else next(of_task, group)
 
     async def heldout(self, both: Comparison, slug: str) -> list[Group]:
         """The held-out rollouts of one task, left and right, with their trace ids. Raises

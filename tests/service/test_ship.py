@@ -38,12 +38,12 @@ async def test_what_is_known_is_compared_without_a_rollout(
     assert nothing.data["may_be_best"] == []
     assert nothing.data["summary"] == ["No rollouts of step-000003 and base to compare"]
     await hud("eval", "arith", "-m", "arith-rl", "--checkpoint", "head", "--checkpoint", "base")
-    known = await hud("ship", "arith-rl", "--candidates", "head", "base")
-    assert [row["rollouts"] for row in known.data["candidates"]] == [144, 144]
-    assert known.data["reference"] == "base"
-    assert known.data["selection"] is None
+    compared = await hud("ship", "arith-rl", "--candidates", "head", "base")
+    assert [row["rollouts"] for row in compared.data["candidates"]] == [144, 144]
+    assert compared.data["reference"] == "base"
+    assert compared.data["selection"] is None
     assert len(await evaluations(hud)) == 2
-    [head, base] = sorted(known.data["candidates"], key=lambda row: row["name"], reverse=True)
+    [head, base] = sorted(compared.data["candidates"], key=lambda row: row["name"], reverse=True)
     assert head["over_reference"]["value"] == pytest.approx(
         head["reward"]["value"] - base["reward"]["value"]
     )
@@ -186,9 +186,9 @@ async def test_read_only_no_selection_is_begun_that_hides_what_is_known(
     refused = await hud("--read-only", *words, "--budget", "72", "--source", "arith")
     assert (refused.code, refused.error["type"]) == (1, "read_only")
     assert "is kept" not in refused.err
-    known = await hud(*words)
-    assert known.data["selection"] is None
-    assert [row["rollouts"] for row in known.data["candidates"]] == [144, 144]
+    compared = await hud(*words)
+    assert compared.data["selection"] is None
+    assert [row["rollouts"] for row in compared.data["candidates"]] == [144, 144]
 
 
 async def test_what_is_known_is_shown_while_a_selection_has_not_sampled_two(
@@ -202,8 +202,8 @@ async def test_what_is_known_is_shown_while_a_selection_has_not_sampled_two(
     async with aclosing(selector.spend(selection)) as states:
         assert [now async for now in states]
     empty = selection.model_copy(update={"evaluations": {}})
-    known = await selector.ranking(selection.entries, 0, empty)
-    assert known.order == (await selector.fresh(selection)).order
+    compared = await selector.ranking(selection.entries, 0, empty)
+    assert compared.order == (await selector.fresh(selection)).order
 
 
 # The selection on disk: cut short, and gone on with.

@@ -128,7 +128,7 @@ async def test_after_a_roll_back_training_goes_on_as_a_branch(served: Served) ->
         await flown.until(lambda: len(tree(flown).checkpoints) == 8)
         nodes = await flown.tree(model_id)
         assert nodes[6].prev_model_checkpoint_id == nodes[2].id
-        assert not [one for one in flown.told if "The head moved" in one], "it was our own move"
+        assert not [text for text in flown.told if "The head moved" in text], "it was our own move"
         await flown.until(lambda: tree(flown).lanes.branches == 2)
         said = await flown.ask("u")
         assert "Training has continued since: step-000008 descends from step-000003" in said

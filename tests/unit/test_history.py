@@ -72,9 +72,9 @@ def test_the_log_has_what_was_done_of_one_model() -> None:
         replace(set_head, at=7.0, act="no act"),
     ]
     moves = list(logged_moves(entries, "m"))
-    found = [(one.at, one.previous, one.checkpoint_id, one.act) for one in moves]
+    found = [(move.at, move.previous, move.checkpoint_id, move.act) for move in moves]
     assert found == [(5.0, "a", "b", "set"), (6.0, None, "b", "undo"), (7.0, "a", "b", "set")]
-    assert {one.by and one.by.program for one in moves} == {"python"}
+    assert {move.by and move.by.program for move in moves} == {"python"}
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_the_reflog_has_moves_steps_and_evaluations_in_order() -> None:
     own = WorkState(id="e1", job_id="e1", checkpoint_id="c2", finished_at=began + 5.5, **work)
     base = WorkState(id="e2", job_id="e2", finished_at=began + 20, **work)
     of_run = WorkState(id="e3", job_id="j1", checkpoint_id="c1", finished_at=began + 1, **work)
-    run = Run(evaluations={one.id: one for one in (own, of_run, base)})
+    run = Run(evaluations={evaluation.id: evaluation for evaluation in (own, of_run, base)})
     run = run.fold(TreeRead(checkpoints=tuple(nodes)))
     moves = (
         move("c1", began + 5, OTHER, "c3"),

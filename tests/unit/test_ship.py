@@ -133,10 +133,10 @@ def test_an_interval_below_zero_and_one_of_few_digits_fit_their_columns() -> Non
 
 def test_intervals_of_several_comparisons_are_wider() -> None:
     values = [0.1 * (n % 7) - 0.2 for n in range(30)]
-    one, ten = interval(values, -1, 1), interval(values, -1, 1, comparisons=10)
-    assert one is not None
+    single, ten = interval(values, -1, 1), interval(values, -1, 1, comparisons=10)
+    assert single is not None
     assert ten is not None
-    assert ten[0] < one[0] < one[1] < ten[1]
+    assert ten[0] < single[0] < single[1] < ten[1]
     assert student_t(29, 10) == pytest.approx(3.038, abs=0.01)  # the .9975 quantile
     five = Simulated([0.0] * 5, seed=3, own=0.4).ranking(4)
     assert {delta.comparisons for delta in five.from_leader.values()} == {10}
