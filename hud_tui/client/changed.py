@@ -132,15 +132,9 @@ class ChangeReader:
         )
         if paired is not None:
             changes = paired.difference.changes
-            sides = [
-                [Group(task_slug=task.slug, rewards=[*task.rewards]) for task in tasks]
-                for tasks in zip(
-                    *((change.before, change.after) for change in changes), strict=True
-                )
-            ]
             return Heldout(
-                HeldoutRollouts(before, sides[0], paired.before),
-                HeldoutRollouts(after, sides[1], paired.after),
+                HeldoutRollouts(before, _by_slug(each.before for each in changes), paired.before),
+                HeldoutRollouts(after, _by_slug(each.after for each in changes), paired.after),
                 paired.difference,
             )
         first, second = await asyncio.gather(
@@ -176,7 +170,7 @@ class ChangeReader:
         return run_of_job(job, None, status)
 
 
-def _groups(tasks: Iterable[TaskScore]) -> list[Group]:
+def _by_slug(tasks: Iterable[TaskScore]) -> list[Group]:
     return [Group(task_slug=task.slug, rewards=[*task.rewards]) for task in tasks]
 
 
