@@ -64,6 +64,10 @@ CONCEPTS = {
         "parameters: Parameter RUN_PARAMETERS EVALUATION_PARAMETERS ROLLOUT_OPTIONS "
         "RECORDED_PARAMETERS USUAL flag_of"
     ),
+    "where the time of a step went, and why rollouts are discarded": (
+        "rl.timeline: LOOP_PARTS REASONS Account account_of account_all time_sentence"
+    ),
+    "measuring what a step waits for": "rl.stopwatch: Stopwatch",
     "how an evaluation is sampled": "sampling: Maker Ledger sample_missing",
     "how a curve is drawn, in cells and as SVG": (
         "rl.plot: Plot Layer Shape Flag Span Sketch dots crossed flagged svg xml"

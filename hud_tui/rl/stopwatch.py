@@ -1,0 +1,285 @@
+"""Stopwatch: measures what is done, and waited for, from one step of a run to the next."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import count
+from time import monotonic, time
+
+from hud_tui.rl.timeline import (
+    ENVIRONMENT,
+    GRADING,
+    OF_ENGINE,
+    SAMPLING,
+    account_of,
+    compact,
+    compact_rollouts,
+)
+from hud_tui.wire_time import StepTime, TimedRollouts, TimedSpan
+
+MOST_OPEN = 100_000
+"""Most spans, or rollouts, that are held of one step; further ones are left out."""
+DIGITS = 5
+"""Of the seconds that are kept."""
+
+
+class Clock:
+    """Unix seconds that never go back, whatever becomes of the machine's clock."""
+
+    def __init__(self) -> None:
+        self._ahead = time() - monotonic()
+
+    def __call__(self) -> float:
+        return monotonic() + self._ahead
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What was done, or waited for, in Unix seconds."""
+
+    kind: str
+    start: float
+    end: float | None = None
+    """None while it goes on."""
+    number: float = 1.0
+
+    def within(self, low: float, high: float) -> "Stretch | None":
+        """The part between two times; None without one."""
+        start, end = max(low, self.start), min(high, high if self.end is None else self.end)
+        return replace(self, start=start, end=end) if end > start else None
+
+
+@dataclass
+class RolloutWatch:
+    """A rollout, as far as it is seen."""
+
+    trace_id: str
+    task_slug: str
+    start: float
+    end: float | None = None
+    reason: str = ""
+    calls: list[tuple[float, float]] = field(default_factory=list)
+    """When the model sampled for it, Unix seconds."""
+    graded: tuple[float, float] | None = None
+
+
+class Stopwatch:
+    """The time since the last step of one model: a loop's parts as they are measured. A step takes
+    what was measured up to it, and what goes on is cut there."""
+
+    def __init__(self, now: Callable[[], float] | None = None) -> None:
+        self.now = now or Clock()
+        self.is_outside = True
+        """Whether the loop runs outside the service. Else calls of others are not its own."""
+        self.rollouts: dict[str, RolloutWatch] = {}
+        """Those of the step, and those under way, by trace id."""
+        self._began: float | None = None
+        self._ids = count()
+        self._stretches: dict[int, Stretch] = {}
+        self._bars: list[tuple[float, TimedRollouts]] = []
+        """Rollouts that were measured together, with the time that their start is relative to."""
+        self._held: tuple[str, float] | None = None
+        """What holds the engine up, and since when."""
+        self._holds: list[Stretch] = []
+
+    def begin(self, is_outside: bool = False) -> None:
+        """Begin here: whatever was measured before belongs to no step."""
+        self.is_outside = is_outside
+        self._began = self.now()
+        self._stretches = {id_: s for id_, s in self._stretches.items() if s.end is None}
+        self._forget(self._began)
+
+    @contextmanager
+    def measure(self, kind: str, number: float = 1.0) -> Iterator[None]:
+        """Around something. `number`: as in `TimedSpan`; 0 for what lies behind what is measured in
+        it."""
+        id_ = next(self._ids)
+        self._open(self.now())
+        self._stretches[id_] = Stretch(kind, self.now(), None, number)
+        try:
+            yield
+        finally:
+            if id_ in self._stretches:
+                self._stretches[id_] = replace(self._stretches[id_], end=self.now())
+
+    def add(self, kind: str, start: float, end: float, number: float = 1.0) -> None:
+        """Something that was measured elsewhere, in Unix seconds."""
+        self._open(start)
+        if len(self._stretches) < MOST_OPEN and end > start:
+            self._stretches[next(self._ids)] = Stretch(kind, start, end, number)
+
+    def add_rollouts(self, start: float, rollouts: TimedRollouts) -> None:
+        """Rollouts that were made together; `start` is what theirs is relative to."""
+        if len(self._bars) < MOST_OPEN:
+            self._bars.append((start, rollouts))
+
+    def hold(self, what: str | None) -> None:
+        """The engine is held up from now on: nothing that it does goes on. None: no more."""
+        if self._held is not None:
+            kind, since = self._held
+            self._holds.append(Stretch(kind, since, self.now()))
+        self._held = None if what is None else (what, self.now())
+
+    # Rollouts that others make: where they begin and end, and what is sampled for them.
+
+    def enter(self, trace_id: str, task_slug: str) -> None:
+        self._open(self.now())
+        if len(self.rollouts) < MOST_OPEN:
+            self.rollouts.setdefault(trace_id, RolloutWatch(trace_id, task_slug, self.now()))
+
+    def leave(self, trace_id: str, reason: str = "") -> None:
+        rollout = self.rollouts.get(trace_id)
+        if rollout is not None and rollout.end is None:
+            rollout.end, rollout.reason = self.now(), reason
+
+    def call(self, kind: str, trace_id: str | None, start: float, end: float) -> None:
+        """The model sampled, for a rollout if it is known."""
+        rollout = self.rollouts.get(trace_id or "")
+        if rollout is None:
+            self.add(kind, start, end)
+        elif len(rollout.calls) < MOST_OPEN:
+            rollout.calls.append((start, end))
+
+    def graded(self, times: Mapping[str, tuple[float, float]]) -> None:
+        """When rollouts were graded, by trace id, Unix seconds."""
+        for trace_id, stretch in times.items():
+            if trace_id in self.rollouts:
+                self.rollouts[trace_id].graded = stretch
+
+    def discard(self, reasons: Mapping[str, str]) -> None:
+        """Why rollouts are not trained on, by trace id."""
+        for trace_id, reason in reasons.items():
+            if trace_id in self.rollouts:
+                self.rollouts[trace_id].reason = reason
+        for number, (start, bar) in enumerate(self._bars):
+            if bar.trace_id in reasons:
+                self._bars[number] = start, bar._replace(reason=reasons[bar.trace_id])
+
+    # The step.
+
+    def so_far(self) -> StepTime:
+        """The time since the last step, with what is under way."""
+        end = self.now()
+        start = end if self._began is None else self._began
+        stretches = [*self._stretches.values(), *self._of_rollouts(end)]
+        held = [*self._holds]
+        if self._held is not None:
+            held.append(Stretch(*self._held))
+        parts = [part for part in (s.within(start, end) for s in stretches) if part]
+        parts = list(_without(parts, [h for h in (h.within(start, end) for h in held) if h]))
+        spans = [_span(part, start) for part in parts]
+        return StepTime(
+            start=start,
+            end=end,
+            is_outside=self.is_outside,
+            spans=[_rounded(span) for span in compact(spans)],
+            rollouts=[_rounded_bar(bar) for bar in compact_rollouts(self._shown(start, end))],
+        )
+
+    def step(self, end: float) -> None:
+        """A step was taken at a time up to which `so_far` was called: begin the next. A rollout in
+        which nothing was sampled all the while is not expected to end."""
+        began = end if self._began is None else self._began
+        self.rollouts = {
+            id_: rollout
+            for id_, rollout in self.rollouts.items()
+            if max([rollout.start, *(stop for _, stop in rollout.calls)]) >= began
+        }
+        self._began = end
+        self._forget(end)
+
+    def _open(self, start: float) -> None:
+        """The first thing that is seen of a loop begins its first step."""
+        if self._began is None:
+            self._began = start
+
+    def _forget(self, end: float) -> None:
+        """Forget what ended before a time."""
+        stretches = self._stretches.items()
+        self._stretches = {id_: s for id_, s in stretches if s.end is None or s.end > end}
+        rollouts = self.rollouts.items()
+        self.rollouts = {id_: r for id_, r in rollouts if r.end is None or r.end > end}
+        self._holds = [hold for hold in self._holds if (hold.end or end) > end]
+        self._bars = []
+
+    def _shown(self, start: float, end: float) -> Iterator[TimedRollouts]:
+        for origin, bar in self._bars:
+            yield bar._replace(start=bar.start + origin - start)
+        for rollout in self.rollouts.values():
+            graded = rollout.graded
+            yield TimedRollouts(
+                rollout.trace_id,
+                rollout.task_slug,
+                rollout.start - start,
+                (end if rollout.end is None else rollout.end) - rollout.start,
+                reason=rollout.reason,
+                sampling_s=sum(stop - begin for begin, stop in rollout.calls),
+                grading_s=None if graded is None else graded[1] - graded[0],
+            )
+
+    def _of_rollouts(self, end: float) -> Iterator[Stretch]:
+        """Of each rollout when the model sampled and when it was graded; the rest of it is the
+        environment's."""
+        for rollout in self.rollouts.values():
+            stop = end if rollout.end is None else rollout.end
+            known = [(SAMPLING, *call) for call in rollout.calls]
+            if rollout.graded is not None:
+                known.append((GRADING, *rollout.graded))
+            at = rollout.start
+            for kind, began, ended in sorted(known, key=lambda stretch: stretch[1]):
+                yield Stretch(ENVIRONMENT, at, max(at, min(began, stop)))
+                yield Stretch(kind, began, ended)
+                at = max(at, ended)
+            yield Stretch(ENVIRONMENT, at, max(at, stop))
+
+
+def _without(parts: Iterable[Stretch], held: Iterable[Stretch]) -> Iterator[Stretch]:
+    """The parts, and what held the engine up: what the engine does stands still meanwhile."""
+    holds = sorted(held, key=lambda hold: hold.start)
+    for part in parts:
+        if part.kind not in OF_ENGINE:
+            yield part
+            continue
+        at, end = part.start, part.end or part.start
+        for hold in holds:
+            if at < hold.start < end:
+                yield replace(part, start=at, end=hold.start)
+            if hold.start < end:
+                at = max(at, min(end, hold.end or end))
+        if at < end:
+            yield replace(part, start=at, end=end)
+    yield from (replace(hold, number=0.0) for hold in holds)
+
+
+def _span(part: Stretch, start: float) -> TimedSpan:
+    end = part.start if part.end is None else part.end
+    return TimedSpan(part.kind, part.start - start, end - part.start, part.number)
+
+
+def _rounded(span: TimedSpan) -> TimedSpan:
+    start, seconds = round(span.start, DIGITS), round(span.seconds, DIGITS)
+    return span._replace(start=start, seconds=seconds, number=round(span.number, 2))
+
+
+def _rounded_bar(bar: TimedRollouts) -> TimedRollouts:
+    return bar._replace(
+        start=round(bar.start, DIGITS),
+        seconds=round(bar.seconds, DIGITS),
+        sampling_s=None if bar.sampling_s is None else round(bar.sampling_s, DIGITS),
+        grading_s=None if bar.grading_s is None else round(bar.grading_s, DIGITS),
+    )
+
+
+# What a step's metrics say of it.
+
+
+CAUSE = 0.1
+"""Share of a step from which on a cause of waiting has a metric of its own."""
+
+
+def time_metrics(time: StepTime) -> dict[str, float]:
+    """Metrics of a step: its seconds, the share in which it waited, and for what, if for long."""
+    spent = account_of(time)
+    shares = {"step_s": spent.seconds, "wait_share": spent.waiting}
+    causes = {f"wait/{kind.removeprefix('wait_')}": spent.share(kind) for kind in spent.waits}
+    return shares | {name: share for name, share in causes.items() if share >= CAUSE}

@@ -1,0 +1,96 @@
+"""The wire of a run's time: where the seconds of its steps went, and the rollouts that no step was
+trained on (embedded).
+
+Source: none; HUD's wire does not have it.
+"""
+
+from typing import NamedTuple
+
+from pydantic import Field
+
+from hud_tui.wire import Page, Response
+
+
+class TimedSpan(NamedTuple):
+    """A stretch of time in which one thing was done, or waited for. In JSON a list."""
+
+    kind: str
+    """One of `hud_tui.rl.timeline.LOOP_PARTS`."""
+    start: float
+    """Seconds since the step began."""
+    seconds: float
+    number: float = 1.0
+    """How many of them at a time, on average; 0: only what lies behind the others."""
+
+
+class TimedRollouts(NamedTuple):
+    """Rollouts of one task that began and ended together; mostly one. In JSON a list."""
+
+    trace_id: str
+    """Of the first."""
+    task_slug: str
+    start: float
+    """Seconds since the step began; negative if it began before."""
+    seconds: float
+    number: int = 1
+    reason: str = ""
+    """Why they were discarded, one of `hud_tui.rl.timeline.REASONS`; empty: trained on."""
+    sampling_s: float | None = None
+    """Seconds of each in which the model sampled; None if nobody knows."""
+    grading_s: float | None = None
+
+
+class StepTime(Response):
+    """Where the time of one step went: from the step before, or the begin of the run, to this."""
+
+    run_id: str = ""
+    step: int = 0
+    """Number within the run, from 1. What came after the last step has the next number."""
+    checkpoint_id: str | None = None
+    """None: the step is not taken yet, or never was."""
+    start: float
+    """Unix seconds, as is `end`."""
+    end: float
+    is_outside: bool = False
+    """Whether the loop runs outside the service, which does not see what it does."""
+    spans: list[TimedSpan] = Field(default_factory=list)
+    """In order of their beginning; long lists are summarized."""
+    rollouts: list[TimedRollouts] = Field(default_factory=list)
+    """Those that ended in it, in order of their beginning, or are under way."""
+
+
+class RunTime(Response):
+    """GET /v1/runs/{id}/time?last=N, or ?step=N: the newest steps of a run, or one."""
+
+    run_id: str
+    steps: list[StepTime] = Field(default_factory=list)
+    """Oldest first. The last one may be under way."""
+    total: int = 0
+    """Steps of the run whose time is known."""
+    discarded: dict[str, int] = Field(default_factory=dict)
+    """Rollouts of the whole run that no step was trained on, by reason."""
+
+
+class Discarded(Response):
+    """A rollout that no step was trained on."""
+
+    trace_id: str
+    reason: str
+    """One of `hud_tui.rl.timeline.REASONS`."""
+    step: int | None = None
+    """The step that it was sampled for, within the run."""
+    attempt: int | None = None
+    task_slug: str | None = None
+    rollout: int | None = None
+    """Index in its group, from 0."""
+    reward: float | None = None
+    num_tokens: int | None = None
+    error: str | None = None
+    seconds: float | None = None
+    """From its begin to its end."""
+    ended_at: float | None = None
+    """Unix seconds."""
+
+
+class DiscardedPage(Page[Discarded]):
+    """GET /v1/runs/{id}/discarded, newest first."""
