@@ -368,6 +368,32 @@ class RunRows:
             in_form="empty",
         ),
     ] = None
+    max_staleness: Annotated[
+        int | None,
+        Parameter(
+            "sample up to N batches ahead, while another one is trained on",
+            low=0,
+            high=64,
+            usual=0,
+            example="1",
+            label="max staleness",
+            short="stale",
+            in_form="folded",
+        ),
+    ] = None
+    substeps: Annotated[
+        int | None,
+        Parameter(
+            "optimizer steps on each batch",
+            metavar="K",
+            low=1,
+            high=64,
+            usual=1,
+            example="2",
+            in_form="folded",
+        ),
+    ] = None
+    """From the second one on the batch is off-policy, which is when ppo's clip does something."""
     reasoning_effort: Annotated[
         Literal["low", "medium", "high"] | None,
         Parameter(

@@ -2,13 +2,17 @@
 
 A `Maker` makes rollouts, and a `Ledger` stores them. Each part is stored as soon as it is graded,
 while the next one is made; whatever is killed, only what is not stored is made again.
+
+`SampledAhead` has the batches of a run that are sampled while another one is trained on.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Generic, Protocol, TypeVar
 
+from hud_tui.rl.loop import Sample
 from hud_tui.rl.plan import MissingRollouts, Splittable, missing_of
 
 T = TypeVar("T", bound=Splittable)
@@ -70,3 +74,45 @@ async def sample_missing(
         except Exception as error:
             losses += 1
             await maker.recover(error, losses)
+
+
+B = TypeVar("B")
+
+
+class SampledAhead(Generic[B]):
+    """Batches that are sampled while another one is trained on: one after the other, each from the
+    weights that are newest when it begins."""
+
+    def __init__(self, sample: Callable[[Sample], Awaitable[B]]) -> None:
+        self._sample = sample
+        self._batches = deque[tuple[int, asyncio.Task[B]]]()
+        """Each with its iteration, which are consecutive."""
+
+    def fill(self, wanted: Callable[[int], Sample | None]) -> None:
+        """Begin the batches that `wanted`, given how many there are, still asks for."""
+        while (action := wanted(len(self._batches))) is not None:
+            before = self._batches[-1][1] if self._batches else None
+            task = asyncio.create_task(self._after(before, action), name="sampling ahead")
+            self._batches.append((action.iteration, task))
+
+    async def _after(self, before: asyncio.Task[B] | None, action: Sample) -> B:
+        if before is not None:
+            await asyncio.wait({before})
+        return await self._sample(action)
+
+    async def take(self, iteration: int) -> B | None:
+        """The batch of an iteration, as soon as it is sampled; None if it is not sampled ahead.
+        Raises Exception: what ended its sampling."""
+        if not self._batches or self._batches[0][0] != iteration:
+            await self.drop()
+            return None
+        return await self._batches.popleft()[1]
+
+    async def drop(self) -> list[B]:
+        """Forget all batches, and stop those that are being sampled; returns those that were."""
+        tasks = [task for _, task in self._batches]
+        self._batches.clear()
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        return [batch for batch in ended if not isinstance(batch, BaseException)]

@@ -340,7 +340,7 @@ class Checkpoint(Response):
     num_tokens: int | None = None
     mean_reward: float | None = None
     """Mean over the rollouts that the step was trained on, in the taskset's reward unit. They were
-    sampled from the parent's weights, so this is the reward of the step, not of the checkpoint."""
+    sampled before the step, so this is the reward of the step, not of the checkpoint."""
     learning_rate: float | None = None
     loss_fn: str | None = None
     metrics: Annotated[Mapping[str, float], PackedMetrics] = Field(default_factory=dict)
@@ -361,6 +361,9 @@ class Checkpoint(Response):
     """Embedded: whether its state is kept beyond the disk limit."""
     evaluations: list[Evaluation] = Field(default_factory=list)
     """Embedded: results of its evaluations, oldest first."""
+    sampled_from: dict[str, int] | None = None
+    """Embedded: how many of the step's rollouts were sampled by which checkpoint, by its id or
+    ``base``; None if the parent sampled all whose sampler is known."""
 
     @model_validator(mode="after")
     def _share_names(self) -> Self:

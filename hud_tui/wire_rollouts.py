@@ -78,7 +78,9 @@ class Trace(Response):
     heldout: bool | None = None
     evaluates: str | None = None
     """Id of the checkpoint that it was sampled from to evaluate it; `step` is then that
-    checkpoint's. None if it was sampled to train `step`, from the weights before that step."""
+    checkpoint's. None if it was sampled to train `step`."""
+    sampled_from: str | None = None
+    """Id of the checkpoint whose weights gave its first answer, or ``base``; None if unknown."""
 
 
 class RolloutAgent(Request):

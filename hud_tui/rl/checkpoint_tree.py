@@ -449,9 +449,13 @@ class Tree:
         above = None if parent == ROOT else self._nodes[parent]
         if above is not None:  # of two equal ids, one is kept
             object.__setattr__(checkpoint, "prev_model_checkpoint_id", above.id)
-        self._sampled.append(checkpoint, parent, above)
+        self._sampled.append(checkpoint, parent, above, self._position_of)
         self._add_child(parent)
         return position
+
+    def _position_of(self, id_: str) -> int | None:
+        """The position of a checkpoint, ROOT for `BASE`; None if it is not in the tree."""
+        return ROOT if id_ == BASE else self._index.get(id_)
 
     def _add_child(self, parent: int) -> None:
         self._children.append(0)
@@ -471,7 +475,8 @@ class Tree:
         sampled = Sampled()
         sampled.evaluate(ROOT, self.base_evaluations)
         for node, parent in zip(nodes, parents, strict=True):
-            sampled.append(node, parent, None if parent == ROOT else nodes[parent])
+            above = None if parent == ROOT else nodes[parent]
+            sampled.append(node, parent, above, self._position_of)
         tree = replace(
             self,
             _nodes=nodes,

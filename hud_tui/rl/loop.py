@@ -4,6 +4,10 @@ Pure, so that a run has the same rules wherever its rollouts are made. `Loop.nex
 into an action: sample a batch, train on it, evaluate, or end. Only its own methods change them,
 one for each thing that can happen.
 
+With `max_staleness` N, up to N batches are sampled while another one is trained on (`Loop.ahead`),
+so that neither waits for the other; at most N are trained on between the weights that sample a
+batch and those that it trains. With 0, these are the same.
+
 A *step* is an optimizer step. An *iteration* is a batch of tasks that was dealt out; a batch
 without a gradient is followed by the next iteration at the same step. An *attempt* counts the
 batches sampled for one step, from 1.
@@ -115,16 +119,20 @@ class LoopFacts:
         sampled again."""
         return replace(self, attempt=self.attempt + 1, has_batch=False, is_measured=False)
 
-    def stepped(self) -> "LoopFacts":
-        """The batch was trained on, and its checkpoint is in the tree."""
+    def stepped(self, steps: int = 1) -> "LoopFacts":
+        """The batch was trained on, with this many steps, and the checkpoints are in the tree."""
         return replace(
             self,
-            step=self.step + 1,
+            step=self.step + steps,
             iteration=self.iteration + 1,
             attempt=1,
             has_batch=False,
             is_measured=False,
         )
+
+    def stepped_again(self) -> "LoopFacts":
+        """One more step was taken on the batch that was trained on last."""
+        return replace(self, step=self.step + 1)
 
     def scored(self) -> "LoopFacts":
         """The checkpoint of the last step was evaluated, or cannot be."""
@@ -173,6 +181,10 @@ class Loop:
     """Steps between two evaluations; None: only the last checkpoint is evaluated."""
     baseline: bool = False
     """Whether the weights before the first step are evaluated."""
+    max_staleness: int = 0
+    """Most batches that are sampled ahead."""
+    substeps: int = 1
+    """Optimizer steps on each batch."""
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any]) -> "Loop":
@@ -182,6 +194,8 @@ class Loop:
             heldout_every=parameters.get("heldout_every"),
             eval_every=parameters.get("eval_every"),
             baseline=bool(parameters.get("baseline")),
+            max_staleness=parameters.get("max_staleness") or 0,
+            substeps=parameters.get("substeps") or 1,
         )
 
     def next(self, facts: LoopFacts) -> Action:
@@ -199,6 +213,29 @@ class Loop:
             return End("succeeded", reason=facts.solved)
         return Sample(facts.iteration, facts.attempt, self._with_heldout(facts))
 
+    def ahead(self, facts: LoopFacts, waiting: int) -> Sample | None:
+        """What to sample while a batch is trained on; None if nothing.
+
+        Args:
+            waiting: Batches that are being sampled ahead already, or are sampled.
+        """
+        if waiting >= self.max_staleness:
+            return None
+        for _ in range(waiting + 1):
+            facts = facts.stepped(self.steps_on_batch(facts))
+        if self.is_over(facts):
+            return None
+        return Sample(facts.iteration, facts.attempt, self._with_heldout(facts))
+
+    @property
+    def oldest(self) -> int:
+        """Most steps between the weights that sample a batch and those that it trains."""
+        return self.max_staleness * self.substeps
+
+    def steps_on_batch(self, facts: LoopFacts) -> int:
+        """Steps that are taken on the next batch: the last one may get fewer."""
+        return min(self.substeps, max(self.steps - facts.step, 1))
+
     def is_over(self, facts: LoopFacts) -> bool:
         """Whether no further step is taken."""
         return facts.step >= self.steps or facts.solved is not None
@@ -210,9 +247,14 @@ class Loop:
             return self.baseline
         if self.is_over(facts):
             return True
-        return bool(self.eval_every) and facts.step % (self.eval_every or 1) == 0
+        return bool(self.eval_every) and self._is_at(facts.step, self.eval_every or 1)
 
     def _with_heldout(self, facts: LoopFacts) -> bool:
         if not self.heldout_every or facts.is_measured:
             return False
-        return facts.step + 1 == self.steps or facts.step % self.heldout_every == 0
+        is_last = facts.step + self.substeps >= self.steps
+        return is_last or self._is_at(facts.step, self.heldout_every)
+
+    def _is_at(self, step: int, every: int) -> bool:
+        """Whether the last batch reached a multiple of `every`, or passed it."""
+        return step % every < self.substeps

@@ -6,17 +6,18 @@ weights that sampled them. The **own** numbers of a checkpoint are those of roll
 it: the training rollouts of the steps taken from it, and its evaluations. The newest checkpoint of
 an active run has none yet.
 
-The service does not report which weights sampled a step's rollouts. HUD's loop and the embedded
-service sample from the head and take one step, so the parent is assumed. A loop that takes several
-steps on one batch is recognised if the steps report rewards by task: equal rewards of equal tasks
-with off-policy ratios are the same rollouts, sampled by the checkpoint before the first of these
-steps. Other loops that train on stale rollouts are not recognised; their metric `staleness_mean`
-reports by how many steps.
+A step says which checkpoint sampled its rollouts (`Checkpoint.sampled_from`), unless that is its
+parent, or the service does not know: then the parent is assumed, since HUD's loop samples from the
+head and takes one step. A step whose rollouts are of several checkpoints counts for none of them. A
+loop that takes several steps on one batch is recognised if the steps report rewards by task: equal
+rewards of equal tasks with off-policy ratios are the same rollouts, sampled by the checkpoint
+before the first of these steps. Where a service does not say who sampled, other loops that train on
+stale rollouts are not recognised; their metric `staleness_mean` reports by how many steps.
 """
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from operator import attrgetter, eq
@@ -432,7 +433,11 @@ class Sampled:
 
     def __init__(self) -> None:
         self.sources = array("q")
-        """For each step, the position of the checkpoint that sampled its rollouts, or NOBODY."""
+        """For each step, the position of the checkpoint that sampled its rollouts, or NOBODY; of
+        several the one that sampled most."""
+        self._uncounted = set[int]()
+        """Steps whose rollouts count for no checkpoint: several sampled them, or one that is not in
+        the tree; or they are those of the step before."""
         self._newest, self._before = array("q", [NOBODY]), array("q")
         """For the base and each position, the newest step sampled from it; for each step, the
         previous one with the same sampler."""
@@ -448,24 +453,45 @@ class Sampled:
         self.changes = 0
         """Incremented whenever what was known of a checkpoint has changed otherwise."""
 
-    def append(self, checkpoint: Checkpoint, parent: int, above: Checkpoint | None) -> int:
-        """Add the next node; return the position of the sampler of its step.
+    def append(
+        self,
+        checkpoint: Checkpoint,
+        parent: int,
+        above: Checkpoint | None,
+        position_of: Callable[[str], int | None],
+    ) -> None:
+        """Add the next node.
 
         Args:
             parent: Its parent's position, or NOBODY.
+            position_of: The position of a checkpoint by its id, NOBODY for `BASE`; None if it is
+                not in the tree.
         """
-        position = len(self.sources)
-        again = above is not None and _same_batch(above, checkpoint)
-        source = self.sources[parent] if again else parent
+        position, samplers, again = len(self.sources), checkpoint.sampled_from or {}, False
+        if samplers:
+            main = position_of(max(samplers, key=samplers.__getitem__))
+            source = parent if main is None else main
+            if main is None or len(samplers) > 1:
+                self._uncounted.add(position)
+            elif above is not None and main == self.sources[parent]:
+                again = _same_rollouts(above, checkpoint)
+        elif above is not None and _same_batch(above, checkpoint):
+            source, again = self.sources[parent], True
+        else:
+            source = parent
         self.sources.append(source)
         self._newest.append(NOBODY)
-        self._before.append(self._newest[source + 1])
         for sums in (self._rewards, self._weights):
             sums.append(0.0)
         self._counts.append(0)
-        self._newest[source + 1] = position
+        if again:
+            self._uncounted.add(position)
+        if position in self._uncounted:
+            self._before.append(NOBODY)
+        else:
+            self._before.append(self._newest[source + 1])
+            self._newest[source + 1] = position
         self._count(position, checkpoint, 1)
-        return source
 
     def evaluate(self, position: int, evaluations: Sequence[Evaluation]) -> None:
         """Replace the evaluations of a checkpoint, or of the base for NOBODY."""
@@ -566,6 +592,8 @@ class Sampled:
         self.told += not has_heldout or _finite_metric(checkpoint.metrics, HELDOUT) is not None
         tasks = self._tasks.of(checkpoint)
         self.evaluate(position, checkpoint.evaluations)
+        if position in self._uncounted:
+            return
         self._reported.add(source, tasks, checkpoint, sign)
         reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
         if reward is not None and isfinite(reward):
@@ -698,11 +726,16 @@ def _with(node: Checkpoint, results: Sequence[Evaluation]) -> Checkpoint:
 
 
 def _same_batch(above: Checkpoint, checkpoint: Checkpoint) -> bool:
-    """Whether a step was trained on the same rollouts as its parent."""
-    if not checkpoint.groups or len(above.groups) != len(checkpoint.groups):
-        return False
+    """Whether a step was trained on the same rollouts as its parent, where nobody says who sampled
+    them."""
     ratio = checkpoint.metrics.get("ratio_max")
     if ratio is None or abs(ratio - 1) <= OFF_POLICY:
+        return False
+    return _same_rollouts(above, checkpoint)
+
+
+def _same_rollouts(above: Checkpoint, checkpoint: Checkpoint) -> bool:
+    if not checkpoint.groups or len(above.groups) != len(checkpoint.groups):
         return False
     rollouts = attrgetter("task_slug", "rewards", "num_tokens")
     return all(map(eq, map(rollouts, above.groups), map(rollouts, checkpoint.groups)))

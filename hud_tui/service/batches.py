@@ -37,6 +37,8 @@ class Turn:
     output: Sequence[int]
     logprobs: Sequence[float] = ()
     temperature: float = 1.0
+    sampled_from: str | None = None
+    """Id of the checkpoint whose weights answered, or `BASE`; None if unknown."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,12 @@ class Trajectory:
     def num_tokens(self) -> int:
         """Generated tokens."""
         return sum(len(turn.output) for turn in self.turns)
+
+    @property
+    def sampled_from(self) -> str | None:
+        """Whose weights gave its first answer, as of `Turn`: if the head was moved meanwhile, the
+        oldest."""
+        return self.turns[0].sampled_from if self.turns else None
 
 
 @dataclass(frozen=True)
@@ -196,40 +204,49 @@ def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-# Temperatures of recent answers, with or without a trace.
+# How recent answers were sampled, with or without a trace.
 #
-# A rollout that a client sends inline has tokens and logprobs, but not its temperature. Without it
-# the current logprobs would be computed at another temperature, and every importance ratio would be
-# wrong.
+# A rollout that a client sends inline has tokens and logprobs, but neither its temperature nor its
+# sampler. At another temperature the current logprobs, and every importance ratio, would be wrong.
 
 
 MOST_ANSWERS = 65_536
 """Most answers kept, about 200 bytes each; the oldest is dropped first."""
 
 
-class Temperatures:
+@dataclass(frozen=True)
+class Origin:
+    """How an answer was sampled."""
+
+    temperature: float = 1.0
+    sampled_from: str | None = None
+    """As of `Turn`."""
+
+
+class Origins:
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, float] = OrderedDict()
+        self._kept: OrderedDict[str, Origin] = OrderedDict()
 
     def keep(
         self,
         prompt: Sequence[int],
         output: Sequence[int],
         logprobs: Sequence[float],
-        temperature: float,
+        origin: Origin,
     ) -> None:
         """Remember a sampled answer."""
         key = traces.digest(prompt, output, logprobs)
-        self._kept[key] = temperature
+        self._kept[key] = origin
         self._kept.move_to_end(key)
         while len(self._kept) > MOST_ANSWERS:
             self._kept.popitem(last=False)
 
-    def find(
-        self, prompt: Sequence[int], output: Sequence[int], logprobs: Sequence[float]
-    ) -> float | None:
-        """The temperature of an answer; None if it was not sampled here, or too long ago."""
-        return self._kept.get(traces.digest(prompt, output, logprobs))
+    def find(self, sample: Sample) -> Origin:
+        """How an answer was sampled; if not here, or too long ago, it is taken to be at temperature
+        1, by an unknown checkpoint."""
+        prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
+        key = traces.digest(prompt, output, sample.output_logprobs)
+        return self._kept.get(key) or Origin()
 
 
 # Training inputs as trajectories: inline payloads, and trace ids with stored tokens.
@@ -239,7 +256,7 @@ def resolve(
     db: Db,
     inputs: Sequence[str | Payload],
     base: str,
-    temperatures: Temperatures,
+    origins: Origins,
     group_size: int | None,
 ) -> tuple[list[Trajectory], int]:
     """Look up trace ids. Traces without tokens are left out, in whole groups.
@@ -249,14 +266,14 @@ def resolve(
     Args:
         inputs: Trace ids (either spelling) and payloads, in any mixture.
         base: Base of the trained model: tokens of another base mean nothing to it.
-        temperatures: Of recently sampled turns, for turns without a trace.
+        origins: Of recently sampled turns, for turns without a trace.
         group_size: If given, a group with only some of its tokens is refused.
 
     Raises:
         Refused: 400, no input has tokens, or only part of a group has; 422, a trace that
             errored, has no reward yet, or was sampled from another base.
     """
-    sampled = {item: _turns(db, item, temperatures) for item in inputs if isinstance(item, str)}
+    sampled = {item: _turns(db, item, origins) for item in inputs if isinstance(item, str)}
     for number, item in enumerate(inputs):
         if isinstance(item, str):
             _refuse_failed(db, number, item, group_size)
@@ -269,7 +286,7 @@ def resolve(
     trajectories = [
         _of_trace(db, number, item, sampled[item], base)
         if isinstance(item, str)
-        else _of_payload(db, item, taken, temperatures)
+        else _of_payload(db, item, taken, origins)
         for number, item in enumerate(inputs)
         if not isinstance(item, str) or sampled[item]
     ]
@@ -314,9 +331,7 @@ def _of_trace(
     return Trajectory([turn for turn, _ in turns], reward, trace["task_slug"], id_)
 
 
-def _of_payload(
-    db: Db, payload: Payload, taken: set[str], temperatures: Temperatures
-) -> Trajectory:
+def _of_payload(db: Db, payload: Payload, taken: set[str], origins: Origins) -> Trajectory:
     """An inline trajectory, with its trace and temperature if the gateway sampled it.
 
     The trace that the payload names is preferred. Rollouts of one group may be identical:
@@ -333,7 +348,7 @@ def _of_payload(
             slug = slug or turn["task_slug"]
             trace_id = trace_id or turn["trace_id"]
             errored = errored or turn["status"] == "error"
-        made.append(_turn(sample, turn["temperature"] if turn else _recent(sample, temperatures)))
+        made.append(_turn(sample, _origin(turn) if turn else origins.find(sample)))
     if trace_id is not None:
         taken.add(trace_id)
     return Trajectory(made, payload.reward, slug, trace_id, errored)
@@ -345,30 +360,28 @@ def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[
     return row["trace_id"] in taken, trained, other, row["status"] == "error", row["id"]
 
 
-def _turns(db: Db, ref: str, temperatures: Temperatures) -> list[tuple[Turn, str]]:
+def _turns(db: Db, ref: str, origins: Origins) -> list[tuple[Turn, str]]:
     """The turns of a trace, each with its base: as the service sampled them, else from spans."""
     id_ = canonical(ref)
     if id_ is None:
         return []
     recorded = [
-        (_turn(traces.sample_of(row), row["temperature"]), row["base"])
+        (_turn(traces.sample_of(row), _origin(row)), row["base"])
         for row in traces.turns_of(db, id_)
     ]
     reported = traces.samples(db, id_)
-    return recorded or [(_turn(sample, _recent(sample, temperatures)), "") for sample in reported]
+    return recorded or [(_turn(sample, origins.find(sample)), "") for sample in reported]
 
 
-def _recent(sample: Sample, temperatures: Temperatures) -> float:
-    """Temperature of a turn without a trace; 1 if it was not sampled here recently."""
-    prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
-    temperature = temperatures.find(prompt, output, sample.output_logprobs)
-    return 1.0 if temperature is None else temperature
+def _origin(turn: sqlite3.Row) -> Origin:
+    return Origin(turn["temperature"], turn["sampled_from"])
 
 
-def _turn(sample: Sample, temperature: float) -> Turn:
+def _turn(sample: Sample, origin: Origin) -> Turn:
     """At temperature 0, logprobs are those of temperature 1."""
     prompt, output = sample.prompt_token_ids or [], sample.output_token_ids
-    return Turn(prompt, output, sample.output_logprobs, temperature or 1.0)
+    temperature = origin.temperature or 1.0
+    return Turn(prompt, output, sample.output_logprobs, temperature, origin.sampled_from)
 
 
 # The metrics of one optimizer step, from its passes and its rollouts.

@@ -11,7 +11,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from hud_tui.patience import backoff, rest
-from hud_tui.service.batches import Temperatures
+from hud_tui.service.batches import Origins
 from hud_tui.service.data_dir import Retention
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
 from hud_tui.service.http import Refused
@@ -119,7 +119,7 @@ class ServiceContext:
         self.engine = engine
         self.hub = Hub()
         self.trees = Trees()
-        self.temperatures = Temperatures()
+        self.origins = Origins()
         self.frames = Frames()
         self.store = Store(data_dir / "service.db", self.hub.grew, self.trees.touch)
         self.weights = Weights(self.store, data_dir)

@@ -21,10 +21,10 @@ from hud_tui.service.engines.base import EngineLost, Handle, Sampled, SampleRequ
 from hud_tui.service.http import new_id, now, refusal, rollout_id
 from hud_tui.service.run_plan import Planned
 from hud_tui.service.store import checkpoints
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow
-from hud_tui.wire import Group
+from hud_tui.wire import BASE, Group
 from hud_tui.wire_runs import EvaluationParameters
 
 LOST_IN_A_ROW = 3
@@ -59,9 +59,10 @@ class Rollout:
     reward: float
     trace_id: str
 
-    def trajectory(self, temperature: float) -> Trajectory:
+    def trajectory(self, temperature: float, sampled_from: str) -> Trajectory:
         """The rollout as training input."""
-        turn = Turn(self.planned.prompt, self.sampled.tokens, self.sampled.logprobs, temperature)
+        prompt, sampled = self.planned.prompt, self.sampled
+        turn = Turn(prompt, sampled.tokens, sampled.logprobs, temperature, sampled_from)
         return Trajectory([turn], self.reward, self.planned.slug, self.trace_id)
 
 
@@ -73,6 +74,8 @@ class Rollouts:
     """Task by task."""
     started_at: float
     seconds: float
+    sampled_from: str = BASE
+    """Id of the checkpoint whose weights made them, or `BASE`."""
 
     @property
     def train(self) -> list[Rollout]:
@@ -112,7 +115,7 @@ def trace_rows(
     the attempt at that step, both from 1; `evaluates`: id of the checkpoint that they evaluate."""
     job_id, step, attempt = batch_key
     groups: defaultdict[int, str] = defaultdict(new_id)
-    times = (rollouts.started_at, now())
+    times, sampled_from = (rollouts.started_at, now()), rollouts.sampled_from
     return [
         TraceRow(
             id=rollout.trace_id,
@@ -127,14 +130,18 @@ def trace_rows(
             stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
             heldout=rollout.planned.heldout,
             evaluates=evaluates,
-            turns=[_turn_row(rollout, model.base, temperature, times)],
+            turns=[_turn_row(rollout, model.base, temperature, times, sampled_from)],
         )
         for rollout in rollouts.all
     ]
 
 
 def _turn_row(
-    rollout: Rollout, base: str, temperature: float, times: tuple[float, float]
+    rollout: Rollout,
+    base: str,
+    temperature: float,
+    times: tuple[float, float],
+    sampled_from: str,
 ) -> TurnRow:
     return TurnRow(
         prompt=rollout.planned.prompt,
@@ -146,6 +153,7 @@ def _turn_row(
         completion=rollout.completion,
         started_at=times[0],
         ended_at=times[1],
+        sampled_from=sampled_from,
     )
 
 
@@ -237,7 +245,7 @@ class EngineMaker:
         ):
             async for wanted, sampled, seconds in parts:
                 graded = grade_all(wanted, sampled, tokens, self._name)
-                yield Rollouts(graded, now() - seconds, seconds)
+                yield Rollouts(graded, now() - seconds, seconds, id_of(node))
 
     def _name(self, task: Planned, j: int) -> str:
         return rollout_id(*self.rollout_key, task.slug, j)

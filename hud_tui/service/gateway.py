@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from secrets import randbits
 from typing import Any
 
+from hud_tui.service.batches import Origin
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import (
     Base,
@@ -22,7 +23,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.http import Refused, canonical, new_id, now
 from hud_tui.service.store import checkpoints, models, traces
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TurnRow
 from hud_tui.wire import BASE
@@ -423,9 +424,9 @@ async def complete(
     requests = [request for ids in prompts for request in _requests(body, ids, base, tokens)]
     sampled = await _sample(parts, model, node, body.checkpoint is not None, requests)
     answered = Answered(model, node, body, tokens, prompts, sampled, started_at)
+    origin = Origin(_temperature(body), id_of(node))
     for number, request in enumerate(sampled):
-        prompt = answered.prompt(number)
-        parts.temperatures.keep(prompt, request.tokens, request.logprobs, _temperature(body))
+        parts.origins.keep(answered.prompt(number), request.tokens, request.logprobs, origin)
     if kept_as is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, kept_as, _turn(answered))
     return answered
@@ -526,4 +527,5 @@ def _turn(answered: Answered) -> TurnRow:
         completion=answered.text(sampled),
         started_at=answered.started_at,
         ended_at=now(),
+        sampled_from=id_of(answered.node),
     )

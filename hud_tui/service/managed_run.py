@@ -5,9 +5,10 @@ What comes next is decided by `rl/loop.py`; here it is done, with an engine.
 A step's rollouts are sampled with the weights before it, so the last checkpoint has rewards of its
 own only after the evaluation, which samples the held-out tasks once more.
 
-The head is read before sampling and, under the session's lock, before training. If it moved in
-between, the rollouts are discarded and sampled again from the new head, so that the next node
-branches from the chosen one. A stop takes effect between rollouts; a step in progress is completed.
+The head is read before sampling and, under the session's lock, before training. If the weights that
+sampled are not the head then, nor one of its ancestors at most `Loop.oldest` steps before, the
+rollouts are discarded and sampled again from the new head, so that the next node branches from the
+chosen one. A stop takes effect between rollouts; a step in progress is completed.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
 from hud_tui.rl.work import TRAINING, End
-from hud_tui.sampling import sample_missing
+from hud_tui.sampling import SampledAhead, sample_missing
 from hud_tui.service.batches import Batch, flat_groups, make_batch, name_flat
 from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engine_rollouts import (
@@ -40,17 +41,18 @@ from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGon
 from hud_tui.service.http import now, rollout_id
 from hud_tui.service.run_plan import Plan, Planned
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs, works
-from hud_tui.service.store.checkpoints import Node
+from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.db import Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import add_rollouts, keep_rollouts
 from hud_tui.service.works import log_waits
-from hud_tui.wire import Group
+from hud_tui.wire import BASE, Group
 from hud_tui.wire_runs import EvaluationParameters
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 HEAD_MOVED = "the head was moved: sampled again from it"
+TOO_STALE = "sampled {} steps before the head: sampled again from it"
 
 
 class Run:
@@ -73,13 +75,14 @@ class Run:
         self._loop = Loop.of(plan.parameters)
         self._facts = facts or LoopFacts()
         self._heldout: tuple[str | None, Sequence[Rollout]] = (None, ())
-        """The held-out rollouts of this step, and the id of the head that they are of."""
+        """The held-out rollouts of this step, and the checkpoint that they are of (`id_of`)."""
         self._skipped = ""
         """Why the last batch had no gradient."""
         tasks = (planned.task.slug for planned in (*plan.train, *plan.heldout))
         self._tasks_digest = tasks_digest(list(tasks))
         self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
+        self._ahead = SampledAhead(self._sample_ahead)
 
     async def carry_out(self) -> End:
         """As `train`; followers are told what the engine's server is waiting for."""
@@ -89,6 +92,7 @@ class Run:
             return await self.train()
         finally:
             telling.cancel()
+            await self._ahead.drop()
             await asyncio.gather(telling, return_exceptions=True)
 
     async def finish(self, end: End) -> None:
@@ -139,6 +143,7 @@ class Run:
                 return await work()
             except (EngineLost, OSError) as error:
                 losses += 1
+                await self._ahead.drop()
                 if not is_passing(error, losses):
                     raise
                 head = await self._parts.store.read(checkpoints.head, self.model.id)
@@ -153,20 +158,15 @@ class Run:
     async def _iterate(self, action: Sample) -> None:
         """Sample a batch, and train on it if it has a gradient."""
         start = perf_counter()
-        node = await self._parts.store.read(checkpoints.head, self.model.id)
-        train = self._plan.tasks_of(action.iteration)
-        id_, (measured, samples) = node.id if node else None, self._heldout
-        is_due = action.with_heldout or (bool(samples) and measured != id_)
-        heldout = self._plan.heldout if is_due else ()
-        rollouts = await self.stop.unless(self._sample(node, train, heldout))
-        if is_due:
-            self._heldout = id_, rollouts.heldout
+        rollouts = await self.stop.unless(self._sampled(action))
+        if rollouts.heldout:
+            self._heldout = rollouts.sampled_from, rollouts.heldout
         async with self._session.lock:
-            now = await self._parts.store.read(checkpoints.head_id, self.model.id)
+            why = await self._why_too_old(rollouts)
             if self.stop.requested.is_set():
                 return
-            if now != id_:
-                await self._discard(len(rollouts.train), perf_counter() - start)
+            if why:
+                await self._discard(len(rollouts.train), perf_counter() - start, why)
                 return
             batch_key = (self.id, self._facts.step + 1, action.attempt)
             rows = trace_rows(rollouts, batch_key, self.model, self._plan.parameters["temperature"])
@@ -175,23 +175,62 @@ class Run:
             rewards = [group.rewards for group in batch.groups()]
             sampled = self._facts.sampled(rewards, bool(batch.datums()))
             if self._loop.next(sampled) == Train():
-                await self._take_step(batch, rollouts, start)
-                self._heldout = None, ()
-                self._facts = sampled.stepped()
+                self._ahead.fill(partial(self._loop.ahead, sampled))
+                await self._take_steps(sampled, batch, rollouts, start)
             else:
                 await self._skip(sampled, batch, rollouts, start)
                 self._facts = sampled
 
-    async def _discard(self, rollouts: int, seconds: float) -> None:
-        """Sample the iteration again: the head was set elsewhere while it was sampled."""
+    async def _sampled(self, action: Sample) -> Rollouts:
+        """The rollouts of an iteration: those that were sampled ahead, or now, from the head."""
+        ahead = await self._ahead.take(action.iteration)
+        if ahead is None:
+            node = await self._parts.store.read(checkpoints.head, self.model.id)
+            heldout = self._plan.heldout if self._measures(action, node) else ()
+            train = self._plan.tasks_of(action.iteration)
+            return await self._sample(action.iteration, node, train, heldout)
+        node, rollouts = ahead
+        if self._measures(action, node) and self._plan.heldout and not rollouts.heldout:
+            # it was not known yet that a batch before it would have no gradient
+            measured = await self._sample(action.iteration, node, (), self._plan.heldout)
+            return replace(rollouts, all=[*rollouts.all, *measured.all])
+        return rollouts
+
+    def _measures(self, action: Sample, node: Node | None) -> bool:
+        """Whether held-out tasks are sampled with an iteration from this checkpoint: they are due,
+        or were measured for the same step from another one."""
+        measured_from, samples = self._heldout
+        return action.with_heldout or (bool(samples) and measured_from != id_of(node))
+
+    async def _sample_ahead(self, action: Sample) -> tuple[Node | None, Rollouts]:
+        """Sample an iteration from the head, while another one is trained on."""
+        node = await self._parts.store.read(checkpoints.head, self.model.id)
+        train = self._plan.tasks_of(action.iteration)
+        heldout = self._plan.heldout if action.with_heldout else ()
+        return node, await self._sample(action.iteration, node, train, heldout, pinned=True)
+
+    async def _why_too_old(self, rollouts: Rollouts) -> str:
+        """Why a batch cannot be trained on; empty if it can."""
+        source, most = rollouts.sampled_from, self._loop.oldest
+        head = await self._parts.store.read(checkpoints.head_id, self.model.id)
+        if source == (head or BASE):
+            return ""
+        ages = await self._parts.store.read(checkpoints.ages, head, {source}) if most else {}
+        if source not in ages:
+            return HEAD_MOVED
+        return TOO_STALE.format(ages[source]) if ages[source] > most else ""
+
+    async def _discard(self, rollouts: int, seconds: float, why: str) -> None:
+        """Sample the iteration again, with what was sampled ahead, because it is too old."""
         self._facts, self._heldout = self._facts.discarded(), (None, ())
+        rollouts += sum(len(batch.train) for _, batch in await self._ahead.drop())
         await self._parts.store.write(
             jobs.advance,
             self.id,
             iterations=0,
             seconds=seconds,
             wasted=rollouts,
-            note=f"step {self._facts.step + 1}: {HEAD_MOVED}",
+            note=f"step {self._facts.step + 1}: {why}",
         )
 
     async def _evaluate(self, step: int) -> None:
@@ -245,16 +284,21 @@ class Run:
         return f"the {what} failed: {error}. Resume the run to continue from there"
 
     async def _sample(
-        self, node: Node | None, train: Sequence[Planned], heldout: Sequence[Planned]
+        self,
+        iteration: int,
+        node: Node | None,
+        train: Sequence[Planned],
+        heldout: Sequence[Planned],
+        pinned: bool = False,
     ) -> Rollouts:
         """Sample and grade some tasks in one call to the engine: `group_size` rollouts of a
-        training task, one of a held-out task. Raises EngineLost: the engine stopped."""
+        training task, one of a held-out task. `pinned`: as of `Policies.borrow`. Raises EngineLost:
+        the engine stopped."""
         parts, plan, context = self._parts, self._plan, self._parts.base(self.model).context
         wanted = [(task, j) for task in train for j in range(plan.parameters["group_size"])]
         wanted += [(task, 0) for task in heldout]
-        iteration = self._facts.iteration
         requests = training_requests(wanted, plan.parameters, iteration, context)
-        async with parts.policies.borrow(self.model, node) as handle:
+        async with parts.policies.borrow(self.model, node, pinned) as handle:
             tokens = await parts.tokenizer(self.model)
             started_at, start = now(), perf_counter()
             sampled = await parts.engine.sample(handle, requests)
@@ -263,11 +307,13 @@ class Run:
         def name(task: Planned, j: int) -> str:
             return rollout_id(self.id, iteration, task.index, j)  # the same if it is repeated
 
-        return Rollouts(grade_all(wanted, sampled, tokens, name), started_at, seconds)
+        graded = grade_all(wanted, sampled, tokens, name)
+        return Rollouts(graded, started_at, seconds, id_of(node))
 
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters
-        trajectories = [r.trajectory(parameters["temperature"]) for r in rollouts.train]
+        temperature, sampled_from = parameters["temperature"], rollouts.sampled_from
+        trajectories = [r.trajectory(temperature, sampled_from) for r in rollouts.train]
         return make_batch(
             trajectories,
             parameters["group_size"],
@@ -276,18 +322,33 @@ class Run:
             parameters["norm_adv_by_std"],
         )
 
-    async def _take_step(self, batch: Batch, rollouts: Rollouts, start: float) -> None:
+    async def _take_steps(
+        self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float
+    ) -> None:
+        """Train on a batch. Each of its steps counts as soon as it is in the tree."""
+        await self._take_step(batch, start, _extra(rollouts, self._heldout[1]))
+        self._facts, self._heldout = facts.stepped(), (None, ())
+        for _ in range(self._loop.steps_on_batch(facts) - 1):
+            if self.stop.requested.is_set():
+                return
+            await self._take_step(batch, perf_counter(), {}, iterations=0)
+            self._facts = self._facts.stepped_again()
+
+    async def _take_step(
+        self, batch: Batch, start: float, extra: Mapping[str, float], iterations: int = 1
+    ) -> None:
         parameters = self._plan.parameters
         loss_fn, config = parameters["loss_fn"], parameters["loss_fn_config"]
         await self._session.forward_backward(batch, loss_fn, config)
         await self._session.optim_step(
             Adam(**{field.name: parameters[field.name] for field in fields(Adam)}),
             job_id=self.id,
-            extra=_extra(rollouts, self._heldout[1]),
+            extra=extra,
             also=lambda db, _: jobs.advance(
                 db,
                 self.id,
                 steps=1,
+                iterations=iterations,
                 tokens=sum(len(datum.output) for datum in batch.datums()),
                 seconds=perf_counter() - start,
             ),

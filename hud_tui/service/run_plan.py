@@ -85,8 +85,9 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
         "seed": _or(asked.seed, USUAL["seed"]),
         "heldout_every": asked.heldout_every or USUAL["heldout_every"],
     }
-    evaluations = asked.model_dump(include={"eval_every", "eval_samples", "baseline"})
-    filled |= {name: value for name, value in evaluations.items() if value is not None}
+    optional = {"eval_every", "eval_samples", "baseline", "max_staleness", "substeps"}
+    chosen = asked.model_dump(include=optional)
+    filled |= {name: value for name, value in chosen.items() if value is not None}
     return filled if asked.sweep is None else {**filled, "sweep": asked.sweep}
 
 

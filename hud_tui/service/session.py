@@ -8,7 +8,7 @@ gradients; the next call opens the head again.
 
 import asyncio
 import shutil
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -40,7 +40,7 @@ from hud_tui.service.store.checkpoints import File, HeadRequest, NewCheckpoint, 
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import MOST_REPLIES, StoredReply
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import BASE, Checkpoint
 
 MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 """Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
@@ -84,6 +84,8 @@ class Session:
         self._node: Node | None = None
         """The checkpoint of `_policy`; None for the weights that the model started from."""
         self._accumulated = Accumulated()
+        self._was_stale = False
+        """Whether any step was trained on rollouts that its parent had not sampled."""
         self._forwards: OrderedDict[str, Pass] = OrderedDict()
         """Forward passes by id; valid until the weights change."""
         self._answers: OrderedDict[str, StoredReply] = OrderedDict()
@@ -214,15 +216,38 @@ class Session:
         async with self._stepping(policy, directory):
             saved, file = await self._save(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
-            figures = {**saved.metrics, "train_s": train_s, **(extra or {})}
-            owner_ids = (self._model.id, self._node.id if self._node else None, job_id)
+            parent_id = self._node.id if self._node else None
+            sampled_from, stale = await self._samplers(parent_id)
+            figures = {**saved.metrics, "train_s": train_s, **stale, **(extra or {})}
+            owner_ids = (self._model.id, parent_id, job_id)
             new = self._accumulated.checkpoint(directory.name, owner_ids, adam, saved, figures)
-            row = new.row.model_copy(update={"tasks_digest": tasks_digest})
+            row = new.row.model_copy(
+                update={"tasks_digest": tasks_digest, "sampled_from": sampled_from}
+            )
             new = replace(new, row=row, bytes=file.bytes, sha256=file.sha256)
             waiting = [answer for answer in self._answers.values() if not answer.dropped]
             node = await self._store.write(_append, new, waiting, also)
         self._go_on_from(node, policy, waiting)
         return node
+
+    async def _samplers(
+        self, parent_id: str | None
+    ) -> tuple[dict[str, int] | None, dict[str, float]]:
+        """Which checkpoints sampled the rollouts of a step, as `Checkpoint.sampled_from` has it;
+        and by how many steps they are stale, as metrics: none before the first stale rollout."""
+        known = (trajectory.sampled_from for trajectory in self._accumulated.trajectories)
+        counts = Counter(source for source in known if source is not None)
+        is_of_parent = counts.keys() <= {parent_id or BASE}
+        self._was_stale = self._was_stale or not is_of_parent
+        if not counts or not self._was_stale:
+            return None, {}
+        ages = await self._store.read(checkpoints.ages, parent_id, counts.keys())
+        metrics = dict[str, float]()
+        if ages:
+            total = sum(counts[source] for source in ages)
+            mean = sum(age * counts[source] for source, age in ages.items()) / total
+            metrics = {"staleness_mean": mean, "staleness_max": float(max(ages.values()))}
+        return None if is_of_parent else dict(counts), metrics
 
     def _go_on_from(self, node: Node, policy: Policy, stored: Sequence[StoredReply]) -> None:
         """After a step: nothing is accumulated, and these replies are in the store."""

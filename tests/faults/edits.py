@@ -148,8 +148,8 @@ EDITS = (
     Edit(
         "a run that is cancelled before it holds its model takes no step",
         "service/managed_run.py",
-        "if self.stop.requested.is_set():",
-        "if False:",
+        "self._why_too_old(rollouts)\n            if self.stop.requested.is_set():",
+        "self._why_too_old(rollouts)\n            if False:",
         ("tests/service/test_runs.py::" + CANCELLED,),
     ),
     Edit(

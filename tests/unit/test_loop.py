@@ -179,3 +179,57 @@ def test_a_reward_of_a_supervised_loss_is_a_gradient_without_variance() -> None:
     assert has_gradient([1.0, 1.0], "cross_entropy")
     assert not has_gradient([0.0, 0.0], "cross_entropy")
     assert not has_gradient([1.0, 1.0], "importance_sampling")
+
+
+@given(
+    st.builds(
+        Loop,
+        steps=st.integers(1, 12),
+        heldout_every=st.none() | st.integers(1, 4),
+        max_staleness=st.integers(0, 3),
+        substeps=st.integers(1, 3),
+    ),
+    st.lists(st.sampled_from(["signal", "zeros"]), max_size=40),
+)
+def test_batches_that_are_sampled_ahead_are_those_that_come_next(
+    loop: Loop, events: list[str]
+) -> None:
+    """Each with the step whose weights sampled it, at the latest."""
+    facts, ahead, pending = LoopFacts(), list[tuple[int, int]](), iter(events)
+    while isinstance(action := loop.next(facts), Sample):
+        begun = facts.step
+        if ahead:
+            iteration, begun = ahead.pop(0)
+            assert iteration == action.iteration
+        if next(pending, "signal") == "zeros":
+            facts = facts.sampled(FLATS["zeros"], False)
+            continue
+        facts = facts.sampled(SIGNAL, True)
+        while (next_ := loop.ahead(facts, len(ahead))) is not None:
+            ahead.append((next_.iteration, facts.step))
+        assert len(ahead) <= loop.max_staleness
+        assert len(ahead) == loop.max_staleness or (
+            facts.step + (1 + len(ahead)) * loop.substeps >= loop.steps
+        )
+        assert facts.step - begun <= loop.oldest
+        steps = loop.steps_on_batch(facts)
+        assert steps == min(loop.substeps, loop.steps - facts.step)
+        facts = facts.stepped(steps)
+    if isinstance(action, Evaluate):
+        assert facts.step == loop.steps
+
+
+@given(st.integers(1, 30), st.integers(1, 7), st.integers(1, 5))
+def test_held_out_tasks_are_sampled_once_for_every_multiple_that_steps_reach_or_pass(
+    steps: int, every: int, substeps: int
+) -> None:
+    loop = Loop(steps=steps, heldout_every=every, substeps=substeps)
+    facts, measured = LoopFacts(), list[int]()
+    while isinstance(action := loop.next(facts), Sample):
+        if action.with_heldout:
+            measured.append(facts.step)
+        facts = facts.sampled(SIGNAL, True)
+        facts = facts.stepped(loop.steps_on_batch(facts))
+    multiples = {step // every for step in range(0, steps, substeps)}
+    assert {step // every for step in measured} == multiples
+    assert measured[-1] + substeps >= steps

@@ -204,7 +204,7 @@ def test_a_step_on_the_same_batch_tells_of_what_sampled_the_batch() -> None:
     )
     tree = Tree.of(chain(*steps))
     assert [tree.source(position) for position in range(4)] == [ROOT, 0, 0, 2]
-    assert (tree.own(0).sampled, tree.own(1), tree.own(2).reward) == (4, NONE, 0.5)
+    assert (tree.own(0).sampled, tree.own(1), tree.own(2).reward) == (2, NONE, 0.5)
 
 
 def test_metrics_of_weights_come_from_the_rollouts_and_those_of_an_update_do_not() -> None:

@@ -50,6 +50,7 @@ from hud_tui.wire_training import content_text
 TRACE = (
     *("id", "job_id", "status", "task_slug", "reward", "stop_reason", "error", "group_id", "step"),
     *("attempt", "rollout", "completion", "num_tokens", "evaluates", "checkpoint_id", "model"),
+    "sampled_from",
 )
 """Columns of a trace that the wire has under the same name."""
 

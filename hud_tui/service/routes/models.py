@@ -28,7 +28,7 @@ from hud_tui.service.http import (
 )
 from hud_tui.service.routes import absent, find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
-from hud_tui.service.store import checkpoints, events, models
+from hud_tui.service.store import checkpoints, events, models, traces
 from hud_tui.service.store.checkpoints import HeadRequest, Node
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET
@@ -120,7 +120,7 @@ async def checkpoint_traces(request: Request) -> Response:
     limit, offset = number(request, "limit", 200, 10_000), number(request, "offset", 0, 2**31)
     ref = path(request, "checkpoint_id")
     id_ = canonical(ref) or ref
-    rows = await parts.store.read(checkpoints.traces, model.id, id_, limit, offset)
+    rows = await parts.store.read(traces.of_checkpoint, model.id, id_, limit, offset)
     names = ("status", "reward", "task_slug", "group_id", "rollout")
     shown = [
         {"trace_id": row["id"], "created_at": iso(row["created_at"])}

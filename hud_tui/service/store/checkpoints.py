@@ -41,6 +41,11 @@ class Node:
             )
 
 
+def id_of(node: Node | None) -> str:
+    """A checkpoint's id, or `BASE` for the weights that the model started from."""
+    return node.id if node else BASE
+
+
 def find(db: Db, model_id: str, ref: str) -> Node:
     """One of the model's checkpoints by id, name or sampler path. Raises Refused, 404."""
     # By id first, which does not search a long tree.
@@ -237,6 +242,33 @@ def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
     )
 
 
+MOST_ABOVE = 10_000
+"""Most ancestors of a checkpoint that are searched."""
+
+
+def ages(db: Db, id_: str | None, sources: Collection[str]) -> dict[str, int]:
+    """The number of steps from each of these checkpoints, or `BASE`, to a later one; without those
+    that are no ancestors of it. `id_`: None for the weights that the model started from."""
+    if id_ is None:
+        return {BASE: 0} if BASE in sources else {}
+    query = """WITH RECURSIVE above (id, parent_id, age) AS (
+            SELECT id, parent_id, 0 FROM checkpoint WHERE id = ?
+            UNION ALL
+            SELECT up.id, up.parent_id, age + 1 FROM above
+                JOIN checkpoint AS up ON up.id = above.parent_id LIMIT ?
+        )
+        SELECT id, parent_id, age FROM above"""
+    found = dict[str, int]()
+    for row in db.execute(query, (id_, MOST_ABOVE)):
+        if row["id"] in sources:
+            found[row["id"]] = row["age"]
+        if row["parent_id"] is None and BASE in sources:
+            found[BASE] = row["age"] + 1
+        if len(found) == len(sources):
+            break
+    return found
+
+
 def next_step(db: Db, model_id: str) -> int:
     """The number of the next step, counted over the whole tree from 1."""
     query = "SELECT coalesce(max(step), 0) + 1 FROM checkpoint WHERE model_id = ?"
@@ -278,15 +310,6 @@ def announce(db: Db, model_id: str, checkpoint_id: str) -> bytes:
     changed = CheckpointAdded(at=now(), checkpoint=Checkpoint.model_validate_json(row))
     events.append(db, model_id, [changed])
     return row
-
-
-def traces(db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int) -> list[sqlite3.Row]:
-    """The traces that one step was trained on, in the order they were sampled. Raises Refused,
-    404."""
-    find(db, model_id, checkpoint_id)
-    query = f"""SELECT *, {intact("trace")} FROM trace WHERE checkpoint_id = ?
-        ORDER BY rowid LIMIT ? OFFSET ?"""
-    return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
 
 
 def _log(db: Db, model_id: str, row: Checkpoint) -> None:

@@ -478,6 +478,11 @@ MIGRATIONS = [
         FROM model WHERE pruned_to > 0;
     UPDATE moves_from SET seal = seal_of(model_id, at)
     """,
+    f"""
+    -- Id of the checkpoint whose weights answered, or 'base'; NULL: an older version did not say.
+    ALTER TABLE turn ADD COLUMN sampled_from TEXT;
+    {seals.seal_again("turn")}
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

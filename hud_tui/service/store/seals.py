@@ -16,6 +16,7 @@ trace: id job_id checkpoint_id status created_at ended_at task_slug group_id par
     reward stop_reason error evaluation_result step rollout completion num_tokens heldout attempt
     evaluates
 turn: trace_id prompt_digest digest base temperature prompt completion sample started_at ended_at
+    sampled_from
 span: trace_id span_id body
 taskset: name id name_key description created_at
 task: slug taskset_id row
@@ -39,16 +40,27 @@ COLUMNS = {
 checkpoint and the tasks of work are long: they have checksums of their own. An integer that is a
 row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
+_FIRST = {"moves_from": (), "turn": COLUMNS["turn"][:-1]}
+"""The columns that were sealed first, of a table that has got more since."""
 _TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"
 SEAL_ALL = ";".join(
     f"ALTER TABLE {table} ADD COLUMN seal INTEGER;"
     f"UPDATE {table} SET seal = seal_of({', '.join(columns)})"
     f" WHERE are_utf8({', '.join(_TEXT.format(column) for column in columns)})"
-    for table, columns in COLUMNS.items()
-    if table != "moves_from"
+    for table, columns in (COLUMNS | _FIRST).items()
+    if columns
 )
 """SQL that adds the seals to all tables of that time; a row with a text that is no UTF-8 gets
 none."""
+
+
+def seal_again(table: str) -> str:
+    """SQL that seals the rows of a table again that has got its newest columns; a row that is not
+    as it was written stays so."""
+    before, now = (", ".join(columns) for columns in (_FIRST[table], COLUMNS[table]))
+    readable = f"are_utf8({', '.join(_TEXT.format(column) for column in COLUMNS[table])})"
+    seal = f"iif(seal IS seal_of({before}), seal_of({now}), NULL)"
+    return f"UPDATE {table} SET seal = {seal} WHERE {readable}"
 
 
 def intact(table: str, alias: str = "") -> str:

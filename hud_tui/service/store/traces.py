@@ -24,7 +24,8 @@ from hud_tui.wire_training import Sample
 
 
 _WITH_TRACE = f"""SELECT turn.id, turn.temperature, turn.trace_id, turn.sample, turn.digest,
-    trace.task_slug, trace.reward, trace.status, trace.checkpoint_id, {intact("turn")},
+    turn.sampled_from, trace.task_slug, trace.reward, trace.status, trace.checkpoint_id,
+    {intact("turn")},
     {intact("trace")} FROM turn LEFT JOIN trace ON trace.id = turn.trace_id"""
 
 SIBLINGS = 256
@@ -44,6 +45,8 @@ class TurnRow:
     completion: str
     started_at: float
     ended_at: float
+    sampled_from: str
+    """Id of the checkpoint whose weights answered, or `BASE`."""
 
 
 def digest(
@@ -91,6 +94,7 @@ def add_turns(db: Db, turns: Iterable[tuple[str, TurnRow]]) -> None:
             "sample": orjson.dumps(sample).decode(),
             "started_at": row.started_at,
             "ended_at": row.ended_at,
+            "sampled_from": row.sampled_from,
         }
         turn_rows.append(turn_row)
     insert_all(db, "turn", turn_rows, "INSERT OR REPLACE")
@@ -133,7 +137,8 @@ def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
     return row if sample_of(row).output_token_ids == sample.output_token_ids else None
 
 
-SELECT = f"SELECT *, {intact('trace')} FROM trace"
+SELECT = f"""SELECT *, {intact("trace")}, (SELECT sampled_from FROM turn
+    WHERE trace_id = trace.id ORDER BY turn.id LIMIT 1) AS sampled_from FROM trace"""
 _OPEN = "status IN ('running', 'queued')"
 COMPLETION_SHOWN = 200
 """Characters of the last answer kept on the trace's row."""
@@ -238,6 +243,16 @@ def of_job(
     rows = db.execute(query, (*args, limit, offset)).fetchall()
     [total] = db.execute(f"SELECT count(*) FROM trace WHERE {where}", args).fetchone()
     return rows, int(total)
+
+
+def of_checkpoint(
+    db: Db, model_id: str, checkpoint_id: str, limit: int, offset: int
+) -> list[sqlite3.Row]:
+    """The traces that one step was trained on, in the order they were sampled. Raises Refused,
+    404."""
+    checkpoints.find(db, model_id, checkpoint_id)
+    query = f"{SELECT} WHERE checkpoint_id = ? ORDER BY rowid LIMIT ? OFFSET ?"
+    return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
 
 
 def summary(db: Db, job_id: str) -> sqlite3.Row:

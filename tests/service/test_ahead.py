@@ -1,0 +1,205 @@
+"""Batches that are sampled ahead, and several steps on one batch: managed runs, end to end."""
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+from httpx import AsyncClient
+
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.service.engines.base import EngineLost
+from hud_tui.wire import BASE, Checkpoint
+from tests.conftest import ended, submit, until
+from tests.service.calls import (
+    Held,
+    Json,
+    cancel,
+    optim,
+    pass_,
+    payloads,
+    reach,
+    resume,
+    set_head,
+    status_of,
+    traces_of,
+    tree,
+)
+from tests.toy_engine import ToyEngine
+
+ROLLOUTS = 8
+
+
+@pytest.fixture
+def training(engine: ToyEngine) -> Held:
+    """The engine's steps."""
+    held = Held(engine, "optim_step")
+    held.go_on.set()
+    return held
+
+
+@pytest.fixture
+def sampling(engine: ToyEngine) -> Held:
+    """The engine's sampling of batches."""
+    held = Held(engine, "sample", lambda handle, requests: len(requests) >= ROLLOUTS)
+    held.go_on.set()
+    return held
+
+
+async def begin(http: AsyncClient, model: Json, **parameters: Any) -> str:
+    usual = {"tasks_per_step": 1, "group_size": ROLLOUTS, "heldout_every": 100}
+    return await submit(http, model["id"], **usual | parameters)
+
+
+def samplers(rows: list[Json]) -> list[str]:
+    """The checkpoint that sampled each step's rollouts."""
+    found = []
+    for row in rows:
+        [sampler] = row.get("sampled_from") or {row["prev_model_checkpoint_id"] or BASE: 1}
+        found.append(sampler)
+    return found
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_batches_are_sampled_while_a_step_is_taken(
+    http: AsyncClient, model: Json, training: Held, sampling: Held, most: int
+) -> None:
+    training.go_on.clear()
+    job_id = await begin(http, model, steps=8, max_staleness=most)
+    await until(lambda: training.waiting == 1 and sampling.calls >= 1 + most)
+    training.go_on.set()
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("succeeded", 8)
+    rows = await tree(http, model["id"])
+    ids = [BASE, *(row["id"] for row in rows)]
+    ages = [step - ids.index(sampler) for step, sampler in enumerate(samplers(rows))]
+    assert ages[0] == 0
+    assert max(ages) == most, "as many ahead as allowed, and none older"
+    told = [row["metrics"].get("staleness_mean", 0.0) for row in rows]
+    assert told == ages
+    assert [row["metrics"].get("staleness_max", 0.0) for row in rows] == ages
+    traces = [row for row in await traces_of(http, job_id) if row["checkpoint_id"]]
+    by_step = {row["id"]: sampler for row, sampler in zip(rows, samplers(rows), strict=True)}
+    assert traces
+    assert all(trace["sampled_from"] == by_step[trace["checkpoint_id"]] for trace in traces)
+
+
+async def test_own_numbers_are_those_of_the_checkpoint_that_sampled(
+    http: AsyncClient, model: Json
+) -> None:
+    job_id = await begin(http, model, steps=6, max_staleness=1, group_size=ROLLOUTS)
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    rows = await tree(http, model["id"])
+    known = Tree.of([Checkpoint.model_validate(row) for row in rows])
+    ids = {row["id"]: position for position, row in enumerate(rows)} | {BASE: ROOT}
+    rewards: dict[int, list[float]] = {}
+    for row, sampler in zip(rows, samplers(rows), strict=True):
+        rewards.setdefault(ids[sampler], []).append(row["mean_reward"])
+    for position, means in rewards.items():
+        assert known.reward(position) == pytest.approx(sum(means) / len(means))
+        assert known.own(position).sampled == ROLLOUTS * len(means)
+    assert known.reward(len(rows) - 2) is None, "nothing was sampled from the one before the last"
+
+
+async def test_what_was_sampled_from_elsewhere_is_discarded_when_the_head_moves(
+    http: AsyncClient, model: Json, training: Held, sampling: Held
+) -> None:
+    job_id = await begin(http, model, steps=6, max_staleness=2)
+    await reach(http, job_id, 3)
+    sampling.go_on.clear()
+    await until(lambda: sampling.waiting > 0 and training.waiting == 0)
+    rows = await tree(http, model["id"])
+    assert (await set_head(http, model["id"], rows[0]["id"])).status_code == 200
+    known = len(await tree(http, model["id"]))
+    sampling.go_on.set()
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("succeeded", 6)
+    rows = await tree(http, model["id"])
+    assert len(rows) == 6
+    assert rows[known]["prev_model_checkpoint_id"] == rows[0]["id"]
+    above = {BASE, rows[0]["id"]}
+    for row, sampler in list(zip(rows, samplers(rows), strict=True))[known:]:
+        assert sampler in above, "no ancestor sampled it"
+        above.add(row["id"])
+
+
+async def test_no_step_is_taken_twice_where_the_engine_stops_while_it_samples_ahead(
+    http: AsyncClient, model: Json, engine: ToyEngine
+) -> None:
+    calls, sample = 0, engine.sample
+
+    async def losing(handle: str, requests: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls in (3, 6):
+            raise EngineLost("it stopped")
+        return await sample(handle, requests)
+
+    engine.sample = losing  # type: ignore[method-assign]
+    job_id = await begin(http, model, steps=6, max_staleness=2)
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("succeeded", 6)
+    rows = await tree(http, model["id"])
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    traces = [row for row in await traces_of(http, job_id) if not row["heldout"]]
+    assert Counter(trace["step"] for trace in traces if trace["checkpoint_id"]) == Counter(
+        dict.fromkeys(range(1, 7), ROLLOUTS)
+    )
+
+
+async def test_a_cancelled_run_samples_nothing_more_and_goes_on_when_it_is_resumed(
+    http: AsyncClient, model: Json, training: Held, sampling: Held
+) -> None:
+    job_id = await begin(http, model, steps=6, max_staleness=2)
+    await reach(http, job_id, 2)
+    sampling.go_on.clear()
+    await until(lambda: sampling.waiting > 0)
+    assert (await cancel(http, job_id)).is_success
+    assert (await status_of(http, job_id))["status"] == "cancelled"
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    assert "sampling ahead" not in names
+    sampling.go_on.set()
+    assert (await resume(http, job_id)).is_success
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("succeeded", 6)
+    assert len(await tree(http, model["id"])) == 6
+
+
+async def test_several_steps_on_one_batch(http: AsyncClient, model: Json, sampling: Held) -> None:
+    job_id = await begin(http, model, steps=5, substeps=2)
+    status = await ended(http, job_id)
+    assert (status["status"], status["step"]) == ("succeeded", 5)
+    rows = await tree(http, model["id"])
+    batches = [[group["rewards"] for group in row["groups"]] for row in rows]
+    assert batches[0] == batches[1]
+    assert batches[2] == batches[3]
+    assert samplers(rows)[:4] == [BASE, BASE, rows[1]["id"], rows[1]["id"]]
+    ratios = [row["metrics"]["ratio_max"] for row in rows]
+    assert ratios[0] == pytest.approx(1.0)
+    assert ratios[1] > 1.0 + 1e-6, "off-policy by the first of them"
+    known = Tree.of([Checkpoint.model_validate(row) for row in rows])
+    assert known.own(ROOT).sampled == ROLLOUTS, "rollouts count once"
+    assert sampling.calls == 3 + 1, "three batches, and the evaluation at the end"
+
+
+async def test_an_outside_loop_that_trains_on_old_rollouts_has_their_sampler(
+    http: AsyncClient, model: Json
+) -> None:
+    """Its traces are the gateway's; tokens that are sent inline are found by themselves."""
+    body = await payloads(http, model["id"], [1.0, 0.0])
+    for _ in range(2):
+        assert (await pass_(http, model["id"], body)).is_success
+        assert (await optim(http, model["id"])).is_success
+    first, second = await tree(http, model["id"])
+    assert first.get("sampled_from") is None
+    assert "staleness_mean" not in first["metrics"]
+    assert second["sampled_from"] == {BASE: 2}
+    assert second["metrics"]["staleness_mean"] == 1.0
+    mixed = [*body, *await payloads(http, model["id"], [1.0, 0.0])]
+    assert (await pass_(http, model["id"], mixed)).is_success
+    assert (await optim(http, model["id"])).is_success
+    *_, third = rows = await tree(http, model["id"])
+    assert third["sampled_from"] == {BASE: 2, second["id"]: 2}
+    assert [third["metrics"][f"staleness_{kind}"] for kind in ("mean", "max")] == [1.0, 2.0]
+    known = Tree.of([Checkpoint.model_validate(row) for row in rows])
+    assert known.own(1).sampled == 0, "a mixed batch tells nobody's own reward"
