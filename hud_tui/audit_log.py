@@ -36,48 +36,8 @@ LINE_MOST = 20_000
 """Maximum characters of a line."""
 
 
-@dataclass(frozen=True)
-class TaskSource:
-    """Where the tasks of a request came from, so that a command can load them again."""
-
-    origin: str = ""
-    """The file, directory or taskset; empty if unknown."""
-    digest: str = ""
-    """Digest of the tasks that were sent, see `hud_tui.rl.tasks.task.rows_digest`."""
-    left_out: tuple[str, ...] = ()
-    """Slugs of its tasks that were not sent."""
-
-
 COMMAND = "command"
 """Field of the body that contains the words of a command."""
-UNNAMED = TaskSource()
-"""The source of tasks without a place."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """The intended change of a request, given by its caller."""
-
-    verb: str
-    """E.g. ``set head``; see `VERBS`."""
-    model: str = ""
-    """Id of the changed or forked model; empty if unknown."""
-    subject: str = ""
-    """What is changed if that is not a model: a job's id, the name of a fork."""
-    before: str = ""
-    """Previous value, if known, e.g. the id of the head."""
-    after: str = ""
-    """New value, if known before the answer."""
-    made: str = ""
-    """Field of the answer with the new value, e.g. ``job_id``."""
-    replaced: str = ""
-    """Field of the answer with the previous value, which is newer than `before`."""
-    omitted: tuple[str, ...] = ()
-    """Fields of the body that are not logged: large, or possibly secret."""
-    source: TaskSource = UNNAMED
-    """The source of omitted tasks."""
-    act: str = ""
-    """Of ``set head``: ``undo`` or ``redo``, if it is one."""
 
 
 @dataclass(frozen=True)

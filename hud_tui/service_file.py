@@ -25,7 +25,7 @@ from hud_tui.build import is_other
 from hud_tui.errors import HudUsage
 from hud_tui.processes import boot_id, boot_s, holder
 from hud_tui.rl.text import age, clock_text, one_line
-from hud_tui.settings import Paths, every_variable
+from hud_tui.settings import REMOTES, Paths, every_variable
 from hud_tui.storage import (
     NotPrivate,
     change_atomic,
@@ -195,9 +195,9 @@ def _fix(file: Path, error: OSError) -> str:
 # The machine in use instead of this one: `hud-tui remote use`.
 
 
-REMOTES, USED, KEY, LINE, KEEPER = "remotes", "used.json", "key", "line.json", "keeper"
-"""In the state directory: a folder with one folder per machine, and a file that names the one in
-use."""
+USED, KEY, LINE, KEEPER = "used.json", "key", "line.json", "keeper"
+"""In the folder of the machines: a file that names the one in use; in that of each its key, the
+state of its tunnel, and the lock of the process that keeps it."""
 
 
 @dataclass(frozen=True)

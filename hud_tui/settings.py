@@ -257,6 +257,11 @@ def program(local: bool, flags: str = "") -> str:
     return " ".join(filter(None, ("hud-tui", "--local" if local else "", flags)))
 
 
+REMOTES = "remotes"
+"""In the state directory: a folder with one folder per machine, and files about those in use and
+rented."""
+
+
 @dataclass(frozen=True)
 class Paths:
     """Directories of this program; created by the first write."""
@@ -278,6 +283,17 @@ class Paths:
     @property
     def service_log(self) -> Path:
         return self.state / "service.log"
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether another machine was ever used or rented; also if that cannot be seen."""
+        try:
+            (self.state / REMOTES).stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True  # whoever reads the files says what is wrong
+        return True
 
 
 def read_settings(api_key: str | None = None, environ: Mapping[str, str] = os.environ) -> Settings:

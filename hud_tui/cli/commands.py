@@ -7,7 +7,6 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from hud_tui.cli.flags import add_flag, add_flags
 from hud_tui.cli.parser import (
     Add,
     Parser,
@@ -15,17 +14,8 @@ from hud_tui.cli.parser import (
     finite_number,
     global_flags,
     new_command,
+    of_model,
     whole_number,
-)
-from hud_tui.parameters import (
-    EVAL,
-    EVALUATION_PARAMETERS,
-    RECORDED_PARAMETERS,
-    ROLLOUT_OPTIONS,
-    RUN,
-    RUN_PARAMETERS,
-    RUNS_AT_ONCE,
-    TRAIN,
 )
 
 # Commands on jobs and their traces.
@@ -61,25 +51,10 @@ def _traces(add: Add) -> None:
 # Commands on models and their checkpoints.
 
 
-def _of_model(
-    parser: Parser,
-    dest: str = "model",
-    metavar: str = "MODEL",
-    about: str | None = None,
-    required: bool = False,
-) -> None:
-    """MODEL as a positional argument, or as ``-m MODEL``, as in all commands about a model."""
-    which = parser.add_mutually_exclusive_group(required=required)
-    # without a default, so that a missing positional does not overwrite -m
-    which.add_argument(dest, nargs="?", metavar=metavar, default=argparse.SUPPRESS, help=about)
-    names = ("-m", "--model", "--model-id")
-    which.add_argument(*names, dest=dest, metavar=metavar, help="the same")
-
-
 def _status(add: Add) -> None:
     about = "show service, model, head, job, last metrics and alarms"
     parser = add(about, "--headless status", "--headless status arith-rl")
-    _of_model(parser, "ref", "MODEL|JOB", "default: the model of the newest run")
+    of_model(parser, "ref", "MODEL|JOB", "default: the model of the newest run")
     about = "everything that the service reports, as JSON; headless: with the tree"
     parser.add_argument("-v", "--verbose", action="store_true", help=about)
 
@@ -101,7 +76,7 @@ def _fork(add: Add) -> None:
 def _checkpoints(add: Add) -> None:
     about = "list a model's checkpoints, oldest first"
     parser = add(about, "--headless checkpoints arith-rl")
-    _of_model(parser, about="by name or id", required=True)
+    of_model(parser, about="by name or id", required=True)
 
 
 def _head(add: Add) -> None:
@@ -112,7 +87,7 @@ def _head(add: Add) -> None:
         "--headless head arith-rl --set step-000012 -y",
         "--headless head arith-rl --history",
     )
-    _of_model(parser, about="by name or id", required=True)
+    of_model(parser, about="by name or id", required=True)
     which = parser.add_mutually_exclusive_group()
     which.add_argument(
         "--set",
@@ -190,7 +165,7 @@ def _export(add: Add) -> None:
         "export arith-rl --what checkpoints --format json -o tree.json",
         "--headless --local export --what jobs",
     )
-    _of_model(parser, "ref", about="by name or id; default: that of the newest run")
+    of_model(parser, "ref", about="by name or id; default: that of the newest run")
     about = "default: metrics of every step of the head's lineage"
     parser.add_argument("--what", choices=SHEETS, default="metrics", help=about)
     parser.add_argument("--format", choices=("csv", "json"), default="csv", help="default: csv")
@@ -204,7 +179,7 @@ def _report(add: Add) -> None:
         "report arith-rl",
         "--headless --local report arith-rl -o reports",
     )
-    _of_model(parser, "ref", about="by name or id; default: that of the newest run")
+    of_model(parser, "ref", about="by name or id; default: that of the newest run")
     about = "parent directory; default: [export] directory of the config, else here"
     parser.add_argument("-o", "--output", metavar="DIR", help=about)
 
@@ -223,83 +198,12 @@ def _protect(add: Add) -> None:
     about = "protect a model: changes then need its name; or list protected models"
     examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
     parser = add(about, *examples)
-    _of_model(parser, about="default: list them")
+    of_model(parser, about="default: list them")
     parser.add_argument("--off", action="store_true", help="remove the protection")
     parser.add_argument("--confirm", metavar="NAME", help="its name, required by --off")
 
 
-# Commands that check, submit and follow a run.
-
-
-def _followed(parser: Parser) -> None:
-    """Flags of a command that starts a run and may follow it."""
-    about = "do not use this task; may be given again"
-    parser.add_argument("--leave-out", action="append", default=[], metavar="SLUG", help=about)
-    about = "print events until the run ends; it continues if this is interrupted"
-    parser.add_argument("--follow", action="store_true", help=about)
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        choices=("warning", "failure", "warn", "critical"),
-        help="warning: exit code 5 at a preflight warning; warn, critical: exit code 6 at an alarm "
-        "of the followed run; may be given twice",
-    )
-
-
-def _preflight(add: Add) -> None:
-    about = "check a taskset, and a model for it, before a run"
-    parser = add(about, "--headless preflight tasks.jsonl -m arith-rl")
-    _source(parser)
-    choices, about = ("warning", "failure"), "lowest level with exit code 5"
-    parser.add_argument("--fail-on", choices=choices, default="failure", help=about)
-    add_flag(parser, RECORDED_PARAMETERS["group_size"], "group size of the planned run")
-    about = "also roll out K groups with the model, to see which tasks give signal"
-    parser.add_argument("--sample", type=whole_number, metavar="K", help=about)
-    parser.add_argument("--fresh", action="store_true", help="ignore cached rollouts")
-
-
-def _run(add: Add) -> None:
-    parser = add(
-        "check a taskset, then submit a managed run",
-        "--headless --local run arith -m arith-rl --steps 60 -y --follow",
-        "run tasks.jsonl -m arith-rl",
-        "--headless --local run arith -m arith-rl --lr 1e-4,3e-4 --group-size 8,16 --dry-run",
-    )
-    _source(parser)
-    add_flags(parser, RUN, (*RUN_PARAMETERS, RUNS_AT_ONCE))
-    _digest(parser)
-    about = "check, and say what would be sent and what it costs; send nothing"
-    parser.add_argument("--dry-run", action="store_true", help=about)
-    _followed(parser)
-    consent(parser, changes=lambda args: not args.dry_run)
-
-
-def _digest(parser: Parser) -> None:
-    about = "refuse if the tasks have changed: their digest, as the command log has it"
-    parser.add_argument("--digest", metavar="HEX", help=about)
-
-
-def _train(add: Add) -> None:
-    parser = add(
-        "train on an environment of your own: rollouts by the hud SDK, steps from here",
-        "train env.py -m my-model",
-        "train env.py -m my-model --check",
-        "--headless --local train env.py -m my-model --steps 20 -y --follow",
-        "train envs/shop --tasks tasks.jsonl --python .venv --env SHOP_TOKEN --turns 6",
-    )
-    about = "a Python file with a hud Environment, or a directory of them"
-    parser.add_argument("source", metavar="ENV", help=about)
-    _trained_model(parser)
-    add_flags(parser, TRAIN, ROLLOUT_OPTIONS)
-    add_flags(parser, TRAIN, RUN_PARAMETERS)
-    parser.add_argument("--name", metavar="TEXT", help="name of the run")
-    about = "check, and roll out once with the head; train nothing"
-    parser.add_argument("--check", action="store_true", help=about)
-    about = "skip the one rollout before the run"
-    parser.add_argument("--no-trial", action="store_true", help=about)
-    _followed(parser)
-    consent(parser, changes=lambda args: not args.check)
+# Commands on runs and evaluations.
 
 
 def _init_env(add: Add) -> None:
@@ -307,45 +211,6 @@ def _init_env(add: Add) -> None:
     parser = add(about, "init-env sums", "train sums/env.py -m my-model --check")
     parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
     parser.add_argument("-o", "--output", metavar="DIR", help="parent folder; default: this one")
-
-
-def _eval(add: Add) -> None:
-    parser = add(
-        "evaluate checkpoints: mean reward and pass@k with confidence intervals",
-        "eval arith -m arith-rl",
-        "eval arith -m arith-rl --checkpoint base --checkpoint head --samples 8",
-        "--headless eval -m arith-rl --checkpoint best --fail-under .8",
-        "--headless eval arith -m arith-rl --fail-if-worse-than step-000030",
-        "eval --resume ID",
-        "eval -m arith-rl --list",
-        "--local eval sums/env.py -m sums --checkpoint best --turns 4",
-    )
-    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
-    about += "of the model's latest run"
-    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
-    _trained_model(parser)
-    about = (
-        "an id, a name, head (the default), best, or base: what the model started from; given "
-        "again, each is compared with the first"
-    )
-    parser.add_argument("--checkpoint", action="append", metavar="ID", help=about)
-    about = "default: heldout, or all if no task is held out"
-    parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
-    _digest(parser)
-    add_flags(parser, EVAL, EVALUATION_PARAMETERS)
-    about = "exit code 6 where the mean reward is less"
-    parser.add_argument("--fail-under", type=finite_number, metavar="X", help=about)
-    about = (
-        "exit code 6 where the mean reward is lower than this evaluation's or checkpoint's beyond "
-        "chance: the whole interval of the difference on the tasks of both is below 0"
-    )
-    parser.add_argument("--fail-if-worse-than", metavar="ID", help=about)
-    own = parser.add_argument_group("on an environment of your own")
-    add_flags(own, EVAL, ROLLOUT_OPTIONS)
-    which = parser.add_mutually_exclusive_group()
-    about = "resume a cancelled or interrupted evaluation; nothing is sampled twice"
-    which.add_argument("--resume", metavar="ID", help=about)
-    which.add_argument("--list", action="store_true", help="the model's evaluations, oldest first")
 
 
 def _compare(add: Add) -> None:
@@ -359,73 +224,6 @@ def _compare(add: Add) -> None:
     about += "without: two runs, by id, name or model"
     parser.add_argument("ref", nargs="+", metavar="REF", help=about)
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help="by name or id")
-
-
-def _ship(add: Add) -> None:
-    parser = add(
-        "which of a few checkpoints to serve: compared on the same tasks, beyond chance",
-        "ship arith-rl",
-        "ship arith-rl --candidates head step-000030 base --budget 1200",
-        "ship arith-rl --candidates head warm-rl:head cold-rl:head --reference warm-rl:head",
-        "--headless ship arith-rl --budget 600 --fail-if-undecided",
-        "ship arith-rl --resume",
-    )
-    _of_model(parser, about="by name or id; default: your only trainable model")
-    parser.set_defaults(model=None)
-    about = (
-        "2 to 8 of: an id, a name, head, best, or base (what the model started from); MODEL:NAME "
-        "of another model; default: head, best, the newest, and base"
-    )
-    parser.add_argument("--candidates", nargs="+", metavar="ID", help=about)
-    about = "the candidate that the others are shown beside; default: base, or the first"
-    parser.add_argument("--reference", metavar="ID", help=about)
-    which = parser.add_mutually_exclusive_group()
-    about = (
-        "sample at most this many fresh rollouts, by successive halving: each round samples those "
-        "that are left equally, and the better half goes on"
-    )
-    which.add_argument("--budget", type=whole_number, metavar="ROLLOUTS", help=about)
-    about = "go on with the newest selection among these candidates; nothing is sampled twice"
-    which.add_argument("--resume", action="store_true", help=about)
-    about = "exit code 6 unless one is better than each other beyond chance"
-    parser.add_argument("--fail-if-undecided", action="store_true", help=about)
-    _sampled(parser)
-
-
-def _sampled(parser: Parser) -> None:
-    """How `ship` and `bisect` make rollouts."""
-    sampled = parser.add_argument_group("how they are sampled")
-    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
-    about += "of the model's latest run"
-    sampled.add_argument("--source", metavar="SOURCE", help=about)
-    about = "default: heldout, or all if no task is held out"
-    sampled.add_argument("--split", choices=("heldout", "train", "all"), help=about)
-    parser.set_defaults(digest=None)
-    add_flags(sampled, EVAL, [row for row in EVALUATION_PARAMETERS if row.name != "samples"])
-    add_flags(sampled, EVAL, ROLLOUT_OPTIONS)
-
-
-def _bisect(add: Add) -> None:
-    parser = add(
-        "find the step that did the damage: evaluate where it tells the most",
-        "bisect arith-rl --good step-000010 --bad head",
-        "--headless bisect arith-rl --good base --bad step-000120 --budget 1500",
-        "bisect arith-rl --good step-000010 --bad head --resume",
-    )
-    _of_model(parser, about="by name or id; default: your only trainable model")
-    parser.set_defaults(model=None)
-    about = "a checkpoint before the damage: id, name, best, or base (what the model started from)"
-    parser.add_argument("--good", metavar="ID", required=True, help=about)
-    about = "one after it, of the same lineage; default: head"
-    parser.add_argument("--bad", metavar="ID", default="head", help=about)
-    which = parser.add_mutually_exclusive_group()
-    about = "most rollouts; default: 2000"
-    which.add_argument("--budget", type=whole_number, metavar="ROLLOUTS", help=about)
-    about = "go on with the newest bisection of this lineage; nothing is sampled twice"
-    which.add_argument("--resume", action="store_true", help=about)
-    about = "sample nothing: say what is known of the newest bisection of this lineage"
-    which.add_argument("--show", action="store_true", help=about)
-    _sampled(parser)
 
 
 def _runs(add: Add) -> None:
@@ -454,26 +252,6 @@ def _runs(add: Add) -> None:
     consent(parser, changes=lambda args: args.name is not None)
 
 
-def _sweep(add: Add) -> None:
-    parser = add(
-        "list the sweeps of this machine; show, cancel or resume one",
-        "sweep",
-        "sweep arith-rl-sweep",
-        "sweep arith-rl-sweep --cancel -y",
-        "--headless --local sweep arith-rl-sweep --resume -y",
-    )
-    about = "by name or id; hud-tui run … --lr 1e-4,3e-4 starts one"
-    parser.add_argument("sweep", nargs="?", metavar="SWEEP", help=about)
-    which = parser.add_mutually_exclusive_group()
-    about = "cancel its runs, and start no others"
-    which.add_argument("--cancel", action="store_true", help=about)
-    about = "start waiting runs, and resume cancelled or interrupted ones"
-    which.add_argument("--resume", action="store_true", help=about)
-    parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
-    add_flag(parser, RUNS_AT_ONCE, "concurrent runs, from now on")
-    consent(parser, changes=lambda args: args.cancel or args.resume)
-
-
 def _watch(add: Add) -> None:
     parser = add(
         "print events and alarms until the run ends, reaches a step, or has an alarm",
@@ -481,7 +259,7 @@ def _watch(add: Add) -> None:
         "--headless watch arith-rl --until step=100 --fail-on critical",
         "--headless watch arith-rl --until alarm",
     )
-    _of_model(parser, "ref", "MODEL|JOB", "by name or id", required=True)
+    of_model(parser, "ref", "MODEL|JOB", "by name or id", required=True)
     about = "done (default), step=N or alarm (warn or critical)"
     parser.add_argument("--until", default="done", metavar="WHAT", help=about)
     about = "exit with code 6 at the first alarm of this level"
@@ -495,17 +273,6 @@ def _replay(add: Add) -> None:
     parser.add_argument(
         "--speed", type=finite_number, default=1.0, metavar="X", help="play it X times as fast; 1"
     )
-
-
-def _source(parser: Parser) -> None:
-    about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
-    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
-    _trained_model(parser)
-
-
-def _trained_model(parser: Parser) -> None:
-    about = "by name or id; default: your only trainable model"
-    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
 
 
 # Commands on the embedded service.
@@ -585,22 +352,33 @@ class Command:
         return work
 
 
+def _with_parameters(name: str) -> Callable[[Add], None]:
+    """Adds the parser of a command that has parameters."""
+
+    def add_parser(add: Add) -> None:
+        from hud_tui.cli import run_flags
+
+        getattr(run_flags, name)(add)
+
+    return add_parser
+
+
 COMMANDS = {
     "status": Command(_status, "status:status", "live"),
     "models": Command(_models, "models:models", "models"),
     "fork": Command(_fork, "models:fork", "models"),
     "checkpoints": Command(_checkpoints, "models:checkpoints", "checkpoints"),
     "head": Command(_head, "models:head", "checkpoints"),
-    "preflight": Command(_preflight, "runs:preflight", "launch"),
-    "run": Command(_run, "runs:run", "launch"),
-    "train": Command(_train, "train:train"),
+    "preflight": Command(_with_parameters("preflight"), "runs:preflight", "launch"),
+    "run": Command(_with_parameters("run"), "runs:run", "launch"),
+    "train": Command(_with_parameters("train"), "train:train"),
     "init-env": Command(_init_env, "train:init_env"),
-    "eval": Command(_eval, "evaluate:evaluate"),
+    "eval": Command(_with_parameters("evaluate"), "evaluate:evaluate"),
     "compare": Command(_compare, "compare:compare"),
-    "ship": Command(_ship, "ship:ship"),
-    "bisect": Command(_bisect, "bisect:bisect"),
+    "ship": Command(_with_parameters("ship"), "ship:ship"),
+    "bisect": Command(_with_parameters("bisect"), "bisect:bisect"),
     "watch": Command(_watch, "watch:watch", "live"),
-    "sweep": Command(_sweep, "runs:sweep"),
+    "sweep": Command(_with_parameters("sweep"), "runs:sweep"),
     "runs": Command(_runs, "jobs:runs"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),

@@ -1,6 +1,8 @@
 """The client for the command line's flags, guarded and with a command log; and running commands
 with it."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import os
@@ -11,19 +13,22 @@ from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from hud_tui import local_service
-from hud_tui.audit_log import AuditEntry, CommandLog, change_text
 from hud_tui.cli.output import changes, emit_error, flags_of, print_notice, show, with_flags
 from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
-from hud_tui.config import ReadOnly, config_dir, read_config, why_read_only
 from hud_tui.errors import UNLOGGED, HudError
-from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.rl.text import command_line, one_line
-from hud_tui.service_file import costs_text, keep_budgets, machine_of, with_machine
 from hud_tui.settings import Paths, has_key, program, read_paths, read_settings
+
+# What only `--local`, a rented or another machine, or a change needs is imported where it is used:
+# together as long to load as all of this module.
+
+if TYPE_CHECKING:
+    from hud_tui.audit_log import AuditEntry
+    from hud_tui.config import ReadOnly
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
 """(mode ``local`` or ``hud``, a typed key or None, progress) → the client."""
@@ -54,6 +59,8 @@ class Connector:
             progress: Called with what is being waited for.
         """
         if mode == "local":
+            from hud_tui import local_service
+
             return await local_service.connect_local(
                 self._paths(), progress, self._guard(), self._observe, self._flags, self._by
             )
@@ -80,11 +87,18 @@ def command_of(args: argparse.Namespace, *words: object) -> str:
 
 def paths_of(args: argparse.Namespace) -> Paths:
     """This program's directories by flags, environment and the machine in use."""
-    return with_machine(read_paths(args.state_dir, args.data_dir))
+    paths = read_paths(args.state_dir, args.data_dir)
+    if not paths.has_machines:
+        return paths
+    from hud_tui.service_file import with_machine
+
+    return with_machine(paths)
 
 
 def write_down(state: Path, by: str, written: AuditEntry) -> str:
     """Append a change to the command log, and tell of it; returns why it could not be appended."""
+    from hud_tui.audit_log import CommandLog, change_text
+
     trouble = CommandLog(state, by).add(written)
     if written.outcome == "done":
         what = f"{written.verb} {change_text(written)}".rstrip()
@@ -101,6 +115,8 @@ def guard_of(args: argparse.Namespace) -> Guard:
 
 
 def _why_read_only(args: argparse.Namespace) -> ReadOnly | None:
+    from hud_tui.config import config_dir, read_config, why_read_only
+
     return why_read_only(args.read_only, os.environ, read_config(config_dir(os.environ)).safety)
 
 
@@ -132,17 +148,21 @@ def print_costs(args: argparse.Namespace) -> None:
     """Print on stderr what is rented, if anything, and ensure that its budget is watched."""
     try:
         paths = paths_of(args)
-        message = costs_now(paths.state)
-        keep_budgets(paths, prime_now(paths.state))
+        message = _costs(paths) if paths.has_machines else ""
     except HudError as error:
         message = error.message
     for line in message.splitlines():
         print_notice(with_flags(line, flags_of(args)))
 
 
-def costs_now(state: Path) -> str:
-    """As `costs_text`. Raises HudUsage: the file of rentals is invalid."""
-    return costs_text(state, prime_now(state), ahead_s(state))
+def _costs(paths: Paths) -> str:
+    from hud_tui.remote.clock import ahead_s, prime_now
+    from hud_tui.service_file import costs_text, keep_budgets
+
+    now = prime_now(paths.state)
+    text = costs_text(paths.state, now, ahead_s(paths.state))
+    keep_budgets(paths, now)
+    return text
 
 
 async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:
@@ -186,6 +206,9 @@ def progress(each: bool = False, beside: Callable[[], str] = str) -> Callable[[s
 
 def stop(args: argparse.Namespace) -> int:
     """Stop the embedded service, and print its process id; returns the exit code."""
+    from hud_tui import local_service
+    from hud_tui.service_file import machine_of
+
     guard_of(args).check("stop the embedded service")
     paths = paths_of(args)
     anywhere = args.data_dir is None and machine_of(paths) is None

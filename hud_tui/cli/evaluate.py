@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import TaskSource
+from hud_tui.change import TaskSource
 from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given
 from hud_tui.cli.models import named_checkpoint, read_tree

@@ -27,9 +27,9 @@ from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.runs import RunList
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import find_run, left_s, silent_s
+from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.cli.commands import COMMANDS, Command, build_parser
-from hud_tui.cli.flags import parameters, swept
 from hud_tui.cli.streams import (
     INTERRUPTED,
     StdoutFailed,
@@ -98,6 +97,8 @@ def script() -> NoReturn:
 
 def start_of(args: argparse.Namespace) -> Start:
     """What the app opens with."""
+    from hud_tui.cli.flags import parameters, swept
+
     flags = vars(args)
     return Start(
         command=args.command,

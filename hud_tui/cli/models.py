@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 from contextlib import aclosing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hud_tui.cli.connect import client_of, command_of, paths_of
 from hud_tui.cli.output import aligned, changes, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.guard import Protection
-from hud_tui.client.starting import StartingPoint, read_start
 from hud_tui.errors import (
     HudAmbiguous,
     HudConflict,
@@ -23,11 +22,14 @@ from hud_tui.errors import (
     refuse_beyond,
 )
 from hud_tui.patience import outcome_looks
-from hud_tui.rl.checkpoint_tree import Tree, current_model, label, name_problem
+from hud_tui.rl.checkpoint_tree import Tree, label, name_problem, own_models
 from hud_tui.rl.names import find_checkpoint, find_model, is_shared
 from hud_tui.rl.own_numbers import of_base
 from hud_tui.rl.text import counted, moment, one_line
 from hud_tui.wire import BASE, Checkpoint, Model
+
+if TYPE_CHECKING:
+    from hud_tui.client.starting import StartingPoint
 
 
 async def checkpoints(client: HudClient, args: argparse.Namespace) -> int:
@@ -307,6 +309,8 @@ async def _start(client: HudClient, source: Model, ref: str | None) -> StartingP
     Raises:
         HudUsage: No such checkpoint; or the service forks at the head only.
     """
+    from hud_tui.client.starting import StartingPoint, read_start
+
     if ref is None:
         return await read_start(client, source)
     if source.training_defaults is None:  # it is not the embedded service
@@ -360,7 +364,15 @@ async def _named(
 
 async def newest(client: HudClient) -> Model | None:
     """The model of the newest run, else the user's newest; None if there is none."""
-    return current_model(*await asyncio.gather(client.models(), client.jobs(limit=20)))
+    from hud_tui.rl.work import Work
+
+    models, jobs = await asyncio.gather(client.models(), client.jobs(limit=20))
+    by_id = {model.id: model for model in models}
+    for job in jobs:
+        model = by_id.get(Work.of(job).model_id or "")
+        if model is not None:
+            return model
+    return next(iter(own_models(models)), None)
 
 
 async def named(client: HudClient, ref: str) -> Model:

@@ -2,13 +2,11 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from math import isfinite, nan
 from typing import Any, NoReturn
 
 from hud_tui.errors import HudUsage
-from hud_tui.parameters import LARGEST, flag_of
 from hud_tui.rl.text import one_line
 
 LONGEST = 100
@@ -58,6 +56,8 @@ OF_VIEWS = {"launch": "run", "live": "watch", "alarms": "watch"}
 
 def likely_command(word: str, names: Sequence[str]) -> str:
     """A hint with the commands that were probably meant; empty if there are none like it."""
+    from difflib import get_close_matches  # only for a word that is wrong
+
     of_view = OF_VIEWS.get(word.casefold(), "")
     close = [of_view] if of_view in names else get_close_matches(word.casefold(), names, 3)
     return f"did you mean {' or '.join(close)}?" if close else ""
@@ -102,16 +102,16 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
     """Flags accepted both before and after the command; `absent` is their default."""
     flags = parser.add_argument_group("connection and output")
     about = {
-        "headless": "print JSON on stdout; do not open the app",
-        "local": "use the embedded service: no key, no network; started if none runs",
-        "read_only": "send no request that changes the service or costs computation "
+        "--headless": "print JSON on stdout; do not open the app",
+        "--local": "use the embedded service: no key, no network; started if none runs",
+        "--read-only": "send no request that changes the service or costs computation "
         "(HUD_TUI_READ_ONLY)",
-        "insecure": "let a key travel in clear text, by http, to another machine "
+        "--insecure": "let a key travel in clear text, by http, to another machine "
         "(HUD_TUI_INSECURE)",
-        "version": "print the version",
+        "--version": "print the version",
     }
-    for name, text in about.items():
-        flags.add_argument(flag_of(name), action="store_true", default=absent, help=text)
+    for flag, text in about.items():
+        flags.add_argument(flag, action="store_true", default=absent, help=text)
     for name, text in (("state", "service.json and logs"), ("data", "models and checkpoints")):
         flags.add_argument(
             f"--{name}-dir",
@@ -121,8 +121,25 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
         )
 
 
+def of_model(
+    parser: Parser,
+    dest: str = "model",
+    metavar: str = "MODEL",
+    about: str | None = None,
+    required: bool = False,
+) -> None:
+    """MODEL as a positional argument, or as ``-m MODEL``, as in all commands about a model."""
+    which = parser.add_mutually_exclusive_group(required=required)
+    # without a default, so that a missing positional does not overwrite -m
+    which.add_argument(dest, nargs="?", metavar=metavar, default=argparse.SUPPRESS, help=about)
+    names = ("-m", "--model", "--model-id")
+    which.add_argument(*names, dest=dest, metavar=metavar, help="the same")
+
+
 def whole_number(text: str) -> int:
     """argparse type of a whole number."""
+    from hud_tui.parameters import LARGEST  # few commands have numbers
+
     try:
         number = int(text) if len(text) <= LONGEST else None
     except ValueError:

@@ -29,8 +29,8 @@ from hud_tui.remote.machines import LOG, Machine, Machines, machines_in
 from hud_tui.remote.setup import Setup, StepReport, secret_values
 from hud_tui.remote.ssh import Address, read_address
 from hud_tui.rl.text import age, clean, one_line, size
-from hud_tui.service_file import REMOTES, line_text, usable_directories
-from hud_tui.settings import every_variable, program, read_paths
+from hud_tui.service_file import line_text, usable_directories
+from hud_tui.settings import REMOTES, every_variable, program, read_paths
 from hud_tui.storage import read_regular
 
 MARKS = {"done": "✔", "there": "✔", "failed": "✘", "undone": "✔", "log": " ", "do": "…"}

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import Change, TaskSource
+from hud_tui.change import Change, TaskSource
 from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.flags import parameters, swept
@@ -45,8 +45,8 @@ from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.findings import Finding, in_order, verdict
-from hud_tui.rl.names import find_model, setting_label
-from hud_tui.rl.settings import DEFAULT, completed, defaults, wrong_value
+from hud_tui.rl.names import find_model
+from hud_tui.rl.settings import DEFAULT, completed, defaults, setting_label, wrong_value
 from hud_tui.rl.sweep import (
     Member,
     Sweep,

@@ -11,7 +11,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from hud_tui.audit_log import Change
+from hud_tui.change import Change
 from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given, parameters

@@ -1,5 +1,7 @@
 """HudClient: one coroutine per endpoint of HUD's wire; here those of models, trees and jobs."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from copy import copy
 from platform import node
@@ -11,16 +13,14 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import ValidationError
 
-from hud_tui.audit_log import AuditEntry, Change
+from hud_tui.change import Change
 from hud_tui.client.guard import Guard, ignore_write
 from hud_tui.client.transport import NOT_THERE, Arrived, Connection, Lookup
 from hud_tui.client.tree_reader import TreeReader
 from hud_tui.errors import HudNotFound, HudRefused, HudUsage
-from hud_tui.events import Act, Actor, HeadMoved, MovesRead
 from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import has_ended
 from hud_tui.settings import DEFAULTS, Settings, is_loopback
 from hud_tui.wire import (
     CancelJob,
@@ -37,11 +37,13 @@ from hud_tui.wire import (
 )
 
 if TYPE_CHECKING:
+    from hud_tui.audit_log import AuditEntry
     from hud_tui.client.feed import Feed
     from hud_tui.client.rollout_calls import RolloutCalls
     from hud_tui.client.run_calls import RunCalls
     from hud_tui.client.task_calls import TaskCalls
     from hud_tui.client.training_calls import TrainingCalls
+    from hud_tui.events import Act, Actor, HeadMoved, MovesRead
 
 TREES = 2
 """Maximum number of models whose tree is cached."""
@@ -84,9 +86,11 @@ class HudClient:
     @property
     def actor(self) -> Actor:
         """Who makes this client's moves of a head."""
+        from hud_tui.events import Actor
+
         return Actor(program=self.settings.by, host=one_line(node(), 60))
 
-    def feed(self, model_id: str) -> "Feed":
+    def feed(self, model_id: str) -> Feed:
         """Events of a model; the first one is its tree."""
         from hud_tui.client.feed import Feed
 
@@ -96,28 +100,28 @@ class HudClient:
     # and most commands need none of it.
 
     @property
-    def training(self) -> "TrainingCalls":
+    def training(self) -> TrainingCalls:
         """Gradient passes, optimizer steps, and chat."""
         from hud_tui.client.training_calls import TrainingCalls
 
         return TrainingCalls(self.wire)
 
     @property
-    def runs(self) -> "RunCalls":
+    def runs(self) -> RunCalls:
         """Managed runs and work that this client makes; the list of runs."""
         from hud_tui.client.run_calls import RunCalls
 
         return RunCalls(self.wire)
 
     @property
-    def rollouts(self) -> "RolloutCalls":
+    def rollouts(self) -> RolloutCalls:
         """Traces, and rollouts that this client makes or has made."""
         from hud_tui.client.rollout_calls import RolloutCalls
 
         return RolloutCalls(self.wire)
 
     @property
-    def tasks(self) -> "TaskCalls":
+    def tasks(self) -> TaskCalls:
         """Tasksets, and the environments that their tasks name."""
         from hud_tui.client.task_calls import TaskCalls
 
@@ -226,7 +230,7 @@ class HudClient:
         checkpoint_id: str,
         seen: str | EllipsisType | None = ...,
         was: str | None = None,
-        act: Act = Act.SET,
+        act: Act | None = None,
     ) -> HeadMoved:
         """Set the head to this checkpoint; the next optim_step branches from it. Sent once.
         Returns the move. Its `previous`, None for the base weights, is as the service says it, else
@@ -237,13 +241,16 @@ class HudClient:
                 service refuses if the head was moved elsewhere since; training steps from
                 there are allowed. Omitted: not checked, as on HUD.
             was: Id of the head that was read last, if known.
-            act: Whether it undoes or redoes a move.
+            act: Whether it undoes or redoes a move; None: neither.
 
         Raises:
             HudNotFound: No such checkpoint, or its weights were deleted.
             HudConflict: The head has moved since `seen`; the message names the new head.
             HudUnclear: The outcome is unknown; read the tree.
         """
+        from hud_tui.events import Act, HeadMoved
+
+        act = act or Act.SET
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.wire.api("/v2/models/{}/head", model_id)
         headers = {} if seen is ... else {"If-Match": f'"{seen or "none"}"'}
@@ -276,6 +283,8 @@ class HudClient:
     async def moves(self, model_id: str) -> MovesRead | None:
         """All moves of a model's head that somebody made (embedded service); None if the service
         keeps none."""
+        from hud_tui.events import MovesRead
+
         try:
             return await self.wire.get(
                 self.wire.api("/v2/models/{}/head/moves", model_id), MovesRead
@@ -323,6 +332,8 @@ class HudClient:
     async def resume_job(self, job_id: str) -> WorkState:
         """Resume an interrupted run from the model's head, or an evaluation with the rollouts that
         are missing (embedded service)."""
+        from hud_tui.rl.work import has_ended
+
         url = self.wire.rl("/v1/training/jobs/{}/resume", job_id)
         change = Change("resume", await self.guarded_model(job_id), job_id, made="status")
 
@@ -373,6 +384,8 @@ class HudClient:
 
     async def cancel_job(self, job_id: str) -> CancelJobResult:
         """Cancel a job between two rollouts. A job that has ended does not change. Sent once."""
+        from hud_tui.rl.work import has_ended
+
         url = self.wire.api("/v2/rollouts/cancel_job")
         change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")
 

@@ -17,7 +17,7 @@ from time import time
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from hud_tui.audit_log import UNNAMED, Change, TaskSource
+from hud_tui.change import UNNAMED, Change, TaskSource
 from hud_tui.client.evaluation_files import (
     Drivers,
     EvaluationFiles,

@@ -1,18 +1,24 @@
 """The guard, which checks every write before it is sent; protected models; reports of writes."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import time
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit, urlunsplit
 
-from hud_tui.audit_log import AuditEntry, Change, TaskSource
-from hud_tui.config import ReadOnly
+from hud_tui.change import Change, TaskSource
 from hud_tui.errors import HudError, HudProtected, HudReadOnly, HudUnclear, HudUsage
 from hud_tui.rl.text import one_line
 from hud_tui.storage import change_atomic, read_regular, stored_in
+
+if TYPE_CHECKING:  # every command makes a guard, and few write
+    from hud_tui.audit_log import AuditEntry
+    from hud_tui.config import ReadOnly
 
 # Protected models: changing one requires typing its name.
 #
@@ -168,6 +174,8 @@ class Writing:
 
     def begin(self, change: Change, method: str, url: str, body: bytes, key: str) -> AuditEntry:
         """The log entry of a write that is about to be sent."""
+        from hud_tui.audit_log import AuditEntry
+
         text, omitted = _loggable(body, change.omitted)
         clean = self._clean
         return AuditEntry(

@@ -10,7 +10,7 @@ from os.path import expanduser
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hud_tui.audit_log import TaskSource
+from hud_tui.change import TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.errors import (
     HudBadTasks,

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, Field, ValidationError
 
-from hud_tui.audit_log import UNNAMED, TaskSource
+from hud_tui.change import UNNAMED, TaskSource
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.evaluation import Scores
 from hud_tui.rl.plan import TaskSplit

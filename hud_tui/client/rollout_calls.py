@@ -1,6 +1,6 @@
 """Calls on rollouts: their traces, this client's own, and hosted ones."""
 
-from hud_tui.audit_log import Change
+from hud_tui.change import Change
 from hud_tui.client.transport import Connection, Lookup
 from hud_tui.errors import HudNotFound
 from hud_tui.wire import Json, Page, Request

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hud_tui.audit_log import UNNAMED, Change, TaskSource
+from hud_tui.change import UNNAMED, Change, TaskSource
 from hud_tui.client.transport import SUBMIT_S, Connection, Lookup
 from hud_tui.wire import WorkState
 from hud_tui.wire_runs import (

@@ -13,7 +13,8 @@ from time import time
 from typing import Any
 from uuid import uuid4
 
-from hud_tui.audit_log import UNNAMED, AuditEntry, TaskSource
+from hud_tui.audit_log import AuditEntry
+from hud_tui.change import UNNAMED, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.starting import StartingPoint, read_start

@@ -1,6 +1,6 @@
 """Calls on tasksets, and on the environments that their tasks name."""
 
-from hud_tui.audit_log import Change
+from hud_tui.change import Change
 from hud_tui.client.transport import Connection, Lookup
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.names import canonical_id

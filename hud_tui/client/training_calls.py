@@ -2,7 +2,7 @@
 
 from typing import TypeVar
 
-from hud_tui.audit_log import Change
+from hud_tui.change import Change
 from hud_tui.client.transport import TRAIN_S, Connection
 from hud_tui.wire import Request, Settled
 from hud_tui.wire_training import (

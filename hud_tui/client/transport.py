@@ -5,6 +5,8 @@ outcome and refuses the call should it arrive later. Otherwise the client reads,
 what the write would have changed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import ssl
@@ -15,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
 from time import monotonic
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
@@ -23,7 +25,7 @@ import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from hud_tui import __version__
-from hud_tui.audit_log import AuditEntry, Change
+from hud_tui.change import Change
 from hud_tui.client.guard import Guard, Writing
 from hud_tui.errors import (
     BY_ITSELF,
@@ -40,6 +42,9 @@ from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
 from hud_tui.wire import Page, Request, Settled
+
+if TYPE_CHECKING:
+    from hud_tui.audit_log import AuditEntry
 
 # Bodies on the wire, to and from values. An invalid one is a `HudMalformed`.
 
@@ -130,7 +135,7 @@ class Lookup(Generic[T]):
     """Hint if the outcome stays unknown."""
 
 
-async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
+async def find_out(wire: Connection, error: HudUnclear, kind: type[T], lookup: Lookup[T]) -> T:
     """The answer of a write whose answer was lost, reconstructed if the write was done. Raises
     HudUnclear: the outcome is unknown; HudUnreachable: it was not done, and will not be."""
     settled = await _settled(wire, lookup.settle, error.key) if lookup.settle else None
@@ -152,7 +157,7 @@ async def find_out(wire: "Connection", error: HudUnclear, kind: type[T], lookup:
     raise error
 
 
-async def _settled(wire: "Connection", url: str, key: str) -> Settled | None:
+async def _settled(wire: Connection, url: str, key: str) -> Settled | None:
     """The service's record of the call; None if it stores no keys, or does not answer."""
     async for _ in outcome_looks():  # queries are safe to repeat
         try:

@@ -24,7 +24,8 @@ from hud_tui.remote.facts import Facts
 from hud_tui.remote.jobs import JOB_ID
 from hud_tui.remote.ssh import KNOWN_HOSTS, Address, Ssh
 from hud_tui.rl.text import one_line
-from hud_tui.service_file import KEY, REMOTES, Used, line_of, use_machine, used_machine, write_line
+from hud_tui.service_file import KEY, Used, line_of, use_machine, used_machine, write_line
+from hud_tui.settings import REMOTES
 from hud_tui.storage import held, is_held, read_private, read_regular, write_atomic
 
 MACHINE, LOG = "machine.json", "setup.log"

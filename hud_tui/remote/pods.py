@@ -46,7 +46,8 @@ from hud_tui.remote.ssh import (
 )
 from hud_tui.remote.watcher import Heartbeat, install_watcher, read_heartbeat
 from hud_tui.rl.text import age, counted, one_line, seconds
-from hud_tui.service_file import REMOTES, Rental, add_rental, read_rentals, write_rental
+from hud_tui.service_file import Rental, add_rental, read_rentals, write_rental
+from hud_tui.settings import REMOTES
 
 HOURS, IDLE_MIN = 4.0, 60
 """Defaults: how many hours a pod may run, and how many minutes it may be unused."""

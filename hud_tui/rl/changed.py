@@ -9,7 +9,6 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Difference, Scores, difference, is_unseen
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import (
     HELDOUT,
     REWARD,
@@ -18,6 +17,7 @@ from hud_tui.rl.own_numbers import (
     on_same_tasks,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sides import Read, Sampled, Side, around, has_heldout, meet_of, training_rollouts
 from hud_tui.rl.sweep import Differences
 from hud_tui.rl.text import counted, one_line

@@ -19,8 +19,7 @@ from hud_tui.rl.own_numbers import (
     joined_groups,
     own_metrics,
 )
-from hud_tui.rl.work import Work
-from hud_tui.wire import BASE, Checkpoint, Estimate, Evaluation, Group, Job, Model
+from hud_tui.wire import BASE, Checkpoint, Estimate, Evaluation, Group, Model
 
 NAME_LIMIT = 100
 """Maximum length of a model's name on the wire."""
@@ -51,20 +50,6 @@ def own_models(models: Iterable[Model]) -> list[Model]:
     if all(model.training_defaults is not None for model in own):
         return own[::-1]
     return sorted(own, key=lambda model: model.created_at or "", reverse=True)
-
-
-def current_model(models: Sequence[Model], jobs: Sequence[Job]) -> Model | None:
-    """The model of the newest run, else the newest trainable one.
-
-    Args:
-        jobs: Newest first.
-    """
-    by_id = {model.id: model for model in models}
-    for job in jobs:
-        model = by_id.get(Work.of(job).model_id or "")
-        if model is not None:
-            return model
-    return next(iter(own_models(models)), None)
 
 
 def origin(model: Model) -> str:

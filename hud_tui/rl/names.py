@@ -1,14 +1,12 @@
 """Names: text from a server made safe for file names and Markdown; models, checkpoints and jobs
-found by name; display names of parameters."""
+found by name."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
 from typing import Protocol, TypeVar
 from uuid import UUID
 
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.parameters import RECORDED_PARAMETERS
 from hud_tui.rl.text import names_text, one_line
 from hud_tui.wire import Checkpoint, Job, Model
 
@@ -17,26 +15,6 @@ _TICKS = re.compile("`+")
 _MARKS = re.compile(r"([\\`*_\[\]<>|~$#&]|(?<=[a-z]):(?=//)|(?<=www)\.|!(?=\[))")
 LONGEST = 60
 """Maximum characters of a file name made from server text."""
-
-
-START = "start"
-"""The setting of what a run starts from, which is no parameter."""
-
-
-def setting_label(key: str) -> str:
-    """Display name of a run's setting, e.g. ``learning rate``, ``loss config beta``."""
-    name, _, of_loss = key.partition(".")
-    if name in RECORDED_PARAMETERS:
-        label = RECORDED_PARAMETERS[name].title
-    else:
-        label = "from" if name == START else one_line(name, 40).replace("_", " ")
-    return f"{label} {one_line(of_loss, 40)}" if of_loss else label
-
-
-def short_label(key: str) -> str:
-    """As `setting_label`, in a few letters where there is such a name: ``lr``."""
-    short = RECORDED_PARAMETERS[key].short if key in RECORDED_PARAMETERS else ""
-    return short or setting_label(key)
 
 
 def plain_name(text: str) -> str:
@@ -167,6 +145,8 @@ def find_by_id(
 
 def close_names(name: str, names: Iterable[str]) -> str:
     """A hint with similar names, else with the first known ones."""
+    from difflib import get_close_matches  # only for a name that is wrong
+
     names = list(names)
     folded = {text.casefold(): text for text in names}
     close = [folded[text] for text in get_close_matches(name.casefold(), folded, n=3, cutoff=0.5)]

@@ -14,8 +14,9 @@ from typing import Any
 from hud_tui.errors import HudUsage
 from hud_tui.rl.filter import Fields, parse_terms
 from hud_tui.rl.metrics import estimate_text, short
-from hud_tui.rl.names import close_names, setting_label
+from hud_tui.rl.names import close_names
 from hud_tui.rl.runs import ENDS, eta_s, left_s, silent_s, thinned
+from hud_tui.rl.settings import setting_label
 from hud_tui.rl.text import age, duration, one_line, percent
 from hud_tui.rl.work import Work, has_ended
 from hud_tui.wire import Evaluation

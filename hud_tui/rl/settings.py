@@ -1,4 +1,4 @@
-"""Settings of a run: its parameters with their defaults, read, sent and shown."""
+"""Settings of a run: its parameters with their defaults and display names, read, sent and shown."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,6 @@ from hud_tui.parameters import (
     Parameter,
     taken_by,
 )
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.text import one_line, write_loss_config
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
@@ -28,6 +27,24 @@ HUD_EFFORT = "medium"
 """Default of ``hud rl run`` (hud 0.5); HUD publishes no default of its own."""
 LOSS = "loss_fn"
 """The parameter whose values the service lists."""
+START = "start"
+"""The setting of what a run starts from, which is no parameter."""
+
+
+def setting_label(key: str) -> str:
+    """Display name of a run's setting, e.g. ``learning rate``, ``loss config beta``."""
+    name, _, of_loss = key.partition(".")
+    if name in RECORDED_PARAMETERS:
+        label = RECORDED_PARAMETERS[name].title
+    else:
+        label = "from" if name == START else one_line(name, 40).replace("_", " ")
+    return f"{label} {one_line(of_loss, 40)}" if of_loss else label
+
+
+def short_label(key: str) -> str:
+    """As `setting_label`, in a few letters where there is such a name: ``lr``."""
+    short = RECORDED_PARAMETERS[key].short if key in RECORDED_PARAMETERS else ""
+    return short or setting_label(key)
 
 
 def is_picked(row: Parameter) -> bool:

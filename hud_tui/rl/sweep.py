@@ -20,9 +20,8 @@ from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.cost import EVALUATES, RunSize, evaluation_facts, run_size
 from hud_tui.rl.disk import where_stored
 from hud_tui.rl.metrics import short
-from hud_tui.rl.names import setting_label, short_label
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, PARAMETER, Column, column, value_text
-from hud_tui.rl.settings import Value, write
+from hud_tui.rl.settings import Value, setting_label, short_label, write
 from hud_tui.rl.tasks.task import Task, split_text
 from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rl.work import SUCCEEDED, Work, has_ended, is_lost

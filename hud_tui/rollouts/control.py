@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import Change, TaskSource
+from hud_tui.change import Change, TaskSource
 from hud_tui.client.client import HudClient
 from hud_tui.client.works import WorkClient, tell_end
 from hud_tui.errors import HudConflict, HudError, HudUsage

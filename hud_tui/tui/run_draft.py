@@ -15,7 +15,7 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Static
 
-from hud_tui.audit_log import TaskSource
+from hud_tui.change import TaskSource
 from hud_tui.client.preflight import place_of
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
@@ -23,10 +23,17 @@ from hud_tui.rl.cost import EVALUATES, Cost, cost, evaluation_facts, run_size
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.findings import Finding, verdict
 from hud_tui.rl.groups import histogram
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.progress import comparable_step_seconds
 from hud_tui.rl.run import Run
-from hud_tui.rl.settings import FOLDED, Value, max_tokens, parameters, settings, write
+from hud_tui.rl.settings import (
+    FOLDED,
+    Value,
+    max_tokens,
+    parameters,
+    setting_label,
+    settings,
+    write,
+)
 from hud_tui.rl.sweep import (
     Sweep,
     SweepSize,

@@ -15,7 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.audit_log import NAME, AuditEntry, Change, CommandLog, as_curl, as_hud_tui, as_python
+from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud_tui, as_python
+from hud_tui.change import Change
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.submit import omitted_tasks

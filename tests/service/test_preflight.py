@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hud_tui.audit_log import TaskSource
+from hud_tui.change import TaskSource
 from hud_tui.client.preflight import preflight
 from hud_tui.client.run_calls import RunCalls
 from hud_tui.client.submit import submit

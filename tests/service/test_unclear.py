@@ -8,7 +8,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from hud_tui.audit_log import TaskSource
+from hud_tui.change import TaskSource
 from hud_tui.cli import runs, watch
 from hud_tui.client import submit
 from hud_tui.client.client import HudClient

@@ -18,6 +18,14 @@ HEAVY = {
     *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", *SDK),
 }
 HEADLESS = ("connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor")
+CHECKPOINTS = """import hud_tui.cli.connect, hud_tui.cli.models
+from hud_tui.cli.main import build_parser
+build_parser(["--headless", "checkpoints"]).parse_args(["--headless", "checkpoints", "m"])"""
+NOT_READ = {
+    *("audit_log", "config", "keys", "events", "parameters", "rl.work", "client.starting"),
+    *("local_service", "service_file", "processes", "remote", "cli.flags", "cli.run_flags"),
+}
+"""What a command that reads a tree from HUD leaves to writes, `--local`, machines and runs."""
 COMMANDS = """import contextlib, io
 from hud_tui.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()):
@@ -42,6 +50,9 @@ STARTS: dict[str, list[tuple[str, set[str]]]] = {
         *((f"import hud_tui.cli.{name}, hud_tui.local_service", HEAVY) for name in HEADLESS),
         (COMMANDS, HEAVY),
     ],
+    "a command that reads": [
+        (CHECKPOINTS, {*HEAVY, "difflib", *(f"hud_tui.{name}" for name in NOT_READ)}),
+    ],
     "the app": [("import hud_tui.tui.app", {"numpy", "starlette", "uvicorn", *SDK})],
     "the service": [
         ("import hud_tui.service.app", OTHERS),
@@ -58,7 +69,7 @@ SHOW = """import json, sys
 told = []
 for code in json.loads(sys.argv[1]):
     exec(code, {})
-    told.append([*{name.partition(".")[0] for name in sys.modules}])
+    told.append([*{*sys.modules, *(name.partition(".")[0] for name in sys.modules)}])
 print(json.dumps(told))"""
 
 

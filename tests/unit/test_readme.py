@@ -67,7 +67,7 @@ assert "9" in [action.keys for action in ACTIONS]""",
     "A parameter": """from hud_tui.audit_log import AuditEntry, as_hud_tui
 from hud_tui.cli.commands import build_parser
 from hud_tui.parameters import RECORDED_PARAMETERS
-from hud_tui.rl.names import setting_label
+from hud_tui.rl.settings import setting_label
 from hud_tui.rollouts.run_files import Options, read_option
 parse = build_parser().parse_args
 assert parse(["train", "env.py", "--resamples", "5"]).resamples == 5

@@ -27,8 +27,8 @@ from hud_tui.rl.changed import (
 from hud_tui.rl.evaluation import Paired, TaskChange
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import metric, reading, short, signed
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, count_rollouts, reward_of
+from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work

@@ -17,7 +17,7 @@ from textual.events import Key
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.audit_log import UNNAMED, TaskSource
+from hud_tui.change import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.records import Asked, Record
 from hud_tui.errors import HudError, HudUsage

@@ -24,7 +24,6 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.export import Sheet
-from hud_tui.rl.names import setting_label
 from hud_tui.rl.own_numbers import REWARD
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.run import Run
@@ -37,6 +36,7 @@ from hud_tui.rl.run_columns import (
     parse_filter,
     value_text,
 )
+from hud_tui.rl.settings import setting_label
 from hud_tui.rl.ship import FEWEST, MOST
 from hud_tui.rl.sweep import DIFFERS, Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
