@@ -1,4 +1,4 @@
-"""Settings: URLs of services, API key, this program's directories, options of tinker.
+"""Settings: URLs of services, API key, this program's directories.
 
 Source: variables and defaults are those of the ``hud`` SDK 0.6.21; an argument takes precedence
 over them.
@@ -14,10 +14,9 @@ from errno import EFBIG
 from ipaddress import ip_address
 from os.path import expanduser
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
-from hud_tui.errors import ALL_THE_SAME, HudError, HudInsecure, HudNoKey, HudUsage
+from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.storage import NotRegular, read_regular
 
@@ -83,39 +82,6 @@ def every_variable(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 def set_variables(environ: Mapping[str, str] = os.environ) -> set[str]:
     """Names of the non-empty variables."""
     return {name for name, value in every_variable(environ).items() if value}
-
-
-@dataclass(frozen=True)
-class Variable:
-    """Where a variable is set; never its value."""
-
-    name: str
-    set: bool
-    origin: str
-    """Where the effective value comes from; ``default`` or ``not set`` if no place sets it."""
-    hidden: tuple[str, ...] = ()
-    """Further places that set it, with lower precedence."""
-
-    def __str__(self) -> str:
-        hidden = f" (also in {', '.join(self.hidden)})" if self.hidden else ""
-        return f"{self.name:18} {self.origin}{hidden}"
-
-
-UNUSED = "HUD_RUNTIME_URL"
-"""A variable of HUD with a default, which this program does not use."""
-
-
-def list_variables(sources: Sequence[VariableSource]) -> list[Variable]:
-    """Every variable that this program uses or that is set."""
-    names = dict.fromkeys(("HUD_API_KEY", *OTHERS, *DEFAULTS, UNUSED))
-    names |= dict.fromkeys(sorted({name for source in sources for name in source.variables}))
-    listed = []
-    for name in names:
-        unset = "default" if name in DEFAULTS or name == UNUSED else "not set"
-        origins = [one_line(source.origin) for source in sources if name in source.variables]
-        first, *hidden = origins or [unset]
-        listed.append(Variable(one_line(name, 80), bool(origins), first, tuple(hidden)))
-    return listed
 
 
 def is_ours(name: str) -> bool:
@@ -445,12 +411,13 @@ def usable_url(name: str, value: str) -> str:
         HudUsage: Not an http or https URL.
     """
     value = value.strip().rstrip("/")
-    if not _is_web(value):
+    if not is_web(value):
         raise HudUsage(f"{name} is not an http or https URL", f"e.g. {name}={DEFAULTS[name]}")
     return value
 
 
-def _is_web(url: str) -> bool:
+def is_web(url: str) -> bool:
+    """Whether it is an http or https URL with a host."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -489,141 +456,3 @@ def allows_clear_text(environ: Mapping[str, str]) -> bool:
 def travels_clear(url: str) -> bool:
     """Whether what is sent to a URL travels in clear text to another machine."""
     return urlsplit(url).scheme != "https" and not is_loopback(url)
-
-
-# What the app opens with, from the command line.
-
-
-@dataclass(frozen=True)
-class Start:
-    """A command of ``hud-tui`` without ``--headless``; the app opens with its screen."""
-
-    command: str = "status"
-    again: bool = False
-    """Whether no command was given: the app restores its last state."""
-    model: str | None = None
-    """A model as the user named it: id, name, slug or the last part of the slug."""
-    source: str | None = None
-    """A task file, or a taskset's name."""
-    ref: str | None = None
-    """A job's id; for status, a model or a job."""
-    parameters: dict[str, Any] = field(default_factory=dict)
-    """Run parameters given as flags, by wire name."""
-    swept: dict[str, tuple[Any, ...]] = field(default_factory=dict)
-    """Run parameters given with several values, by wire name: a sweep."""
-    at_once: int | None = None
-    """Maximum number of runs of a sweep at the same time."""
-    sample: int | None = None
-    """Number of groups to roll out in preflight."""
-    verbose: bool = False
-    """Whether to show the whole status as JSON."""
-    view: str = "live"
-    """The command's view."""
-
-
-# Options of the tinker engine: server, LoRA rank, lifetime of checkpoints.
-#
-# TINKER_API_KEY and TINKER_BASE_URL are the SDK's own. A server on this machine ignores the
-# key, so a placeholder is used if none is set.
-
-
-CLOUD = "https://tinker.thinkingmachines.dev/services/tinker-prod"
-"""Default URL of the SDK."""
-LOCAL_KEY = "tml-local"
-CREDENTIALS = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
-RANK = 32
-SECONDS = {"h": 3600, "d": 86_400}
-_TTL = re.compile(r"(\d{1,5}) ?([hd])")
-_LONGEST = 10 * 365 * SECONDS["d"]
-"""Maximum lifetime of a checkpoint on Tinker, seconds; the minimum is an hour."""
-
-
-class BadOption(ValueError):
-    """An invalid variable; the message names it."""
-
-
-@dataclass(frozen=True)
-class Options:
-    url: str
-    has_key: bool
-    rank: int = RANK
-    """LoRA rank of new runs; reduced to the server's maximum."""
-    place: str = ""
-    """Display name of the server, e.g. ``gpubox · 2×H100``; empty: its URL is displayed."""
-    ttl_s: int | None = None
-    """Lifetime of checkpoints on the server, seconds; None: until deleted."""
-
-    @property
-    def is_loopback(self) -> bool:
-        return is_loopback(self.url)
-
-    @property
-    def keeps_samplers(self) -> bool:
-        """Whether a saved sampler path is immutable. Documented for Tinker's cloud; elsewhere a
-        path may refer to the run's live weights (seen with SkyRL 0.4, JAX)."""
-        return self.url == CLOUD
-
-    def environment(self) -> dict[str, str]:
-        """Additional environment of the SDK's process."""
-        local = {} if self.has_key else {"TINKER_API_KEY": LOCAL_KEY}
-        quiet = {"TINKER_TELEMETRY": "0"} if self.is_loopback else {}
-        return {**local, **quiet, "TINKER_BASE_URL": self.url}
-
-
-def read_options(environ: Mapping[str, str] = os.environ) -> Options:
-    """Options from the environment. Raises BadOption with a fix."""
-    url = (environ.get("TINKER_BASE_URL") or CLOUD).strip().rstrip("/")
-    if not _is_web(url):
-        raise BadOption("TINKER_BASE_URL is not an http or https URL")
-    if "@" in urlsplit(url).netloc:
-        raise BadOption("TINKER_BASE_URL contains a password, which would show in logs: use a key")
-    if travels_clear(url) and not allows_clear_text(environ):
-        raise BadOption(
-            "TINKER_BASE_URL is http: the key would travel in clear text: use https, or an ssh"
-            f" tunnel; {ALL_THE_SAME}"
-        )
-    options = Options(
-        url,
-        has_key=any(environ.get(name) for name in CREDENTIALS),
-        rank=_rank(environ.get("HUD_TUI_TINKER_RANK")),
-        place=one_line(environ.get("HUD_TUI_TINKER_PLACE", ""), 80),
-        ttl_s=_ttl(environ.get("HUD_TUI_TINKER_TTL")),
-    )
-    if not (options.has_key or options.is_loopback or _signed_in()):
-        raise BadOption(
-            f"no key for {url}: set TINKER_API_KEY, or TINKER_BASE_URL to a server of your own"
-        )
-    return options
-
-
-def model_files(folder: Path, model: str) -> Path:
-    """Folder of the small files of a server's model, within `folder`."""
-    return folder / model.strip("/").replace("/", "--")
-
-
-def is_set_up(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a Tinker server is configured."""
-    return _signed_in() or any(environ.get(name) for name in (*CREDENTIALS, "TINKER_BASE_URL"))
-
-
-def _signed_in() -> bool:
-    """Whether ``tinker auth login`` stored credentials."""
-    return os.path.exists(os.path.expanduser("~/.tinker/credentials.json"))
-
-
-def _rank(text: str | None) -> int:
-    if not text:
-        return RANK
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:6]) <= 1024:
-        raise BadOption("HUD_TUI_TINKER_RANK is a whole number from 1 to 1024")
-    return int(text)
-
-
-def _ttl(text: str | None) -> int | None:
-    if not text:
-        return None
-    match = _TTL.fullmatch(text.strip())
-    seconds = int(match[1]) * SECONDS[match[2]] if match else 0
-    if not SECONDS["h"] <= seconds <= _LONGEST:
-        raise BadOption("HUD_TUI_TINKER_TTL is 1h to 3650d, e.g. 36h or 7d")
-    return seconds

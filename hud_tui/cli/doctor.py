@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
@@ -33,6 +33,7 @@ from hud_tui.service_file import ServiceReady, is_serving, named
 from hud_tui.settings import Paths, Settings, VariableSource, local_settings
 from hud_tui.storage import Directory, look_at, used_bytes
 from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
+from hud_tui.tinker_options import BadOption, is_set_up, read_options
 
 NEEDED = {"api": "HUD_API_URL", "rl": "HUD_RL_URL", "gateway": "HUD_GATEWAY_URL"}
 """Hosts that training needs; without the others only reports and links are missing."""
@@ -95,7 +96,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
     called = embedded if local else settings
     facts: dict[str, Any] = {
-        "settings": [*configured.list_variables(sources), _prime_url(os.environ)],
+        "settings": [*list_variables(sources), _prime_url(os.environ)],
         "hosts": (hosts := asyncio.run(probe(called)) if called else []),
         "versions": (installed := versions()),
         "terminal": (terminal := this_terminal()),
@@ -124,10 +125,43 @@ def _or_local(problem: HudError) -> HudError:
     return problem
 
 
-def _prime_url(environ: Mapping[str, str]) -> configured.Variable:
+@dataclass(frozen=True)
+class Variable:
+    """Where a variable is set; never its value."""
+
+    name: str
+    set: bool
+    origin: str
+    """Where the effective value comes from; ``default`` or ``not set`` if no place sets it."""
+    hidden: tuple[str, ...] = ()
+    """Further places that set it, with lower precedence."""
+
+    def __str__(self) -> str:
+        hidden = f" (also in {', '.join(self.hidden)})" if self.hidden else ""
+        return f"{self.name:18} {self.origin}{hidden}"
+
+
+UNUSED = "HUD_RUNTIME_URL"
+"""A variable of HUD with a default, which this program does not use."""
+
+
+def list_variables(sources: Sequence[VariableSource]) -> list[Variable]:
+    """Every variable that this program uses or that is set."""
+    names = dict.fromkeys(("HUD_API_KEY", *configured.OTHERS, *configured.DEFAULTS, UNUSED))
+    names |= dict.fromkeys(sorted({name for source in sources for name in source.variables}))
+    listed = []
+    for name in names:
+        unset = "default" if name in configured.DEFAULTS or name == UNUSED else "not set"
+        origins = [one_line(source.origin) for source in sources if name in source.variables]
+        first, *hidden = origins or [unset]
+        listed.append(Variable(one_line(name, 80), bool(origins), first, tuple(hidden)))
+    return listed
+
+
+def _prime_url(environ: Mapping[str, str]) -> Variable:
     """Where Prime's API is looked for; only this process's environment is read."""
     origin = configured.PROCESS if PRIME_URL in environ else "default"
-    return configured.Variable(PRIME_URL, PRIME_URL in environ, origin, ())
+    return Variable(PRIME_URL, PRIME_URL in environ, origin, ())
 
 
 def versions() -> dict[str, str | None]:
@@ -220,11 +254,11 @@ def _unreachable(host: Host, environ: Mapping[str, str], local: bool) -> Finding
 
 def check_tinker(environ: Mapping[str, str]) -> Finding:
     """Whether ``serve --engine tinker`` would work; nothing else needs it."""
-    if not configured.is_set_up(environ):
+    if not is_set_up(environ):
         return Finding("tinker", "ok", NO_TINKER)
     try:
-        options = configured.read_options(environ)
-    except configured.BadOption as error:
+        options = read_options(environ)
+    except BadOption as error:
         fix = "correct it, or unset it: only serve --engine tinker needs it"
         return Finding("tinker", "warning", str(error), fix=fix)
     asked = probe_url("tinker", f"{options.url}/api/v1/healthz", options.is_loopback)

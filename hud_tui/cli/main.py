@@ -25,11 +25,12 @@ from hud_tui.cli.streams import (
 )
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
-from hud_tui.settings import INSECURE, Start, has_key, read_max_disk, read_paths
+from hud_tui.settings import INSECURE, has_key, read_max_disk, read_paths
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
     from hud_tui.service_file import ServiceReady
+    from hud_tui.tui.start import Start
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -95,9 +96,10 @@ def script() -> NoReturn:
     sys.exit(code)
 
 
-def start_of(args: argparse.Namespace) -> Start:
+def start_of(args: argparse.Namespace) -> "Start":
     """What the app opens with."""
     from hud_tui.cli.flags import parameters, swept
+    from hud_tui.tui.start import Start
 
     flags = vars(args)
     return Start(
@@ -150,6 +152,7 @@ def _app(args: argparse.Namespace) -> int:
         return 0
     from hud_tui.config import config_dir, read_config
     from hud_tui.tui.app import Session, run
+    from hud_tui.tui.start import Start
 
     async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> "HudClient":
         from hud_tui.cli.connect import connector_of  # after the first frame

@@ -34,8 +34,8 @@ from hud_tui.remote.ssh import (
 from hud_tui.remote.transfer import FarFile, are_equal, copy_file, list_files
 from hud_tui.rl.text import clean, counted, last_lines, one_line, size
 from hud_tui.service_file import usable_directories
-from hud_tui.settings import model_files
 from hud_tui.storage import open_or_make
+from hud_tui.tinker_options import model_files
 
 T = TypeVar("T")
 State = Literal["check", "do", "log", "done", "there", "failed", "undone"]

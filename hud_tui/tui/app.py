@@ -42,7 +42,6 @@ from hud_tui.errors import UNLOGGED, HudError, HudUnreachable, HudUsage
 from hud_tui.keys import VIEWS as VIEW_NAMES
 from hud_tui.keys import keyed, of_view
 from hud_tui.rl.text import WHOLE, clean, one_line, size
-from hud_tui.settings import Start
 from hud_tui.storage import JsonStore, write_atomic
 from hud_tui.terminal import copy_advice, this_terminal
 from hud_tui.tui.driver import TerminalDriver
@@ -61,6 +60,7 @@ from hud_tui.tui.screens.dialogs import (
     show_error,
     show_notice,
 )
+from hud_tui.tui.start import Start
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ascii_filter
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.work import Work
 from hud_tui.service_file import costs_text, keep_budgets, machine_in, read_rentals, rental_text
-from hud_tui.settings import Start, read_paths
+from hud_tui.settings import read_paths
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
@@ -45,6 +45,7 @@ from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
 from hud_tui.tui.screens.sampling import may_leave_sampling
 from hud_tui.tui.session import RunSession, SessionOwner
+from hud_tui.tui.start import Start
 from hud_tui.tui.sweep_actions import may_leave_sweeps
 from hud_tui.wire import Job, Model, WorkState
 

@@ -29,8 +29,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from hud_tui.client.client import HudClient
-from hud_tui.settings import Settings, Start
+from hud_tui.settings import Settings
 from hud_tui.tui.app import HudApp, Options, settle
+from hud_tui.tui.start import Start
 from tests.bench.timing import Goal, missed
 from tests.conftest import until
 from tests.tui import runs

@@ -21,9 +21,9 @@ from hud_tui.rl.run_columns import parse_filter, sort_rows
 from hud_tui.rl.work import Work
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
-from hud_tui.settings import Start
 from hud_tui.tui.screens.compared_runs import RunComparison
 from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.run_curves import Compared
 from hud_tui.wire_runs import RunRecord
 from tests.bench.timing import KEY, REPAINT, WHOLE, Goal, best_s, missed

@@ -21,7 +21,7 @@ from hud_tui.service.engines.tinker.engine import TinkerEngine
 from hud_tui.service.engines.tinker.link import pointed_states, read_pointer
 from hud_tui.service.service import Service
 from hud_tui.service_file import ServiceReady
-from hud_tui.settings import Options
+from hud_tui.tinker_options import Options
 from tests.conftest import PATIENCE_S, bearer, calling, fork, submit, until
 from tests.engines.conftest import Trial
 from tests.engines.gate import Gate, gate_before

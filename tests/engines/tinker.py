@@ -6,7 +6,7 @@ import pytest
 
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.engines.tinker.engine import TinkerEngine
-from hud_tui.settings import Options
+from hud_tui.tinker_options import Options
 from tests.engines.skyrl import SkyRL
 
 MARKS = (pytest.mark.skyrl,)

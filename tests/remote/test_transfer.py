@@ -19,7 +19,7 @@ from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, LineLost, ScriptFailed, Ssh
 from hud_tui.remote.transfer import FarFile, copy_file, list_files
-from hud_tui.settings import model_files
+from hud_tui.tinker_options import model_files
 from tests.conftest import until
 from tests.remote.far import Far, cut_line
 

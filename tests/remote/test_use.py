@@ -27,7 +27,8 @@ from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address
 from hud_tui.service_file import machine_of, used_machine, with_machine
-from hud_tui.settings import Paths, local_settings, read_options, read_paths
+from hud_tui.settings import Paths, local_settings, read_paths
+from hud_tui.tinker_options import read_options
 from hud_tui.wire_runs import JobConfig, JobDataset, JobParameters, SubmitJob
 from tests.conftest import until
 from tests.remote.far import Far, cut_line

@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
+from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, caller, fork
 from tests.tui.conftest import Connector, Opened, asked

@@ -28,11 +28,12 @@ from hud_tui.cli.commands import COMMANDS
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
-from hud_tui.settings import Settings, Start
+from hud_tui.settings import Settings
 from hud_tui.tui import session
 from hud_tui.tui.app import Connect, HudApp
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.table import RowList
 from tests.conftest import PATIENCE_S, Served, caller, ended, fork, submit, until
 from tests.toy_engine import ToyEngine

@@ -17,8 +17,8 @@ from textual.pilot import Pilot
 from hud_tui.events import CheckpointAdded, Event, MovesRead, StepTaken, TreeRead, WorkChanged
 from hud_tui.remote.machines import Machines
 from hud_tui.service_file import write_rental
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint, Identity, Job, Model
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunPage, RunRecord, RunSteps, UsualTasks

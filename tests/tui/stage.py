@@ -12,11 +12,11 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.rl.progress import Liveness, State
 from hud_tui.rl.run import Run
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, Options
 from hud_tui.tui.screens.base import WritePolicy
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.session import RunSession, SessionOwner
+from hud_tui.tui.start import Start
 from hud_tui.tui.workspace import Workspace
 from tests.tui.still import StillClient
 

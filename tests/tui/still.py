@@ -10,9 +10,9 @@ from textual.pilot import Pilot
 
 from hud_tui.client.guard import Guard
 from hud_tui.events import Event, MovesRead, TreeRead
-from hud_tui.settings import Start
 from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
+from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint, Job, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunPage

@@ -20,7 +20,6 @@ from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.alarms.monitor import AlarmMonitor, usual_thresholds
 from hud_tui.rl.changed import alarm_pair
 from hud_tui.rl.metrics import short
-from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui import workspace
 from hud_tui.tui.alarms import SLICE, SNOOZE, AlarmBook, AlarmWatch
@@ -30,6 +29,7 @@ from hud_tui.tui.screens.base import TopLine, top_line
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.dialogs import ALARM
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.wire import WorkState
 from tests.conftest import Served, caller, ended, fork, submit, until

@@ -14,10 +14,10 @@ from hud_tui.events import WorkChanged
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.progress import State
 from hud_tui.service.engines.base import About
-from hud_tui.settings import Start
 from hud_tui.tui.app import COLLECT_EVERY, VIEWS, Options, settle
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.start import Start
 from hud_tui.tui.workspace import READING
 from hud_tui.wire import WorkState
 from tests.conftest import Served, on_socket, until
@@ -28,7 +28,7 @@ from tests.tui.still import StillClient, still
 
 PROGRAM = """
 import os, sys
-from hud_tui.settings import Start
+from hud_tui.tui.start import Start
 from hud_tui.tui.app import HudApp
 
 HEAVY = {"httpx", "numpy", "plotext", "pydantic", "starlette", "tinker", "hud_tui.wire"}

@@ -9,11 +9,11 @@ import pytest
 from hud_tui.client.bisection import Bisector
 from hud_tui.rl.bisect import Bisection
 from hud_tui.rl.evaluation import Scores
-from hud_tui.settings import Start
 from hud_tui.tui.screens.bisect import BisectPanel
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.screens.set_head import HeadDialog
+from hud_tui.tui.start import Start
 from hud_tui.wire import Group
 from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit

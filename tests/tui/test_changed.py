@@ -1,10 +1,10 @@
 """What changed, by one key: at a step or between two in Live, between two runs, and what then."""
 
-from hud_tui.settings import Start
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.evaluate import EvaluateDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
 from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import runs

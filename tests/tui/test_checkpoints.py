@@ -14,11 +14,11 @@ from textual.geometry import Region
 
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import File
-from hud_tui.settings import Start
 from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING, HeadDialog
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import AGE, CheckpointTree
 from hud_tui.wire import Checkpoint, Model

@@ -17,13 +17,13 @@ from hud_tui.client import feed
 from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.rl.alarms.alarm import Evidence, Report
 from hud_tui.rl.checkpoint_tree import free_name
-from hud_tui.settings import Start
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.screens.try_prompt import TryPanel
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Model
 from tests.conftest import Served

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from hud_tui.audit_log import NAME, AuditEntry, CommandLog, as_curl, as_hud, as_hud_tui, as_python
-from hud_tui.settings import Start
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen, entry_text, folded
+from hud_tui.tui.start import Start
 from tests.conftest import Served
 from tests.tui.conftest import Connector, Opened, opened
 

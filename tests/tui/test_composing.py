@@ -12,7 +12,6 @@ from textual.widgets import Input
 
 from hud_tui.events import WorkChanged
 from hud_tui.keys import VIEWS
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.chart_settings import OverlayList
@@ -20,6 +19,7 @@ from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.set_head import HeadDialog
 from hud_tui.tui.screens.try_prompt import TryPanel
+from hud_tui.tui.start import Start
 from hud_tui.wire import WorkState
 from tests.conftest import Served, until
 from tests.tui.cockpit import Cockpit, cockpit

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from hud_tui.keys import VIEWS
-from hud_tui.settings import Start
 from hud_tui.tui.app import COPIED_FILE, MOST_COPIED, Options
 from hud_tui.tui.screens.dialogs import ChoiceDialog
 from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, ended, submit, until
 from tests.tui import runs

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hud_tui.errors import HudUnreachable, HudUsage
-from hud_tui.settings import Start
 from hud_tui.tui.app import masked, report
+from hud_tui.tui.start import Start
 from tests.conftest import Served, pointed_at, until
 from tests.tui.conftest import Connector, opened
 from tests.tui.typed_app import typed_app
@@ -23,7 +23,7 @@ KEY = "sk-hud-9f8e7d6c5b4a"
 PROGRAM = f"""
 import sys
 from pathlib import Path
-from hud_tui.settings import Start
+from hud_tui.tui.start import Start
 from hud_tui.tui.app import Session, run
 
 async def connect(mode, key, progress):

@@ -10,9 +10,9 @@ from textual.widgets import Button, Input
 from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.dialogs import HelpScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
 from hud_tui.tui.widgets.table import RowList

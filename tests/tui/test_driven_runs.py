@@ -17,11 +17,11 @@ from hud_tui.rollouts import control
 from hud_tui.rollouts.control import known_runs
 from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.service.store.events import after
-from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.chart_settings import OverlayList
 from hud_tui.tui.screens.launch import LaunchScreen
 from hud_tui.tui.screens.runs import RunDetails
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_status import status_line

@@ -13,11 +13,11 @@ from hud_tui.client import signal as sampling
 from hud_tui.rl.run import Run
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
-from hud_tui.settings import Start
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.evaluate import EvaluateDialog
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_tree import (
     ERROR_BAR,
     EVALUATION,

@@ -18,11 +18,11 @@ from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import Advantages
 from hud_tui.rl.metrics import short
 from hud_tui.service.run_plan import Planned
-from hud_tui.settings import Start
 from hud_tui.tui.rollout_reader import rollout_title
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
+from hud_tui.tui.start import Start
 from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit

@@ -11,7 +11,6 @@ from textual.actions import parse
 from hud_tui.cli.main import main
 from hud_tui.config import LISTS, read_keymap
 from hud_tui.keys import ACTIONS, MEANINGS, VIEWS, of_view, spell
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp, view_class
 from hud_tui.tui.keys import KeyLine, bindings, key_line, use_keymap
 from hud_tui.tui.run_draft import SubmitDialog
@@ -28,6 +27,7 @@ from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import FoldRow, Picker
 from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served

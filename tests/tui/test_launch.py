@@ -14,10 +14,10 @@ from textual.widgets import Button, Input, Static
 from hud_tui.client.task_calls import TaskCalls
 from hud_tui.rl.findings import RunCheck
 from hud_tui.rl.text import size
-from hud_tui.settings import Start
 from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.launch import LaunchScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import CHECKS, Field, Picker, complete
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.table import RowList

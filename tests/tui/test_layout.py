@@ -16,7 +16,6 @@ from textual.widgets import Input
 from hud_tui.client.client import HudClient
 from hud_tui.notebook import SALT, scope_of
 from hud_tui.rl.groups import Order
-from hud_tui.settings import Start
 from hud_tui.storage import JsonStore
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.layout import Layout, LayoutStore, read_valid
@@ -25,6 +24,7 @@ from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.session import LOCAL
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.table import RowList

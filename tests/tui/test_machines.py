@@ -18,9 +18,10 @@ from hud_tui.keys import VIEWS
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
 from hud_tui.service_file import read_rentals, use_machine, write_rental
-from hud_tui.settings import Paths, Start
+from hud_tui.settings import Paths
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.machines import MachinesScreen, aside, gpu_use
+from hud_tui.tui.start import Start
 from tests.conftest import Served
 from tests.prime_server import KEY, PrimeServer, offer, serving
 from tests.remote.conftest import far, kept, light

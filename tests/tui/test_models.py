@@ -9,9 +9,9 @@ import pytest
 from textual.worker import WorkerState
 
 from hud_tui.service.engines.base import About
-from hud_tui.settings import Start
 from hud_tui.tui.screens import models
 from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, fork
 from tests.toy_engine import ToyEngine

@@ -10,7 +10,6 @@ import pytest
 from hud_tui.events import CheckpointAdded
 from hud_tui.rl.compare import branches
 from hud_tui.rl.findings import Finding
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.base import Aside, TextPanel
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
@@ -21,6 +20,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.json import JsonScreen, JsonView
 from hud_tui.tui.screens.set_head import HistoryPanel
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.focus_chart import FocusChart

@@ -24,11 +24,12 @@ from hud_tui.notebook import file_of, read_last_known, scope_of
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.progress import State
 from hud_tui.rl.run import Run
-from hud_tui.settings import Settings, Start
+from hud_tui.settings import Settings
 from hud_tui.storage import JsonStore
 from hud_tui.tui import session as live_session
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.session import MANY, Follower
+from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint
 from tests.conftest import PATIENCE_S, Served, bearer, fork, on_socket, serve_process, until
 from tests.service.calls import set_head

@@ -10,7 +10,6 @@ from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.settings import Start
 from hud_tui.tui import places
 from hud_tui.tui.keys import doable
 from hud_tui.tui.name_search import BLOCK, MOST, PER_SECTION, Place, Section, search
@@ -19,6 +18,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.palette import COLUMNS, Palette, PlaceLine
 from hud_tui.tui.screens.set_head import HistoryPanel
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.table import item_row
 from hud_tui.wire import Job
 from tests.conftest import Served

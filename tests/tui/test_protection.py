@@ -9,12 +9,12 @@ from textual.widgets import Button, Input
 from hud_tui.client.guard import Guard
 from hud_tui.config import ReadOnly
 from hud_tui.keys import ACTIONS, VIEWS, WRITES, of_view
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog, InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.theme import LOCK
 from tests.conftest import Served, fork, until
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown

@@ -27,11 +27,11 @@ from hud_tui.errors import HudNotFound, HudReadOnly
 from hud_tui.events import StepTaken, WorkChanged
 from hud_tui.rl.alarms.demos import PATHOLOGIES, STEP_S, demo, demo_names
 from hud_tui.rl.recording import Moment, Recording
-from hud_tui.settings import Start
 from hud_tui.tui.app import Options
 from hud_tui.tui.screens.alarms import AlarmsScreen
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.rollout import RolloutColumns
 from hud_tui.tui.widgets.run_status import RunStatus

@@ -8,8 +8,8 @@ from textual.app import App, ComposeResult
 from textual.content import Content
 
 from hud_tui.rl.json_tree import Line
-from hud_tui.settings import Start
 from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.table import Column, Row, RowList, fold, item_row
 from tests.conftest import Served, fork, submit
 from tests.conftest import ended as run_ended

@@ -20,11 +20,11 @@ from hud_tui.rl.axes import Axis
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.work import Work
 from hud_tui.service.engines.base import EngineError
-from hud_tui.settings import Start
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.screens.chart_settings import ColumnList
 from hud_tui.tui.screens.compared_runs import MetricList, RunComparison
 from hud_tui.tui.screens.runs import CANCEL, EditDialog, RunDetails, RunsScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.run_curves import letter, shared_ends
 from hud_tui.tui.widgets.run_table import RunTable

@@ -8,13 +8,13 @@ from textual.widgets import Input
 
 from hud_tui.config import ReadOnly
 from hud_tui.keys import keyed
-from hud_tui.settings import Start
 from hud_tui.tui.keys import FootLine
 from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.screens.set_head import HeadDialog
 from hud_tui.tui.screens.ship import ShipPanel
+from hud_tui.tui.start import Start
 from hud_tui.wire import BASE
 from tests.conftest import Served
 from tests.tui.cockpit import Cockpit, cockpit

@@ -10,8 +10,8 @@ import pytest
 from textual.widgets import Button, Input
 
 from hud_tui.client.sweep_files import SweepFiles
-from hud_tui.settings import Start
 from hud_tui.tui.screens.runs import RunsScreen
+from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Field, Picker
 from tests.conftest import Served
 from tests.service.clients import over_socket

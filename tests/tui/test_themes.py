@@ -14,8 +14,8 @@ from textual.color import Color
 from textual.theme import Theme
 
 import hud_tui
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.start import Start
 from hud_tui.tui.theme import ASCII, RAMPS, THEMES, TITLES, PlainFilter, RampFilter, to_ascii
 from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served
@@ -80,7 +80,7 @@ async def test_a_broken_choice_is_told_and_left(
 
 
 PAINTED = """
-from hud_tui.settings import Start
+from hud_tui.tui.start import Start
 from hud_tui.tui.app import HudApp
 
 async def connect(mode, key, progress):

@@ -1,8 +1,8 @@
 """From a step to a pixel: docs/architecture.md names the functions that run, and all of them."""
 
 from hud_tui.client.replay import player
-from hud_tui.settings import Start
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.start import Start
 from tests.conftest import until
 from tests.ways import Way
 

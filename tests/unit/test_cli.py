@@ -10,7 +10,7 @@ from hud_tui.cli.main import main, needs_no_app, start_of
 from hud_tui.cli.parser import likely_command
 from hud_tui.errors import HudUsage
 from hud_tui.keys import VIEWS
-from hud_tui.settings import Start
+from hud_tui.tui.start import Start
 
 PARSER = build_parser()
 

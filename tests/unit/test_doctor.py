@@ -14,19 +14,13 @@ from hud_tui.cli.doctor import (
     check_terminal,
     check_versions,
     exit_code,
+    list_variables,
     versions,
 )
 from hud_tui.client.probe import Host
 from hud_tui.errors import HudUsage
 from hud_tui.rl.findings import Finding
-from hud_tui.settings import (
-    DEFAULTS,
-    PROCESS,
-    Paths,
-    VariableSource,
-    list_variables,
-    usable_settings,
-)
+from hud_tui.settings import DEFAULTS, PROCESS, Paths, VariableSource, usable_settings
 from hud_tui.storage import Directory, look_at
 from hud_tui.terminal import Terminal, terminal
 

@@ -18,17 +18,16 @@ from hud_tui.rl.alarms.monitor import usual_thresholds
 from hud_tui.settings import (
     DEFAULTS,
     PROCESS,
-    BadOption,
     every_variable,
     has_key,
     local_settings,
-    read_options,
     read_paths,
     read_settings,
     read_sources,
     read_variables,
     set_variables,
 )
+from hud_tui.tinker_options import BadOption, read_options
 
 
 @pytest.fixture(autouse=True)

@@ -40,7 +40,6 @@ from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, clean, clock_text, counted, duration, one_line
 from hud_tui.rl.work import Work, title_of
-from hud_tui.settings import Start
 from hud_tui.storage import write_folder, write_numbered
 from hud_tui.tui.keys import KeyLine, clicked, does
 from hud_tui.tui.layout import LayoutStore
@@ -55,6 +54,7 @@ from hud_tui.tui.screens.dialogs import (
     show_notice,
 )
 from hud_tui.tui.session import CONNECTING, RunSession
+from hud_tui.tui.start import Start
 from hud_tui.tui.theme import LOCK, bar_cells
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane

@@ -20,7 +20,8 @@ from hud_tui.service.engines.tinker import server as server_module
 from hud_tui.service.engines.tinker.engine import VOCABULARY, Offer, TinkerEngine, make_base, names
 from hud_tui.service.engines.tinker.link import Presence
 from hud_tui.service.engines.tinker.server import Calls
-from hud_tui.settings import CLOUD, BadOption, Options, is_loopback_host, read_options
+from hud_tui.settings import is_loopback_host
+from hud_tui.tinker_options import CLOUD, BadOption, Options, read_options
 from tests.conftest import until
 
 

@@ -32,8 +32,8 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tinker.link import RETURN_S, Link, Pointer, read_pointer, write_pointer
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, files_of, load
-from hud_tui.settings import BadOption, Options, read_options
 from hud_tui.storage import read_regular, write_atomic
+from hud_tui.tinker_options import BadOption, Options, read_options
 
 # Bases: the server's models, with their own config where it is available.
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hud_tui.rl.text import with_text
 from hud_tui.service.engines.base import NO_OPTIONS, Call, EngineError
-from hud_tui.settings import model_files
+from hud_tui.tinker_options import model_files
 
 # Tool calls in the text of an answer, in the two formats that chat templates ask for.
 #

@@ -1,0 +1,31 @@
+"""What the app opens with."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Start:
+    """A command of ``hud-tui`` without ``--headless``; the app opens with its screen."""
+
+    command: str = "status"
+    again: bool = False
+    """Whether no command was given: the app restores its last state."""
+    model: str | None = None
+    """A model as the user named it: id, name, slug or the last part of the slug."""
+    source: str | None = None
+    """A task file, or a taskset's name."""
+    ref: str | None = None
+    """A job's id; for status, a model or a job."""
+    parameters: dict[str, Any] = field(default_factory=dict)
+    """Run parameters given as flags, by wire name."""
+    swept: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """Run parameters given with several values, by wire name: a sweep."""
+    at_once: int | None = None
+    """Maximum number of runs of a sweep at the same time."""
+    sample: int | None = None
+    """Number of groups to roll out in preflight."""
+    verbose: bool = False
+    """Whether to show the whole status as JSON."""
+    view: str = "live"
+    """The command's view."""
