@@ -11,9 +11,10 @@ Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields m
 sent by the embedded service only; they are None or empty on HUD.
 """
 
+import os
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
@@ -46,10 +47,37 @@ Many = Annotated[list[T], _FailFast()]
 Json = dict[str, Any]
 
 
+NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+
+
+@contextmanager
+def without_plugins() -> Iterator[None]:
+    """While a validator is built: pydantic looks for its plugins in every installed distribution,
+    which takes longer than to build all that a command needs.
+
+    Its only switch is a variable, set no longer than this: an environment of the user's, whose
+    process inherits the variables of this one, may have plugins.
+    """
+    if NO_PLUGINS in os.environ:
+        yield
+        return
+    os.environ[NO_PLUGINS] = "__all__"
+    try:
+        yield
+    finally:
+        os.environ.pop(NO_PLUGINS, None)
+
+
 class Body(BaseModel):
-    """What bodies and events have in common: they are immutable."""
+    """What bodies and events have in common: they are immutable, and built when first used."""
 
     model_config = ConfigDict(frozen=True, protected_namespaces=(), defer_build=True)
+
+    @classmethod
+    def model_rebuild(cls, **how: Any) -> bool | None:
+        """As pydantic, which calls this for the first value."""
+        with without_plugins():
+            return super().model_rebuild(**how)
 
 
 class Response(Body):

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
@@ -41,7 +41,7 @@ from hud_tui.errors import (
 from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
-from hud_tui.wire import Page, Request, Settled
+from hud_tui.wire import Page, Request, Settled, without_plugins
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
@@ -59,7 +59,10 @@ DETAIL = 400
 @cache
 def adapter(kind: Hashable) -> TypeAdapter[Any]:
     """The validator of a type, built on first use."""
-    return TypeAdapter(cast(Any, kind))
+    with without_plugins():
+        validator = TypeAdapter(cast(Any, kind))
+        validator.rebuild()  # if its models are built late, so is it
+    return validator
 
 
 def parse(kind: type[T], body: bytes, what: str) -> T:
@@ -181,8 +184,7 @@ Arrived = Callable[[int, int | None], None]
 """(bytes received, total or None)."""
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     body: bytes
     request_id: str
     """As given by the service; empty if it gives none."""

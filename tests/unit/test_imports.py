@@ -23,7 +23,16 @@ from hud_tui.cli.main import build_parser
 build_parser(["--headless", "checkpoints"]).parse_args(["--headless", "checkpoints", "m"])"""
 NOT_READ = {
     *("audit_log", "config", "keys", "events", "parameters", "rl.work", "client.starting"),
-    *("local_service", "service_file", "processes", "remote", "cli.flags", "cli.run_flags"),
+    *(
+        "local_service",
+        "service_file",
+        "tinker_options",
+        "tui",
+        "processes",
+        "remote",
+        "cli.flags",
+        "cli.run_flags",
+    ),
 }
 """What a command that reads a tree from HUD leaves to writes, `--local`, machines and runs."""
 COMMANDS = """import contextlib, io
@@ -71,6 +80,25 @@ for code in json.loads(sys.argv[1]):
     exec(code, {})
     told.append([*{*sys.modules, *(name.partition(".")[0] for name in sys.modules)}])
 print(json.dumps(told))"""
+
+
+VALUES = """import importlib.metadata, os
+def never(**group):
+    raise AssertionError(group)
+importlib.metadata.entry_points = never
+from hud_tui.client.transport import parse
+from hud_tui.wire import Model, Page, WorkState
+parse(Page[Model], b'{"items": [], "total": 0}', "")
+parse(list[WorkState], b"[]", "")
+Model(id="m", model_name="m").model_dump()
+print(*(name for name in os.environ if "PLUGINS" in name))"""
+
+
+def test_pydantic_looks_for_no_plugins_and_a_process_started_later_is_not_told_so() -> None:
+    environ = {name: value for name, value in os.environ.items() if "PLUGINS" not in name}
+    command = [sys.executable, "-c", VALUES]
+    done = subprocess.run(command, capture_output=True, text=True, env=environ)
+    assert (done.stdout, done.stderr) == ("\n", "")
 
 
 @pytest.mark.parametrize("start", STARTS)
