@@ -1,6 +1,7 @@
 """What a request is to change, as its caller says it: for the guard and the command log."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,7 @@ UNNAMED = TaskSource()
 """The source of tasks without a place."""
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """The intended change of a request, given by its caller."""
 
     verb: str

@@ -1,5 +1,5 @@
-"""Files: atomic writes, new files that never overwrite, bounded reads of regular files, JSON
-stores, and the size of directories.
+"""Files: atomic writes, new files that never overwrite, bounded reads of regular files, and JSON
+stores.
 
 This program's own files (`write_atomic`, `change_atomic`) are replaced under a lock, are synced to
 disk before they replace the old file, and are readable by their owner only.
@@ -15,18 +15,16 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property, partial
 from glob import escape
 from io import BufferedReader
 from itertools import count
 from pathlib import Path
-from shutil import disk_usage
 from time import monotonic, sleep
 from typing import Any
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.text import one_line, size
+from hud_tui.rl.text import one_line
 
 PRIVATE = 0o600
 """Mode of all files of this program; their directories have 0700."""
@@ -574,57 +572,3 @@ class JsonStore:
         if name in self._left or {**document, **values} == document:
             return None
         return json.dumps({"version": VERSION, **document, **values})
-
-
-# Size and free space of directories.
-
-
-MOST_FILES = 100_000
-"""Maximum number of files counted in a directory."""
-
-
-@dataclass(frozen=True)
-class Directory:
-    """A directory and its disk."""
-
-    kind: str
-    """Its purpose, e.g. ``data``."""
-    path: str
-    exists: bool
-    writable: bool
-    """Whether it is writable, or can be created."""
-    used_bytes: int | None
-    """None if it does not exist, or contains too many files to count."""
-    free_bytes: int | None
-
-    def __str__(self) -> str:
-        used = f"{size(self.used_bytes)} used" if self.exists else "not created yet"
-        return f"{self.kind:18} {self.path}  {used}, {size(self.free_bytes)} free"
-
-
-def look_at(kind: str, path: Path) -> Directory:
-    """Size and free space of a directory, whether or not it exists."""
-    exists, nearest = path.is_dir(), path
-    while not os.path.lexists(nearest) and nearest != nearest.parent:
-        nearest = nearest.parent
-    try:
-        free = disk_usage(nearest).free
-    except OSError:
-        free = None
-    writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    return Directory(
-        kind, one_line(path, 400), exists, writable, used_bytes(path) if exists else None, free
-    )
-
-
-def used_bytes(path: Path) -> int | None:
-    """Total size of its files; None if there are too many to count."""
-    total, count = 0, 0
-    for folder, _, names in os.walk(path):
-        count += len(names)
-        if count > MOST_FILES:
-            return None
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_size
-    return total

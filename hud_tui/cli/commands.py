@@ -2,10 +2,9 @@
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from hud_tui.cli.parser import (
     Add,
@@ -332,8 +331,7 @@ def _pods(add: Add) -> None:
 # The registry: every command, with its parser, its function and its view.
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """One command of ``hud-tui``."""
 
     add: Callable[[Add], None]

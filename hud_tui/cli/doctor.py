@@ -13,6 +13,7 @@ from functools import partial
 from importlib.metadata import distributions
 from pathlib import Path
 from platform import machine, python_implementation, python_version, system
+from shutil import disk_usage
 from typing import Any
 
 from hud_tui import __version__
@@ -31,7 +32,6 @@ from hud_tui.rl.findings import Check, Finding, Severity, verdict, worst_first
 from hud_tui.rl.text import counted, one_line, size
 from hud_tui.service_file import ServiceReady, is_serving, named
 from hud_tui.settings import Paths, Settings, VariableSource, local_settings
-from hud_tui.storage import Directory, look_at, used_bytes
 from hud_tui.terminal import Terminal, print_rows, shortcomings, this_terminal
 from hud_tui.tinker_options import BadOption, is_set_up, read_options
 
@@ -305,6 +305,57 @@ def check_config(environ: Mapping[str, str]) -> Finding:
     keys = f"; {changed} actions have other keys" if changed else ""
     state = "can be used" + keys if file.exists() else "does not exist: the defaults apply"
     return Finding("config", "ok", f"{one_line(file, 400)} {state}")
+
+
+MOST_FILES = 100_000
+"""Maximum number of files counted in a directory."""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """A directory and its disk."""
+
+    kind: str
+    """Its purpose, e.g. ``data``."""
+    path: str
+    exists: bool
+    writable: bool
+    """Whether it is writable, or can be created."""
+    used_bytes: int | None
+    """None if it does not exist, or contains too many files to count."""
+    free_bytes: int | None
+
+    def __str__(self) -> str:
+        used = f"{size(self.used_bytes)} used" if self.exists else "not created yet"
+        return f"{self.kind:18} {self.path}  {used}, {size(self.free_bytes)} free"
+
+
+def look_at(kind: str, path: Path) -> Directory:
+    """Size and free space of a directory, whether or not it exists."""
+    exists, nearest = path.is_dir(), path
+    while not os.path.lexists(nearest) and nearest != nearest.parent:
+        nearest = nearest.parent
+    try:
+        free = disk_usage(nearest).free
+    except OSError:
+        free = None
+    writable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    return Directory(
+        kind, one_line(path, 400), exists, writable, used_bytes(path) if exists else None, free
+    )
+
+
+def used_bytes(path: Path) -> int | None:
+    """Total size of its files; None if there are too many to count."""
+    total, count = 0, 0
+    for folder, _, names in os.walk(path):
+        count += len(names)
+        if count > MOST_FILES:
+            return None
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_size
+    return total
 
 
 def check_directories(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from hud_tui.rl.choice import Choice, choose
 from hud_tui.rl.metrics import change
@@ -114,8 +115,7 @@ ANEW = 1 / 512
 """Growth of what is compared after which the best is chosen anew."""
 
 
-@dataclass(frozen=True, slots=True)
-class _LastChoice:
+class _LastChoice(NamedTuple):
     """The choice that versions of a tree share, and what it was made from."""
 
     choice: Choice | None

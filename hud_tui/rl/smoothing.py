@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import exp, log, sqrt
+from typing import NamedTuple
 
 BENDS = (0.2, 0.6, 2.0, 6.0, 20.0, 200.0, 2000.0)
 """How far bending alone may carry the reward over the depth of the tree: candidates for that
@@ -34,8 +35,7 @@ NEGLIGIBLE = 0.01
 """Share of the likelihood below which a candidate is left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A node of the tree."""
 
     parent: int
@@ -56,8 +56,7 @@ Square = tuple[float, float, float, float]
 """A matrix over level and slope, row by row."""
 
 
-@dataclass(frozen=True)
-class Conditional:
+class Conditional(NamedTuple):
     """The state of a node, given its parent's and all rollouts at and below it: normal with the
     mean `gain` · parent + `offset` and the covariance `spread`, in units of the noise."""
 
@@ -66,8 +65,7 @@ class Conditional:
     spread: Symmetric
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """The posterior for one of BENDS."""
 
     share: float

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hud_tui.cli.doctor import (
+    Directory,
     check_directories,
     check_hosts,
     check_settings,
@@ -15,13 +16,13 @@ from hud_tui.cli.doctor import (
     check_versions,
     exit_code,
     list_variables,
+    look_at,
     versions,
 )
 from hud_tui.client.probe import Host
 from hud_tui.errors import HudUsage
 from hud_tui.rl.findings import Finding
 from hud_tui.settings import DEFAULTS, PROCESS, Paths, VariableSource, usable_settings
-from hud_tui.storage import Directory, look_at
 from hud_tui.terminal import Terminal, terminal
 
 KEY = "hud-key-0123456789"
