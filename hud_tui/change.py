@@ -1,11 +1,9 @@
 """What a request is to change, as its caller says it: for the guard and the command log."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class TaskSource:
+class TaskSource(NamedTuple):
     """Where the tasks of a request came from, so that a command can load them again."""
 
     origin: str = ""

@@ -151,7 +151,7 @@ DEFAULTS = {
     "HUD_WEB_URL": "https://hud.ai",
 }
 _UNITS = ("", "K", "M", "G", "T")
-_SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)B?", re.IGNORECASE)
+_SIZE = r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)B?"
 NO_KEY = HudNoKey(
     "no API key", "set HUD_API_KEY, or use --local for the embedded service, which needs none"
 )
@@ -361,7 +361,7 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] = os.envir
         HudUsage: Not a size.
     """
     text = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
-    match = _SIZE.fullmatch(text.strip())
+    match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
         name = "--max-disk" if flag else "HUD_TUI_MAX_DISK"
         raise HudUsage(f"{name} is not a size: {text[:40]!r}", "e.g. 20GB, 500MB or 1.5TB")

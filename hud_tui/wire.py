@@ -279,11 +279,11 @@ def _coded(rewards: list[float]) -> tuple[tuple[float, ...], Sequence[Any]]:
     """The different rewards, which steps share, and the place of each rollout's own there; without
     them the rewards themselves, where many differ or two are equal and not the same."""
     levels = tuple(sorted(set(map(float, rewards))))
-    is_exact = all(reward or copysign(1.0, reward) > 0 for reward in rewards)
+    is_exact = all(copysign(1.0, reward) > 0 for reward in rewards if not reward)
     if len(levels) > FEW or not is_exact or not isfinite(sum(levels)):
         return (), _narrow("fd", rewards)
     indices = {reward: index for index, reward in enumerate(levels)}
-    return _shared_levels(levels), bytes(indices[reward] for reward in rewards)
+    return _shared_levels(levels), bytes(map(indices.__getitem__, rewards))
 
 
 def _narrow(codes: str, numbers: list[Any]) -> Sequence[Any]:

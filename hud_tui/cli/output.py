@@ -65,7 +65,7 @@ def flags_of(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
-_BEGINNING = re.compile(rf"\bhud-tui (?=--headless |--local\b|(?:{'|'.join(COMMANDS)})\b)")
+_BEGINNING = rf"\bhud-tui (?=--headless |--local\b|(?:{'|'.join(COMMANDS)})\b)"
 _WORD_END = r"""(?=[;,.:)`'"]*(?:\s|$))"""
 
 
@@ -78,7 +78,7 @@ def with_flags(text: str, flags: str) -> str:
     def whole(command: re.Match[str]) -> str:
         return command[0] if given.match(text, command.end()) else f"{command[0]}{flags} "
 
-    return _BEGINNING.sub(whole, text)
+    return re.sub(_BEGINNING, whole, text)
 
 
 def print_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from math import inf
 from time import monotonic
@@ -126,8 +126,7 @@ async def _nothing() -> None:
     """Default lookup: nothing to read."""
 
 
-@dataclass(frozen=True)
-class Lookup(Generic[T]):
+class Lookup(NamedTuple, Generic[T]):
     """How to find the outcome of a write."""
 
     settle: str = ""
