@@ -15,6 +15,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from hud_tui.wire import Body, Checkpoint, Group, WorkState
+from hud_tui.wire_time import StepTime
 
 
 class _Event(Body):
@@ -90,6 +91,8 @@ class StepTaken(_Event):
     job_id: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
     groups: list[Group] = Field(default_factory=list)
+    time: StepTime | None = None
+    """Where its time went; None if the service does not say."""
 
 
 class WorkChanged(_Event):

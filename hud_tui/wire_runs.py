@@ -11,6 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import EvaluationRows, RunRows
 from hud_tui.wire import Evaluation, Group, JobError, Json, Many, Page, Request, Response, WorkState
+from hud_tui.wire_time import DriverTime
 
 
 class EvaluationParameters(Request, EvaluationRows):
@@ -110,6 +111,7 @@ class DriveReport(Request):
     note: str | None = Field(default=None, max_length=2000)
     reason: str | None = Field(default=None, max_length=2000)
     error: JobError | None = None
+    time: DriverTime | None = None
 
 
 class KeepEvaluation(Request):

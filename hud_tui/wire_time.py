@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from hud_tui.wire import Page, Response
+from hud_tui.wire import Many, Page, Request, Response
 
 
 class TimedSpan(NamedTuple):
@@ -57,6 +57,19 @@ class StepTime(Response):
     """In order of their beginning; long lists are summarized."""
     rollouts: list[TimedRollouts] = Field(default_factory=list)
     """Those that ended in it, in order of their beginning, or are under way."""
+
+
+class DriverTime(Request):
+    """What only the driver of a run knows of its time since its last report."""
+
+    at: float
+    """Unix seconds by the driver's clock, which may differ from the service's."""
+    spans: Many[TimedSpan] = Field(default_factory=list, max_length=2000)
+    """Their starts are Unix seconds by that clock."""
+    graded: dict[str, tuple[float, float]] = Field(default_factory=dict)
+    """When rollouts were graded, by trace id: begin and end by that clock."""
+    discarded: dict[str, list[str]] = Field(default_factory=dict)
+    """Trace ids of rollouts that are not trained on, by reason."""
 
 
 class RunTime(Response):

@@ -8,6 +8,7 @@ from time import monotonic, time
 
 from hud_tui.rl.timeline import (
     ENVIRONMENT,
+    FAILURES,
     GRADING,
     OF_ENGINE,
     SAMPLING,
@@ -15,7 +16,7 @@ from hud_tui.rl.timeline import (
     compact,
     compact_rollouts,
 )
-from hud_tui.wire_time import StepTime, TimedRollouts, TimedSpan
+from hud_tui.wire_time import DriverTime, StepTime, TimedRollouts, TimedSpan
 
 MOST_OPEN = 100_000
 """Most spans, or rollouts, that are held of one step; further ones are left out."""
@@ -69,8 +70,10 @@ class Stopwatch:
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
         self.now = now or Clock()
-        self.is_outside = True
-        """Whether the loop runs outside the service. Else calls of others are not its own."""
+        self.run_id: str | None = None
+        """The run that is measured; None: a loop outside the service, which nobody announces."""
+        self.hears = True
+        """Whether what is asked of the gateway may be the loop's own."""
         self.rollouts: dict[str, RolloutWatch] = {}
         """Those of the step, and those under way, by trace id."""
         self._began: float | None = None
@@ -82,12 +85,21 @@ class Stopwatch:
         """What holds the engine up, and since when."""
         self._holds: list[Stretch] = []
 
-    def begin(self, is_outside: bool = False) -> None:
-        """Begin here: whatever was measured before belongs to no step."""
-        self.is_outside = is_outside
+    def begin(self, run_id: str, hears: bool = False) -> None:
+        """Begin a run here: whatever was measured before belongs to no step of it."""
+        self.run_id, self.hears = run_id, hears
         self._began = self.now()
-        self._stretches = {id_: s for id_, s in self._stretches.items() if s.end is None}
+        self._stretches.clear()
+        self.rollouts.clear()
         self._forget(self._began)
+
+    def end(self) -> None:
+        """The run has ended: what comes is of another loop."""
+        self.run_id, self.hears, self._began = None, True, None
+        self._stretches.clear()
+        self.rollouts.clear()
+        self.hold(None)
+        self._forget(self.now())
 
     @contextmanager
     def measure(self, kind: str, number: float = 1.0) -> Iterator[None]:
@@ -136,7 +148,8 @@ class Stopwatch:
         """The model sampled, for a rollout if it is known."""
         rollout = self.rollouts.get(trace_id or "")
         if rollout is None:
-            self.add(kind, start, end)
+            if self.hears and self.run_id is None:
+                self.add(kind, start, end)
         elif len(rollout.calls) < MOST_OPEN:
             rollout.calls.append((start, end))
 
@@ -146,14 +159,32 @@ class Stopwatch:
             if trace_id in self.rollouts:
                 self.rollouts[trace_id].graded = stretch
 
-    def discard(self, reasons: Mapping[str, str]) -> None:
-        """Why rollouts are not trained on, by trace id."""
-        for trace_id, reason in reasons.items():
-            if trace_id in self.rollouts:
-                self.rollouts[trace_id].reason = reason
+    def discard(self, reason: str, trace_ids: Mapping[str, str]) -> None:
+        """Why rollouts are not trained on, by trace id, each with its new id, or an empty text."""
+        for trace_id in trace_ids.keys() & self.rollouts.keys():
+            self.rollouts[trace_id].reason = reason
         for number, (start, bar) in enumerate(self._bars):
-            if bar.trace_id in reasons:
-                self._bars[number] = start, bar._replace(reason=reasons[bar.trace_id])
+            if bar.trace_id in trace_ids:
+                named = trace_ids[bar.trace_id] or bar.trace_id
+                self._bars[number] = start, bar._replace(reason=reason, trace_id=named)
+
+    def failed(self) -> dict[str, list[str]]:
+        """Trace ids of the rollouts that failed and have ended, by reason."""
+        reasons: dict[str, list[str]] = {}
+        for rollout in self.rollouts.values():
+            if rollout.end is not None and rollout.reason in FAILURES:
+                reasons.setdefault(rollout.reason, []).append(rollout.trace_id)
+        return reasons
+
+    def hear(self, told: DriverTime) -> None:
+        """What the driver of the run has measured."""
+        ahead = self.now() - told.at
+        for span in told.spans:
+            start = span.start + ahead
+            self.add(span.kind, start, start + span.seconds, span.number)
+        self.graded({id_: (low + ahead, high + ahead) for id_, (low, high) in told.graded.items()})
+        for reason, trace_ids in told.discarded.items():
+            self.discard(reason, dict.fromkeys(trace_ids, ""))
 
     # The step.
 
@@ -171,8 +202,8 @@ class Stopwatch:
         return StepTime(
             start=start,
             end=end,
-            is_outside=self.is_outside,
-            spans=[_rounded(span) for span in compact(spans)],
+            is_outside=self.run_id is None,
+            spans=[span for span in map(_rounded, compact(spans)) if span.seconds],
             rollouts=[_rounded_bar(bar) for bar in compact_rollouts(self._shown(start, end))],
         )
 
@@ -200,7 +231,7 @@ class Stopwatch:
         rollouts = self.rollouts.items()
         self.rollouts = {id_: r for id_, r in rollouts if r.end is None or r.end > end}
         self._holds = [hold for hold in self._holds if (hold.end or end) > end]
-        self._bars = []
+        self._bars = [(at, bar) for at, bar in self._bars if at + bar.start + bar.seconds > end]
 
     def _shown(self, start: float, end: float) -> Iterator[TimedRollouts]:
         for origin, bar in self._bars:

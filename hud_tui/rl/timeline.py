@@ -66,6 +66,20 @@ REASONS = {
 }
 """Why a rollout is discarded, with the meaning."""
 
+
+FAILURES = frozenset({FAILED, TIMEOUT, OVERFLOW})
+"""Reasons that a rollout has by itself."""
+
+
+def why_failed(status: str, stop_reason: str | None, error: str | None) -> str:
+    """Why a rollout that ended so is discarded; empty if it need not be."""
+    if stop_reason == "timeout":
+        return TIMEOUT
+    if status in ("completed", "running"):
+        return ""
+    return OVERFLOW if "context_length_exceeded" in (error or "") else FAILED
+
+
 MOST_SPANS = 160
 """Most spans that are kept of a step."""
 MOST_ROLLOUTS = 96

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
@@ -11,6 +12,8 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from hud_tui.patience import backoff, rest
+from hud_tui.rl.stopwatch import Stopwatch
+from hud_tui.rl.timeline import EVALUATING, SAMPLING
 from hud_tui.service.batches import Origins
 from hud_tui.service.data_dir import Retention
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
@@ -144,6 +147,29 @@ class ServiceContext:
                 self.retention.wake,
             )
         return session
+
+    @contextmanager
+    def sampling(self, model: ModelRow, trace_id: str | None, pinned: bool) -> Iterator[None]:
+        """Around a request to the gateway: part of the time of whatever loop trains the model.
+        `pinned`: whether it names the checkpoint, as evaluations do."""
+        watch = None if model.is_base else self.session(model).stopwatch
+        start = 0.0 if watch is None else watch.now()
+        try:
+            yield
+        finally:
+            if watch is not None:
+                kind = EVALUATING if pinned and trace_id not in watch.rollouts else SAMPLING
+                watch.call(kind, trace_id, start, watch.now())
+
+    def measured(self, run_id: str) -> Stopwatch | None:
+        """The stopwatch that measures a run, while it goes on."""
+        watches = (session.stopwatch for session in self._sessions.values())
+        return next((watch for watch in watches if watch.run_id == run_id), None)
+
+    def stopwatch_of(self, trace_id: str) -> Stopwatch | None:
+        """The stopwatch that measures a rollout."""
+        watches = (session.stopwatch for session in self._sessions.values())
+        return next((watch for watch in watches if trace_id in watch.rollouts), None)
 
     def answering(self, scope: str, key: str) -> asyncio.Lock:
         """Lock that is held while a write with this key is carried out and answered."""

@@ -6,7 +6,7 @@ it does not depend on what else is evaluated.
 """
 
 import asyncio
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -26,6 +26,7 @@ from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TraceRow, TurnRow
 from hud_tui.wire import BASE, Group
 from hud_tui.wire_runs import EvaluationParameters
+from hud_tui.wire_time import TimedRollouts
 
 LOST_IN_A_ROW = 3
 """Consecutive engine failures, or files that cannot be opened, without a rollout in between, after
@@ -94,6 +95,15 @@ class Rollouts:
         """Share of the training rollouts that ended at max_tokens."""
         train = self.train
         return sum(rollout.sampled.finish_reason == "length" for rollout in train) / len(train)
+
+    def bars(self, seconds: float) -> list[TimedRollouts]:
+        """Those to train on, by task, that began together and took so long."""
+        first = {rollout.planned.slug: rollout.trace_id for rollout in reversed(self.train)}
+        counts = Counter(rollout.planned.slug for rollout in self.train)
+        return [
+            TimedRollouts(first[slug], slug, 0.0, seconds, number, "", self.seconds)
+            for slug, number in counts.items()
+        ]
 
     @property
     def groups(self) -> list[Group]:

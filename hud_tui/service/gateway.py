@@ -422,7 +422,9 @@ async def complete(
         none = [Sampled([], [], "length") for _ in prompts for _ in range(body.n or 1)]
         return Answered(model, node, body, tokens, prompts, none, started_at)
     requests = [request for ids in prompts for request in _requests(body, ids, base, tokens)]
-    sampled = await _sample(parts, model, node, body.checkpoint is not None, requests)
+    pinned = body.checkpoint is not None
+    with parts.sampling(model, kept_as, pinned):
+        sampled = await _sample(parts, model, node, pinned, requests)
     answered = Answered(model, node, body, tokens, prompts, sampled, started_at)
     origin = Origin(_temperature(body), id_of(node))
     for number, request in enumerate(sampled):

@@ -14,16 +14,27 @@ chosen one. A stop takes effect between rollouts; a step in progress is complete
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import fmean
 from time import perf_counter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hud_tui.parameters import USUAL
+from hud_tui.rl import timeline
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
+from hud_tui.rl.timeline import (
+    DISK,
+    ENGINE,
+    EVALUATING,
+    FORWARD_BACKWARD,
+    GRADING,
+    SAMPLING,
+    TRAINER,
+)
 from hud_tui.rl.work import TRAINING, End
 from hud_tui.sampling import SampledAhead, sample_missing
 from hud_tui.service.batches import Batch, flat_groups, make_batch, name_flat
@@ -38,16 +49,17 @@ from hud_tui.service.engine_rollouts import (
     training_requests,
 )
 from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGone
-from hud_tui.service.http import now, rollout_id
+from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.run_plan import Plan, Planned
-from hud_tui.service.store import checkpoints, evaluations, jobs, runs, works
+from hud_tui.service.store import checkpoints, evaluations, jobs, runs, times, works
 from hud_tui.service.store.checkpoints import Node, id_of
-from hud_tui.service.store.db import Store
+from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
-from hud_tui.service.store.traces import add_rollouts, keep_rollouts
+from hud_tui.service.store.traces import TraceRow, add_rollouts, keep_rollouts
 from hud_tui.service.works import log_waits
 from hud_tui.wire import BASE, Group
 from hud_tui.wire_runs import EvaluationParameters
+from hud_tui.wire_time import StepTime
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -83,35 +95,50 @@ class Run:
         self._alarms = runs.RunAlarms(parts.store, job_id, plan.parameters["steps"])
         self._session = parts.session(model)
         self._ahead = SampledAhead(self._sample_ahead)
+        self._watch = self._session.stopwatch
+        self._after_last: StepTime | None = None
+        """Where the time after the last step went."""
 
     async def carry_out(self) -> End:
         """As `train`; followers are told what the engine's server is waiting for."""
         await self._parts.store.write(works.mark, self.id, status="running")
-        telling = asyncio.create_task(log_waits(self._parts, self.id))
+        telling = asyncio.create_task(log_waits(self._parts, self.id, self._watch))
         try:
             return await self.train()
         finally:
             telling.cancel()
             await self._ahead.drop()
             await asyncio.gather(telling, return_exceptions=True)
+            self._after_last = self._watch.so_far()
+            self._watch.end()
 
     async def finish(self, end: End) -> None:
-        await self._parts.store.write(works.finish, self.id, end)
+        await self._parts.store.write(self._finish, end)
+
+    def _finish(self, db: Db, end: End) -> None:
+        works.finish(db, self.id, end)
+        if self._after_last is not None:
+            ids = {"run_id": self.id, "step": self._facts.step + 1}
+            times.keep(db, self._after_last.model_copy(update=ids))
 
     async def train(self) -> End:
         """Do what the loop says until it ends; returns how. Raises Stopped: a stop was requested;
         EngineError: the engine failed, or stopped too often."""
+        self._watch.begin(self.id)
         async with self._session.lock:
             await self._session.drop()
-        self._facts = await self._with_evaluations(self._facts)
+        with self._watch.measure(DISK):
+            self._facts = await self._with_evaluations(self._facts)
         while True:
             match self._loop.next(self._facts):
                 case Sample() as action:
                     iterate = partial(self._iterate, action)
                     await self._persist(iterate, f"step {self._facts.step + 1}")
-                    await self._alarms.follow()
+                    with self._watch.measure(DISK):
+                        await self._alarms.follow()
                 case Evaluate(step):
-                    await self._evaluate(step)
+                    with self._watch.measure(EVALUATING):
+                        await self._evaluate(step)
                     self._facts = self._facts.scored()
                 case End() as end:
                     return self._explained(end)
@@ -146,10 +173,11 @@ class Run:
                 await self._ahead.drop()
                 if not is_passing(error, losses):
                     raise
-                head = await self._parts.store.read(checkpoints.head, self.model.id)
-                await self._note_loss(what, head, error)
-                if isinstance(error, OSError):
-                    await self.stop.unless(asyncio.sleep(losses))
+                with self._watch.measure(ENGINE):
+                    head = await self._parts.store.read(checkpoints.head, self.model.id)
+                    await self._note_loss(what, head, error)
+                    if isinstance(error, OSError):
+                        await self.stop.unless(asyncio.sleep(losses))
 
     async def _note_loss(self, what: str, node: Node | None, error: Exception) -> None:
         note = f"{what}: {error}: sampled again from {node.name if node else 'the start'}"
@@ -157,23 +185,29 @@ class Run:
 
     async def _iterate(self, action: Sample) -> None:
         """Sample a batch, and train on it if it has a gradient."""
-        start = perf_counter()
-        rollouts = await self.stop.unless(self._sampled(action))
+        start, measure = perf_counter(), self._watch.measure
+        with measure(TRAINER, 0):
+            rollouts = await self.stop.unless(self._sampled(action))
         if rollouts.heldout:
             self._heldout = rollouts.sampled_from, rollouts.heldout
         async with self._session.lock:
-            why = await self._why_too_old(rollouts)
+            with measure(DISK):
+                why = await self._why_too_old(rollouts)
             if self.stop.requested.is_set():
                 return
             if why:
-                await self._discard(len(rollouts.train), perf_counter() - start, why)
+                await self._discard(rollouts, perf_counter() - start, why)
                 return
             batch_key = (self.id, self._facts.step + 1, action.attempt)
-            rows = trace_rows(rollouts, batch_key, self.model, self._plan.parameters["temperature"])
-            await self._parts.store.write(add_rollouts, self.model.id, rows)
-            batch = self._batch(rollouts)
-            rewards = [group.rewards for group in batch.groups()]
-            sampled = self._facts.sampled(rewards, bool(batch.datums()))
+            with measure(DISK):
+                rows = trace_rows(
+                    rollouts, batch_key, self.model, self._plan.parameters["temperature"]
+                )
+                await self._parts.store.write(add_rollouts, self.model.id, rows)
+            with measure(FORWARD_BACKWARD, 0):
+                batch = self._batch(rollouts)
+                rewards = [group.rewards for group in batch.groups()]
+                sampled = self._facts.sampled(rewards, bool(batch.datums()))
             if self._loop.next(sampled) == Train():
                 self._ahead.fill(partial(self._loop.ahead, sampled))
                 await self._take_steps(sampled, batch, rollouts, start)
@@ -185,7 +219,8 @@ class Run:
         """The rollouts of an iteration: those that were sampled ahead, or now, from the head."""
         ahead = await self._ahead.take(action.iteration)
         if ahead is None:
-            node = await self._parts.store.read(checkpoints.head, self.model.id)
+            with self._watch.measure(DISK):
+                node = await self._parts.store.read(checkpoints.head, self.model.id)
             heldout = self._plan.heldout if self._measures(action, node) else ()
             train = self._plan.tasks_of(action.iteration)
             return await self._sample(action.iteration, node, train, heldout)
@@ -220,18 +255,43 @@ class Run:
             return HEAD_MOVED
         return TOO_STALE.format(ages[source]) if ages[source] > most else ""
 
-    async def _discard(self, rollouts: int, seconds: float, why: str) -> None:
-        """Sample the iteration again, with what was sampled ahead, because it is too old."""
+    async def _discard(self, rollouts: Rollouts, seconds: float, why: str) -> None:
+        """Sample the iteration again, with what was sampled ahead, because it is too old. What is
+        discarded is stored under other ids: the same tasks are sampled again."""
+        attempt, step = self._facts.attempt, self._facts.step + 1
         self._facts, self._heldout = self._facts.discarded(), (None, ())
-        rollouts += sum(len(batch.train) for _, batch in await self._ahead.drop())
-        await self._parts.store.write(
-            jobs.advance,
-            self.id,
+        batches = [rollouts, *(batch for _, batch in await self._ahead.drop())]
+        reason = timeline.HEAD_MOVED if why == HEAD_MOVED else timeline.STALE
+        kept = []
+        for batch in batches:
+            again = [replace(rollout, trace_id=new_id()) for rollout in batch.train]
+            pairs = zip(batch.train, again, strict=True)
+            self._watch.discard(reason, {old.trace_id: new.trace_id for old, new in pairs})
+            part, key = replace(batch, all=again), (self.id, step, attempt)
+            kept += trace_rows(part, key, self.model, self._plan.parameters["temperature"])
+        await self._waste(
+            reason,
+            [row.id for row in kept],
+            kept,
             iterations=0,
             seconds=seconds,
-            wasted=rollouts,
-            note=f"step {self._facts.step + 1}: {why}",
+            note=f"step {step}: {why}",
         )
+
+    async def _waste(
+        self, reason: str, ids: Sequence[str], rows: Sequence[TraceRow] = (), **more: Any
+    ) -> None:
+        """Store that rollouts are not trained on, with what else `jobs.advance` takes; `rows` are
+        those that are not stored yet."""
+        step = self._facts.step + 1
+
+        def waste(db: Db) -> None:
+            keep_rollouts(db, rows, now())
+            times.discard(db, self.id, step, {reason: ids})
+            jobs.advance(db, self.id, wasted=len(ids), **more)
+
+        with self._watch.measure(DISK):
+            await self._parts.store.write(waste)
 
     async def _evaluate(self, step: int) -> None:
         """Evaluate the run's last checkpoint; before the first step, the model's head."""
@@ -298,17 +358,26 @@ class Run:
         wanted = [(task, j) for task in train for j in range(plan.parameters["group_size"])]
         wanted += [(task, 0) for task in heldout]
         requests = training_requests(wanted, plan.parameters, iteration, context)
-        async with parts.policies.borrow(self.model, node, pinned) as handle:
-            tokens = await parts.tokenizer(self.model)
-            started_at, start = now(), perf_counter()
-            sampled = await parts.engine.sample(handle, requests)
+        watch = self._watch
+        async with AsyncExitStack() as stack:
+            with watch.measure(ENGINE):
+                borrowed = parts.policies.borrow(self.model, node, pinned)
+                handle = await stack.enter_async_context(borrowed)
+                tokens = await parts.tokenizer(self.model)
+            started_at, start, began = now(), perf_counter(), watch.now()
+            with watch.measure(SAMPLING, len(requests)):
+                sampled = await parts.engine.sample(handle, requests)
             seconds = perf_counter() - start
 
         def name(task: Planned, j: int) -> str:
             return rollout_id(self.id, iteration, task.index, j)  # the same if it is repeated
 
-        graded = grade_all(wanted, sampled, tokens, name)
-        return Rollouts(graded, started_at, seconds, id_of(node))
+        with watch.measure(GRADING):
+            graded = grade_all(wanted, sampled, tokens, name)
+        rollouts = Rollouts(graded, started_at, seconds, id_of(node))
+        for bar in rollouts.bars(watch.now() - began):
+            watch.add_rollouts(began, bar)
+        return rollouts
 
     def _batch(self, rollouts: Rollouts) -> Batch:
         parameters = self._plan.parameters
@@ -362,11 +431,12 @@ class Run:
             why = "every reward was 0"
         self._skipped = f"step {facts.step + 1}: {why}"
         count = f"{facts.flat.count} of {FLAT_IN_A_ROW}"
-        await self._parts.store.write(
-            jobs.advance,
-            self.id,
+        ids = [rollout.trace_id for rollout in rollouts.train]
+        self._watch.discard(timeline.ZERO_VARIANCE, dict.fromkeys(ids, ""))
+        await self._waste(
+            timeline.ZERO_VARIANCE,
+            ids,
             seconds=perf_counter() - start,
-            wasted=len(rollouts.train),
             note=f"{self._skipped}: sampled again ({count})",
         )
         if facts.solved is not None:

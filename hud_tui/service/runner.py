@@ -90,7 +90,10 @@ class Runner:
         checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
         async with self.submitting:
             await self.refuse_busy(body.model_id, job_id)
-            return await self._works.hear(job_id, jobs.drive, body)
+            state = await self._works.hear(job_id, jobs.drive, body)
+            model = await self._parts.store.read(models.find, body.model_id)
+            self._parts.session(model).stopwatch.begin(job_id, hears=True)
+            return state
 
     async def _taskset(self, rows: list[dict[str, object]]) -> tuple[str | None, str]:
         """Id of the tasks' taskset, if they are one, and a name: its, else their number and

@@ -18,6 +18,8 @@ from time import monotonic, perf_counter
 
 from hud_tui.events import HeadMoved
 from hud_tui.rl.groups import CROSS_ENTROPY
+from hud_tui.rl.stopwatch import Stopwatch, time_metrics
+from hud_tui.rl.timeline import DISK, ENGINE, FORWARD_BACKWARD, OPTIM_STEP, SAVING
 from hud_tui.service import batches
 from hud_tui.service.batches import Batch, Trajectory, flat_groups, nothing_to_train, of_step
 from hud_tui.service.engines.base import (
@@ -35,12 +37,13 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.http import Refused, bad_field, new_id, not_found
 from hud_tui.service.policies import Policies, Policy, Weights, saved_file
-from hud_tui.service.store import checkpoints, replies
+from hud_tui.service.store import checkpoints, replies, times
 from hud_tui.service.store.checkpoints import File, HeadRequest, NewCheckpoint, Node
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import MOST_REPLIES, StoredReply
 from hud_tui.wire import BASE, Checkpoint
+from hud_tui.wire_time import StepTime
 
 MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 """Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
@@ -83,6 +86,8 @@ class Session:
         self._policy: Policy | None = None
         self._node: Node | None = None
         """The checkpoint of `_policy`; None for the weights that the model started from."""
+        self.stopwatch = Stopwatch()
+        """Where the time since the last step goes."""
         self._accumulated = Accumulated()
         self._was_stale = False
         """Whether any step was trained on rollouts that its parent had not sampled."""
@@ -100,12 +105,15 @@ class Session:
         """Accumulate a batch's gradients; returns its metrics, and the number of datums with a
         gradient. Raises Refused, 422, the engine does not support this loss or config; EngineLost:
         all gradients are lost."""
-        datums, count = batch.all_datums(), len(batch.datums())
-        policy, start = await self._open(), perf_counter()
-        async with self._passing(policy):
-            figures = await self._engine.forward_backward(policy.handle, datums, loss_fn, config)
-        figures = batches.finite({**figures, **batches.left_out(batch)})
-        self._accumulated.add(batch, figures, count, loss_fn, perf_counter() - start)
+        with self.stopwatch.measure(FORWARD_BACKWARD, 0):
+            datums, count = batch.all_datums(), len(batch.datums())
+            policy, start = await self._open(), perf_counter()
+            async with self._passing(policy):
+                figures = await self._engine.forward_backward(
+                    policy.handle, datums, loss_fn, config
+                )
+            figures = batches.finite({**figures, **batches.left_out(batch)})
+            self._accumulated.add(batch, figures, count, loss_fn, perf_counter() - start)
         own = {"num_datums_dropped": float(len(datums) - count)}
         return {**figures, **batches.of_rewards([batch]), **own}, count
 
@@ -156,7 +164,8 @@ class Session:
     async def _passing(self, policy: Policy) -> AsyncIterator[None]:
         """Around a pass: what its failure means for the session."""
         try:
-            yield
+            with self.stopwatch.measure(FORWARD_BACKWARD):
+                yield
         except (PolicyLost, NotFinite):
             await self.drop()
             raise
@@ -210,25 +219,55 @@ class Session:
         Raises Refused, 409, nothing was accumulated; waiting gradients are kept; EngineLost: all
         gradients are lost; no step was taken."""
         self._accumulated.refuse_empty()
+        with self.stopwatch.measure(OPTIM_STEP, 0):
+            return await self._step(adam, job_id, extra or {}, also, tasks_digest)
+
+    async def _step(
+        self,
+        adam: Adam,
+        job_id: str | None,
+        extra: Mapping[str, float],
+        also: Also,
+        tasks_digest: str | None,
+    ) -> Node:
         policy, start = await self._open(), perf_counter()
-        await self._policies.hold(policy)
+        with self.stopwatch.measure(ENGINE):
+            await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
         async with self._stepping(policy, directory):
             saved, file = await self._save(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
             parent_id = self._node.id if self._node else None
             sampled_from, stale = await self._samplers(parent_id)
-            figures = {**saved.metrics, "train_s": train_s, **stale, **(extra or {})}
+            figures = {**saved.metrics, "train_s": train_s, **stale, **extra}
             owner_ids = (self._model.id, parent_id, job_id)
             new = self._accumulated.checkpoint(directory.name, owner_ids, adam, saved, figures)
-            row = new.row.model_copy(
-                update={"tasks_digest": tasks_digest, "sampled_from": sampled_from}
+            time = self._time_of(new)
+            more = {
+                "tasks_digest": tasks_digest,
+                "sampled_from": sampled_from,
+                "metrics": {**new.row.metrics, **time_metrics(time)},
+            }
+            new = replace(
+                new,
+                row=new.row.model_copy(update=more),
+                bytes=file.bytes,
+                sha256=file.sha256,
+                time=time,
+                failed=self.stopwatch.failed() if time.is_outside else {},  # else its run tells
             )
-            new = replace(new, row=row, bytes=file.bytes, sha256=file.sha256)
             waiting = [answer for answer in self._answers.values() if not answer.dropped]
-            node = await self._store.write(_append, new, waiting, also)
+            with self.stopwatch.measure(DISK):
+                node = await self._store.write(_append, new, waiting, also)
+        self.stopwatch.step(time.end)
         self._go_on_from(node, policy, waiting)
         return node
+
+    def _time_of(self, new: NewCheckpoint) -> StepTime:
+        """Where the time went up to here: the step's own transaction belongs to the next one."""
+        for reason, ids in times.flat(new.row.groups, new.row.loss_fn).items():
+            self.stopwatch.discard(reason, dict.fromkeys(ids, ""))
+        return self.stopwatch.so_far()
 
     async def _samplers(
         self, parent_id: str | None
@@ -265,11 +304,18 @@ class Session:
         Paths are relative to the data directory, so that it can be moved. Raises EngineError: no
         step was taken.
         """
-        await asyncio.to_thread(directory.mkdir, 0o700, parents=True)
+        watch = self.stopwatch
+        with watch.measure(SAVING):
+            await asyncio.to_thread(directory.mkdir, 0o700, parents=True)
+        start = watch.now()
         saved = await self._engine.optim_step(handle, adam, directory)
+        end = watch.now()
+        watch.add(OPTIM_STEP, start, end - saved.seconds)
+        watch.add(SAVING, end - saved.seconds, end)
         state_path = _under(self._data_dir, saved.state_path)
         sampler_path = _under(self._data_dir, saved.sampler_path)
-        file = await asyncio.to_thread(saved_file, self._data_dir, directory, state_path)
+        with watch.measure(SAVING):
+            file = await asyncio.to_thread(saved_file, self._data_dir, directory, state_path)
         return replace(saved, state_path=state_path, sampler_path=sampler_path), file
 
     @asynccontextmanager
@@ -340,7 +386,8 @@ class Session:
         if self._policy is None:
             node = await self._store.read(checkpoints.head, self._model.id)
             source = self._policies.source(self._model, node)
-            self._policy = await self._policies.open(source, self._model)
+            with self.stopwatch.measure(ENGINE):
+                self._policy = await self._policies.open(source, self._model)
             self._node = node
             self._policies.trains(self._model.id, source, self._policy)
         return self._policy

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from hud_tui.patience import Looks
+from hud_tui.rl.stopwatch import Stopwatch
+from hud_tui.rl.timeline import ENGINE, QUEUE, TUNNEL
 from hud_tui.rl.work import TRAINING, End, stopped
 from hud_tui.service.context import ServiceContext, Stop, until_written
 from hud_tui.service.engines.base import Engine, EngineError
@@ -200,12 +202,23 @@ def held_up(engine: Engine) -> str | None:
     return None if queue == "active" else queue
 
 
-async def log_waits(parts: ServiceContext, job_id: str) -> None:
-    """Tell followers of a run what its engine's server is waiting for, until cancelled."""
+def hold_of(engine: Engine) -> str:
+    """The part of the loop that waiting for an engine is which is held up: for its process, its
+    server's queue, or a server that does not answer."""
+    about = engine.about()
+    if about.server is None:
+        return ENGINE
+    return QUEUE if about.queue.startswith("paused") else TUNNEL
+
+
+async def log_waits(parts: ServiceContext, job_id: str, watch: Stopwatch) -> None:
+    """Tell followers of a run, and its stopwatch, what its engine's server is waiting for, until
+    cancelled."""
     logged: str | None = None
     while True:
         await asyncio.sleep(POLL_S)
         now = held_up(parts.engine)
         if now != logged:
             logged = now
+            watch.hold(None if now is None else hold_of(parts.engine))
             await parts.store.write(works.mark, job_id, waits=now)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from shutil import copytree
@@ -231,3 +231,15 @@ class Held:
             await self.go_on.wait()
             self.waiting -= 1
         return await self._call(*given)
+
+
+CLOCK = {"rollout_s", "tokens_per_s", "train_s", "step_s", "wait_share"}
+
+
+def timeless(metrics: Mapping[str, float]) -> dict[str, float]:
+    """A step's metrics without those of the clock."""
+    return {
+        key: value
+        for key, value in metrics.items()
+        if key not in CLOCK and not key.startswith("wait/")
+    }

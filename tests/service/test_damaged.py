@@ -14,7 +14,7 @@ from httpx import AsyncClient, Response
 
 from hud_tui.service.http import DamagedRow
 from hud_tui.service.service import Service
-from hud_tui.service.store import checkpoints, jobs, models, replies, runs, traces, works
+from hud_tui.service.store import checkpoints, jobs, models, replies, runs, times, traces, works
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.events import RESET, Frames, moves, newest
 from hud_tui.service.store.seals import COLUMNS
@@ -287,6 +287,8 @@ READERS: dict[str, Callable[[Db], object]] = {
     "work": lambda db: db.execute(works.SELECT).fetchall(),
     "run": lambda db: runs.page(db, 0, 100, 0),
     "moves_from": lambda db: every(db, "SELECT id FROM model", moves),
+    "step_time": lambda db: every(db, "SELECT run_id, 9 FROM step_time", times.newest),
+    "discarded": lambda db: every(db, "SELECT run_id FROM discarded", times.counts),
 }
 """What reads each table."""
 
@@ -304,6 +306,7 @@ async def test_a_bit_that_flips_in_any_column_is_told(
     await http.post(f"/telemetry/v3/api/trace/{trace}/telemetry-upload", json=spans)
     first, *_ = await tree(http, model["id"])
     assert (await set_head(http, model["id"], first["id"])).status_code == 200
+    await service.parts.store.write(times.discard, model["id"], 1, {"failed": [trace]})
     start = {"model_id": model["id"], "at": 5.0}
     await service.parts.store.write(lambda db: insert(db, "moves_from", **start))
     looked_at, store = 0, service.parts.store
@@ -345,6 +348,7 @@ async def test_every_column_is_sealed(service: Service) -> None:
         "turn": {"id"},
         "task": {"id"},
         "reply": {"id"},
+        "discarded": {"id"},
     }
     assert found == apart | {
         table: {*columns, "seal"} | own.get(table, set()) for table, columns in COLUMNS.items()

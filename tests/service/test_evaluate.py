@@ -21,7 +21,7 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import evaluations, models
 from hud_tui.wire_runs import SubmitEvaluation
 from tests.conftest import Served, at_end, calling, ended, fork, submit, tasks_of, until
-from tests.service.calls import Json, ran, step, tree
+from tests.service.calls import Json, ran, step, timeless, tree
 from tests.service.clients import over_socket
 from tests.toy_engine import ToyEngine
 
@@ -422,11 +422,10 @@ async def beside(folder: Path, engine: Any, evaluated: bool) -> AsyncIterator[li
 
 def learned(rows: list[Json]) -> list[Json]:
     """What training did, without the times that it took."""
-    timed = {"rollout_s", "tokens_per_s", "train_s", "save_s", "step_s"}
     return [
         {
             "rewards": [(g["task_slug"], g["rewards"], g["num_tokens"]) for g in row["groups"]],
-            "metrics": {k: v for k, v in row["metrics"].items() if k not in timed},
+            "metrics": timeless(row["metrics"]),
         }
         for row in rows
     ]

@@ -250,7 +250,7 @@ def test_a_step_has_what_was_measured_since_the_one_before(now: Now) -> None:
     watch = Stopwatch(now)
     with watch.measure(GRADING):
         now.at += 1  # before the run
-    watch.begin()
+    watch.begin("run")
     with watch.measure(SAMPLING, 0), watch.measure(SAMPLING, 8):
         now.at += 3
     now.at += 1
@@ -266,7 +266,7 @@ def test_a_step_has_what_was_measured_since_the_one_before(now: Now) -> None:
 
 def test_what_goes_on_over_a_step_is_cut_there(now: Now) -> None:
     watch = Stopwatch(now)
-    watch.begin()
+    watch.begin("run")
     with watch.measure(SAMPLING):  # of the next batch
         now.at += 4
         first = watch.so_far()
@@ -282,7 +282,7 @@ def test_what_goes_on_over_a_step_is_cut_there(now: Now) -> None:
 def test_steps_follow_each_other_without_a_gap(moves: list[tuple[bool, float]]) -> None:
     now = Now()
     watch, times = Stopwatch(now), []
-    watch.begin()
+    watch.begin("run")
     for is_step, seconds in moves:
         with watch.measure(FORWARD_BACKWARD):
             now.at += seconds
@@ -299,7 +299,7 @@ def test_steps_follow_each_other_without_a_gap(moves: list[tuple[bool, float]]) 
 @pytest.mark.parametrize("kind", sorted(LOOP_PARTS))
 def test_an_engine_that_is_held_up_does_nothing(now: Now, kind: str) -> None:
     watch = Stopwatch(now)
-    watch.begin()
+    watch.begin("run")
     with watch.measure(kind):
         now.at += 1
         watch.hold(QUEUE)
@@ -315,7 +315,7 @@ def test_an_engine_that_is_held_up_does_nothing(now: Now, kind: str) -> None:
 
 def test_a_rollout_is_what_is_sampled_graded_and_else_the_environment(now: Now) -> None:
     watch = Stopwatch(now)
-    watch.begin()
+    watch.begin("run")
     watch.enter("t", "add-1")
     watch.call(SAMPLING, "t", 1001.0, 1003.0)
     watch.call(SAMPLING, "t", 1004.0, 1005.0)
@@ -325,23 +325,35 @@ def test_a_rollout_is_what_is_sampled_graded_and_else_the_environment(now: Now) 
     watch.graded({"t": (1008.0, 1009.5), "unknown": (0.0, 1.0)})
     now.at += 2
     time = watch.so_far()
-    assert account_of(time).parts == {SAMPLING: near(4), ENVIRONMENT: near(5.5), GRADING: near(1.5)}
+    assert account_of(time).parts == {SAMPLING: near(3), ENVIRONMENT: near(5.5), GRADING: near(1.5)}
     [bar] = time.rollouts
     assert bar == TimedRollouts("t", "add-1", 0.0, 10.0, 1, "", 3.0, 1.5)
     watch.step(time.end)
     assert watch.so_far().rollouts == []
 
 
+def test_of_a_loop_that_nobody_announces_whatever_is_asked_is_its_own(now: Now) -> None:
+    watch = Stopwatch(now)
+    watch.call(SAMPLING, None, 1001.0, 1003.0)
+    now.at += 4
+    time = watch.so_far()
+    assert (time.is_outside, time.start) == (True, 1001.0)
+    assert account_of(time).parts == {SAMPLING: near(2)}
+    assert account_of(time).idle == near(1)
+
+
 def test_a_discarded_rollout_has_its_reason(now: Now) -> None:
     watch = Stopwatch(now)
-    watch.begin()
+    watch.begin("run")
     watch.enter("t", "a")
     now.at += 1
     watch.leave("t")
     watch.add_rollouts(1000.0, TimedRollouts("u", "b", 0.0, 1.0, 8))
-    watch.discard({"t": ZERO_VARIANCE, "u": ZERO_VARIANCE, "unknown": ZERO_VARIANCE})
-    spent = account_of(watch.so_far())
+    watch.discard(ZERO_VARIANCE, {"t": "", "u": "v", "unknown": ""})
+    time = watch.so_far()
+    spent = account_of(time)
     assert (spent.rollouts, spent.discarded) == (9, {ZERO_VARIANCE: 9})
+    assert [bar.trace_id for bar in time.rollouts] == ["t", "v"]
 
 
 def test_a_rollout_that_never_ends_is_forgotten_after_a_step_without_a_word_of_it(now: Now) -> None:

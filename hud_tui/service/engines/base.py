@@ -175,6 +175,8 @@ class Saved:
     """Path of the weights for sampling; may be the same file."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """E.g. grad_norm."""
+    seconds: float = 0.0
+    """How long saving took, after the step itself; 0 if unknown."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.progress import pace
 from hud_tui.rl.runs import ends_of
 from hud_tui.rl.text import seconds
+from hud_tui.rl.timeline import why_failed
 from hud_tui.rl.work import EVALUATION, REPORTED, TRAINING, Work, trouble
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import About, EngineError, Tokenizer
@@ -35,13 +36,15 @@ from hud_tui.service.http import (
     window,
 )
 from hud_tui.service.routes import absent, parts_of, path, service_of
-from hud_tui.service.store import evaluations, events, jobs, models, runs, traces
+from hud_tui.service.store import evaluations, events, jobs, models, runs, times, traces, works
 from hud_tui.service.store.db import Db
+from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
 from hud_tui.wire import RenameJob
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_runs import RunRecord
+from hud_tui.wire_time import RunTime, StepTime
 from hud_tui.wire_training import content_text
 
 # Traces in the wire's format: a row, and the conversation as events.
@@ -268,15 +271,23 @@ JOB_ROUTES = [
 
 async def enter_trace(request: Request) -> Response:
     body = await read(request, TraceEnter)
-    job_id = canonical(body.job_id or "")
-    await parts_of(request).store.write(traces.enter, _id(request), job_id, body)
+    job_id, parts = canonical(body.job_id or ""), parts_of(request)
+    trained = await parts.store.write(_enter, _id(request), job_id, body)
+    if trained is not None:
+        model, run_id = trained
+        watch = parts.session(model).stopwatch
+        if watch.hears and watch.run_id == run_id:
+            watch.enter(_id(request), body.task_slug or "")
     return reply({"trace_id": _id(request)})
 
 
 async def leave(request: Request) -> Response:
     """A repeated request changes nothing."""
-    body = await read(request, TraceExit)
-    await parts_of(request).store.write(_leave, _id(request), body)
+    body, parts = await read(request, TraceExit), parts_of(request)
+    await parts.store.write(_leave, _id(request), body)
+    watch = parts.stopwatch_of(_id(request))
+    if watch is not None:
+        watch.leave(_id(request), why_failed(body.status, body.stop_reason, body.error))
     return reply({"trace_id": _id(request)})
 
 
@@ -320,6 +331,26 @@ async def _events(parts: ServiceContext, trace_id: str) -> list[dict[str, Any]]:
     if any(str(span.get("name")).startswith("step.") for span in uploaded):
         return with_pieces(span_events(uploaded), answered)
     return answered
+
+
+def _enter(
+    db: Db, trace_id: str, job_id: str | None, body: TraceEnter
+) -> tuple[ModelRow, str | None] | None:
+    """Store the begin of a rollout; returns the model that is trained on it, and the run if its
+    driver has told of it. None for an evaluation, and if no such model is known."""
+    traces.enter(db, trace_id, job_id, body)
+    try:
+        job = None if job_id is None else works.get(db, job_id)
+    except Refused:
+        job = None  # nobody has told of it
+    try:
+        if job is not None and job["kind"] != REPORTED:
+            model = models.find(db, job["model_id"]) if job["kind"] == TRAINING else None
+            return None if model is None else (model, job["id"])
+        model = models.find(db, body.model or "")
+    except Refused:
+        return None  # another service's model
+    return None if model.is_base else (model, None)
 
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
@@ -367,6 +398,8 @@ TRACE_ROUTES = [
 
 MOST = 2000
 """Most rows of a page, and most steps of one answer."""
+MOST_TIMES = 500
+"""Most steps whose time one answer has."""
 MOST_KEYS = 16
 LONGEST_KEY = 100
 
@@ -481,8 +514,48 @@ def _heldout(row: sqlite3.Row) -> tuple[float | None, int | None]:
     return row["heldout"], row["heldout_traces"]
 
 
+async def run_time(request: Request) -> Response:
+    """``?last=N`` steps, or ``?step=N`` alone; the last one may be under way."""
+    parts, run_id = parts_of(request), path(request, "run_id")
+    row = await parts.store.read(runs.get, run_id)
+    if "step" in request.query_params:
+        step = number(request, "step", 1, 2**31)
+        steps = await parts.store.read(times.of_step, row["id"], step)
+    else:
+        last = number(request, "last", 20, MOST_TIMES)
+        steps = await parts.store.read(times.newest, row["id"], last)
+        steps = [*steps, *_under_way(parts, row)][-last or len(steps) + 1 :]
+    told = RunTime(
+        run_id=row["id"],
+        steps=steps,
+        total=await parts.store.read(times.known, row["id"]),
+        discarded=await parts.store.read(times.counts, row["id"]),
+    )
+    return reply(told.model_dump(mode="json"))
+
+
+def _under_way(parts: ServiceContext, row: sqlite3.Row) -> list[StepTime]:
+    """The step that a run takes now."""
+    watch = parts.measured(row["id"])
+    if watch is None:
+        return []
+    ids = {"run_id": row["id"], "step": row["steps"] + 1}
+    return [watch.so_far().model_copy(update=ids)]
+
+
+async def run_discarded(request: Request) -> Response:
+    """Newest first."""
+    (limit, offset), store = window(request, 200, MOST), parts_of(request).store
+    run_id = (await store.read(runs.get, path(request, "run_id")))["id"]
+    rows = await store.read(times.discarded, run_id, limit, offset)
+    total = sum((await store.read(times.counts, run_id)).values())
+    return page(rows, total, limit, offset)
+
+
 RUN_ROUTES = [
     Route("/v1/runs", list_runs),
+    Route("/v1/runs/{run_id}/time", run_time),
+    Route("/v1/runs/{run_id}/discarded", run_discarded),
     Route("/v1/runs/{run_id}/steps", run_steps),
     Route("/v1/runs/{run_id}", get_run),
 ]

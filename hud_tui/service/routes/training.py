@@ -149,9 +149,15 @@ async def drive(request: Request) -> Response:
 
 
 async def report(request: Request) -> Response:
-    body = await read(request, DriveReport)
+    body, parts = await read(request, DriveReport), parts_of(request)
     work_id = canonical_id("run or evaluation", path(request, "job_id"))
-    return reply(await service_of(request).works.hear(work_id, jobs.report, body))
+    state = await service_of(request).works.hear(work_id, jobs.report, body)
+    watch = parts.measured(work_id)
+    if watch is not None and body.time is not None:
+        watch.hear(body.time)
+    if watch is not None and body.status != "running":
+        watch.end()
+    return reply(state)
 
 
 RUN_ROUTES = [

@@ -2,15 +2,16 @@
 
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hud_tui.events import Act, Actor, CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
-from hud_tui.service.store import events, runs
+from hud_tui.service.store import events, runs, times
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact
 from hud_tui.wire import BASE, Checkpoint
+from hud_tui.wire_time import StepTime
 
 # Nodes: single checkpoints, as training and sampling need them.
 
@@ -191,6 +192,10 @@ class NewCheckpoint:
     """Size of its files on this machine."""
     sha256: str | None = None
     """Checksum of the file at state_path; None if it is not on this machine."""
+    time: StepTime | None = None
+    """Where its time went."""
+    failed: times.Reasons = field(default_factory=dict)
+    """Rollouts that failed since the step before, and are not known to be discarded yet."""
 
 
 class HeadHasMoved(Exception):
@@ -213,12 +218,25 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         " ON CONFLICT (model_id) DO UPDATE SET checkpoint_id = excluded.checkpoint_id",
         (new.model_id, row.id),
     )
+    idle = {} if _is_trained_on(db, new.trace_ids) else times.flat(row.groups, row.loss_fn)
     link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
     db.executemany(link, [(row.id, trace_id) for trace_id in new.trace_ids])
-    runs.stepped(db, new.model_id, row, new.trace_ids, now())
+    run_id, number = runs.stepped(db, new.model_id, row, new.trace_ids, now())
+    times.discard(db, run_id, number, {**new.failed, **idle})
+    time = new.time
+    if time is not None:
+        ids = {"run_id": run_id, "step": number, "checkpoint_id": row.id}
+        time = time.model_copy(update=ids)
+        times.keep(db, time)
     db.touch(new.model_id, row.id, parent_id)
-    _log(db, new.model_id, row)
+    _log(db, new.model_id, row, time)
     return Node(row.id, step, name, row.checkpoint_name or "", new.state_path)
+
+
+def _is_trained_on(db: Db, trace_ids: Sequence[str]) -> bool:
+    """Whether a step before was trained on the same batch."""
+    query = "SELECT 1 FROM trace WHERE id = ? AND checkpoint_id IS NOT NULL"
+    return bool(trace_ids) and db.execute(query, (trace_ids[0],)).fetchone() is not None
 
 
 def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
@@ -312,7 +330,7 @@ def announce(db: Db, model_id: str, checkpoint_id: str) -> bytes:
     return row
 
 
-def _log(db: Db, model_id: str, row: Checkpoint) -> None:
+def _log(db: Db, model_id: str, row: Checkpoint, time: StepTime | None) -> None:
     """Log the events of a step; only its own event has the groups' trace ids."""
     stamp, plain = now(), [group.model_copy(update={"trace_ids": []}) for group in row.groups]
     added = CheckpointAdded(at=stamp, checkpoint=row.model_copy(update={"groups": plain}))
@@ -326,6 +344,7 @@ def _log(db: Db, model_id: str, row: Checkpoint) -> None:
         job_id=row.job_id,
         metrics=dict(row.metrics),
         groups=list(row.groups),
+        time=time,
     )
     events.append(db, model_id, [added, moved, taken])
 

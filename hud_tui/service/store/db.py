@@ -483,6 +483,28 @@ MIGRATIONS = [
     ALTER TABLE turn ADD COLUMN sampled_from TEXT;
     {seals.seal_again("turn")}
     """,
+    """
+    -- Where the time of a run's step went, as the wire's StepTime.
+    CREATE TABLE step_time (
+        run_id TEXT NOT NULL,
+        step INTEGER NOT NULL,          -- of the run, from 1; after its last step one more
+        checkpoint_id TEXT,             -- NULL: it was not taken
+        body TEXT NOT NULL,
+        seal INTEGER,
+        PRIMARY KEY (run_id, step)
+    ) STRICT;
+    -- Rollouts that no step was trained on.
+    CREATE TABLE discarded (
+        id INTEGER PRIMARY KEY,
+        run_id TEXT NOT NULL,
+        step INTEGER NOT NULL,
+        reason TEXT NOT NULL,
+        number INTEGER NOT NULL,        -- of them
+        traces TEXT NOT NULL,           -- their ids, as JSON
+        seal INTEGER
+    ) STRICT;
+    CREATE INDEX discarded_by_run ON discarded (run_id)
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

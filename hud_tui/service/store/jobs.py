@@ -10,7 +10,7 @@ from hud_tui.rl.loop import LoopFacts
 from hud_tui.rl.work import EVALUATION, SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
-from hud_tui.service.store import checkpoints, runs, traces, works
+from hud_tui.service.store import checkpoints, runs, times, traces, works
 from hud_tui.service.store.db import Db, fetched, insert, without_damaged
 from hud_tui.wire import JobError, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun
@@ -267,6 +267,8 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
         raise Refused(409, f"job {row['id']} is {row['status']}")
     if body.wasted:
         runs.wasted(db, row["id"], body.wasted)
+    if body.time is not None and row["kind"] == TRAINING:
+        times.discard(db, row["id"], row["step"] + 1, body.time.discarded)
     said = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
     changes = {key: value for key, value in said.items() if value is not None}
     names = ", ".join(f"{name} = :{name}" for name in changes)

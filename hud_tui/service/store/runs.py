@@ -50,8 +50,9 @@ def taskset(db: Db, run_id: str) -> str | None:
 
 def stepped(
     db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], stamp: float
-) -> None:
-    """Add a step of the tree to its run; it was trained on these rollouts, `stamp` Unix seconds."""
+) -> tuple[str, int]:
+    """Add a step of the tree to its run; it was trained on these rollouts, `stamp` Unix seconds.
+    Returns the run's id, and the step's number within it."""
     run_id = node.job_id or _loop(db, model_id, trace_ids)
     query = f"SELECT steps, rewards, times, {intact('run')} FROM run WHERE id = ?"
     row = db.execute(query, (run_id,)).fetchone()
@@ -86,6 +87,7 @@ def stepped(
             "heldout_traces": heldout_rollouts_of(node) or None,
         },
     )
+    return run_id, (row["steps"] if row else 0) + 1
 
 
 def _idle(node: Checkpoint) -> int:

@@ -29,6 +29,8 @@ work: id kind name status created_at finished_at model_id error is_job group_siz
 run: id model_id start taskset steps first_at last_at learning_rate loss_fn tokens rollouts idle
     rewards heldout evaluated evaluation alarms alarm alarm_title revision heldout_traces times
 moves_from: model_id at
+step_time: run_id step checkpoint_id body
+discarded: run_id step reason number traces
 """
 COLUMNS = {
     table: tuple(names.split())
@@ -40,7 +42,10 @@ COLUMNS = {
 checkpoint and the tasks of work are long: they have checksums of their own. An integer that is a
 row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
-_FIRST = {"moves_from": (), "turn": COLUMNS["turn"][:-1]}
+_FIRST = {
+    **dict.fromkeys(("moves_from", "step_time", "discarded"), ()),
+    "turn": COLUMNS["turn"][:-1],
+}
 """The columns that were sealed first, of a table that has got more since."""
 _TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"
 SEAL_ALL = ";".join(
