@@ -18,7 +18,7 @@ SAMPLING, ENVIRONMENT, GRADING = "sampling", "environment", "grading"
 FORWARD_BACKWARD, OPTIM_STEP, SAVING = "forward_backward", "optim_step", "saving"
 EVALUATING = "evaluating"
 ENGINE, QUEUE, TUNNEL = "wait_engine", "wait_queue", "wait_tunnel"
-DISK, EVALUATION, TRAINER = "wait_disk", "wait_evaluation", "wait_trainer"
+DISK, EVALUATION = "wait_disk", "wait_evaluation"
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,6 @@ LOOP_PARTS = {
     TUNNEL: Part("the tunnel", "waiting", "the service, or the engine's server, does not answer"),
     DISK: Part("the disk", "waiting", "rollouts, steps and their state are stored"),
     EVALUATION: Part("an evaluation", "waiting", "another evaluation has the engine"),
-    TRAINER: Part("the trainer", "waiting", "a batch waits for the one before"),
 }
 """Every part of the loop by its name on the wire, in the order of their lanes."""
 WAITS = tuple(name for name, kind in LOOP_PARTS.items() if kind.side == "waiting")

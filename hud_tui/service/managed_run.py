@@ -33,7 +33,6 @@ from hud_tui.rl.timeline import (
     FORWARD_BACKWARD,
     GRADING,
     SAMPLING,
-    TRAINER,
 )
 from hud_tui.rl.work import TRAINING, End
 from hud_tui.sampling import SampledAhead, sample_missing
@@ -186,7 +185,7 @@ class Run:
     async def _iterate(self, action: Sample) -> None:
         """Sample a batch, and train on it if it has a gradient."""
         start, measure = perf_counter(), self._watch.measure
-        with measure(TRAINER, 0):
+        with measure(SAMPLING, 0):
             rollouts = await self.stop.unless(self._sampled(action))
         if rollouts.heldout:
             self._heldout = rollouts.sampled_from, rollouts.heldout

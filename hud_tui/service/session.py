@@ -219,19 +219,8 @@ class Session:
         Raises Refused, 409, nothing was accumulated; waiting gradients are kept; EngineLost: all
         gradients are lost; no step was taken."""
         self._accumulated.refuse_empty()
-        with self.stopwatch.measure(OPTIM_STEP, 0):
-            return await self._step(adam, job_id, extra or {}, also, tasks_digest)
-
-    async def _step(
-        self,
-        adam: Adam,
-        job_id: str | None,
-        extra: Mapping[str, float],
-        also: Also,
-        tasks_digest: str | None,
-    ) -> Node:
-        policy, start = await self._open(), perf_counter()
         with self.stopwatch.measure(ENGINE):
+            policy, start = await self._open(), perf_counter()
             await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
         async with self._stepping(policy, directory):
@@ -239,7 +228,7 @@ class Session:
             train_s = self._accumulated.seconds + perf_counter() - start
             parent_id = self._node.id if self._node else None
             sampled_from, stale = await self._samplers(parent_id)
-            figures = {**saved.metrics, "train_s": train_s, **stale, **extra}
+            figures = {**saved.metrics, "train_s": train_s, **stale, **(extra or {})}
             owner_ids = (self._model.id, parent_id, job_id)
             new = self._accumulated.checkpoint(directory.name, owner_ids, adam, saved, figures)
             time = self._time_of(new)
@@ -323,7 +312,8 @@ class Session:
         """Around an optimizer step, from the engine's call until it is in the tree: what its
         failure means for the session. Its files are in `directory`."""
         try:
-            yield
+            with self.stopwatch.measure(OPTIM_STEP, 0):
+                yield
         except BaseException as error:
             if isinstance(error, EngineLost) and not isinstance(error, PolicyLost):
                 self._lose(policy)

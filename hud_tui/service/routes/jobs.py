@@ -44,7 +44,7 @@ from hud_tui.service.works import Works
 from hud_tui.wire import RenameJob
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_runs import RunRecord
-from hud_tui.wire_time import RunTime, StepTime
+from hud_tui.wire_time import RunTime
 from hud_tui.wire_training import content_text
 
 # Traces in the wire's format: a row, and the conversation as events.
@@ -517,30 +517,23 @@ def _heldout(row: sqlite3.Row) -> tuple[float | None, int | None]:
 async def run_time(request: Request) -> Response:
     """``?last=N`` steps, or ``?step=N`` alone; the last one may be under way."""
     parts, run_id = parts_of(request), path(request, "run_id")
-    row = await parts.store.read(runs.get, run_id)
-    if "step" in request.query_params:
-        step = number(request, "step", 1, 2**31)
-        steps = await parts.store.read(times.of_step, row["id"], step)
-    else:
-        last = number(request, "last", 20, MOST_TIMES)
-        steps = await parts.store.read(times.newest, row["id"], last)
-        steps = [*steps, *_under_way(parts, row)][-last or len(steps) + 1 :]
-    told = RunTime(
-        run_id=row["id"],
-        steps=steps,
-        total=await parts.store.read(times.known, row["id"]),
-        discarded=await parts.store.read(times.counts, row["id"]),
-    )
+    step = number(request, "step", 0, 2**31) or None
+    last = number(request, "last", 20, MOST_TIMES)
+    told = await parts.store.read(_run_time, run_id, last, step)
+    watch = parts.measured(told.run_id)
+    if watch is not None and step is None:
+        ids = {"run_id": told.run_id, "step": told.steps[-1].step + 1 if told.steps else 1}
+        steps = [*told.steps, watch.so_far().model_copy(update=ids)]
+        told = told.model_copy(update={"steps": steps[-last or len(steps) :]})
     return reply(told.model_dump(mode="json"))
 
 
-def _under_way(parts: ServiceContext, row: sqlite3.Row) -> list[StepTime]:
-    """The step that a run takes now."""
-    watch = parts.measured(row["id"])
-    if watch is None:
-        return []
-    ids = {"run_id": row["id"], "step": row["steps"] + 1}
-    return [watch.so_far().model_copy(update=ids)]
+def _run_time(db: Db, run_id: str, last: int, step: int | None) -> RunTime:
+    """The steps that were taken. Raises Refused, 404."""
+    id_ = runs.get(db, run_id)["id"]
+    steps = times.newest(db, id_, last) if step is None else times.of_step(db, id_, step)
+    total, counts = times.known(db, id_), times.counts(db, id_)
+    return RunTime(run_id=id_, steps=steps, total=total, discarded=counts)
 
 
 async def run_discarded(request: Request) -> Response:
