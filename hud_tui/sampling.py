@@ -108,6 +108,11 @@ class SampledAhead(Generic[B]):
             return None
         return await self._batches.popleft()[1]
 
+    async def settled(self) -> None:
+        """Wait until all batches are sampled."""
+        if self._batches:
+            await asyncio.wait({task for _, task in self._batches})
+
     async def drop(self) -> list[B]:
         """Forget all batches, and stop those that are being sampled; returns those that were."""
         tasks = [task for _, task in self._batches]

@@ -151,6 +151,8 @@ class Sample:
     attempt: int
     with_heldout: bool
     """Whether held-out tasks are sampled with it: once per step, however often that is tried."""
+    step: int
+    """The step that it is for, from 1; ahead of others, if each of these has a gradient."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +213,7 @@ class Loop:
             return Evaluate(facts.step)
         if self.is_over(facts):
             return End("succeeded", reason=facts.solved)
-        return Sample(facts.iteration, facts.attempt, self._with_heldout(facts))
+        return self._sample(facts)
 
     def ahead(self, facts: LoopFacts, waiting: int) -> Sample | None:
         """What to sample while a batch is trained on; None if nothing.
@@ -223,9 +225,11 @@ class Loop:
             return None
         for _ in range(waiting + 1):
             facts = facts.stepped(self.steps_on_batch(facts))
-        if self.is_over(facts):
-            return None
-        return Sample(facts.iteration, facts.attempt, self._with_heldout(facts))
+        return None if self.is_over(facts) else self._sample(facts)
+
+    def _sample(self, facts: LoopFacts) -> Sample:
+        heldout, step = self._with_heldout(facts), facts.step + 1
+        return Sample(facts.iteration, facts.attempt, heldout, step)
 
     @property
     def oldest(self) -> int:

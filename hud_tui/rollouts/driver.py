@@ -66,9 +66,9 @@ from hud_tui.rollouts.worker_rollouts import (
     WorkerMaker,
     report_until_stopped,
 )
-from hud_tui.sampling import sample_missing
+from hud_tui.sampling import SampledAhead, sample_missing
 from hud_tui.settings import read_paths
-from hud_tui.wire import Group, JobError, Settled
+from hud_tui.wire import BASE, Checkpoint, Group, JobError, Settled
 from hud_tui.wire_rollouts import JobEnter
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload
@@ -121,6 +121,7 @@ class Driver:
         self._began = 0.0
         self._evaluating: str | None = None
         """Id of the evaluation in progress, if the service knows it."""
+        self._ahead = SampledAhead(self._sample_ahead)
 
     async def run(self) -> str:
         """Run until the end, a cancel, or until the service is gone; returns the last status."""
@@ -133,7 +134,8 @@ class Driver:
         except Ended as ended:
             end = ended.end
         except EnvironmentFailed as error:
-            self._folder.add_failure(self._failure(error.failure, None, None, 0))
+            where = {"step": self._state.step + 1, "trace_id": None, "task": None}
+            self._folder.add_failure({**where, "groups_lost": 0, **error.failure})
             self._state.error = {"code": "environment", **error.details}
             end = End("failed", JobError(code="environment", message=one_line(error.message)))
         except HudUnreachable as error:
@@ -147,6 +149,7 @@ class Driver:
             if beating is not None:
                 beating.cancel()
                 await asyncio.gather(beating, return_exceptions=True)
+            await self._ahead.drop()
             await self._host.close()
         await self._end(end)
         return end.status
@@ -244,21 +247,24 @@ class Driver:
             self._began = monotonic()
             try:
                 match self._loop.next(self._state.facts):
-                    case Sample():
-                        await self._sample()
+                    case Sample() as action:
+                        await self._sample(action)
                     case Train():
+                        self._ahead.fill(partial(self._loop.ahead, self._state.facts))
                         await self._step()
                     case Evaluate():
+                        await self._ahead.settled()  # the worker is for one at a time
                         await self._evaluate()
                     case End() as end:
                         return self._explained(end)
             except Moved:
                 log.info("the head was moved: the step is sampled again from it")
                 self._note = "the head was moved: the step is sampled again from it"
+                await self._ahead.drop()
                 self._wasted += sum(len(group["runs"]) for group in self._folder.groups())
                 self._state.take(self._state.facts.discarded())
                 self._state.batch = None
-                self._folder.clear_groups()
+                self._folder.keep_groups(lambda group: False)
                 self._folder.save(self._state)
             finally:
                 self._state.busy_s += monotonic() - self._began
@@ -276,23 +282,45 @@ class Driver:
 
     # Sampling the groups of a step.
 
-    async def _sample(self) -> None:
-        """Roll out a batch of tasks; store its groups, and the batch if it has a gradient."""
+    async def _sample(self, action: Sample) -> None:
+        """Roll out a batch of tasks, unless that was done ahead; store its groups, and the batch if
+        it has a gradient."""
+        parent, groups = await self._ahead.take(action.iteration) or await self._sample_ahead(
+            action
+        )
+        self._finish_batch(parent, groups)
+
+    async def _sample_ahead(self, action: Sample) -> tuple[str | None, list[dict[str, Any]]]:
+        """Roll out a batch of tasks, and store its groups; returns them, with the id of the
+        checkpoint that sampled them."""
         loaded = await self._host.load()
-        head = head_of(await self._service.call(lambda c: c.checkpoints(self._order.model_id)))
-        parent = head.id if head else None
-        state, parameters = self._state, self._order.parameters
+        parameters = self._order.parameters
         chosen = tasks_of_iteration(
             TaskSplit.of(loaded.tasks).train,
             parameters["tasks_per_step"],
             parameters.get("seed") or 0,
-            state.iteration,
+            action.iteration,
         )
-        batch_key = {"iteration": state.iteration, "attempt": state.attempt, "parent": parent}
+        batch_key: dict[str, Any] = {"iteration": action.iteration, "attempt": action.attempt}
+        batch_key["parent"] = await self._sampler(batch_key)
         batch = _BatchLedger(self._folder, batch_key, self._group_size)
-        maker = WorkerMaker(self._host, partial(self._group, batch_key), self._report_return)
+        roll_out = partial(self._group, batch_key, action.step)
+        maker = WorkerMaker(self._host, roll_out, self._report_return)
         await sample_missing(chosen, self._group_size, maker, batch)
-        self._finish_batch(parent, list(batch.groups().values()))
+        return batch_key["parent"], list(batch.groups().values())
+
+    async def _sampler(self, batch_key: Mapping[str, Any]) -> str | None:
+        """The checkpoint to sample a batch from: the head; or the one that an earlier process began
+        with, if it is not too old."""
+        tree = await self._service.call(lambda c: c.checkpoints(self._order.model_id))
+        for group in self._folder.groups():
+            if all(group.get(key) == value for key, value in batch_key.items()):
+                begun_with: str | None = group["parent"]
+                age = age_of(tree, begun_with)
+                if age is not None and age <= self._loop.oldest:
+                    return begun_with
+        head = head_of(tree)
+        return head.id if head else None
 
     async def _report_return(self) -> None:
         """Tell a service that was away that the run continues."""
@@ -315,17 +343,20 @@ class Driver:
             self._folder.save(state)
 
     async def _group(
-        self, batch_key: Mapping[str, Any], missing: MissingRollouts[Task]
+        self, batch_key: Mapping[str, Any], step: int, missing: MissingRollouts[Task]
     ) -> dict[str, Any]:
-        """Sample one group, repeatedly if the policy says so. Raises Ended: it demands that."""
+        """Sample one group for a step, repeatedly if the policy says so. Raises Ended: it demands
+        that."""
         task = missing.task
         request = rollout_of(self._order, self._order.job_id, task, missing.count)
         if self._is_known:  # each rollout says it itself: a report may come later than the rollout
-            request["entered"] = {"step": self._state.step + 1, "attempt": batch_key["attempt"]}
+            request["entered"] = {"step": step, "attempt": batch_key["attempt"]}
+            if self._loop.max_staleness:  # the head may be another one before it has ended
+                request["checkpoint"] = batch_key["parent"] or BASE
         for _ in range(RESAMPLED if self._order.failed == RESAMPLE else 1):
             runs = await self._host.roll_out(request)
             self._host.succeed()
-            is_lost = self._count(runs, task)
+            is_lost = self._count(runs, task, step)
             if not is_lost:
                 break
             self._wasted += len(runs)
@@ -333,7 +364,7 @@ class Driver:
             runs = [{**run, "samples": []} for run in runs]
         return {**batch_key, "task": task.slug, "lost": is_lost, "runs": runs}
 
-    def _count(self, runs: Sequence[Mapping[str, Any]], task: Task) -> bool:
+    def _count(self, runs: Sequence[Mapping[str, Any]], task: Task, step: int) -> bool:
         """Count a group's rollouts; returns whether one failed. Raises Ended: too many failed."""
         failed = [run for run in runs if run["error"] is not None]
         failures = [
@@ -345,7 +376,8 @@ class Driver:
         state.groups_lost += bool(failed)
         for number, (run, failure) in enumerate(zip(failed, failures, strict=True)):
             lost = int(number == 0)
-            self._folder.add_failure(self._failure(failure, run["trace_id"], task.slug, lost))
+            where = {"step": step, "trace_id": run["trace_id"], "task": task.slug}
+            self._folder.add_failure({**where, "groups_lost": lost, **failure})
         if failed:
             what = losses_text(state.failed, state.groups_lost)
             self._note = one_line(f"{what}; last: {failure_text(failures[0])}", 600)
@@ -353,12 +385,6 @@ class Driver:
                 state.error = {"code": "environment", "failure": dict(failures[0])}
                 raise Ended("failed", JobError(code="environment", message=self._note))
         return bool(failed)
-
-    def _failure(
-        self, failure: Mapping[str, Any], trace_id: str | None, task: str | None, lost: int
-    ) -> dict[str, Any]:
-        where = {"step": self._state.step + 1, "trace_id": trace_id, "task": task}
-        return {**where, "groups_lost": lost, **failure}
 
     # From groups to a batch.
 
@@ -371,16 +397,32 @@ class Driver:
         state, before = self._state, self._state.facts
         state.take(before.sampled(rewards, has_any))
         if has_any:
-            keys = [uuid4().hex for _ in chunks_of(whole)]
-            state.batch = Batch(parent=parent, keys=keys, step_key=uuid4().hex)
-            self._in_doubt = False
+            self._begin_step(parent, before.iteration, whole)
         else:
             if whole:
                 self._note = f"batch {before.iteration + 1} had no gradient: sampled again"
                 self._wasted += sum(map(len, rewards))
             log.info("step %d is sampled again: %s", state.step + 1, self._note)
-            self._folder.clear_groups()
+            self._folder.keep_groups(lambda group: group["iteration"] > before.iteration)
         self._folder.save(state)
+
+    def _begin_step(
+        self,
+        parent: str | None,
+        iteration: int,
+        groups: Sequence[Mapping[str, Any]],
+        substep: int = 0,
+    ) -> None:
+        """Make the keys of the calls of the next step on a batch."""
+        keys = [uuid4().hex for _ in chunks_of(groups)]
+        self._state.batch = Batch(
+            parent=parent,
+            keys=keys,
+            step_key=uuid4().hex,
+            iteration=iteration,
+            substep=substep,
+        )
+        self._in_doubt = False
 
     # The step: sent only once, whatever happens.
 
@@ -415,14 +457,16 @@ class Driver:
         """Send the missing passes and the step; returns the id of the new checkpoint."""
         batch, order, client = self._batch, self._order, self._service.client
         tree = await client.checkpoints(order.model_id)
-        head = head_of(tree)
-        if (head.id if head else None) != batch.parent:
+        head, age = head_of(tree), age_of(tree, batch.parent)
+        is_sent = batch.known is not None or batch.substep
+        if age is None or age > (0 if is_sent else self._loop.oldest):
             raise Moved
         if batch.known is None:
+            batch.parent = head.id if head else None
             batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]
         self._folder.save(self._state)
         run = order.job_id if self._is_known else None
-        chunks = chunks_of([group for group in self._folder.groups() if not group["lost"]])
+        chunks = chunks_of(self._batch_groups())
         for number, chunk in enumerate(chunks):
             if self._in_doubt and await self._is_passed(number):
                 continue
@@ -438,6 +482,14 @@ class Driver:
     def _batch(self) -> Batch:
         assert self._state.batch is not None
         return self._state.batch
+
+    def _batch_groups(self) -> list[dict[str, Any]]:
+        """The complete groups of the batch."""
+        iteration = self._batch.iteration
+        if iteration is None:
+            iteration = self._state.iteration
+        groups = self._folder.groups()
+        return [group for group in groups if group["iteration"] == iteration and not group["lost"]]
 
     async def _settled_step(self) -> str | None:
         """The checkpoint of a step that may have been taken; None if it was not, and will not
@@ -479,14 +531,18 @@ class Driver:
 
     def _landed(self, checkpoint_id: str) -> None:
         """Record that the step is in the tree."""
-        state = self._state
-        groups = [group for group in self._folder.groups() if not group["lost"]]
+        state, batch, groups = self._state, self._batch, self._batch_groups()
         rewards = [run["reward"] for group in groups for run in group["runs"]]
-        state.tokens += sum(run["tokens"] for group in groups for run in group["runs"])
-        state.take(state.facts.stepped())
+        iteration = state.iteration if batch.iteration is None else batch.iteration
+        if not batch.substep:
+            state.tokens += sum(run["tokens"] for group in groups for run in group["runs"])
+        state.take(state.facts.stepped_again() if batch.substep else state.facts.stepped())
         state.checkpoint_id, state.batch = checkpoint_id, None
+        if batch.substep + 1 < self._loop.substeps and not self._loop.is_over(state.facts):
+            self._begin_step(checkpoint_id, iteration, groups, batch.substep + 1)
         self._folder.save(state)
-        self._folder.clear_groups()
+        if state.batch is None:
+            self._folder.keep_groups(lambda group: group["iteration"] > iteration)
         mean = fmean(rewards) if rewards else 0.0
         log.info("step %d: reward %.3f, %s", state.step, mean, checkpoint_id)
 
@@ -559,14 +615,18 @@ class _BatchLedger:
     """Rollouts per group."""
 
     def groups(self) -> dict[str, dict[str, Any]]:
-        """The complete groups, by task; those of another batch are deleted."""
+        """The complete groups, by task; those of another attempt at the batch are deleted."""
         groups, batch_key = self.folder.groups(), self.batch_key
-        own = [
-            group for group in groups if all(group.get(key) == batch_key[key] for key in batch_key)
-        ]
-        if groups and not own:
-            self.folder.clear_groups()
-        return {group["task"]: group for group in own}
+
+        def is_own(group: Mapping[str, Any]) -> bool:
+            return all(group.get(key) == batch_key[key] for key in batch_key)
+
+        of_iteration = [group for group in groups if group["iteration"] == batch_key["iteration"]]
+        if not all(map(is_own, of_iteration)):
+            self.folder.keep_groups(
+                lambda group: is_own(group) or group["iteration"] != batch_key["iteration"]
+            )
+        return {group["task"]: group for group in filter(is_own, of_iteration)}
 
     async def made(self) -> Mapping[str, int]:
         return dict.fromkeys(self.groups(), self.size)
@@ -596,6 +656,17 @@ class _Scores:
     async def keep(self, part: Sequence[Graded]) -> None:
         for slug, reward in part:
             self.rewards.setdefault(slug, []).append(reward)
+
+
+def age_of(tree: Sequence[Checkpoint], source: str | None) -> int | None:
+    """The number of steps from a checkpoint, None for the weights that the model started from, to
+    the head; None if it is no ancestor of that."""
+    parents = {node.id: node.prev_model_checkpoint_id for node in tree}
+    head, age = head_of(tree), 0
+    id_ = head.id if head else None
+    while id_ != source and id_ is not None:
+        id_, age = parents.get(id_), age + 1
+    return age if id_ == source else None
 
 
 # The bodies of a step's gradient passes.

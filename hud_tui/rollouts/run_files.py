@@ -1,14 +1,14 @@
 """The files of a run that is driven from this machine: a folder in the state directory.
 
 ``order.json`` is what was requested, of which only parameters may change; ``state.json`` is the
-progress, replaced atomically; ``groups.jsonl`` has the rollouts of the step in progress, a line per
-group, so that a killed driver loses none of them. ``failures.jsonl`` has the errors in the user's
-code; ``environment.log`` and ``driver.log`` the output.
+progress, replaced atomically; ``groups.jsonl`` has the rollouts of the step in progress and those
+sampled ahead, a line per group, so that a killed driver loses none of them. ``failures.jsonl`` has
+the errors in the user's code; ``environment.log`` and ``driver.log`` the output.
 """
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -149,14 +149,18 @@ class Batch(BaseModel):
     """Rollouts to train on, with the keys of the training calls."""
 
     parent: str | None
-    """Id of the head that they were sampled from; None for the weights that the model started
-    from."""
+    """Id of the checkpoint that sampled them; once the step is sent, of the head that it is taken
+    from. None for the weights that the model started from."""
     keys: list[str]
     """Keys of the gradient passes, in order."""
     step_key: str
     known: list[str] | None = None
     """Children of `parent` before the step was sent, for services without keys; None if it was not
     sent."""
+    iteration: int | None = None
+    """Of its groups; None in older files: that of the state."""
+    substep: int = 0
+    """Steps taken on it."""
 
 
 def losses_text(failed: int, groups_lost: int) -> str:
@@ -303,7 +307,7 @@ class RunFolder(DriverFolder):
         except (OSError, ValidationError) as error:
             raise HudUsage(f"{self.path / name} cannot be read: {error}") from error
 
-    # The groups of the step in progress.
+    # The groups of the step in progress, and of those that are sampled ahead.
 
     def add_group(self, group: Mapping[str, Any]) -> None:
         """Append a complete group, fsynced."""
@@ -313,8 +317,11 @@ class RunFolder(DriverFolder):
         """The stored groups; a truncated last line is ignored."""
         return list(_lines(self.path / "groups.jsonl"))
 
-    def clear_groups(self) -> None:
-        (self.path / "groups.jsonl").unlink(missing_ok=True)
+    def keep_groups(self, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:
+        """Delete the other groups."""
+        kept = [group for group in self.groups() if is_kept(group)]
+        text = "".join(json.dumps(group) + "\n" for group in kept)
+        write_atomic(self.path / "groups.jsonl", text)
 
     # Failures, and logs.
 

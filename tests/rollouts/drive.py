@@ -22,7 +22,7 @@ from tests.rollouts.driving import driver_of
 MOMENTS = {
     "a group is kept": (RunFolder, "add_group"),
     "the state is saved": (RunFolder, "save"),
-    "the groups are cleared": (RunFolder, "clear_groups"),
+    "the groups are cleared": (RunFolder, "keep_groups"),
     "a pass was answered": (TrainingCalls, "forward_backward"),
     "the step was answered": (TrainingCalls, "optim_step"),
     "a report was answered": (RunCalls, "report"),

@@ -30,7 +30,7 @@ from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.service.store import jobs
 from hud_tui.service_file import ServiceReady
 from hud_tui.settings import local_settings
-from hud_tui.wire import WorkState
+from hud_tui.wire import BASE, WorkState
 from hud_tui.wire_rollouts import TraceEnter
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import OptimStep, OptimStepResult
@@ -46,6 +46,7 @@ from tests.rollouts.driving import (
     settings_of,
     write_sums,
 )
+from tests.service.calls import Held
 from tests.service.headless import point_at
 from tests.ways import Way, assert_is_whole, follow_threads
 
@@ -74,6 +75,68 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     tree = await client.checkpoints(driven.model.id)
     assert state.tokens == sum(node.num_tokens or 0 for node in tree) > 0
     assert folder.groups() == []
+
+
+async def test_groups_are_rolled_out_while_a_step_is_taken(driven: Driven) -> None:
+    client, folder = driven.client, driven.begin(parameters={"steps": 4, "max_staleness": 1})
+    training = Held(driven.served.service.parts.engine, "optim_step")
+    running = asyncio.create_task(driven.drive(folder))
+
+    async def is_rolled_out_ahead() -> bool:
+        return training.waiting > 0 and len({g["iteration"] for g in folder.groups()}) == 2
+
+    await until(is_rolled_out_ahead)
+    training.go_on.set()
+    assert await running == "succeeded"
+    await driven.check(4)
+    first, *later = tree = await client.checkpoints(driven.model.id)
+    assert first.sampled_from is None
+    samplers = [BASE, *(node.id for node in tree)]
+    for number, node in enumerate(later):
+        assert node.sampled_from == {samplers[number]: node.num_traces}
+        assert node.metrics["staleness_max"] == 1.0
+    for number in range(1, 5):
+        traces = await client.rollouts.job_traces(folder.order().job_id, number)
+        assert {trace.sampled_from for trace in traces} == {samplers[max(0, number - 2)]}
+    assert folder.groups() == []
+
+
+async def test_groups_that_were_rolled_out_ahead_go_with_the_head_that_sampled_them(
+    driven: Driven,
+) -> None:
+    client, folder = driven.client, driven.begin(parameters={"steps": 5, "max_staleness": 2})
+    training = Held(driven.served.service.parts.engine, "optim_step")
+    training.go_on.set()
+    running = asyncio.create_task(driven.drive(folder))
+    await until(lambda: folder.state().step >= 3)
+    training.go_on.clear()
+    await until(lambda: training.waiting > 0)
+    tree = await client.checkpoints(driven.model.id)
+    moving = asyncio.create_task(client.set_head(driven.model.id, tree[0].id))
+    training.go_on.set()
+    await moving
+    known = len(await client.checkpoints(driven.model.id))
+    assert await running == "succeeded"
+    tree = await client.checkpoints(driven.model.id)
+    assert len(tree) == 5
+    above = {BASE, tree[0].id}
+    for node in tree[known:]:
+        assert set(node.sampled_from or [node.prev_model_checkpoint_id]) <= above
+        above.add(node.id)
+
+
+async def test_several_steps_on_one_batch(driven: Driven) -> None:
+    folder = driven.begin(parameters={"steps": 5, "substeps": 2})
+    assert await driven.drive(folder) == "succeeded"
+    tree = await driven.client.checkpoints(driven.model.id)
+    assert [node.step for node in tree] == [1, 2, 3, 4, 5]
+    rewards = [[group.rewards for group in node.groups] for node in tree]
+    assert rewards[0] == rewards[1]
+    assert rewards[2] == rewards[3]
+    assert tree[1].sampled_from == {BASE: tree[1].num_traces}
+    assert tree[2].sampled_from is None
+    state = folder.state()
+    assert (state.step, state.iteration, folder.groups()) == (5, 3, [])
 
 
 async def test_a_step_takes_the_way_that_is_written_down(driven: Driven) -> None:
@@ -471,12 +534,12 @@ async def test_the_worker_is_killed_many_times(
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(("when", "staleness"), [("before", 0), ("after", 2)])
 async def test_the_driver_is_killed(
-    driven: Driven, moment: str, when: str, monkeypatch: pytest.MonkeyPatch
+    driven: Driven, moment: str, when: str, staleness: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     point_at(monkeypatch, driven.served.url, driven.served.api_key)
-    folder = driven.begin(mode="hud")
+    folder = driven.begin(mode="hud", parameters={"max_staleness": staleness})
     assert await _end_of(driving(folder, moment, when)) == -signal.SIGKILL
     assert await _end_of(driving(folder)) == 0
     await driven.check(3)

@@ -111,7 +111,7 @@ def test_a_solved_run_is_evaluated_once_more_and_stays_solved_when_it_is_resumed
 
 def test_who_resumes_a_run_without_a_gradient_wants_it_tried_again() -> None:
     facts = after(*[FLATS["zeros"]] * FLAT_IN_A_ROW).resumed()
-    assert LOOP.next(facts) == Sample(FLAT_IN_A_ROW, FLAT_IN_A_ROW + 1, False)
+    assert LOOP.next(facts) == Sample(FLAT_IN_A_ROW, FLAT_IN_A_ROW + 1, False, 1)
 
 
 @given(loops, happenings)
