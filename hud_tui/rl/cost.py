@@ -40,7 +40,7 @@ def cost(
     if not (isinstance(steps, int) and isinstance(group, int) and isinstance(wide, int)):
         return None
     a_step = group * min(wide, sum(not task.heldout for task in tasks))
-    rollouts = steps * a_step
+    rollouts = -(-steps // _whole(values, "substeps")) * a_step
     if step_s is not None:
         return Cost(rollouts, steps * step_s)
     return Cost(rollouts, None if rollout_s is None else rollouts * rollout_s, sampling=True)

@@ -115,9 +115,13 @@ def _setting(key: str, values: Mapping[str, object], usual: Mapping[str, object]
 
 
 def form_values(model: Model) -> dict[str, Value]:
-    """The fields of the form for a run on this model, with their initial values."""
+    """The fields of the form for a run on this model, with their initial values. A server samples
+    and trains at the same time, so there one batch is proposed to be sampled ahead."""
     usual = defaults(model)
-    return usual if model.training_defaults is None else {**usual, **FOLDED}
+    if model.training_defaults is None:
+        return usual
+    is_apart = model.engine is not None and model.engine.server is not None
+    return {**usual, **FOLDED, "max_staleness": 1 if is_apart else None}
 
 
 def without_field(model: Model, values: Mapping[str, Value]) -> dict[str, Value]:

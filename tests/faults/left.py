@@ -11,9 +11,6 @@ EQUIVALENT: dict[str, str] = {
 """Faults that change nothing, by name, and why; they are not drawn."""
 UNSEEN: dict[str, str] = {
     'rl/runs.py _asked: arameters.get("sweep"), ‹100 → 101›),': ("no rule says how long a name is"),
-    'rollouts/driver.py main: return ‹0 → 1› if status == "succeeded': (
-        "only who starts a driver by hand reads its exit code"
-    ),
     "remote/pods.py Pods._priced: ce - rental.price_seen) ‹> → >=› 0.005:": (
         "no rule says what a difference of exactly half a cent is"
     ),

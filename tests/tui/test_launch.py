@@ -398,7 +398,7 @@ async def test_the_whole_form_leaves_no_line_empty_and_has_room_for_what_is_allo
         if size[1] >= 30:
             assert tasks.size.height > 2
         else:
-            assert screen.query_one("#findings").size.height >= 6
+            assert screen.query_one("#findings").size.height >= 5
         fields = [field for field in screen.query(Field) if field.display and field.limits]
         assert len(fields) > 12
         for field in fields:

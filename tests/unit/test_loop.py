@@ -83,7 +83,7 @@ def test_a_gradient_ends_both_streaks() -> None:
     facts = flat.sampled(SIGNAL, True)
     assert (facts.flat, facts.ungraded) == (Streak(), 0)
     assert LOOP.next(facts) == Train()
-    assert LOOP.next(facts.discarded()) == Sample(facts.iteration, facts.attempt + 1, False)
+    assert LOOP.next(facts.discarded()) == Sample(facts.iteration, facts.attempt + 1, False, 1)
     ungraded = after(*[[]] * (UNGRADED_IN_A_ROW - 1))
     assert ungraded.ungraded == UNGRADED_IN_A_ROW - 1
     assert after(*[[]] * (UNGRADED_IN_A_ROW - 1), FLATS["zeros"]).ungraded == 0

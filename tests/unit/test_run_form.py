@@ -5,9 +5,9 @@ from pydantic import ValidationError
 
 from hud_tui.parameters import RUN_PARAMETERS
 from hud_tui.rl.cost import cost
-from hud_tui.rl.settings import defaults, max_tokens, parameters, write
+from hud_tui.rl.settings import defaults, form_values, max_tokens, parameters, write
 from hud_tui.rl.tasks.task import Task
-from hud_tui.wire import Model, TrainingDefaults
+from hud_tui.wire import EngineState, Model, TrainingDefaults
 from hud_tui.wire_runs import JobParameters
 
 ROWS = {row.name: row for row in RUN_PARAMETERS if row.in_form}
@@ -87,6 +87,9 @@ def test_the_cost_counts_what_is_trained_on_unless_the_service_decides() -> None
     found = cost(values, [*TASKS, HELD], rollout_s=0.01)
     assert found is not None
     assert found.rollouts == 60 * 10 * 8
+    halved = cost({**values, "substeps": 2, "steps": 59}, TASKS)
+    assert halved is not None
+    assert halved.rollouts == 30 * 10 * 8
     assert (found.seconds, found.sampling) == (pytest.approx(48.0), True)
     paced = cost(values, [*TASKS, HELD], step_s=0.5, rollout_s=0.01)
     assert paced is not None
@@ -106,3 +109,11 @@ def test_most_tokens_of_an_answer_are_known_unless_the_service_decides() -> None
     assert max_tokens(Model(id="m", model_name="m"), {}) is None
     assert [write(v) for v in (2e-4, 1.0, 60, None, "ppo")] == ["0.0002", "1", "60", "", "ppo"]
     assert [write(True), write(False)] == ["yes", "no"]
+
+
+def test_a_batch_is_proposed_to_be_sampled_ahead_where_a_server_samples_and_trains() -> None:
+    def proposed(server: str | None) -> object:
+        engine = EngineState(engine="tinker" if server else "tiny", server=server)
+        return form_values(MODEL.model_copy(update={"engine": engine}))["max_staleness"]
+
+    assert (proposed("http://gpubox:8000"), proposed(None)) == (1, None)
