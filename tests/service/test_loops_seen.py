@@ -10,6 +10,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.runs import RunList
 from hud_tui.rl.runs import eta_s
 from hud_tui.service.service import Service
+from hud_tui.wire import BASE
 from tests.conftest import fork
 from tests.service.calls import QUESTION, Json, chat, optim, pass_, sample_of, told, tree
 from tests.service.clients import fork_of
@@ -53,8 +54,11 @@ async def test_a_loop_of_the_sdk(http: AsyncClient, service: Service) -> None:
     assert [id_ for group in groups for id_ in group["trace_ids"]] == [
         body["trace_id"] for body in rollouts
     ]
-    _, last = await tree(http, model["id"])
+    first, last = await tree(http, model["id"])
     assert [row["task_slug"] for row in last["groups"]] == ["add-1", "add-2"]
+    for step, sampler in ((1, BASE), (2, first["id"])):
+        page = (await http.get(f"/v2/jobs/{job}/traces", params={"step": step})).json()
+        assert [row["sampled_from"] for row in page["items"]] == [sampler] * 4
 
 
 async def test_a_loop_of_our_client(http: AsyncClient, client: HudClient, service: Service) -> None:

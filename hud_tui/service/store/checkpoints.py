@@ -219,9 +219,13 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         (new.model_id, row.id),
     )
     idle = {} if _is_trained_on(db, new.trace_ids) else times.flat(row.groups, row.loss_fn)
-    link = "UPDATE trace SET checkpoint_id = ? WHERE id = ?"
-    db.executemany(link, [(row.id, trace_id) for trace_id in new.trace_ids])
     run_id, number = runs.stepped(db, new.model_id, row, new.trace_ids, now())
+    # a rollout is of the first step that it trains, whichever it was sampled for
+    link = (
+        "UPDATE trace SET step = iif(job_id IS ? AND checkpoint_id IS NULL, ?, step),"
+        " checkpoint_id = ? WHERE id = ?"
+    )
+    db.executemany(link, [(run_id, number, row.id, trace_id) for trace_id in new.trace_ids])
     times.discard(db, run_id, number, {**new.failed, **idle})
     time = new.time
     if time is not None:

@@ -300,13 +300,7 @@ def _take_back(db: Db, row: sqlite3.Row) -> None:
 
 
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> WorkState:
-    """Count a step of a driven run: the one that its rollouts are of, also if they were sampled for
-    a later one."""
-    db.execute(
-        "UPDATE trace SET step = (SELECT step + 1 FROM work WHERE id = :job)"
-        " WHERE checkpoint_id = :checkpoint AND job_id = :job",
-        {"job": job_id, "checkpoint": checkpoint_id},
-    )
+    """Count a step of a driven run."""
     query = "SELECT json_extract(body, '$.num_tokens') FROM checkpoint WHERE id = ?"
     [tokens] = db.execute(query, (checkpoint_id,)).fetchone()
     return advance(db, job_id, steps=1, tokens=tokens or 0)
