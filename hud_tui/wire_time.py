@@ -64,6 +64,8 @@ class DriverTime(Request):
 
     at: float
     """Unix seconds by the driver's clock, which may differ from the service's."""
+    doing: str | None = None
+    """Part of the loop that goes on until the next report says otherwise."""
     spans: Many[TimedSpan] = Field(default_factory=list, max_length=2000)
     """Their starts are Unix seconds by that clock."""
     graded: dict[str, tuple[float, float]] = Field(default_factory=dict)

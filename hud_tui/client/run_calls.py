@@ -14,6 +14,7 @@ from hud_tui.wire_runs import (
     SubmitJob,
     SubmittedJob,
 )
+from hud_tui.wire_time import DiscardedPage, RunTime
 
 RUNS = 2000
 """Maximum number of runs per page."""
@@ -60,6 +61,18 @@ class RunCalls:
         such list (HUD)."""
         asked = {"since": since, "offset": offset, "limit": RUNS}
         return await self._wire.get(self._wire.rl("/v1/runs"), RunPage, asked)
+
+    async def run_time(self, run_id: str, last: int = 20, step: int | None = None) -> RunTime:
+        """Where the time of a run's newest steps went, or of one (embedded service). Raises
+        HudNotFound: no such run, or no such endpoint (HUD)."""
+        asked = {"last": last} if step is None else {"step": step}
+        return await self._wire.get(self._wire.rl("/v1/runs/{}/time", run_id), RunTime, asked)
+
+    async def discarded(self, run_id: str, limit: int = 1000, offset: int = 0) -> DiscardedPage:
+        """Rollouts of a run that no step was trained on, newest first (embedded service). Raises
+        HudNotFound: as `run_time`."""
+        url = self._wire.rl("/v1/runs/{}/discarded", run_id)
+        return await self._wire.get(url, DiscardedPage, {"limit": limit, "offset": offset})
 
     async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
         """The steps of a run after the first `after`, in columns (embedded service). Raises

@@ -81,6 +81,8 @@ class Stopwatch:
         self._stretches: dict[int, Stretch] = {}
         self._bars: list[tuple[float, TimedRollouts]] = []
         """Rollouts that were measured together, with the time that their start is relative to."""
+        self._doing = -1
+        """Number of the stretch that its driver said last is under way."""
         self._held: tuple[str, float] | None = None
         """What holds the engine up, and since when."""
         self._holds: list[Stretch] = []
@@ -179,6 +181,11 @@ class Stopwatch:
     def hear(self, told: DriverTime) -> None:
         """What the driver of the run has measured."""
         ahead = self.now() - told.at
+        if self._doing in self._stretches:
+            self._stretches[self._doing] = replace(self._stretches[self._doing], end=self.now())
+        if told.doing is not None:
+            self._doing = next(self._ids)
+            self._stretches[self._doing] = Stretch(told.doing, self.now(), None, 0.0)
         for span in told.spans:
             start = span.start + ahead
             self.add(span.kind, start, start + span.seconds, span.number)
@@ -188,8 +195,9 @@ class Stopwatch:
 
     # The step.
 
-    def so_far(self) -> StepTime:
-        """The time since the last step, with what is under way."""
+    def so_far(self, is_taken: bool = False) -> StepTime:
+        """The time since the last step. `is_taken`: the step is taken now; rollouts that are under
+        way are of a later one."""
         end = self.now()
         start = end if self._began is None else self._began
         stretches = [*self._stretches.values(), *self._of_rollouts(end)]
@@ -204,7 +212,9 @@ class Stopwatch:
             end=end,
             is_outside=self.run_id is None,
             spans=[span for span in map(_rounded, compact(spans)) if span.seconds],
-            rollouts=[_rounded_bar(bar) for bar in compact_rollouts(self._shown(start, end))],
+            rollouts=[
+                _rounded_bar(bar) for bar in compact_rollouts(self._shown(start, end, is_taken))
+            ],
         )
 
     def step(self, end: float) -> None:
@@ -233,11 +243,13 @@ class Stopwatch:
         self._holds = [hold for hold in self._holds if (hold.end or end) > end]
         self._bars = [(at, bar) for at, bar in self._bars if at + bar.start + bar.seconds > end]
 
-    def _shown(self, start: float, end: float) -> Iterator[TimedRollouts]:
+    def _shown(self, start: float, end: float, is_taken: bool) -> Iterator[TimedRollouts]:
         for origin, bar in self._bars:
             yield bar._replace(start=bar.start + origin - start)
         for rollout in self.rollouts.values():
             graded = rollout.graded
+            if is_taken and rollout.end is None:
+                continue
             yield TimedRollouts(
                 rollout.trace_id,
                 rollout.task_slug,

@@ -38,13 +38,16 @@ from hud_tui.errors import (
 )
 from hud_tui.parameters import USUAL
 from hud_tui.processes import this_process
+from hud_tui.rl import timeline
 from hud_tui.rl.findings import failures_text
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
 from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
+from hud_tui.rl.timeline import ENVIRONMENT, EVALUATING, FORWARD_BACKWARD
 from hud_tui.rl.work import End
+from hud_tui.rollouts.driver_time import DriverWatch
 from hud_tui.rollouts.environment import Loaded, check_tasks, rollout_of
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import (
@@ -87,6 +90,11 @@ ADAM = ("learning_rate", "beta1", "beta2", "eps", "weight_decay")
 class Moved(Exception):
     """The head was set elsewhere: the batch is off-policy."""
 
+    def __init__(self, reason: str) -> None:
+        """`reason`: why its rollouts are discarded."""
+        super().__init__(reason)
+        self.reason = reason
+
 
 class Driver:
     """One run, from the state in its files on."""
@@ -103,7 +111,8 @@ class Driver:
         self._state.take(self._state.facts.resumed())
         self._loop = Loop.of(self._order.parameters)
         self._stopping = asyncio.Event()
-        self._service = ServiceLink(connect, self._is_stopping)
+        self._watch = DriverWatch()
+        self._service = ServiceLink(connect, self._is_stopping, self._watch)
         self._host = WorkerHost(
             self._order,
             self._service,
@@ -196,6 +205,7 @@ class Driver:
                 status = await self._service.client.runs.report(self._order.job_id, report)
             except HudError:
                 self._wasted += report.wasted
+                self._watch.give_back(report.time)
                 raise
             if self._evaluating is not None:
                 with suppress(HudConflict):  # it has ended just now
@@ -213,8 +223,8 @@ class Driver:
     def _report(self, **end: Any) -> DriveReport:
         wasted, self._wasted = self._wasted, 0
         busy = self._state.busy_s + (monotonic() - self._began if self._began else 0.0)
-        attempt = self._state.attempt
-        return DriveReport(busy_s=busy, attempt=attempt, wasted=wasted, note=self._note, **end)
+        told = DriveReport(busy_s=busy, wasted=wasted, attempt=self._state.attempt, **end)
+        return told.model_copy(update={"note": self._note, "time": self._watch.take()})
 
     async def _end(self, end: End) -> None:
         """Stored here first, since the service may be gone."""
@@ -248,19 +258,24 @@ class Driver:
             try:
                 match self._loop.next(self._state.facts):
                     case Sample() as action:
-                        await self._sample(action)
+                        with self._watch.measure(ENVIRONMENT, 0):
+                            await self._sample(action)
                     case Train():
                         self._ahead.fill(partial(self._loop.ahead, self._state.facts))
-                        await self._step()
+                        with self._watch.measure(FORWARD_BACKWARD, 0):
+                            await self._step()
                     case Evaluate():
                         await self._ahead.settled()  # the worker is for one at a time
-                        await self._evaluate()
+                        with self._watch.measure(EVALUATING):
+                            await self._evaluate()
                     case End() as end:
                         return self._explained(end)
-            except Moved:
+            except Moved as moved:
                 log.info("the head was moved: the step is sampled again from it")
                 self._note = "the head was moved: the step is sampled again from it"
                 await self._ahead.drop()
+                left = [group["runs"] for group in self._folder.groups() if not group["lost"]]
+                self._watch.discard(moved.reason, [run for runs in left for run in runs])
                 self._wasted += sum(len(group["runs"]) for group in self._folder.groups())
                 self._state.take(self._state.facts.discarded())
                 self._state.batch = None
@@ -323,9 +338,16 @@ class Driver:
         return head.id if head else None
 
     async def _report_return(self) -> None:
-        """Tell a service that was away that the run continues."""
-        if self._is_known:
-            await self._service.call(lambda c: c.runs.report(self._order.job_id, self._report()))
+        """Tell the service how the run stands, also if it was away."""
+        if not self._is_known:
+            return
+        report = self._report()
+        try:
+            await self._service.call(lambda c: c.runs.report(self._order.job_id, report))
+        except HudError:
+            self._wasted += report.wasted
+            self._watch.give_back(report.time)
+            raise
 
     def _on_load(self, loaded: Loaded, digest: str) -> None:
         """Check what was loaded, and note an edit. Raises HudUsage: nothing to train on;
@@ -353,14 +375,18 @@ class Driver:
             request["entered"] = {"step": step, "attempt": batch_key["attempt"]}
             if self._loop.max_staleness:  # the head may be another one before it has ended
                 request["checkpoint"] = batch_key["parent"] or BASE
-        for _ in range(RESAMPLED if self._order.failed == RESAMPLE else 1):
+        for tries_left in reversed(range(RESAMPLED if self._order.failed == RESAMPLE else 1)):
             runs = await self._host.roll_out(request)
             self._host.succeed()
+            self._watch.grade(runs)
             is_lost = self._count(runs, task, step)
             if not is_lost:
                 break
             self._wasted += len(runs)
+            if tries_left:
+                self._watch.discard(timeline.RESAMPLED, runs)
         if is_lost:
+            self._watch.discard_failed(runs)
             runs = [{**run, "samples": []} for run in runs]
         return {**batch_key, "task": task.slug, "lost": is_lost, "runs": runs}
 
@@ -402,6 +428,8 @@ class Driver:
             if whole:
                 self._note = f"batch {before.iteration + 1} had no gradient: sampled again"
                 self._wasted += sum(map(len, rewards))
+                idle = [run for group in whole for run in group["runs"]]
+                self._watch.discard(timeline.ZERO_VARIANCE, idle)
             log.info("step %d is sampled again: %s", state.step + 1, self._note)
             self._folder.keep_groups(lambda group: group["iteration"] > before.iteration)
         self._folder.save(state)
@@ -456,11 +484,12 @@ class Driver:
     async def _send(self) -> str:
         """Send the missing passes and the step; returns the id of the new checkpoint."""
         batch, order, client = self._batch, self._order, self._service.client
+        await self._report_return()  # its time up to here is part of the step
         tree = await client.checkpoints(order.model_id)
         head, age = head_of(tree), age_of(tree, batch.parent)
         is_sent = batch.known is not None or batch.substep
         if age is None or age > (0 if is_sent else self._loop.oldest):
-            raise Moved
+            raise Moved(timeline.STALE if age and self._loop.oldest else timeline.HEAD_MOVED)
         if batch.known is None:
             batch.parent = head.id if head else None
             batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]

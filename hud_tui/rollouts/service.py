@@ -11,6 +11,8 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUnreachable
 from hud_tui.patience import Patience, retried
 from hud_tui.rl.text import one_line
+from hud_tui.rl.timeline import TUNNEL
+from hud_tui.rollouts.driver_time import DriverWatch
 from hud_tui.rollouts.run_files import Order
 from hud_tui.service_file import ServiceReady, is_serving, named, same_directory
 from hud_tui.settings import Paths, local_settings, read_settings
@@ -27,13 +29,18 @@ class ServiceLink:
     """Calls a service that may restart with another port and key."""
 
     def __init__(
-        self, connect: Callable[[], HudClient | None], is_stopping: Callable[[], bool]
+        self,
+        connect: Callable[[], HudClient | None],
+        is_stopping: Callable[[], bool],
+        watch: DriverWatch | None = None,
     ) -> None:
         """
         Args:
             connect: Returns a client; None if no service runs now.
             is_stopping: Whether to wait no more for a service that is away.
+            watch: What measures the time of waiting for it.
         """
+        self._watch = watch or DriverWatch()
         self._connect, self._is_stopping = connect, is_stopping
         self._client: HudClient | None = None
 
@@ -67,7 +74,8 @@ class ServiceLink:
             log.warning("the service does not answer: %s", one_line(error.message))
             return RETRY_S
 
-        return await retried(once, HudUnreachable, pause)
+        with self._watch.measure(TUNNEL):
+            return await retried(once, HudUnreachable, pause)
 
     async def forget(self) -> None:
         """Look the service up again for the next call."""

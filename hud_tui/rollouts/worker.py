@@ -16,6 +16,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -551,12 +552,23 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
             "tokens": sum(len(sample.output_token_ids) for sample in samples),
             "prompt_tokens": sum(len(sample.prompt_token_ids or ()) for sample in samples),
             "content": (run.trace.content or "")[:LINE],
+            "graded": graded_at(run.trace.steps),
             "subscores": evaluation.get("subscores"),
             "info": evaluation.get("info"),
         }
     )
     tokens = [sample.model_dump(mode="json", exclude_none=True) for sample in samples]
     return rollout | {"samples": tokens}
+
+
+def graded_at(steps: Sequence[Any]) -> tuple[float, float] | None:
+    """When the answer was graded, Unix seconds: begin and end; None if it was not."""
+    for step in steps:
+        call = getattr(step, "task_call", None)
+        if call is not None and call.phase == "evaluate" and step.started_at and step.ended_at:
+            began, ended = map(datetime.fromisoformat, (step.started_at, step.ended_at))
+            return began.timestamp(), ended.timestamp()
+    return None
 
 
 def samples_of(steps: Sequence[Any]) -> list[Any]:

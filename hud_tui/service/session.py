@@ -256,7 +256,7 @@ class Session:
         """Where the time went up to here: the step's own transaction belongs to the next one."""
         for reason, ids in times.flat(new.row.groups, new.row.loss_fn).items():
             self.stopwatch.discard(reason, dict.fromkeys(ids, ""))
-        return self.stopwatch.so_far()
+        return self.stopwatch.so_far(is_taken=True)
 
     async def _samplers(
         self, parent_id: str | None

@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
-from time import sleep
+from time import sleep, time
 from typing import Any
 from urllib.request import Request, urlopen
 from uuid import uuid4
@@ -68,7 +68,7 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
     url = os.environ["HUD_GATEWAY_URL"] + "/chat/completions"
     answer = post(url, asked, **{"Trace-Id": trace_id})
     choice = answer["choices"][0]
-    text = choice["message"]["content"].strip()
+    text, began = choice["message"]["content"].strip(), time()
     right = text == str(args["a"] + args["b"])
     failed = args.get("fault") == "error"
     reward = 0.0 if failed else 1.0 if right else 0.1 * text.isdigit()
@@ -92,6 +92,7 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
         "tokens": len(choice["token_ids"]),
         "prompt_tokens": len(choice["prompt_token_ids"]),
         "content": text,
+        "graded": None if failed else [began, time()],
         "subscores": None,
         "info": None,
         "seconds": 0.0,

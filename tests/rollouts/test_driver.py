@@ -21,6 +21,18 @@ from hud_tui.client.training_calls import TrainingCalls
 from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
+from hud_tui.rl.timeline import (
+    ACCOUNTED,
+    ENVIRONMENT,
+    EVALUATING,
+    FORWARD_BACKWARD,
+    GRADING,
+    OPTIM_STEP,
+    SAMPLING,
+    SAVING,
+    account_all,
+    account_of,
+)
 from hud_tui.rollouts import driver as driver_module
 from hud_tui.rollouts import service as service_link
 from hud_tui.rollouts import worker_rollouts
@@ -137,6 +149,40 @@ async def test_several_steps_on_one_batch(driven: Driven) -> None:
     assert tree[2].sampled_from is None
     state = folder.state()
     assert (state.step, state.iteration, folder.groups()) == (5, 3, [])
+
+
+async def test_every_step_of_a_driven_run_is_accounted_for(driven: Driven) -> None:
+    held = [{**row, "columns": {"split": "heldout"}} for row in SUMS[:2]]
+    folder = driven.begin([*held, *SUMS[2:]], parameters={"steps": 3, "eval_every": 1})
+    await driven.drive(folder)
+    told = await driven.client.runs.run_time(folder.order().job_id)
+    assert [time.step for time in told.steps] == [1, 2, 3]
+    for time in told.steps:
+        spent = account_of(time)
+        assert spent.accounted >= ACCOUNTED, time.spans
+        assert not time.is_outside
+        wanted = {SAMPLING, ENVIRONMENT, GRADING, FORWARD_BACKWARD, OPTIM_STEP, SAVING}
+        assert wanted <= spent.parts.keys()
+        assert spent.rollouts == 12
+        assert len(time.model_dump_json()) < 12_000
+        assert all(bar.sampling_s and bar.grading_s for bar in time.rollouts)
+    assert EVALUATING in account_of(told.steps[1]).parts
+    assert sum(told.discarded.values()) == sum(account_all(told.steps).discarded.values())
+
+
+async def test_rollouts_of_a_driven_run_are_discarded_with_a_reason(driven: Driven) -> None:
+    folder = driven.begin(BROKEN, failed="resample", parameters={"steps": 2, "tasks_per_step": 4})
+    await driven.drive(folder)
+    job_id = folder.order().job_id
+    told = await driven.client.runs.run_time(job_id)
+    assert (told.discarded["resampled"], told.discarded["failed"]) == (16, 8)
+    listed = (await driven.client.runs.discarded(job_id)).items
+    assert Counter(item.reason for item in listed) == told.discarded
+    lost = [item for item in listed if item.reason in ("resampled", "failed")]
+    assert len({item.task_slug for item in lost}) == 1
+    for item in lost:
+        trace = await driven.client.rollouts.trace(item.trace_id)
+        assert trace.status == "error"
 
 
 async def test_a_step_takes_the_way_that_is_written_down(driven: Driven) -> None:

@@ -342,6 +342,20 @@ def test_of_a_loop_that_nobody_announces_whatever_is_asked_is_its_own(now: Now) 
     assert account_of(time).idle == near(1)
 
 
+def test_a_rollout_under_way_when_a_step_is_taken_is_of_a_later_one(now: Now) -> None:
+    watch = Stopwatch(now)
+    watch.begin("run")
+    watch.enter("t", "a")
+    now.at += 3
+    assert len(watch.so_far().rollouts) == 1
+    first = watch.so_far(is_taken=True)
+    watch.step(first.end)
+    now.at += 1
+    watch.leave("t")
+    [bar] = watch.so_far(is_taken=True).rollouts
+    assert (first.rollouts, bar.start, bar.seconds) == ([], near(-3), near(4))
+
+
 def test_a_discarded_rollout_has_its_reason(now: Now) -> None:
     watch = Stopwatch(now)
     watch.begin("run")

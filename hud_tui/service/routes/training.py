@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hud_tui.rl.timeline import REASONS
 from hud_tui.rl.work import EVALUATION
 from hud_tui.service.batches import (
     Batch,
@@ -46,6 +47,7 @@ from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.wire import WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation, SubmitEvaluation, SubmitJob
+from hud_tui.wire_time import DriverTime
 from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
 
 # Managed runs: submit, read, resume.
@@ -151,6 +153,8 @@ async def drive(request: Request) -> Response:
 async def report(request: Request) -> Response:
     body, parts = await read(request, DriveReport), parts_of(request)
     work_id = canonical_id("run or evaluation", path(request, "job_id"))
+    if body.time is not None:
+        body = body.model_copy(update={"time": _with_ids(body.time)})
     state = await service_of(request).works.hear(work_id, jobs.report, body)
     watch = parts.measured(work_id)
     if watch is not None and body.time is not None:
@@ -158,6 +162,17 @@ async def report(request: Request) -> Response:
     if watch is not None and body.status != "running":
         watch.end()
     return reply(state)
+
+
+def _with_ids(time: DriverTime) -> DriverTime:
+    """With the ids of traces as they are stored; others are left out."""
+    graded = {canonical(id_) or "": stretch for id_, stretch in time.graded.items()}
+    ids = {
+        reason: [known for known in map(canonical, trace_ids) if known]
+        for reason, trace_ids in time.discarded.items()
+        if reason in REASONS
+    }
+    return time.model_copy(update={"graded": graded, "discarded": ids})
 
 
 RUN_ROUTES = [
