@@ -394,6 +394,26 @@ class RunRows:
         ),
     ] = None
     """From the second one on the batch is off-policy, which is when ppo's clip does something."""
+    kl_coef: Annotated[
+        float | None,
+        Parameter(
+            "penalty of each token for its distance from the reference, times this",
+            metavar="X",
+            high=100,
+            usual=0.0,
+            example=".01",
+            label="KL coef",
+        ),
+    ] = None
+    kl_reference: Annotated[
+        str | None,
+        Parameter(
+            "the reference: a checkpoint of the model",
+            metavar="CHECKPOINT",
+            usual="base",
+            label="reference of KL",
+        ),
+    ] = None
     reasoning_effort: Annotated[
         Literal["low", "medium", "high"] | None,
         Parameter(

@@ -169,6 +169,9 @@ class ForwardBackward(Request):
     """None: the whole batch is one group."""
     reward_scale: float = 1.0
     num_substeps: int = Field(default=1, ge=1)
+    kl_coef: float | None = Field(default=None, ge=0, le=100)
+    """Embedded, as is `kl_reference`: a penalty as of a run's parameters."""
+    kl_reference: str | None = None
 
 
 class ForwardBackwardResult(Response):

@@ -81,6 +81,8 @@ def order_of(
     fields of the order. Its paths are absolute: whoever reads it works elsewhere. Raises HudUsage:
     a field is out of bounds, or there is no such interpreter."""
     fields = {key: value for key, value in more.items() if value is not None}
+    if chosen.get("kl_coef") and mode_of(client) == "hud":
+        raise HudUsage("HUD's training API has no KL penalty", "leave out --kl-coef")
     if "tasks" in fields:
         file = Path(expanduser(fields["tasks"])).absolute()
         if file.exists():  # else it is the name of a taskset

@@ -742,6 +742,8 @@ def pass_body(
                 inputs.append(run["trace_id"])
     more = {"loss_fn_config": parameters.get("loss_fn_config") or None}
     more["reward_scale"] = parameters.get("reward_scale") or USUAL["reward_scale"]
+    if parameters.get("kl_coef"):
+        more |= {name: parameters.get(name) for name in ("kl_coef", "kl_reference")}
     loss_fn = loss_of(parameters)
     return forward_backward_body(inputs, size, loss_fn, **more)
 

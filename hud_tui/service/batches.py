@@ -8,7 +8,7 @@ cross_entropy, which does not compare rollouts, it gets the reward itself.
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import isfinite
 from statistics import fmean, pstdev
@@ -120,6 +120,31 @@ def make_batch(
         rewards = [a for part in _parts(rewards, size) for a in group_advantages(part, norm_by_std)]
     weights = [reward * reward_scale for reward in rewards]
     return Batch(trajectories, size, weights, group_size is not None)
+
+
+def with_penalties(
+    datums: Sequence[Datum], reference: Sequence[Sequence[float]], coef: float
+) -> tuple[list[Datum], float]:
+    """Datums whose tokens are penalised for their distance from a reference policy, and its mean.
+
+    To the advantage of each token, coef · (mean of d − d) is added, d = sampling logprob − logprob
+    under the reference: a token that became more likely than usual is worth less. Source: the KL
+    penalty of Tinker's cookbook.
+
+    Args:
+        datums: N turns with sampling logprobs, T output tokens each.
+        reference: Logprobs of their output tokens under the reference, shape (T,) per datum.
+    """
+    differences = [
+        [ours - theirs for ours, theirs in zip(datum.logprobs, row, strict=True)]
+        for datum, row in zip(datums, reference, strict=True)
+    ]
+    mean = fmean(chain.from_iterable(differences))
+    penalised = [
+        replace(datum, penalties=[coef * (mean - difference) for difference in row])
+        for datum, row in zip(datums, differences, strict=True)
+    ]
+    return penalised, mean
 
 
 def check_groups(count: int, group_size: int | None) -> None:

@@ -50,6 +50,7 @@ from hud_tui.service.engine_rollouts import (
 from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGone
 from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.run_plan import Plan, Planned
+from hud_tui.service.session import kl_of
 from hud_tui.service.store import checkpoints, evaluations, jobs, runs, times, works
 from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.db import Db, Store
@@ -407,7 +408,7 @@ class Run:
     ) -> None:
         parameters = self._plan.parameters
         loss_fn, config = parameters["loss_fn"], parameters["loss_fn_config"]
-        await self._session.forward_backward(batch, loss_fn, config)
+        await self._session.forward_backward(batch, loss_fn, config, kl_of(parameters))
         await self._session.optim_step(
             Adam(**{field.name: parameters[field.name] for field in fields(Adam)}),
             job_id=self.id,

@@ -86,6 +86,7 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
         "heldout_every": asked.heldout_every or USUAL["heldout_every"],
     }
     optional = {"eval_every", "eval_samples", "baseline", "max_staleness", "substeps"}
+    optional |= {"kl_coef", "kl_reference"}
     chosen = asked.model_dump(include=optional)
     filled |= {name: value for name, value in chosen.items() if value is not None}
     return filled if asked.sweep is None else {**filled, "sweep": asked.sweep}

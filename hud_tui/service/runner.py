@@ -18,11 +18,11 @@ from hud_tui.service.gateway import whole
 from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, invalid, new_id
 from hud_tui.service.managed_run import Run
 from hud_tui.service.run_plan import checked_config, effort_tokens, fill, make_plan, planned_before
-from hud_tui.service.store import jobs, models, traces, works
+from hud_tui.service.store import checkpoints, jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
-from hud_tui.wire import WorkState
+from hud_tui.wire import BASE, WorkState
 from hud_tui.wire_rollouts import SubmitRollout, TraceEnter, TraceExit
 from hud_tui.wire_runs import DriveRun, JobParameters, SubmitJob
 from hud_tui.wire_training import Chat
@@ -43,6 +43,9 @@ class Runner:
         base = self._parts.base(model)
         await self._parts.retention.refuse_full(base)
         parameters = fill(body.config.parameters, base)
+        reference = parameters.get("kl_reference")
+        if reference not in (None, BASE):
+            await self._parts.store.read(checkpoints.loadable, model.id, reference)
         rows = body.dataset.tasks
         tokens = await self._parts.tokenizer(model)
         plan = await asyncio.to_thread(make_plan, parameters, rows, base, tokens)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from time import monotonic, perf_counter
+from typing import Any
 
 from hud_tui.events import HeadMoved
 from hud_tui.rl.groups import CROSS_ENTROPY
@@ -50,6 +51,21 @@ MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 Also = Callable[[Db, Node], object]
 AlsoOfHead = Callable[[Db, Node, HeadMoved | None], object]
 """A change in the same transaction as a step, given the new node."""
+
+
+@dataclass(frozen=True)
+class KlPenalty:
+    """Of each token, for its distance from a reference policy."""
+
+    coef: float
+    reference: str = BASE
+    """A checkpoint of the model by id, name or sampler path; or `BASE`."""
+
+
+def kl_of(parameters: Mapping[str, Any]) -> KlPenalty | None:
+    """The penalty of a run or a call, by the wire names of its parameters."""
+    coef = parameters.get("kl_coef")
+    return KlPenalty(coef, parameters.get("kl_reference") or BASE) if coef else None
 
 
 @dataclass
@@ -100,22 +116,46 @@ class Session:
     # Passes.
 
     async def forward_backward(
-        self, batch: Batch, loss_fn: str, config: Mapping[str, float] | None = None
+        self,
+        batch: Batch,
+        loss_fn: str,
+        config: Mapping[str, float] | None = None,
+        kl: KlPenalty | None = None,
     ) -> tuple[dict[str, float], int]:
         """Accumulate a batch's gradients; returns its metrics, and the number of datums with a
-        gradient. Raises Refused, 422, the engine does not support this loss or config; EngineLost:
-        all gradients are lost."""
+        gradient. Raises Refused, 422, the engine does not support this loss or config; 404 or 410,
+        the reference of `kl`; EngineLost: all gradients are lost."""
         with self.stopwatch.measure(FORWARD_BACKWARD, 0):
             datums, count = batch.all_datums(), len(batch.datums())
+            distance = dict[str, float]()
+            if kl is not None and kl.coef and count:
+                datums, distance = await self._penalised(datums, kl)
             policy, start = await self._open(), perf_counter()
             async with self._passing(policy):
                 figures = await self._engine.forward_backward(
                     policy.handle, datums, loss_fn, config
                 )
-            figures = batches.finite({**figures, **batches.left_out(batch)})
+            figures = batches.finite({**figures, **distance, **batches.left_out(batch)})
             self._accumulated.add(batch, figures, count, loss_fn, perf_counter() - start)
         own = {"num_datums_dropped": float(len(datums) - count)}
         return {**figures, **batches.of_rewards([batch]), **own}, count
+
+    async def _penalised(
+        self, datums: Sequence[Datum], kl: KlPenalty
+    ) -> tuple[list[Datum], dict[str, float]]:
+        """The datums, those with an advantage penalised; and the metric of their distance."""
+        moved = [datum for datum in datums if datum.advantage]
+        if not all(datum.logprobs for datum in moved):
+            raise bad_field("kl_coef", "it compares sampling logprobs, and a turn has none")
+        node = None
+        if kl.reference != BASE:
+            node = await self._store.read(checkpoints.loadable, self._model.id, kl.reference)
+        async with self._policies.borrow(self._model, node, pinned=True) as handle:
+            reference = await self._engine.forward(handle, moved)
+        penalised, distance = batches.with_penalties(moved, reference, kl.coef)
+        following = iter(penalised)
+        all_ = [next(following) if datum.advantage else datum for datum in datums]
+        return all_, {"kl_reference": distance}
 
     async def forward(self, batch: Batch) -> tuple[str, list[list[float]]]:
         """Current logprobs of every turn's output, and an id for `backward`."""

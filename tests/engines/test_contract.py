@@ -233,6 +233,23 @@ def _cut(datum: Datum) -> list[Datum]:
     return [head, rest] if output[1:] else [head]
 
 
+async def test_what_is_added_to_the_advantage_of_a_token_is_as_if_it_were_its_advantage(
+    trial: Trial,
+) -> None:
+    plain, moved = [await trial.open(trial.base.name) for _ in range(2)]
+    datums = await trial.datums(plain)
+    whole = [replace(datum, advantage=datum.advantage + 0.25) for datum in datums]
+    parted = [
+        replace(datum, penalties=[0.25] * len(datum.output)) if datum.advantage else one
+        for datum, one in zip(datums, whole, strict=True)
+    ]
+    for handle, passed in ((plain, whole), (moved, parted)):
+        await trial.engine.forward_backward(handle, passed, "importance_sampling")
+        await trial.step(handle)
+    stepped = await trial.logprobs(plain, datums)
+    assert await trial.logprobs(moved, datums) == pytest.approx(stepped, abs=1e-5)
+
+
 async def test_a_saved_node_is_its_owner_s_alone_and_continues_as_if_it_had_never_been_left(
     trial: Trial, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from httpx import AsyncClient
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.service.engines.base import EngineLost
 from hud_tui.wire import BASE, Checkpoint
-from tests.conftest import ended, submit, until
+from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import (
     Held,
     Json,
@@ -18,6 +18,7 @@ from tests.service.calls import (
     optim,
     pass_,
     payloads,
+    ran,
     reach,
     resume,
     set_head,
@@ -203,3 +204,51 @@ async def test_an_outside_loop_that_trains_on_old_rollouts_has_their_sampler(
     assert [third["metrics"][f"staleness_{kind}"] for kind in ("mean", "max")] == [1.0, 2.0]
     known = Tree.of([Checkpoint.model_validate(row) for row in rows])
     assert known.own(1).sampled == 0, "a mixed batch tells nobody's own reward"
+
+
+async def test_a_penalty_keeps_the_policy_near_its_reference(
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[Any] = []
+    forward_backward = engine.forward_backward
+
+    async def passing(handle: str, datums: Any, *given: Any) -> Any:
+        passed.append(datums)
+        return await forward_backward(handle, datums, *given)
+
+    monkeypatch.setattr(engine, "forward_backward", passing)
+    distances = []
+    for coef in (0.0, 2.0):
+        model = await fork(http, f"at {coef}")
+        await ran(http, model["id"], steps=8, kl_coef=coef, learning_rate=0.3)
+        rows = await tree(http, model["id"])
+        distances.append([row["metrics"].get("kl_reference") for row in rows])
+    free, held = distances
+    assert free == [None] * 8
+    assert held[0] == pytest.approx(0.0, abs=1e-6), "the first step is from the base itself"
+    assert held[-1] > 0
+    penalised = [datum for datum in passed[-1] if datum.penalties]
+    assert penalised
+    assert all(bool(datum.penalties) == bool(datum.advantage) for datum in passed[-1])
+    every = [penalty for datum in penalised for penalty in datum.penalties]
+    assert sum(every) == pytest.approx(0.0, abs=1e-6), "centred"
+    assert not any(datum.penalties for datum in passed[0])
+
+
+async def test_a_reference_is_a_checkpoint_of_the_model(http: AsyncClient, model: Json) -> None:
+    refused = await http.post(
+        "/v1/training/jobs",
+        json={
+            "model_id": model["id"],
+            "dataset": {"tasks": await tasks_of(http, "arith")},
+            "config": {"parameters": {"kl_coef": 0.1, "kl_reference": "step-000009"}},
+        },
+    )
+    assert refused.status_code == 404
+    assert "step-000009" in refused.text
+    await ran(http, model["id"], steps=2)
+    first, _ = await tree(http, model["id"])
+    job_id = await submit(http, model["id"], steps=1, kl_coef=0.1, kl_reference=first["name"])
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    *_, last = await tree(http, model["id"])
+    assert "kl_reference" in last["metrics"]

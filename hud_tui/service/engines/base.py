@@ -154,6 +154,8 @@ class Datum:
     """Advantage of every output token; for cross_entropy, the weight of every output token."""
     temperature: float = 1.0
     """Sampling temperature; current logprobs are computed at the same one."""
+    penalties: Sequence[float] = ()
+    """Added to the advantage of each output token, shape (T,); empty for none."""
 
 
 @dataclass(frozen=True)
@@ -381,7 +383,10 @@ def of_pass(
 
 def advantages(datums: Sequence[Datum]) -> list[list[float]]:
     """The advantage of each output token, shape (T,) per datum."""
-    return [[datum.advantage] * len(datum.output) for datum in datums]
+    return [
+        [datum.advantage + penalty for penalty in datum.penalties or [0.0] * len(datum.output)]
+        for datum in datums
+    ]
 
 
 def split(

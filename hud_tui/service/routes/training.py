@@ -39,7 +39,7 @@ from hud_tui.service.http import (
 )
 from hud_tui.service.routes import find_model, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, answer, driven_by, once
-from hud_tui.service.session import Session, output_weights
+from hud_tui.service.session import Session, kl_of, output_weights
 from hud_tui.service.store import evaluations, jobs, models, replies, works
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
@@ -202,7 +202,8 @@ async def forward_backward(request: Request) -> Response:
     async def act(session: Session, asked: Asked | None) -> Any:
         batch = await _batch(parts, model, body, body.loss_fn)
         session.refuse_full(batch)
-        passed = await session.forward_backward(batch, body.loss_fn, body.loss_fn_config)
+        kl = kl_of({"kl_coef": body.kl_coef, "kl_reference": body.kl_reference})
+        passed = await session.forward_backward(batch, body.loss_fn, body.loss_fn_config, kl)
         return _passed(session, asked, *passed)
 
     return await answer(request, model, act)

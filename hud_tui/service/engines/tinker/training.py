@@ -17,6 +17,7 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     NotFinite,
     PolicyLost,
+    advantages,
     distinct,
     of_pass,
 )
@@ -87,8 +88,7 @@ def of_loss(
     lp = np.concatenate(logprobs)
     q = _sampled(datums)
     counts = [len(datum.output) for datum in datums]
-    advantages = np.repeat([datum.advantage for datum in datums], counts)
-    given = (loss_fn, config, lp, lp if q is None else q, advantages)
+    given = (loss_fn, config, lp, lp if q is None else q, np.concatenate(advantages(datums)))
     weights, cost = token_weights(*given)
     figures = _figures(lp, q, cost, config, clipped(*given))
     return figures, np.split(weights, np.cumsum(counts)[:-1])
@@ -169,13 +169,13 @@ async def forward_backward(
         return of_pass(None, still)
     if server.averages is None:
         await forward(server, run, moved[:1])
-    advantages = [[datum.advantage] * len(datum.output) for datum in moved]
+    worth = advantages(moved)
     if loss_fn in COMPARE:
         sampled = [datum.logprobs for datum in moved]
-        data = compared(moved, sampled, advantages, bool(server.averages))
+        data = compared(moved, sampled, worth, bool(server.averages))
         passed = await _pass(server, run, moved, data, loss_fn, dict(config) or None)
     elif loss_fn == "cross_entropy" and not server.averages:
-        data = weighted(moved, advantages)
+        data = weighted(moved, worth)
         passed = await _pass(server, run, moved, data, loss_fn, None)
     else:
         logprobs = await forward(server, run, moved)
