@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
-import ctypes
+import gc
 import importlib
 import json
 import logging
@@ -22,7 +22,7 @@ import signal
 import sys
 import traceback
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -30,6 +30,15 @@ from time import monotonic
 from typing import Any
 
 from hud_tui.pipes import write_all, write_document
+from hud_tui.rollouts.descendants import (
+    HAS_PROC,
+    MARK,
+    PR_SET_PDEATHSIG,
+    Descendants,
+    prctl,
+    resident,
+)
+from hud_tui.rollouts.rehearsal import rehearse
 from hud_tui.rollouts.watched import (
     CONTROL,
     LINE,
@@ -69,8 +78,6 @@ LAST_MESSAGES = 20
 """Number of the SDK's last messages that are not repeated in the log."""
 MOST_PROCESSES = 256
 STACK_LINES = 400
-MARK = "HUD_TUI_ROLLOUT"
-"""Environment variable of a rollout's processes, to find those that left its process group."""
 
 BEGIN = """
 import sys, types
@@ -137,7 +144,7 @@ def _log_unless_cancelled(loop: asyncio.AbstractEventLoop, context: dict[str, An
 
 
 def _serve(command: dict[str, Any], report: Report, doing: Doing) -> None:
-    source, before = command["source"], frozenset(sys.modules)
+    source, last = command["source"], next(reversed(sys.modules))
     env = load_environment(Path(source), name=command["env"])
     watch(env, doing)
     try:
@@ -148,19 +155,21 @@ def _serve(command: dict[str, Any], report: Report, doing: Doing) -> None:
                 doing.report_error(error)
                 raise
     finally:
-        report({"modules": _installed(before, source)})
+        report({"modules": _installed(last, source)})
 
 
-def _installed(before: Collection[str], source: str) -> list[str]:
-    """Modules that this process imported, except the user's own."""
-    root = root_of(source)
-    return [
-        name
-        for name, module in list(sys.modules.items())
-        if name not in before
-        and not name.startswith("_hud_mod_")
-        and not is_own(getattr(module, "__file__", None) or "", root)
-    ]
+def _installed(last: str, source: str) -> list[str]:
+    """Modules that this process imported after the last one before it, except the user's own. The
+    older ones are not looked at: that alone would copy a thousand pages of memory."""
+    root, names = root_of(source), list[str]()
+    with contextlib.suppress(RuntimeError):  # a thread imports something now
+        for name in reversed(sys.modules):
+            if name == last:
+                break
+            file = getattr(sys.modules[name], "__file__", None) or ""
+            if not name.startswith("_hud_mod_") and not is_own(file, root):
+                names.append(name)
+    return names[::-1]
 
 
 def end_at_sigterm(ended: asyncio.Event, doing: Doing) -> None:
@@ -283,6 +292,8 @@ class Host:
         os.dup2(2, 1)
         self._source, self._log = source, Log(log)
         self._children: dict[int, Child] = {}
+        """Rollouts' processes by number."""
+        self._descendants = Descendants()
         self._selector = selectors.DefaultSelector()
         self._asked = b""
         self._is_over = False
@@ -290,7 +301,9 @@ class Host:
 
     def run(self) -> None:
         """Run until stdin is closed."""
-        _preload(self._source)
+        packages = _preload(self._source)
+        rehearse("fastmcp" in packages)
+        _keep_out_of_collections()
         wake, woken = os.pipe()
         for end in (wake, woken):
             os.set_blocking(end, False)
@@ -306,7 +319,7 @@ class Host:
             self._reap()
             self._watch_memory()
         for child in list(self._children.values()):
-            _kill(child)
+            self._kill(child)
 
     def _send(self, document: dict[str, Any]) -> None:
         write_document(self._out, document)
@@ -332,7 +345,7 @@ class Host:
                 child.stack_at = monotonic() + STACK_S
                 os.kill(child.pid, signal.SIGUSR1)
             else:
-                if child.why is None and (why := _excess(child)):
+                if child.why is None and (why := self._excess(child)):
                     self._log.add(f"{child.label} | {child.phase}: {why}")
                 child.is_asked, child.kill_at = True, monotonic() + GRACE_S
                 os.kill(child.pid, signal.SIGTERM)
@@ -371,7 +384,9 @@ class Host:
         if child.why is None:  # else it is the phase in which it came to that
             child.phase = report.get("phase", child.phase)
         if "modules" in report:
-            _import_all(report["modules"])
+            if report["modules"]:
+                _import_all(report["modules"])
+                _keep_out_of_collections()
         elif "terminated" in report:
             if not child.is_asked and child.why is None:
                 child.why, child.phase = ended_by(signal.SIGTERM), report["terminated"]
@@ -382,7 +397,7 @@ class Host:
         elif report.keys() != {"phase"}:
             self._send({"number": child.number, **report})
             if "port" in report:
-                self._end_excess(child, _excess(child))
+                self._end_excess(child, self._excess(child))
 
     def _place(self, child: Child, report: dict[str, Any]) -> None:
         """What a process answers when it is asked for its place."""
@@ -418,21 +433,22 @@ class Host:
                     self._place(child, {"phase": child.phase, "where": where})
             if child.kill_at is not None and now > child.kill_at:
                 self._end_dying(child, now)
-            done, status = os.waitpid(child.pid, os.WNOHANG)
-            if done:
-                child.status = os.waitstatus_to_exitcode(status)
-                self._bury(child)
+        by_pid = {child.pid: child for child in self._children.values()}
+        for pid, status in _exits():
+            if pid in by_pid:  # else it was adopted
+                by_pid[pid].status = os.waitstatus_to_exitcode(status)
+                self._bury(by_pid[pid])
 
     def _end_dying(self, child: Child, now: float) -> None:
         if child.is_dying:
-            _kill(child)
+            self._kill(child)
         else:
             child.is_dying, child.kill_at = True, now + STACK_S
             self._end(child, "where")
 
     def _bury(self, child: Child) -> None:
         """After the process exited: kill what it left behind, and read its last report."""
-        _kill(child)
+        self._kill(child)
         for end, read in ((child.control, self._read_reports), (child.output, self._print)):
             read(child)
             self._forget(end)
@@ -464,7 +480,7 @@ class Host:
             return
         self._looked_at = now
         for child in self._children.values():
-            why = _excess(child)
+            why = self._excess(child)
             self._read_reports(child)  # else it is told with the phase before
             self._end_excess(child, why)
 
@@ -474,20 +490,38 @@ class Host:
             child.why = why
             self._end_dying(child, monotonic())
 
+    def _started_by(self, child: Child) -> list[int]:
+        return self._descendants.of(child.pid, [each.pid for each in self._children.values()])
 
-def _excess(child: Child) -> str | None:
-    """What a rollout's processes use at this moment beyond what is allowed; None if nothing, or
-    where there is no /proc."""
-    if not Path("/proc/self/statm").exists():
+    def _excess(self, child: Child) -> str | None:
+        """What a rollout's processes use at this moment beyond what is allowed; None if nothing, or
+        where there is no /proc."""
+        if not HAS_PROC:
+            return None
+        pids = [child.pid, *self._started_by(child)]
+        used = sum(map(resident, pids))
+        if child.memory and used > child.memory:
+            allowed = f"{child.memory >> 20} are allowed (--memory-mb N)"
+            return f"it used {used >> 20} MB of memory; {allowed}"
+        if len(pids) > MOST_PROCESSES:
+            return f"it started {len(pids)} processes; {MOST_PROCESSES} are allowed"
         return None
-    pids = list(_marked(child.pid))
-    used = sum(map(_resident, pids))
-    if child.memory and used > child.memory:
-        allowed = f"{child.memory >> 20} are allowed (--memory-mb N)"
-        return f"it used {used >> 20} MB of memory; {allowed}"
-    if len(pids) > MOST_PROCESSES:
-        return f"it started {len(pids)} processes; {MOST_PROCESSES} are allowed"
-    return None
+
+    def _kill(self, child: Child) -> None:
+        """Kill a rollout's process, if it has not been waited for, and everything it started."""
+        started = self._started_by(child)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        for pid in [*([child.pid] if child.status is None else []), *started]:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _exits() -> Iterator[tuple[int, int]]:
+    """The children that have exited, each once, and their statuses."""
+    with contextlib.suppress(ChildProcessError):
+        while (exited := os.waitpid(-1, os.WNOHANG))[0]:
+            yield exited
 
 
 def _document(line: bytes) -> dict[str, Any] | None:
@@ -505,6 +539,13 @@ def _import_all(names: Iterable[str]) -> None:
             importlib.import_module(name)
 
 
+def _keep_out_of_collections() -> None:
+    """Have no garbage collection in a rollout's process look at what is loaded here: it would copy
+    every page of it."""
+    gc.collect()
+    gc.freeze()
+
+
 def _read_some(end: int) -> bytes | None:
     """Empty at the pipe's end; None where nothing has been written since."""
     try:
@@ -513,10 +554,10 @@ def _read_some(end: int) -> bytes | None:
         return None
 
 
-def _preload(source: str) -> None:
+def _preload(source: str) -> set[str]:
     """Import the SDK, and the installed packages that the environment's files import at their top,
-    so that each rollout's process finds them loaded. Errors are ignored: they occur again there,
-    and are reported."""
+    so that each rollout's process finds them loaded; returns their names. Errors are ignored: they
+    occur again there, and are reported."""
     path = Path(source)
     files = sorted(path.glob("*.py")) if path.is_dir() else [path]
     local = {file.stem for file in files[0].parent.glob("*")} if files else set()
@@ -529,6 +570,7 @@ def _preload(source: str) -> None:
                 elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                     names[node.module] = None
     _import_all(name for name in names if name.partition(".")[0] not in local)
+    return {name.partition(".")[0] for name in names} - local
 
 
 def _be_child(request: dict[str, Any], control: int, printed: int) -> None:
@@ -559,8 +601,7 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     """Give the process its own session, streams, random seed and memory limit; it ends with the
     host."""
     os.setsid()
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, Linux
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -573,39 +614,9 @@ def _settle_child(request: dict[str, Any], control: int, printed: int) -> None:
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     os.environ[MARK] = f"{os.getpid()}"
     random.seed()
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed()
+    if "numpy.random" in sys.modules:  # else it is seeded when it is imported
+        sys.modules["numpy.random"].seed()
     os.chdir(root_of(request["source"]))
-
-
-def _marked(pid: int) -> Iterator[int]:
-    """The living processes of a rollout: its group, and those that left it."""
-    mark = f"{MARK}={pid}".encode()
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
-            continue
-        with contextlib.suppress(OSError):
-            is_own = int(entry) == pid or os.getpgid(int(entry)) == pid
-            if is_own or mark in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
-                yield int(entry)
-
-
-def _resident(pid: int) -> int:
-    """Resident memory of the process itself, bytes."""
-    try:
-        fields = Path("/proc", str(pid), "statm").read_text().split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _kill(child: Child) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(child.pid, signal.SIGKILL)
-    if Path("/proc").is_dir():
-        for pid in _marked(child.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
 
 
 class Log:
