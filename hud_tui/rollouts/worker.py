@@ -27,7 +27,14 @@ from uuid import uuid4
 
 from hud_tui import pipes
 from hud_tui.pipes import Pipe, ProcessEnded
-from hud_tui.rollouts.host import GRACE_S, command, keep_endings_out_of_the_log
+from hud_tui.rollouts.host import (
+    GRACE_S,
+    POLL_S,
+    STACK_S,
+    command,
+    keep_endings_out_of_the_log,
+)
+from hud_tui.rollouts.tls import share_contexts
 from hud_tui.rollouts.watched import (
     AGENT,
     LINE,
@@ -77,6 +84,7 @@ PROBE_S = 3.0
 """Longest wait for a connection to one that may be gone, seconds."""
 WHERE_S = 2.0
 """Seconds that a hanging process has to report its place in the code."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 def not_served(runtime: str, error: OSError, answered: float | None = None) -> dict[str, Any]:
@@ -426,8 +434,11 @@ class Worker:
         timeout, job_id = request["timeout"], request["job_id"]
         ids = {"job_id": job_id, "group_id": group_id, "trace_id": trace_id}
         ENTERED.set(request.get("entered"))
+        IS_HERE.set(request["runtime"] in ("subprocess", "local"))
         provider = self._provider(request["runtime"])
-        asking = asyncio.get_running_loop().call_later(timeout * 0.98, self._ask_where, trace_id)
+        asking = asyncio.get_running_loop().call_later(
+            ask_where_after(timeout), self._ask_where, trace_id
+        )
         try:
             if isinstance(provider, HostedRuntime):
                 return await provider.run(task, agent, rollout_timeout=timeout, **ids)
@@ -500,6 +511,12 @@ class Worker:
         return env
 
 
+def ask_where_after(timeout: float) -> float:
+    """Seconds after which a rollout's process is asked for its place, so that it can still tell
+    before the time limit ends it."""
+    return min(0.98 * timeout, max(timeout / 2, timeout - STACK_S - 2 * POLL_S))
+
+
 def clean_what_is_received() -> None:
     """Let the model, and so the service, see of an environment only what may be sent: no secret in
     what a tool says, as an error may be one; and no text that a request cannot have."""
@@ -528,6 +545,32 @@ def say_more_on_entering() -> None:
         await report(path, payload | (ENTERED.get() or {} if is_entering else {}))
 
     reports._report = reported
+
+
+IS_HERE: ContextVar[bool] = ContextVar("is_here", default=False)
+"""Whether the present rollout's environment is on this machine, with all its ports."""
+
+
+def reach_directly() -> None:
+    """Let the agent connect to what an environment on this machine serves. The SDK's tunnel through
+    the control channel is for places of which only one port can be reached: it doubles the
+    connections, and passes every byte through both sides once more."""
+    binding = channel.HudClient.binding
+
+    def bound(client: Any, ref: str) -> Any:
+        capability = binding(client, ref)
+        return direct(capability, client.manifest.bindings) if IS_HERE.get() else capability
+
+    channel.HudClient.binding = bound
+
+
+def direct(capability: Any, published: Sequence[Any]) -> Any:
+    """A capability with the address that its environment published, if that is on loopback; else as
+    it was."""
+    for each in published:
+        if each.name == capability.name and urlsplit(each.url).hostname in LOOPBACK:
+            return each
+    return capability
 
 
 def summary(run: Any, trace_id: str) -> dict[str, Any]:
@@ -599,6 +642,8 @@ def main() -> None:
     if missing is None:
         clean_what_is_received()
         say_more_on_entering()
+        share_contexts()
+        reach_directly()
     asyncio.run(Worker(answers).run())
     if missing is None:
         flush(timeout=30.0)

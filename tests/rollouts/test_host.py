@@ -13,7 +13,12 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter
-from hud_tui.rollouts.host import LAST_MESSAGES, keep_endings_out_of_the_log
+from hud_tui.rollouts.host import (
+    LAST_MESSAGES,
+    POLL_S,
+    STACK_S,
+    keep_endings_out_of_the_log,
+)
 from hud_tui.rollouts.process import (
     SDK,
     EnvironmentFailed,
@@ -25,7 +30,7 @@ from hud_tui.rollouts.process import (
 )
 from hud_tui.rollouts.run_files import Options, read_option
 from hud_tui.rollouts.watched import failure_of, failure_text
-from hud_tui.rollouts.worker import Worker, not_served, probe
+from hud_tui.rollouts.worker import Worker, ask_where_after, not_served, probe
 from tests.rollouts.driving import make_venv
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -232,6 +237,13 @@ def test_an_environment_that_nobody_serves_is_named_by_its_address(
     error: OSError, said: str
 ) -> None:
     assert failure_text(not_served("tcp://127.0.0.1:1", error)).startswith(said)
+
+
+def test_a_place_is_asked_for_while_it_can_still_be_told() -> None:
+    """A process that is stuck in C code tells it through the host, which waits for Python first."""
+    for timeout in (5.0, 15.0, 300.0):
+        assert timeout / 2 <= ask_where_after(timeout) <= timeout - STACK_S - 2 * POLL_S
+    assert ask_where_after(0.1) == 0.05
 
 
 async def test_a_server_that_goes_away_is_the_failure_of_the_rollouts_that_it_broke() -> None:
