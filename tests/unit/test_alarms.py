@@ -277,6 +277,14 @@ def test_other_trainers_names_are_read_and_rewards_of_groups_alone_too() -> None
     assert (found["kl_sampler"].shown_id, found["kl_sampler"].shown) == ("c10", 11)
 
 
+def test_the_update_behind_a_metric_of_stale_rollouts_is_the_one_that_sampled_them() -> None:
+    metrics = {"kl_sample_train": 0.02, "staleness_mean": 2.0}
+    tree = Tree.of(chain(*[{"metrics": metrics}] * 60))
+    [alarm] = [a for a in inspect_lineage(tree).report().alarms if a.name == "kl_sampler"]
+    assert (alarm.shown, alarm.shown_id) == (11, "c10")
+    assert (alarm.onset, alarm.checkpoint_id, alarm.before_id) == (8, "c7", "c6")
+
+
 def test_hostile_steps_and_times_are_taken_for_what_can_be() -> None:
     nodes = [
         Checkpoint(id="a", step=2**80, created_at="0001-01-01T00:00:00", metrics={"entropy": 1.0}),
@@ -621,7 +629,7 @@ def test_a_collapse_on_other_tasks_is_found_and_ends_where_others_begin() -> Non
     monitor = AlarmMonitor()
     monitor.follow(tree)
     alarm = next(one for one in monitor.report().active if one.name == "reward_collapse")
-    assert (alarm.shown, alarm.before_id) == (121, "c119")
+    assert (alarm.shown, alarm.before_id) == (121, "c118")
     [peak] = [one.value for one in alarm.evidence if one.name == "peak"]
     assert 0.5 < peak < 0.7
 

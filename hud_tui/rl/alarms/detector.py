@@ -13,6 +13,7 @@ from hud_tui.rl.alarms.statistics import (
     REWARD,
     REWARD_MAX,
     REWARD_STD,
+    STALENESS,
     Ema,
     Role,
     Row,
@@ -318,8 +319,9 @@ class Detector(ABC, Generic[T]):
         return None if self.gate.seen else Skipped(self.NAME, self.TITLE, self.NEEDS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
-        start = max(0, episode.onset - of_weights(self.READS.key))
-        onset, shown = row_at(start), row_at(episode.onset)
+        shown = row_at(episode.onset)
+        start = max(0, episode.onset - self._updates_since(shown))
+        onset = row_at(start)
         return Alarm(
             name=self.NAME,
             title=self.TITLE,
@@ -341,6 +343,13 @@ class Detector(ABC, Generic[T]):
             calm=0 if episode.ended is not None else self.gate.calm,
             release=self.tuning.release,
         )
+
+    def _updates_since(self, row: Row) -> int:
+        """How many updates before a row's own the one is that its metric shows: its rollouts were
+        sampled after the previous one, or as many steps before as they are stale."""
+        if not of_weights(self.READS.key):
+            return 0
+        return 1 + round(STALENESS.read(row) or 0.0)
 
     def _finite_evidence(self, context: Context) -> tuple[Evidence, ...]:
         return tuple(e for e in self.evidence(context) if isfinite(e.value))

@@ -18,7 +18,7 @@ from hud_tui.rl.alarms import reward as of_reward
 from hud_tui.rl.alarms import throughput as of_throughput
 from hud_tui.rl.alarms.alarm import Alarm, Report, ordered
 from hud_tui.rl.alarms.detector import DETECTORS, Context
-from hud_tui.rl.alarms.statistics import Row, Window, bounded, row_of
+from hud_tui.rl.alarms.statistics import STALENESS, Row, Window, bounded, row_of
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree, is_servable
@@ -86,7 +86,8 @@ class DetectorSet:
             DETECTORS[name](tuning) for name, tuning in tunings.items() if tuning.enabled
         ]
         self._steps, self._ids = array("q"), list[str | None]()
-        """Step number and checkpoint id of each row; metrics are not kept."""
+        self._stale = array("f")
+        """Step number, checkpoint id and staleness of each row; other metrics are not kept."""
         self._pace, self._at = Window(RECENT), nan
         self._tasks, self._begun = _TrainedOn(), [0]
         """`_begun`: first row on each set of tasks."""
@@ -98,6 +99,7 @@ class DetectorSet:
         """Evaluate the next row; its index is the number of rows before it."""
         self._steps.append(row.step)
         self._ids.append(row.checkpoint_id)
+        self._stale.append(max(0.0, STALENESS.read(row) or 0.0))
         if self._tasks.changes(row):
             self._begun.append(row.index)
             self.context.begin_tasks()
@@ -121,7 +123,7 @@ class DetectorSet:
 
     @property
     def last(self) -> Row | None:
-        """The newest row, without its metrics."""
+        """The newest row, of its metrics only its staleness."""
         return self._row_at(len(self) - 1) if len(self) else None
 
     def report(self, *more: Alarm) -> Report:
@@ -140,7 +142,8 @@ class DetectorSet:
             self._at = stamp
 
     def _row_at(self, index: int) -> Row:
-        return Row(index, {}, self._steps[index], self._ids[index])
+        stale = {STALENESS.key: self._stale[index]}
+        return Row(index, stale, self._steps[index], self._ids[index])
 
 
 # The checkpoint to roll back to after an update that damaged the policy.
