@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hud_tui.service.engines.base import Datum, SampleRequest
-from hud_tui.service.engines.tiny import training, worker
+from hud_tui.service.engines.tiny import sampling, training
 from hud_tui.service.engines.tiny.engine import pairs_path, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, forward, turns
 from hud_tui.service.engines.tiny.tokenizer import BpeTokenizer
@@ -118,13 +118,13 @@ def trained_by_torch_s(net: Net, datums: list[Datum]) -> float:
 
 def sampled_s(weights: Weights, config: Config, prompts: list[list[int]]) -> tuple[float, float]:
     """Seconds of reading the prompts, and of saying `SAID` tokens each."""
-    requests = [SampleRequest(prompt, SAID) for prompt in prompts]
+    asked = [sampling.Asked(SampleRequest(prompt, SAID)) for prompt in prompts]
     start = process_time()
-    logits, cache = worker._read(weights, config, requests, worker.Prefixes())
+    logits, cache = sampling._read(weights, config, asked)
     read = process_time()
     for _ in range(SAID):
-        tokens, _ = worker._draw(logits, [worker.Row(one, config.context) for one in requests])
-        logits = worker._extend(weights, config, cache, tokens)
+        tokens, _ = sampling.draw(logits, [sampling.Row(one, config.context) for one in asked])
+        logits = sampling._extend(weights, config, cache, tokens)
     return read - start, process_time() - read
 
 

@@ -24,7 +24,7 @@ from hud_tui.rl.groups import group_advantages
 from hud_tui.service.engines.base import Adam, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import pairs_path, weights_path
 from hud_tui.service.engines.tiny.tokenizer import BpeTokenizer
-from hud_tui.service.engines.tiny.worker import Learner
+from tests.learner import Learner
 from tests.pretrain import lessons
 
 BASE, TARGET, MOVES, GROUP, EXAMINED = "tiny/agent-1M", 256, 40, 16, 64

@@ -8,7 +8,7 @@ import pytest
 from hud_tui.service.engines.base import Datum
 from hud_tui.service.engines.tiny.model import Config, Weights, initial
 from hud_tui.service.engines.tiny.training import save_base
-from hud_tui.service.engines.tiny.worker import Learner
+from tests.learner import Learner
 
 SMALL = Config(width=16, layers=2, heads=2, context=32)
 LONG = Config(300, 16, 2, 2, context=600, rotary=True, shifted=True, tied=True)

@@ -16,7 +16,6 @@ from hud_tui.rl.groups import group_advantages, has_signal
 from hud_tui.service.engines.base import Adam, Base, Call, Datum, SampleRequest
 from hud_tui.service.engines.tiny.engine import BASES, pairs_path, weights_path
 from hud_tui.service.engines.tiny.tokenizer import CALL, BpeTokenizer, CharTokenizer
-from hud_tui.service.engines.tiny.worker import Learner
 from hud_tui.service.environments import (
     ENVIRONMENTS,
     TASKSETS,
@@ -24,6 +23,7 @@ from hud_tui.service.environments import (
     hopeless_rows,
     saturated_rows,
 )
+from tests.learner import Learner
 from tests.live.games_2048 import Game, called
 from tests.pretrain.lessons import LAST_TALKS, PRODUCT, STYLES, TalkLesson
 

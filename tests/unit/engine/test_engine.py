@@ -19,16 +19,12 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     SampleRequest,
 )
-from hud_tui.service.engines.tiny import engine as engine_module
-from hud_tui.service.engines.tiny.engine import (
-    BASES,
-    LARGE,
-    ROWS,
-    Call,
-    Dispatch,
-    TinyEngine,
-    weights_path,
-)
+from hud_tui.service.engines.tiny import dispatch as dispatch_module
+from hud_tui.service.engines.tiny import parts
+from hud_tui.service.engines.tiny.dispatch import Call, Dispatch, Kind, Sent
+from hud_tui.service.engines.tiny.engine import BASES, TinyEngine, weights_path
+from hud_tui.service.engines.tiny.memory import Memory
+from hud_tui.service.engines.tiny.parts import ROWS
 from tests.conftest import until
 from tests.unit.engine.conftest import some_datums
 
@@ -89,42 +85,63 @@ async def test_calls_at_once_get_what_each_would_get_alone(engine: TinyEngine) -
     assert sampled[-1].tokens == (await engine.sample(handle, many[-1:]))[0].tokens
 
 
-async def test_queued_samples_of_a_policy_go_together_and_training_keeps_its_turn() -> None:
-    dispatch = Dispatch()
+def queued(dispatch: Dispatch, kind: Kind, verb: str, policy: str = "a", rows: int = 0) -> Call:
+    call = Call({"verb": verb, "policy": policy, "requests": [None] * rows}, kind)
+    dispatch._queue.append(call)
+    return call
 
-    def queue(verb: str, handle: str, rows: int = 0) -> Call:
-        request = {"verb": verb, "handle": handle}
-        call = Call({**request, "requests": [None] * rows} if rows else request)
-        dispatch._queue.append(call)
-        return call
 
-    train = queue("optim_step", "a")
-    first, other = queue("sample", "a", 8), queue("sample", "b", 8)
-    later = queue("forward", "a")
-    second, too_many = queue("sample", "a", 8), queue("sample", "a", ROWS)
-    cancelled = queue("sample", "a", 8)
+def turns(dispatch: Dispatch, lane: int = 0) -> list[list[Call]]:
+    """What a process would be sent, one after the other."""
+    sent = []
+    while calls := dispatch._next(dispatch._lanes[lane]):
+        sent.append(calls)
+    return sent
+
+
+async def test_small_samples_of_a_policy_go_together_and_training_keeps_its_turn() -> None:
+    dispatch = Dispatch(Memory())
+    train = queued(dispatch, "own", "optim_step")
+    first, other = [queued(dispatch, "small", "sample", policy, 8) for policy in "ab"]
+    part, later = queued(dispatch, "part", "sample"), queued(dispatch, "part", "gradients")
+    second = queued(dispatch, "small", "sample", rows=8)
+    too_many = queued(dispatch, "small", "sample", rows=ROWS)
+    cancelled = queued(dispatch, "small", "sample", rows=8)
     cancelled.reply.cancel()
-    assert dispatch._next(LARGE) == [], "training is sent in its turn"
-    turns = [dispatch._next()]
-    assert dispatch._next(LARGE) == [], "others can still join it"
-    while calls := dispatch._next():
-        turns.append(calls)
-    assert turns == [[train], [first, second], [other], [later], [too_many]]
+    assert turns(dispatch) == [[train], [first, second], [other], [part], [later], [too_many]]
+
+
+async def test_each_process_has_its_share_and_none_takes_what_others_could_begin() -> None:
+    dispatch = Dispatch(Memory(), cores=2)
+    one, two = dispatch._lanes
+    small = [queued(dispatch, "small", "sample", rows=1) for _ in range(6)]
+    assert dispatch._next(one) == small[:3]
+    one.sent.append(Sent(small[:3], asyncio.Future()))
+    assert dispatch._next(one) == [], "others can still join it"
+    assert dispatch._next(two) == small[3:]
+    own = queued(dispatch, "own", "optim_step")
+    parts = [queued(dispatch, "part", "gradients") for _ in range(3)]
+    assert dispatch._next(two) == [parts[0]], "what only the first one can do waits for that"
+    assert dispatch._next(one) == [], "training is sent in its turn"
+    one.sent.clear()
+    assert dispatch._next(one) == [own]
+    one.sent.append(Sent([own], asyncio.Future()))
+    assert dispatch._next(one) == [parts[1]], "there is one for each"
+    assert dispatch._next(one) == [], "the last one is for whoever is free first"
+    assert dispatch._next(two) == [parts[2]]
 
 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
-async def test_a_large_batch_is_with_the_worker_before_the_one_before_it_is_answered(
+async def test_a_part_is_with_the_worker_before_the_one_before_it_is_answered(
     engine: TinyEngine, end: signal.Signals
 ) -> None:
     handle = await engine.open(BASES[0].name)
-    wanted = [asked(1, ROWS), asked(2, ROWS), asked(3, LARGE - 1), asked(4)]
+    wanted = [asked(1, 2 * ROWS), asked(2, 2 * ROWS), asked(4)]
     alone = [await engine.sample(handle, requests) for requests in wanted]
     pid, queue = worker_of(engine), engine._worker._queue
     os.kill(pid, signal.SIGSTOP)
-    asking = [asyncio.create_task(engine.sample(handle, requests)) for requests in wanted[:3]]
-    await until(lambda: [len(call.request["requests"]) for call in queue] == [LARGE - 1])
-    asking.append(asyncio.create_task(engine.sample(handle, wanted[3])))
-    await until(lambda: len(queue) == 2)  # a small one waits where others can join it
+    asking = [asyncio.create_task(engine.sample(handle, requests)) for requests in wanted]
+    await until(lambda: len(queue) == 3)  # of four parts and a small one
     os.kill(pid, end)
     found = await asyncio.gather(*asking, return_exceptions=True)
     if end == signal.SIGKILL:
@@ -159,8 +176,8 @@ async def test_a_worker_that_does_not_answer_is_said_and_ended(
     pid = worker_of(engine)
     os.kill(pid, signal.SIGSTOP)
     with monkeypatch.context() as hasty:  # a worker that starts may take longer on a busy machine
-        hasty.setattr(engine_module, "ANSWER_S", 2)
-        hasty.setattr(engine_module, "REPORTED_S", 1)
+        hasty.setattr(dispatch_module, "ANSWER_S", 2)
+        hasty.setattr(dispatch_module, "REPORTED_S", 1)
         asking = asyncio.create_task(engine.sample(handle, asked(1)))
         queued = asyncio.create_task(engine.open(BASES[0].name))
         await until(lambda: engine.about().queue != "active")
@@ -197,8 +214,8 @@ async def test_a_sliced_pass_is_the_same_pass_or_none_where_a_slice_fails(
     expected = await engine.forward_backward(whole, datums, "ppo")
     lines = await engine.forward(whole, datums)
     stepped = await engine.optim_step(whole, ADAM, tmp_path)
-    monkeypatch.setattr(engine_module, "TOKENS", 30)
-    assert len(list(engine_module.cut(datums))) > 3
+    monkeypatch.setattr(parts, "SLICE", 30)
+    assert len(list(parts.cut(datums))) > 3
     assert await engine.forward_backward(cut, datums, "ppo") == pytest.approx(expected, rel=1e-4)
     assert np.concatenate(await engine.forward(cut, datums)) == pytest.approx(
         np.concatenate(lines), abs=1e-4
@@ -216,12 +233,12 @@ async def test_a_sliced_pass_is_the_same_pass_or_none_where_a_slice_fails(
 async def test_others_get_their_turn_within_a_long_pass(
     engine: TinyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine_module, "TOKENS", 30)
+    monkeypatch.setattr(parts, "SLICE", 30)
     handle = await engine.open(BASES[0].name)
     passing = asyncio.create_task(
         engine.forward_backward(handle, some_datums(64, logprob=-4.0), "ppo")
     )
-    await until(lambda: engine._worker._waiting.is_set())
+    await until(lambda: bool(engine._worker._first.sent))
     assert len(await engine.sample(handle, asked(1))) == 1
     assert not passing.done()
     await passing
@@ -229,19 +246,19 @@ async def test_others_get_their_turn_within_a_long_pass(
 
 def test_a_turn_stays_in_the_slice_of_the_one_it_continues(monkeypatch: pytest.MonkeyPatch) -> None:
     game = [Datum(list(range(3 * n + 2)), [3 * n + 2, 3 * n + 3]) for n in range(5)]
-    monkeypatch.setattr(engine_module, "TOKENS", 18)
-    assert list(engine_module.cut([*game, *game])) == [slice(0, 5), slice(5, 10)]
-    assert list(engine_module.cut(game[::-1])) == [
+    monkeypatch.setattr(parts, "SLICE", 18)
+    assert list(parts.cut([*game, *game])) == [slice(0, 5), slice(5, 10)]
+    assert list(parts.cut(game[::-1])) == [
         slice(0, 1),
         slice(1, 2),
         slice(2, 4),
         slice(4, 5),
     ]
-    monkeypatch.setattr(engine_module, "TOKENS", 64)
-    assert list(engine_module.cut([*game, *game])) == [slice(0, 10)]
-    larger = 2 * engine_module.PARAMETERS
-    assert list(engine_module.cut([*game, *game], larger)) == [slice(0, 10)]
-    assert list(engine_module.cut([*game, *game], 2 * larger)) == [slice(0, 5), slice(5, 10)]
+    monkeypatch.setattr(parts, "SLICE", 64)
+    assert list(parts.cut([*game, *game])) == [slice(0, 10)]
+    larger = 2 * parts.PARAMETERS
+    assert list(parts.cut([*game, *game], larger)) == [slice(0, 10)]
+    assert list(parts.cut([*game, *game], 2 * larger)) == [slice(0, 5), slice(5, 10)]
 
 
 LOOK = """
@@ -274,6 +291,7 @@ def test_the_shipped_weights_are_small() -> None:
 
 @pytest.mark.parametrize("engine", ["tiny", "tinker"])
 def test_a_worker_ends_when_its_input_does(engine: str, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", f"hud_tui.service.engines.{engine}.worker", str(tmp_path)]
+    given = {"tiny": "0", "tinker": str(tmp_path)}[engine]
+    command = [sys.executable, "-m", f"hud_tui.service.engines.{engine}.worker", given]
     ended = subprocess.run(command, input=b"", capture_output=True, check=True)
     assert (ended.stdout, ended.stderr) == (b"", b"")

@@ -29,11 +29,12 @@ from hud_tui.service.engines.base import (
     loss_config,
     merge,
 )
-from hud_tui.service.engines.tiny import model, training
+from hud_tui.service.engines.tiny import model, parts, training
 from hud_tui.service.engines.tiny.engine import BASES, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, initial, shapes
 from hud_tui.service.engines.tiny.training import RESIDUE, Moments, adam_step, token_weights
-from hud_tui.service.engines.tiny.worker import Learner, _is_finite
+from hud_tui.service.engines.tiny.worker import _is_finite
+from tests.learner import Learner
 from tests.unit.engine.conftest import LONG, SMALL, distance, some_datums
 
 ADAM = Adam(learning_rate=1e-3, weight_decay=0.01)
@@ -55,7 +56,7 @@ def digest(path: Path) -> str:
 CONTINUE = """
 import sys
 from pathlib import Path
-from hud_tui.service.engines.tiny.worker import Learner
+from tests.learner import Learner
 from tests.unit.engine.test_learner import digest, train
 learner = Learner(Path(sys.argv[1]))
 print(digest(train(learner, range(*map(int, sys.argv[2:4])), Path(sys.argv[1]).parent)))
@@ -448,13 +449,13 @@ def test_turns_of_one_conversation_are_one_sequence() -> None:
     first, second = conversation(1, 4, opening), conversation(2, 3, opening)
     alone = Datum([50, 51], [7, 8])
     datums = [first[2], second[0], first[0], alone, second[2], first[3], second[1], first[1]]
-    found = training.conversations(datums)
+    found = parts.conversations(datums)
     assert sorted(found.values()) == [[1, 6, 4], [2, 7, 0, 5], [3]]
     assert all(turns[-1] == last for last, turns in found.items())
     twice = [Datum([30], [40]), Datum([30], [40]), Datum([30, 40, 50], [60])]
-    assert sorted(training.conversations(twice).values()) == [[0], [1, 2]], "they say the same"
+    assert sorted(parts.conversations(twice).values()) == [[0], [1, 2]], "they say the same"
     within = [Datum([30], [40, 41]), Datum([30, 40], [41, 42])]
-    assert sorted(training.conversations(within).values()) == [[0], [1]]
+    assert sorted(parts.conversations(within).values()) == [[0], [1]]
 
 
 def test_a_shared_sequence_has_the_gradients_of_its_turns() -> None:

@@ -2,14 +2,18 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 
 from hud_tui.service.engines.base import Adam, Datum, Sampled, SampleRequest
-from hud_tui.service.engines.tiny import worker
+from hud_tui.service.engines.tiny import conversations as conversations_module
+from hud_tui.service.engines.tiny import parts, sampling
+from hud_tui.service.engines.tiny.conversations import Conversations, Known
+from hud_tui.service.engines.tiny.memory import Memory
 from hud_tui.service.engines.tiny.tokenizer import END
-from hud_tui.service.engines.tiny.worker import Learner, Prefixes
+from tests.learner import Learner
 from tests.unit.engine.conftest import LONG, SMALL
 
 
@@ -122,7 +126,7 @@ def test_a_turn_that_continues_a_conversation_is_as_if_read_from_its_start(long_
 
 def test_a_turn_reads_its_new_tokens_only(long_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
-    on, whole = worker._read_on, worker._read_whole
+    on, whole = sampling._read_on, sampling._read_whole
 
     def count_on(*args: object) -> object:
         read.append(sum(map(len, args[-1].values())))  # type: ignore[attr-defined]
@@ -132,8 +136,8 @@ def test_a_turn_reads_its_new_tokens_only(long_path: Path, monkeypatch: pytest.M
         read.append(sum(map(len, args[-1])))  # type: ignore[arg-type]
         return whole(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(worker, "_read_on", count_on)
-    monkeypatch.setattr(worker, "_read_whole", count_whole)
+    monkeypatch.setattr(sampling, "_read_on", count_on)
+    monkeypatch.setattr(sampling, "_read_whole", count_whole)
     conversations(Learner(long_path))
     # Three different prompts; then each answer's last token and 30 new ones, five times, twice.
     assert read == [150 + 131 + 170, 5 * 31, 5 * 31]
@@ -155,29 +159,58 @@ def test_after_a_step_nothing_is_remembered(long_path: Path, tmp_path: Path) -> 
     assert out.logprobs != pytest.approx(before.logprobs, abs=1e-5)
 
 
-@pytest.mark.parametrize(("name", "value"), [("GROWTH", 4), ("BATCH_TOKENS", 400)])
-def test_room_and_batches_do_not_change_what_is_said(
-    name: str, value: int, long_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("module", "name", "value"), [(sampling, "GROWTH", 4), (parts, "TOKENS", 400)]
+)
+def test_room_and_parts_do_not_change_what_is_said(
+    module: ModuleType, name: str, value: int, long_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = [out for _, out in conversations(Learner(long_path))]
-    monkeypatch.setattr(worker, name, value)
+    monkeypatch.setattr(module, name, value)
     for one, other in zip(usual, conversations(Learner(long_path)), strict=True):
         assert one.tokens == other[1].tokens
         assert one.logprobs == pytest.approx(other[1].logprobs, abs=1e-5)
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    prefixes, keys = Prefixes(), np.zeros((2, 2, 200, 8), np.float32)
-    size = 2 * keys.nbytes
-    monkeypatch.setattr(worker, "PREFIX_BYTES", 2 * size)
+    memory, token_bytes = Memory(), 1024
+    kept = Conversations(memory, token_bytes)
+    monkeypatch.setattr(conversations_module, "BYTES", 2 * 200 * token_bytes)
+
+    def keep(talk: list[int]) -> None:
+        asked = SampleRequest(talk, 1)
+        kept.keep(asked, kept.look_up(asked), Sampled([7], [0.0], "length"))
+
     talks = [[start, *range(199)] for start in range(4)]
     for talk in talks:
-        prefixes.keep(talk, keys, keys)
-    assert [prefixes.find([*talk, 0]) is not None for talk in talks] == [False, False, True, True]
-    found = prefixes.find(talks[3])
+        keep(talk)
+    assert [kept.find([*talk, 0]) is not None for talk in talks] == [False, False, True, True]
+    found = kept.find(talks[3])
     assert found is not None
     assert found[1] == 199, "the last token of a prompt is always read"
-    prefixes.keep(talks[3][:150], keys[:, :, :150], keys[:, :, :150])
-    assert prefixes.find(talks[2]) is not None, "a beginning takes nobody's place"
-    prefixes.keep([1] * 20, keys[:, :, :20], keys[:, :, :20])
-    assert prefixes.find([1] * 20) is None
+    keep(talks[3][:150])
+    assert kept.find(talks[2]) is not None, "a beginning takes nobody's place"
+    keep([1] * 20)
+    assert kept.find([1] * 20) is None
+    assert kept.look_up(SampleRequest([1] * 20, 4)) == Known(None, 0, None)
+
+
+def test_the_longest_beginning_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Conversations(Memory(), 8)
+    random = np.random.default_rng(5)
+    opening = random.integers(0, 9, 140).tolist()
+    talks = [opening + random.integers(0, 2, 90).tolist() for _ in range(12)]
+    for talk in talks:
+        asked = SampleRequest(talk, 1)
+        kept.keep(asked, kept.look_up(asked), Sampled([0], [0.0], "length"))
+    for _ in range(20):
+        prompt = opening + random.integers(0, 2, 60).tolist()
+        ids = prompt[:-1]
+        shared = [
+            next((n for n, (a, b) in enumerate(zip(talk, ids, strict=False)) if a != b), len(ids))
+            for talk in talks
+        ]
+        found = kept.find(prompt)
+        assert found is not None
+        assert found[1] == max(shared)
+        assert found[0].tokens[: found[1]].tolist() == ids[: found[1]]

@@ -4,22 +4,15 @@ It validates every call; the worker process carries it out. It does not load Num
 """
 
 import asyncio
-import contextlib
-import sys
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain, islice
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from hud_tui.patience import in_time
-from hud_tui.pipes import Pipe, ProcessEnded
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
-    CODEC,
     LOST,
-    SILENT,
     About,
     Adam,
     Base,
@@ -34,8 +27,12 @@ from hud_tui.service.engines.base import (
     Saved,
     StateDamaged,
     Tokenizer,
-    raised,
+    distinct,
 )
+from hud_tui.service.engines.tiny.conversations import Conversations
+from hud_tui.service.engines.tiny.dispatch import Dispatch, Kind
+from hud_tui.service.engines.tiny.memory import Memory, Region
+from hud_tui.service.engines.tiny.parts import cut, of_datums, of_requests
 from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, BpeTokenizer, CharTokenizer
 
 # The bases in the package, and the default parameters of a run on each.
@@ -106,261 +103,56 @@ def pairs_path(base: str) -> Path:
     return weights_path(base).with_suffix(".pairs.json")
 
 
-# Dispatch: the queue of requests to the worker, and their failure when it dies.
-#
-# Requests go oldest first, and none takes much more than a second (a long pass is cut into several,
-# see `cut`), so neither sampling nor training starves. When a sampling request's turn comes, all
-# other queued ones of the same policy are sent with it as one batch. A batch that is large enough
-# is sent while the worker is at the one before, so that the worker never waits for this process;
-# a small one stays in the queue, where others can still join it.
+Made = TypeVar("Made")
+
+FEW = 16
+"""Most completions of a call that goes with those of other callers."""
 
 
-ROWS = 256
-"""Most completions in one batch: a few tenths of a second of work, so that training gets its
-turn."""
-LARGE = ROWS // 2
-"""Least completions of a batch that is sent before the one before it is answered."""
-WORKER = (sys.executable, "-m", "hud_tui.service.engines.tiny.worker")
-PATIENCE_S = 5.0
-"""Seconds that the worker may take to exit after its stdin was closed."""
-ANSWER_S = 30
-"""Seconds that it may take to answer; requests take it about one second at most."""
-REPORTED_S = 5
-"""Seconds of silence after which users are told that the worker does not answer."""
-
-
-@dataclass(eq=False)
-class Call:
-    """A request and the future of its reply."""
-
-    request: dict[str, Any]
-    reply: asyncio.Future[Any] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
-
-
-@dataclass(frozen=True)
-class Sent:
-    """Calls that the worker does as one, and its answer."""
-
-    calls: list[Call]
-    answer: asyncio.Future[dict[str, Any]]
-
-
-class Dispatch:
-    """A queue in front of a worker, which is started when needed."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Call] = deque()
-        self._waiting = asyncio.Event()
-        self._worker: Pipe | None = None
-        self._silent_s = 0
-        """Whole seconds that the present answer has been waited for."""
-        self._driver: asyncio.Task[None] | None = None
-
-    @property
-    def pid(self) -> int | None:
-        """The worker's process id; None if none runs."""
-        return self._worker.pid if self._worker is not None else None
-
-    @property
-    def holds_up(self) -> str | None:
-        """What requests wait for if the worker is silent; None while it answers."""
-        if self._silent_s < REPORTED_S:
-            return None
-        return f"the engine's process ({self.pid}), which does not answer"
-
-    async def ask(self, request: dict[str, Any]) -> Any:
-        """Queue a request and await its result. Raises EngineError: the worker failed, or refused
-        it; EngineLost: the worker died, or was stopped, before it answered."""
-        if self._driver is None:
-            self._driver = asyncio.create_task(self._drive(), name="tiny engine")
-        call = Call(request)
-        self._queue.append(call)
-        self._waiting.set()
-        return await call.reply
-
-    async def notify(self, request: dict[str, Any]) -> None:
-        """`ask` for requests that a dead worker makes unnecessary."""
-        with contextlib.suppress(EngineLost):
-            await self.ask(request)
-
-    async def stop(self) -> None:
-        """Stop the worker; waiting requests raise EngineLost."""
-        driver, self._driver = self._driver, None
-        if driver is not None:
-            driver.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await driver
-        await self._bury()
-
-    async def _drive(self) -> None:
-        """Pass requests to the worker until cancelled."""
-        sent: deque[Sent] = deque()  # to this worker, oldest first
-        while True:
-            if not sent:
-                await self._waiting.wait()
-            try:
-                await self._send(sent)
-                if sent:
-                    await self._receive(sent)
-            except TimeoutError as error:
-                await self._lose(sent, EngineLost(SILENT.format(error)))
-            except (ProcessEnded, OSError):
-                await self._lose(sent, EngineLost(LOST))
-            except asyncio.CancelledError:
-                _settle(chain.from_iterable(batch.calls for batch in sent), EngineLost(LOST))
-                raise
-
-    async def _lose(self, sent: deque[Sent], lost: EngineLost) -> None:
-        """Stop the worker; all that waits for it is lost."""
-        _settle(chain.from_iterable(batch.calls for batch in sent), lost)
-        sent.clear()
-        await self._bury(lost)
-
-    async def _send(self, sent: deque[Sent]) -> None:
-        """Send what is due, unless the worker has it already, and a large batch after it."""
-        while len(sent) < 2:
-            calls = self._next(LARGE if sent else 0)
-            if not calls:
-                if not sent:
-                    self._waiting.clear()
-                return
-            if self._worker is None:
-                try:
-                    self._worker = await Pipe.start(WORKER, codec=CODEC)
-                except BaseException:
-                    _settle(calls, EngineLost(LOST))
-                    raise
-            request = calls[0].request
-            if len(calls) > 1:
-                request = {**request, "requests": [r for c in calls for r in c.request["requests"]]}
-            try:
-                sent.append(Sent(calls, self._worker.send(**request)))
-            except (TypeError, ValueError) as error:
-                _settle(calls, EngineError(f"the request cannot be sent: {error}"))
-
-    async def _receive(self, sent: deque[Sent]) -> None:
-        """Await the answer to the oldest request. Raises TimeoutError, ProcessEnded."""
-        try:
-            answer = await in_time(sent[0].answer, ANSWER_S, self._note_silence)
-        except TimeoutError:
-            if self._worker is not None:
-                self._worker.kill()
-            raise
-        finally:
-            self._silent_s = 0
-        calls = sent.popleft().calls
-        if "error" in answer:
-            _settle(calls, raised(answer))
-        elif len(calls) == 1:
-            _settle(calls, answer["result"])
-        else:
-            rows = iter(answer["result"])
-            for call in calls:
-                _settle([call], list(islice(rows, _rows(call))))
-
-    def _note_silence(self, seconds: int) -> None:
-        self._silent_s = seconds
-
-    def _next(self, least: int = 0) -> list[Call]:
-        """The oldest request and, if it samples, the others that can go with it; none if they want
-        less than so many completions."""
-        while self._queue and self._queue[0].reply.done():
-            self._queue.popleft()  # its caller was cancelled
-        if not self._queue:
-            return []
-        first = self._queue[0]
-        taken, rows = [first], _rows(first)
-        for call in islice(self._queue, 1, None) if rows else ():
-            joins = _rows(call) and call.request["handle"] == first.request["handle"]
-            if joins and not call.reply.done() and rows + _rows(call) <= ROWS:
-                rows += _rows(call)
-                taken.append(call)
-        if rows < least:
-            return []
-        for call in taken:
-            self._queue.remove(call)
-        return taken
-
-    async def _bury(self, lost: EngineLost | None = None) -> None:
-        """Stop the worker and fail all waiting calls; the next request starts a new one."""
-        worker, self._worker = self._worker, None
-        _settle(self._queue, lost or EngineLost(LOST))
-        self._queue.clear()
-        if worker is not None:
-            await worker.close(PATIENCE_S)
-
-
-def _rows(call: Call) -> int:
-    """Number of completions that a request wants; 0 if it does not sample."""
-    return len(call.request.get("requests", ()))
-
-
-def _settle(calls: Iterable[Call], result: Any) -> None:
-    """Give callers a result or an exception; cancelled ones are skipped."""
-    for call in calls:
-        if call.reply.done():
-            continue
-        if isinstance(result, Exception):
-            call.reply.set_exception(result)
-        else:
-            call.reply.set_result(result)
-
-
-# Slices: a long pass is cut into requests of about a second, so that others get their turn.
-#
-# Gradients accumulate, so several slices are one pass, with their metrics merged.
-
-
-TOKENS = 16_384
-"""Prompt and output tokens in a slice: most of a second of forward and backward with a policy of
-PARAMETERS; a larger policy gets smaller slices."""
-PARAMETERS = 172_480
-
-
-def cut(datums: Sequence[Datum], parameters: int = PARAMETERS) -> Iterator[slice]:
-    """Consecutive slices of the datums, each about a second's work for a policy of this size; none
-    without datums.
-
-    A turn that continues the one before it costs its new tokens only, and stays in the same slice.
-    """
-    tokens = TOKENS * PARAMETERS // max(PARAMETERS, parameters)
-    start = size = 0
-    before: list[int] = []
-    for index, datum in enumerate(datums):
-        continues = bool(before) and list(datum.prompt[: len(before)]) == before
-        more = len(datum.prompt) + len(datum.output) - (len(before) if continues else 0)
-        if size and size + more > tokens and not continues:
-            yield slice(start, index)
-            start, size = index, 0
-        size += more
-        before = [*datum.prompt, *datum.output]
-    if datums:
-        yield slice(start, len(datums))
-
-
-@dataclass(frozen=True)
+@dataclass
 class Opened:
     """What the service knows of a handle."""
 
     pid: int
     """Process id of the worker that holds it."""
-    context: int
-    vocabulary: int
+    config: dict[str, Any]
+    """The net's sizes."""
     parameters: int
+    weights_bytes: int
+    """Size of its tensors in the shared memory."""
+    weights: Region
+    """Where its weights lie; those of a step lie elsewhere than those before."""
+    conversations: Conversations
+    token_bytes: int
+    """Size of one token's keys and values."""
+
+    @property
+    def context(self) -> int:
+        return int(self.config["context"])
+
+    @property
+    def vocabulary(self) -> int:
+        return int(self.config["vocabulary"])
+
+    @property
+    def policy(self) -> dict[str, Any]:
+        """Names its present weights in requests."""
+        return {"weights": self.weights.start, "config": self.config}
 
 
-def make(data_dir: Path) -> Engine:
+def make(data_dir: Path, cores: int = 1) -> Engine:
     """The engine; it keeps no files."""
-    return TinyEngine()
+    return TinyEngine(cores)
 
 
 class TinyEngine:
-    """Implements `engines.base.Engine` in NumPy, in a process of its own."""
+    """Implements `engines.base.Engine` in NumPy, in processes of its own."""
 
-    def __init__(self) -> None:
-        self._worker = Dispatch()
+    def __init__(self, cores: int = 1) -> None:
+        """`cores`: most processes that compute at the same time; no number depends on it."""
+        self.cores = cores
+        self._memory = Memory()
+        self._worker = Dispatch(self._memory, cores)
         self._opened: dict[Handle, Opened] = {}
         self._tokenizers: dict[str, Tokenizer] = {}
         self._count = 0
@@ -385,20 +177,23 @@ class TinyEngine:
         await self._ask("ready", "")
 
     async def stop(self) -> None:
-        """Stop the worker; waiting calls raise EngineLost."""
+        """Stop the processes; waiting calls raise EngineLost."""
         await self._worker.stop()
 
     async def open(self, source: str | Path) -> Handle:
         path = source if isinstance(source, Path) else weights_path(_known_base(source))
         self._count += 1
         handle = f"tiny-{self._count}"
+        weights = self._memory.take(_largest(path))
         try:
-            opened = await self._ask("open", handle, path=str(path))
+            opened = await self._ask("open", handle, weights, path=str(path))
         except EngineLost:
             raise
         except EngineError as error:
             raise StateDamaged(str(error)) from error
-        self._opened[handle] = Opened(**opened)
+        weights.trim(opened["weights_bytes"])
+        conversations = Conversations(self._memory, opened["token_bytes"])
+        self._opened[handle] = Opened(**opened, weights=weights, conversations=conversations)
         return handle
 
     async def close(self, handle: Handle) -> None:
@@ -409,17 +204,45 @@ class TinyEngine:
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._known(handle)
         base_module.check_requests(requests, opened.context, opened.vocabulary)
-        parts = [requests[start : start + ROWS] for start in range(0, len(requests), ROWS)]
-        asked = (self._ask("sample", handle, requests=list(part)) for part in parts)
-        return [Sampled(**row) for rows in await asyncio.gather(*asked) for row in rows]
+        conversations = opened.conversations
+        known = [conversations.look_up(request) for request in requests]
+        parts = of_requests(requests)
+        kind: Kind = "small" if len(parts) == 1 and len(requests) <= FEW else "part"
+        asked = (
+            self._compute(
+                "sample",
+                opened,
+                kind,
+                [region for one in known[part] for region in one.regions],
+                requests=list(requests[part]),
+                before=[one.before for one in known[part]],
+                keep=[one.keep and one.keep.start for one in known[part]],
+            )
+            for part in parts
+        )
+        sampled = [Sampled(**row) for rows in await _all(asked) for row in rows]
+        for request, one, answer in zip(requests, known, sampled, strict=True):
+            conversations.keep(request, one, answer)
+        return sampled
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._known(handle)
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
         logprobs: list[list[float]] = []
-        for part in cut(datums, opened.parameters):
-            logprobs += await self._ask("forward", handle, datums=list(datums[part]))
+        for turn in cut(datums, opened.parameters):
+            logprobs += await self._forward(opened, datums[turn])
         return logprobs
+
+    async def _forward(self, opened: Opened, datums: Sequence[Datum]) -> list[list[float]]:
+        parts = [_indices(part) for part in of_datums(datums)]
+        found = await _all(
+            self._compute("forward", opened, datums=[datums[i] for i in part]) for part in parts
+        )
+        rows: list[list[float]] = [[] for _ in datums]
+        for part, logprobs in zip(parts, found, strict=True):
+            for i, row in zip(part, logprobs, strict=True):
+                rows[i] = row
+        return rows
 
     async def forward_backward(
         self,
@@ -433,9 +256,7 @@ class TinyEngine:
         ratios = loss_fn != "cross_entropy"
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
         (moved, _), (others, _) = base_module.split(datums, base_module.advantages(datums))
-        still = await self._measure(handle, others, full)
-        fields = {"loss_fn": loss_fn, "config": full}
-        return await self._pass("forward_backward", handle, moved, still, lambda part: fields)
+        return await self._pass(handle, moved, others, None, loss_fn, full)
 
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
@@ -444,15 +265,15 @@ class TinyEngine:
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
         base_module.check_weights(weights, datums)
         (moved, rows), (others, _) = base_module.split(datums, list(map(list, weights)))
-        still = await self._measure(handle, others, {})
-        return await self._pass(
-            "backward", handle, moved, still, lambda part: {"weights": rows[part]}
-        )
+        return await self._pass(handle, moved, others, rows, None, {})
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
-        self._known(handle)
+        opened = self._known(handle)
         base_module.check_adam(adam)
-        saved = await self._ask("optim_step", handle, adam=adam, directory=str(directory))
+        weights = self._memory.take(opened.weights_bytes)
+        saved = await self._ask("optim_step", handle, weights, adam=adam, directory=str(directory))
+        opened.weights = weights
+        opened.conversations = Conversations(self._memory, opened.token_bytes)
         return Saved(**saved)
 
     async def slim(self, state: Path, directory: Path) -> str:
@@ -460,32 +281,113 @@ class TinyEngine:
 
     async def _pass(
         self,
-        verb: str,
         handle: Handle,
         moved: list[Datum],
-        still: Mapping[str, float] | None,
-        fields: Callable[[slice], dict[str, Any]],
+        others: list[Datum],
+        weights: Sequence[Sequence[float]] | None,
+        loss_fn: str | None,
+        config: Mapping[str, float],
     ) -> dict[str, float]:
-        """Accumulate the gradients of turns slice by slice, each with its `fields`; returns the
-        metrics of the pass, with those of the turns that stand still."""
-        figures = [
-            await self._ask(verb, handle, datums=moved[part], slice=number, **fields(part))
-            for number, part in enumerate(cut(moved, self._known(handle).parameters))
-        ]
-        return base_module.of_pass(base_module.merge(figures) if figures else None, still)
+        """Accumulate the gradients of turns slice by slice, and pass the others forward; returns
+        the metrics of the pass. `weights` are those of the turns that move; None with a loss."""
+        opened = self._known(handle)
+        slices = list(cut(moved, opened.parameters))
+        trained: list[dict[str, float]] = []
+        measured: list[dict[str, float]] = []
+
+        async def add(number: int) -> None:
+            rows = weights and weights[slices[number]]
+            fields = {"loss_fn": loss_fn, "config": config}
+            trained.extend(await self._add(handle, moved[slices[number]], rows, number, fields))
+
+        async def measure(part: slice) -> None:
+            measured.extend(await self._measure(opened, others[part], config))
+
+        for number, still in zip_longest(range(len(slices)), cut(others, opened.parameters)):
+            due = [] if number is None else [add(number)]
+            try:
+                await _all([*due, *([] if still is None else [measure(still)])])
+            except EngineLost:
+                raise
+            except EngineError:
+                if number:
+                    await self._ask("undo", handle)
+                raise
+        return base_module.of_pass(
+            base_module.merge(trained) if trained else None,
+            base_module.merge(measured) if measured else None,
+        )
+
+    async def _add(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        weights: Sequence[Sequence[float]] | None,
+        number: int,
+        fields: dict[str, Any],
+    ) -> list[dict[str, float]]:
+        """Accumulate the gradients of a slice; returns the metrics of its parts."""
+        opened = self._known(handle)
+        parts = [_indices(part) for part in of_datums(datums)]
+        places = [self._memory.take(opened.weights_bytes) for _ in parts]
+        found = await _all(
+            self._compute(
+                "gradients",
+                opened,
+                "part",
+                [place],
+                datums=[datums[i] for i in part],
+                weights=weights and [weights[i] for i in part],
+                into=place.start,
+                **fields,
+            )
+            for part, place in zip(parts, places, strict=True)
+        )
+        self._known(handle)
+        starts = [place.start for place, one in zip(places, found, strict=True) if one["moves"]]
+        await self._worker.ask(
+            {"verb": "add", "handle": handle, "parts": starts, "slice": number}, regions=places
+        )
+        return [one["metrics"] for one in found]
 
     async def _measure(
-        self, handle: Handle, datums: list[Datum], config: Mapping[str, float]
-    ) -> dict[str, float] | None:
-        """The metrics of turns without a gradient, by a forward pass; None if there are none."""
-        figures = [
-            await self._ask("measure", handle, datums=datums[part], config=config)
-            for part in cut(datums, self._known(handle).parameters)
-        ]
-        return base_module.merge(figures) if figures else None
+        self, opened: Opened, datums: Sequence[Datum], config: Mapping[str, float]
+    ) -> list[dict[str, float]]:
+        """The metrics of turns without a gradient, part by part, by a forward pass that reads equal
+        turns once."""
+        each, which = distinct(datums)
+        equal: list[list[Datum]] = [[] for _ in each]
+        for datum, index in zip(datums, which, strict=True):
+            equal[index].append(datum)
+        return await _all(
+            self._compute(
+                "measure",
+                opened,
+                datums=[datum for i in _indices(part) for datum in equal[i]],
+                config=config,
+            )
+            for part in of_datums(each)
+        )
 
-    async def _ask(self, verb: str, handle: Handle, **fields: Any) -> Any:
-        return await self._worker.ask({"verb": verb, "handle": handle, **fields})
+    async def _ask(
+        self, verb: str, handle: Handle, into: Region | None = None, **fields: Any
+    ) -> Any:
+        """Ask the process that holds the policies. `into`: where it writes weights."""
+        if into is not None:
+            fields["weights"] = into.start
+        return await self._worker.ask({"verb": verb, "handle": handle, **fields}, regions=[into])
+
+    async def _compute(
+        self,
+        verb: str,
+        opened: Opened,
+        kind: Kind = "part",
+        regions: Sequence[Region | None] = (),
+        **fields: Any,
+    ) -> Any:
+        """Ask any process for what depends on the present weights alone."""
+        request = {"verb": verb, "policy": opened.policy, **fields}
+        return await self._worker.ask(request, kind, [opened.weights, *regions])
 
     def _known(self, handle: Handle) -> Opened:
         """The service's knowledge of a handle. Raises EngineLost: its worker has exited."""
@@ -496,6 +398,28 @@ class TinyEngine:
             del self._opened[handle]
             raise EngineLost(LOST)
         return opened
+
+
+async def _all(awaited: Iterable[Awaitable[Made]]) -> list[Made]:
+    """All results. Raises the first error once none of them runs any more."""
+    found = await asyncio.gather(*awaited, return_exceptions=True)
+    for one in found:
+        if isinstance(one, BaseException):
+            raise one
+    return found  # type: ignore[return-value]
+
+
+def _indices(part: list[list[int]]) -> list[int]:
+    """Those of a part's turns."""
+    return [i for sequence in part for i in sequence]
+
+
+def _largest(path: Path) -> int:
+    """Most bytes that the weights in a file take as float32; a file has at least half of that."""
+    try:
+        return 2 * path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _known_base(base: str) -> str:

@@ -1,9 +1,8 @@
 """From datums to gradients and a new state: chunks of sequences, token weights from a loss, one
 backward pass, AdamW, and the files of the result.
 
-Sequences are sorted by length and cut into chunks of about TOKENS, because page faults of large
-temporaries cost more than the calls of small ones. Turns that continue one another are one
-sequence, which is read once.
+A chunk is a part as in `parts`. Turns that continue one another are one sequence, which is read
+once.
 """
 
 import json
@@ -21,6 +20,7 @@ from safetensors.numpy import save
 
 from hud_tui.service.engines.base import BOUNDS, Adam, Datum, EngineError
 from hud_tui.service.engines.tiny.model import Array, Config, Ids, Weights, shapes, zeros
+from hud_tui.service.engines.tiny.parts import of_datums
 from hud_tui.storage import write_atomic
 
 # The losses, each as a weight w = −dC/dlogprob per token, so that all share one backward pass.
@@ -145,8 +145,6 @@ def adam_step(weights: Weights, grads: Weights, moments: Moments, adam: Adam) ->
 Weigh = Callable[["Chunk", Floats], Floats]
 """Weights −dC/dlogprob of a chunk's output tokens, from their current logprobs; shape (R,)."""
 
-TOKENS = 1024
-
 
 @dataclass(frozen=True)
 class Chunk:
@@ -174,37 +172,9 @@ class Chunk:
 
 def chunks(datums: Sequence[Datum], offsets: Ids | None = None) -> Iterator[Chunk]:
     """Cut datums into chunks, short ones first."""
-    lengths = [len(datum.prompt) + len(datum.output) - 1 for datum in datums]
-    shared = conversations(datums)
-    order = sorted(sorted(shared), key=lambda i: lengths[i])
-    while order:
-        count = next(
-            (n for n in range(1, len(order)) if (n + 1) * lengths[order[n]] > TOKENS), len(order)
-        )
-        last, order = order[:count], order[count:]
-        yield _chunk(datums, [shared[i] for i in last], lengths[last[-1]], offsets)
-
-
-def conversations(datums: Sequence[Datum]) -> dict[int, list[int]]:
-    """The datums that share one sequence, turn by turn, by the index of the last one.
-
-    A turn is continued by another if its prompt and output are the beginning of the other's prompt.
-    Datums without an output are left out.
-    """
-    whole = {i: (*d.prompt, *d.output) for i, d in enumerate(datums) if d.output}
-    lines: list[list[int]] = []
-    # in descending order, a turn's continuation comes right before it
-    for i in sorted(whole, key=lambda i: (whole[i], i), reverse=True):
-        size = len(whole[i])
-        number = len(lines)
-        while number and whole[lines[number - 1][0]][:size] == whole[i]:
-            number -= 1
-            if len(datums[lines[number][0]].prompt) >= size:
-                lines.append([i, *lines.pop(number)])
-                break
-        else:
-            lines.append([i])
-    return {turns[-1]: turns for turns in lines}
+    for lines in of_datums(datums):
+        last = datums[lines[-1][-1]]
+        yield _chunk(datums, lines, len(last.prompt) + len(last.output) - 1, offsets)
 
 
 def _chunk(
@@ -277,8 +247,12 @@ def gradients(
     datums: Sequence[Datum],
     weigh: Weigh,
     offsets: Ids | None = None,
+    zeroed: Callable[[Weights], Weights] = zeros,
 ) -> tuple[Weights | None, float]:
     """Gradient of the cost whose token weights `weigh` gives.
+
+    Args:
+        zeroed: Gives zeros shaped like the weights, in which the gradient is summed up.
 
     Returns:
         The gradient, or None if every weight is 0; and the entropy of the policy, in nats,
@@ -294,7 +268,7 @@ def gradients(
         entropy -= float(np.einsum("rv,rv->", d_logits, logp))
         if not w.any():
             continue
-        grads = zeros(weights) if grads is None else grads
+        grads = zeroed(weights) if grads is None else grads
         d_logits[here, chunk.targets] -= 1
         d_logits *= (w[:, None] / chunk.temperature).astype(logits.dtype)
         network.backward(weights, d_logits, tape, grads)

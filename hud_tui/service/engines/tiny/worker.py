@@ -1,4 +1,5 @@
-"""The engine's own process: ``python -m hud_tui.service.engines.tiny.worker``.
+"""A process of the engine: ``python -m hud_tui.service.engines.tiny.worker MEMORY``, the descriptor
+of the shared memory.
 
 Requests as in `hud_tui.pipes`, one after the other. It exits when stdin is closed, so it never
 outlives the service, and ignores SIGINT, which a terminal sends to all its processes.
@@ -10,21 +11,22 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from math import isfinite
+from dataclasses import asdict
+from math import isfinite, prod
+from mmap import mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hud_tui import pipes
 from hud_tui.service.engines.base import (
     BROKEN,
     CODEC,
     COOLEST,
+    NO_OPTIONS,
     NOTHING_ACCUMULATED,
     Adam,
     Datum,
@@ -40,423 +42,23 @@ from hud_tui.service.engines.base import (
     not_written,
 )
 from hud_tui.service.engines.tiny import training
-from hud_tui.service.engines.tiny.model import (
-    MASKED,
-    Array,
-    Config,
-    Ids,
-    Weights,
-    embedded,
-    forward,
-    future,
-    greatest,
-    head,
-    rms_norm,
-    rotate,
-    softmax_in_place,
-    turns,
-)
-from hud_tui.service.engines.tiny.tokenizer import END
-from hud_tui.service.engines.tiny.training import Floats, Tally, load, log_probabilities, save_state
+from hud_tui.service.engines.tiny.model import Array, Config, Weights, greatest, shapes, zeros
+from hud_tui.service.engines.tiny.sampling import Asked, Beginning, sample
+from hud_tui.service.engines.tiny.training import Floats, Tally, load, save_state
 
-# Sampling of many completions at once, with cached keys and values.
-#
-# Every request has its own generator, with one number per token, so its tokens do not depend on the
-# rest of the batch. Equal prompts, as in a group, are read once; of prompts that continue an
-# earlier conversation, only the new tokens are read.
+# Policy: what does not change weights.
 
 
-DENSE = 0.75
-"""Share of active rows below which the batch is compacted."""
-GROWTH = 128
-"""Tokens by which the cache grows."""
-READ_TOKENS = 4096
-"""Most tokens of long prompts that are read at a time."""
-BATCH_TOKENS = 1 << 16
-"""Most tokens of prompts and first answers in a batch."""
+class Policy:
+    """Some weights, and what is computed from them alone. They are not changed."""
 
+    def __init__(self, weights: Weights, config: Config) -> None:
+        self.weights, self.config = weights, config
 
-@dataclass
-class Cache:
-    """Keys and values of each row. Shapes (L, B, H, T, D/H) and (B,)."""
-
-    keys: Array
-    values: Array
-    length: Ids
-    last: Ids
-    """The last token read of each row, shape (B,)."""
-
-    @classmethod
-    def empty(cls, config: Config, rows: int, room: int, dtype: Any) -> "Cache":
-        size = config.width // config.heads
-        shape = (config.layers, rows, config.heads, room, size)
-        none = np.zeros(rows, np.int64)
-        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), none, none.copy())
-
-    @property
-    def room(self) -> int:
-        return int(self.keys.shape[3])
-
-    def keep(self, rows: NDArray[Any]) -> None:
-        """Keep only these rows; a row given twice is duplicated."""
-        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
-        self.length, self.last = self.length[rows], self.last[rows]
-
-    def grow(self, room: int) -> None:
-        """Make room for this many more tokens per row."""
-        more = ((0, 0), (0, 0), (0, 0), (0, room - self.room), (0, 0))
-        self.keys, self.values = np.pad(self.keys, more), np.pad(self.values, more)
-
-
-PREFIX_BYTES = 256 << 20
-"""Most bytes of keys and values that a policy keeps of conversations."""
-SHORTEST = 128
-"""Shorter conversations are read again: that is as fast."""
-
-
-@dataclass(frozen=True)
-class Prefix:
-    """Keys and values of one conversation. Shapes (N,) and twice (L, H, N, D/H)."""
-
-    tokens: Ids
-    keys: Array
-    values: Array
-
-    @property
-    def size(self) -> int:
-        """Size in bytes."""
-        return self.keys.nbytes + self.values.nbytes
-
-
-class Prefixes:
-    """The conversations that a policy answered last, so that only a turn's new tokens are read.
-
-    They are valid only for the weights that they were read with.
-    """
-
-    def __init__(self) -> None:
-        self._kept: list[Prefix] = []
-
-    def find(self, prompt: Sequence[int]) -> tuple[Prefix, int] | None:
-        """The conversation that shares the longest prefix with a prompt, and the number of shared
-        tokens, which is less than the prompt's since its last token must be read. None if reading
-        the prompt is as fast."""
-        if len(prompt) <= SHORTEST:
-            return None
-        ids = np.asarray(prompt)[:-1]
-        shared = [_shared(prefix.tokens, ids) for prefix in self._kept]
-        most = max(shared, default=0)
-        return (self._kept[shared.index(most)], most) if most >= SHORTEST else None
-
-    def keep(self, tokens: Sequence[int], keys: Array, values: Array) -> None:
-        """Keep a conversation in place of those that it continues; the oldest are dropped for
-        it."""
-        ids = np.asarray(tokens)
-        if len(ids) < SHORTEST or any(
-            _shared(prefix.tokens, ids) == len(ids) for prefix in self._kept
-        ):
-            return
-        self._kept = [
-            prefix for prefix in self._kept if _shared(prefix.tokens, ids) < len(prefix.tokens)
-        ]
-        self._kept.append(Prefix(ids, keys.copy(), values.copy()))
-        while sum(prefix.size for prefix in self._kept) > PREFIX_BYTES:
-            self._kept.pop(0)
-
-
-def _shared(first: Ids, second: Ids) -> int:
-    """Length of the common prefix of two conversations."""
-    size = min(len(first), len(second))
-    apart = np.flatnonzero(first[:size] != second[:size])
-    return int(apart[0]) if len(apart) else size
-
-
-class Row:
-    """One completion in progress."""
-
-    def __init__(self, request: SampleRequest, context: int) -> None:
-        self.prompt, self.stop = request.prompt, [*map(list, request.stop), [END]]
-        self.room = min(request.max_tokens, context - len(request.prompt))
-        self.chances = np.random.default_rng(request.seed).random(self.room)
-        self.temperature = request.temperature
-        self.top_p, self.top_logprobs = request.top_p, request.top_logprobs
-        self.sampled = Sampled([], [], "length")
-
-    @property
-    def tokens(self) -> list[int]:
-        """Prompt and completion so far."""
-        return [*self.prompt, *self.sampled.tokens]
-
-    def chance(self) -> float:
-        """The number in [0, 1) that selects the next token."""
-        return float(self.chances[min(len(self.sampled.tokens), self.room - 1)])
-
-    def add(self, token: int, logp: Array) -> bool:
-        """Append a token, given all tokens' logprobs, shape (V,). Returns whether to continue."""
-        tokens = self.sampled.tokens
-        tokens.append(token)
-        self.sampled.logprobs.append(float(logp[token]))
-        if self.top_logprobs:
-            likeliest = np.argsort(-logp, kind="stable")[: self.top_logprobs]
-            self.sampled.top.append([(int(token), float(logp[token])) for token in likeliest])
-        if any(tokens[-len(stop) :] == stop for stop in self.stop):
-            self.sampled = replace(self.sampled, finish_reason="stop")
-            return False
-        return len(tokens) < self.room
-
-
-def sample(
-    weights: Weights,
-    config: Config,
-    requests: Sequence[SampleRequest],
-    prefixes: Prefixes | None = None,
-) -> list[Sampled]:
-    """One completion per request; each ends with END, a stop sequence or its last token.
-
-    Prompts are shorter than the context, and every request wants at least one token. `prefixes`
-    are used, and extended.
-    """
-    prefixes = Prefixes() if prefixes is None else prefixes
-    answers: list[Sampled] = []
-    for part in _parts(requests):
-        answers += _sample(weights, config, part, prefixes)
-    return answers
-
-
-def _parts(requests: Sequence[SampleRequest]) -> list[Sequence[SampleRequest]]:
-    """The requests in batches of at most `BATCH_TOKENS`."""
-    parts, start, longest = [], 0, 0
-    for end, request in enumerate(requests):
-        size = len(request.prompt) + min(request.max_tokens, GROWTH)
-        if end > start and max(longest, size) * (end + 1 - start) > BATCH_TOKENS:
-            parts.append(requests[start:end])
-            start, longest = end, 0
-        longest = max(longest, size)
-    return [*parts, requests[start:]] if requests else []
-
-
-def _sample(
-    weights: Weights, config: Config, requests: Sequence[SampleRequest], prefixes: Prefixes
-) -> list[Sampled]:
-    everyone = rows = [Row(request, config.context) for request in requests]
-    live = np.ones(len(rows), bool)
-    logits, cache = _read(weights, config, requests, prefixes)
-    while True:
-        tokens, logp = draw(logits, rows)
-        for b in np.flatnonzero(live):
-            live[b] = rows[b].add(int(tokens[b]), logp[b])
-            if not live[b]:
-                read = rows[b].tokens[:-1]
-                prefixes.keep(
-                    read, cache.keys[:, b, :, : len(read)], cache.values[:, b, :, : len(read)]
-                )
-        if not live.any():
-            return [row.sampled for row in everyone]
-        if live.mean() < DENSE:
-            cache.keep(live)
-            rows, tokens = [rows[b] for b in np.flatnonzero(live)], tokens[live]
-            live = np.ones(len(rows), bool)
-        if cache.length[live].max() >= cache.room:
-            cache.grow(min(cache.room + GROWTH, config.context))
-        logits = _extend(weights, config, cache, tokens)
-
-
-def _read(
-    weights: Weights, config: Config, requests: Sequence[SampleRequest], prefixes: Prefixes
-) -> tuple[Array, Cache]:
-    """Read the prompts, equal ones once; returns logits of the next tokens, shape (B, V)."""
-    prompts = [tuple(request.prompt) for request in requests]
-    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
-    unique = list(rows)
-    longest = max(map(len, unique))
-    whole = max(len(request.prompt) + request.max_tokens for request in requests)
-    room = max(longest, min(whole, config.context, longest + GROWTH))
-    cache = Cache.empty(config, len(rows), room, weights["token"].dtype)
-    logits = np.empty((len(rows), config.vocabulary), cache.keys.dtype)
-    beginnings = {row: prefixes.find(prompt) for prompt, row in rows.items()}
-    for part in _to_read([row for row in beginnings if beginnings[row] is None], unique):
-        logits[part] = _read_whole(weights, config, cache, part, [unique[row] for row in part])
-    new = {}
-    for row, beginning in beginnings.items():
-        if beginning is not None:
-            prefix, shared = beginning
-            cache.keys[:, row, :, :shared] = prefix.keys[:, :, :shared]
-            cache.values[:, row, :, :shared] = prefix.values[:, :, :shared]
-            cache.length[row], cache.last[row] = shared, unique[row][shared - 1]
-            new[row] = unique[row][shared:]
-    if new:
-        logits[list(new)] = _read_on(weights, config, cache, new)
-    if len(rows) == len(prompts):
-        return logits, cache
-    which = np.array([rows[prompt] for prompt in prompts])
-    cache.keep(which)
-    return logits[which], cache
-
-
-def _to_read(rows: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Batches of prompts that are read from the start; only a few long ones at a time."""
-    longest = max((len(prompts[row]) for row in rows), default=0)
-    count = len(rows) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
-    return [rows[start : start + count] for start in range(0, len(rows), count or 1)]
-
-
-def _read_whole(
-    weights: Weights,
-    config: Config,
-    cache: Cache,
-    rows: list[int],
-    prompts: Sequence[Sequence[int]],
-) -> Array:
-    """Read prompts from the start into the cache's rows; returns logits of the next tokens, (B,
-    V)."""
-    lengths = np.array([len(prompt) for prompt in prompts])
-    tokens = np.zeros((len(prompts), lengths.max()), np.int64)
-    for row, prompt in enumerate(prompts):
-        tokens[row, : len(prompt)] = prompt
-    last = np.arange(len(prompts)) * tokens.shape[1] + lengths - 1
-    logits, tape = forward(weights, config, tokens, last)
-    for i, layer in enumerate(tape[0]):
-        cache.keys[i, rows, :, : tokens.shape[1]] = layer[1][2]
-        cache.values[i, rows, :, : tokens.shape[1]] = layer[1][3]
-    cache.length[rows], cache.last[rows] = lengths, [prompt[-1] for prompt in prompts]
-    return logits
-
-
-def _read_on(
-    weights: Weights, config: Config, cache: Cache, new: Mapping[int, Sequence[int]]
-) -> Array:
-    """Read more tokens into rows of the cache; returns logits after the last token of each, (B,
-    V)."""
-    starts = {row: int(cache.length[row]) for row in new}
-    positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
-    ends = np.cumsum([len(ids) for ids in new.values()])
-    tokens = np.concatenate([np.asarray(ids) for ids in new.values()])
-    before = np.concatenate([[cache.last[row], *ids[:-1]] for row, ids in new.items()])
-    x = embedded(weights, tokens, before)
-    turn = _turned(config, positions)
-    if turn is None:
-        x += weights["position"][positions]
-    for i in range(config.layers):
-        normed, _ = rms_norm(x, weights[f"{i}.norm1"])
-        split = (normed @ weights[f"{i}.qkv"]).reshape(len(x), 3, config.heads, -1)
-        if turn is not None:
-            rotate(split[:, :2], turn)
-        mixed = np.empty_like(x)
-        for (row, ids), end in zip(new.items(), ends, strict=True):
-            rows, seen = slice(end - len(ids), end), starts[row] + len(ids)
-            q, k, v = split[rows].transpose(1, 2, 0, 3)
-            cache.keys[i, row, :, starts[row] : seen] = k
-            cache.values[i, row, :, starts[row] : seen] = v
-            attended = _attend(q, cache.keys[i, row, :, :seen], cache.values[i, row, :, :seen])
-            mixed[rows] = attended.transpose(1, 0, 2).reshape(len(ids), -1)
-        x += mixed @ weights[f"{i}.out"]
-        normed, _ = rms_norm(x, weights[f"{i}.norm2"])
-        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
-    for row, ids in new.items():
-        cache.length[row], cache.last[row] = cache.length[row] + len(ids), ids[-1]
-    return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
-
-
-def _attend(q: Array, k: Array, v: Array) -> Array:
-    """Attention of the last queries, shape (H, N, D/H), over all keys, shape (H, T, D/H)."""
-    share = (q * q.shape[2] ** -0.5) @ k.swapaxes(1, 2)
-    share[..., -q.shape[1] :] += future(q.shape[1], q.dtype)
-    softmax_in_place(share)
-    attended: Array = share @ v
-    return attended
-
-
-def _turned(config: Config, positions: Ids) -> Array | None:
-    """Rotations of queries and keys at these positions, shape (N,): (2, N, 1, 1, D/2H)."""
-    return turns(config)[:, positions, None, None] if config.rotary else None
-
-
-def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Array:
-    """Read one more token per row, shape (B,); returns logits of the next tokens, shape (B, V)."""
-    batch, size = len(tokens), config.width // config.heads
-    here, slot = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
-    unseen = np.where(np.arange(cache.keys.shape[3]) > slot[:, None], MASKED, 0)[:, None]
-    unseen = unseen.astype(cache.keys.dtype)
-    x, turn = embedded(weights, tokens, cache.last), _turned(config, slot)
-    if turn is None:
-        x = x + weights["position"][slot]
-    for i in range(config.layers):
-        normed, _ = rms_norm(x, weights[f"{i}.norm1"])
-        split = (normed @ weights[f"{i}.qkv"]).reshape(batch, 3, config.heads, size)
-        if turn is not None:
-            rotate(split[:, :2], turn)
-        cache.keys[i][here, :, slot] = split[:, 1]
-        cache.values[i][here, :, slot] = split[:, 2]
-        share = (cache.keys[i] @ split[:, 0, :, :, None])[..., 0]
-        share *= size**-0.5
-        share += unseen
-        softmax_in_place(share)
-        mixed = (share[:, :, None] @ cache.values[i]).reshape(batch, config.width)
-        x += mixed @ weights[f"{i}.out"]
-        normed, _ = rms_norm(x, weights[f"{i}.norm2"])
-        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
-    cache.length, cache.last = cache.length + 1, tokens
-    return head(weights, rms_norm(x, weights["norm"])[0])
-
-
-def draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
-    """The next token of each row, shape (B,), and all tokens' tempered logprobs, (B, V)."""
-    temperature = np.array([row.temperature for row in rows])[:, None]
-    greedy = temperature[:, 0] == 0
-    logp = log_probabilities(logits, np.where(temperature == 0, 1.0, temperature))
-    chances = np.exp(logp.astype(np.float64))
-    top_p = np.array([row.top_p for row in rows])
-    if (top_p < 1).any():
-        chances = _nucleus(chances, top_p)
-    total = np.cumsum(chances, axis=1)
-    chance = np.array([row.chance() for row in rows])
-    drawn = (total < chance[:, None] * total[:, -1:]).sum(axis=1)
-    return np.where(greedy, logp.argmax(axis=1), drawn), logp
-
-
-def _nucleus(chances: Floats, top_p: Floats) -> Floats:
-    """Probabilities, shape (B, V), limited to the smallest sets of tokens with a total of `top_p`,
-    shape (B,).
-
-    Source: Holtzman et al. 2020 (arXiv:1904.09751), section 3.1.
-    """
-    order = np.argsort(-chances, axis=1, kind="stable")
-    ranked = np.take_along_axis(chances, order, axis=1)
-    likelier = np.cumsum(ranked, axis=1) - ranked
-    # the most likely token always stays; at top_p = 1 rounding must not drop any
-    beyond = (likelier >= top_p[:, None] * ranked.sum(axis=1, keepdims=True)) & (likelier > 0)
-    beyond &= top_p[:, None] < 1
-    nucleus = chances.copy()
-    np.put_along_axis(nucleus, order, np.where(beyond, 0.0, ranked), axis=1)
-    return nucleus
-
-
-# Learner: one open policy, with the gradients it has accumulated.
-
-
-class Learner:
-    """Weights, Adam's moments (after the first step) and gradients (until the next step)."""
-
-    def __init__(self, path: Path) -> None:
-        """Open a base or a state. Raises EngineError as `load` does."""
-        self.weights, self.moments, self.config = load(path)
-        self.grads: Weights | None = None
-        self._before: Weights | None = None
-        self._prefixes = Prefixes()
-
-    def begin(self) -> None:
-        """Begin a pass of several slices; `undo` returns to this point."""
-        grads = self.grads
-        self._before = grads and {name: grad.copy() for name, grad in grads.items()}
-
-    def undo(self) -> None:
-        """Discard the earlier slices of a pass after one has failed."""
-        self.grads = self._before
-
-    def sample(self, requests: Sequence[SampleRequest]) -> list[Sampled]:
+    def sample(self, asked: Sequence[Asked]) -> list[Sampled]:
         """Raises NotFinite: the weights give values that are not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            answers = sample(self.weights, self.config, requests, self._prefixes)
+            answers = sample(self.weights, self.config, asked)
         if not all(isfinite(value) for answer in answers for value in answer.logprobs):
             raise NotFinite(BROKEN)
         return answers
@@ -473,18 +75,25 @@ class Learner:
             raise NotFinite(BROKEN)
         return rows, entropies
 
-    def forward_backward(
-        self, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
-    ) -> dict[str, float]:
-        """Accumulate a loss's gradient; returns the metrics of `Tally` over these datums."""
-        worth = advantages(datums)
-        return self._accumulate(datums, *training.weighing(datums, worth, loss_fn, config))
-
-    def backward(
-        self, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
-    ) -> dict[str, float]:
-        """Accumulate for given weights; loss:sum is −Σ w·lp."""
-        return self._accumulate(datums, *training.weighing(datums, weights))
+    def gradients(
+        self,
+        datums: Sequence[Datum],
+        worth: Sequence[Sequence[float]],
+        loss_fn: str | None = None,
+        config: Mapping[str, float] = NO_OPTIONS,
+        zeroed: Callable[[Weights], Weights] = zeros,
+    ) -> tuple[Weights | None, dict[str, float]]:
+        """The gradient of a loss, or of given weights, with arguments as in `training.weighing`
+        and `training.gradients`; None if every weight is 0. And the metrics of `Tally`. Raises
+        NotFinite as `forward`."""
+        tally, weigh = training.weighing(datums, worth, loss_fn, config)
+        with np.errstate(over="ignore", invalid="ignore"):
+            grads, entropy = training.gradients(
+                self.weights, self.config, datums, weigh, zeroed=zeroed
+            )
+        if not isfinite(entropy):
+            raise NotFinite(BROKEN)
+        return grads, tally.metrics(entropy)
 
     def measure(self, datums: Sequence[Datum], config: Mapping[str, float]) -> dict[str, float]:
         """The metrics of turns that are not trained on; loss:sum is 0. Raises NotFinite as
@@ -500,8 +109,58 @@ class Learner:
             entropy += float(entropies[index].sum())
         return tally.metrics(entropy)
 
-    def optim_step(self, adam: Adam, directory: Path) -> Saved:
-        """Step, and save. If saving fails, the step is undone and the gradients are kept.
+
+# Learner: one open policy, with the gradients it has accumulated.
+
+
+Place = Callable[[Weights], Weights]
+"""Copies weights to where they are to lie."""
+
+
+def copied(weights: Weights) -> Weights:
+    return {name: weight.copy() for name, weight in weights.items()}
+
+
+class Learner:
+    """Weights, Adam's moments (after the first step) and gradients (until the next step)."""
+
+    def __init__(self, path: Path) -> None:
+        """Open a base or a state. Raises EngineError as `load` does."""
+        self.weights, self.moments, self.config = load(path)
+        self.grads: Weights | None = None
+        self._before: Weights | None = None
+
+    def begin(self) -> None:
+        """Begin a pass of several slices; `undo` returns to this point."""
+        self._before = self.grads and copied(self.grads)
+
+    def undo(self) -> None:
+        """Discard the earlier slices of a pass after one has failed."""
+        self.grads = self._before
+
+    def add(self, parts: Iterable[Weights]) -> None:
+        """Add the gradients of a slice's parts, in their order, all or nothing. Raises EngineError:
+        their sum is not finite."""
+        whole: Weights | None = None
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in parts:
+                if whole is None:
+                    whole = copied(part)
+                else:
+                    _add(whole, part)
+            if whole is None:
+                return
+            length = training.norm(whole)
+        if not isfinite(length):
+            raise EngineError("the gradient is not finite: nothing was accumulated")
+        if self.grads is None:
+            self.grads = whole
+        else:
+            _add(self.grads, whole)
+
+    def optim_step(self, adam: Adam, directory: Path, place: Place = copied) -> Saved:
+        """Step, and save; the new weights lie where `place` puts them. If saving fails, the step
+        is undone and the gradients are kept.
 
         Raises:
             EngineRefused: Nothing was accumulated.
@@ -512,8 +171,7 @@ class Learner:
         """
         if self.grads is None:
             raise EngineRefused(NOTHING_ACCUMULATED)
-        weights, moments = self._copies()
-        grads = {name: grad.copy() for name, grad in self.grads.items()}
+        weights, moments, grads = place(self.weights), self._moments(), copied(self.grads)
         with np.errstate(over="ignore", invalid="ignore"):
             metrics = {"grad_norm": training.norm(grads)}
             training.adam_step(weights, grads, moments, adam)
@@ -531,43 +189,18 @@ class Learner:
         except OSError as error:
             raise not_written("the state", error) from error
         self.weights, self.moments, self.grads = weights, moments, None
-        self._prefixes = Prefixes()
         return Saved(path, path, metrics)
 
-    def _copies(self) -> tuple[Weights, training.Moments]:
-        weights = {name: weight.copy() for name, weight in self.weights.items()}
+    def _moments(self) -> training.Moments:
+        """A copy of Adam's moments."""
         if self.moments is None:
-            return weights, training.Moments.fresh(weights)
-        m, v = (
-            {name: values.copy() for name, values in part.items()}
-            for part in (self.moments.m, self.moments.v)
-        )
-        return weights, training.Moments(m, v, self.moments.t)
+            return training.Moments.fresh(self.weights)
+        return training.Moments(copied(self.moments.m), copied(self.moments.v), self.moments.t)
 
-    def _accumulate(
-        self, datums: Sequence[Datum], tally: Tally, weigh: training.Weigh
-    ) -> dict[str, float]:
-        """Add to the gradients, all or nothing; returns the tally's metrics.
 
-        Raises:
-            NotFinite: As `forward`.
-            EngineError: The gradient is not finite.
-        """
-        with np.errstate(over="ignore", invalid="ignore"):
-            grads, entropy = training.gradients(self.weights, self.config, datums, weigh)
-            length = training.norm(grads) if grads is not None else 0.0
-        if not isfinite(entropy):
-            raise NotFinite(BROKEN)
-        if grads is None:
-            return tally.metrics(entropy)
-        if not np.isfinite(length):
-            raise EngineError("the gradient is not finite: nothing was accumulated")
-        if self.grads is None:
-            self.grads = grads
-        else:
-            for name, grad in grads.items():
-                self.grads[name] += grad
-        return tally.metrics(entropy)
+def _add(sums: Weights, more: Weights) -> None:
+    for name, values in more.items():
+        sums[name] += values
 
 
 LARGEST = float(np.finfo(np.float32).max) * COOLEST / 4
@@ -582,19 +215,100 @@ def _is_finite(weights: Weights, config: Config) -> bool:
         return greatest(weights, config) <= LARGEST
 
 
+# Shared memory, as `memory` describes it: what lies where is said with each request.
+
+
+LINE = 64
+"""Bytes to whose multiples tensors are aligned."""
+
+
+class Mapped:
+    """The arrays of a shared memory, float32."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def array(self, start: int, shape: tuple[int, ...]) -> Array:
+        size = prod(shape)
+        pages = mmap(self._descriptor, size * 4, offset=start)
+        return np.frombuffer(pages, np.float32, size).reshape(shape)
+
+    def tensors(self, start: int, config: Config) -> Weights:
+        """Arrays shaped like a policy's weights, one after the other."""
+        room, views, end = self.array(start, (size_of(config) // 4,)), {}, 0
+        for name, shape in shapes(config).items():
+            size = prod(shape)
+            views[name] = room[end : end + size].reshape(shape)
+            end += _aligned(size)
+        return views
+
+    def placing(self, start: int, config: Config) -> Place:
+        """Copies weights into the memory."""
+
+        def place(weights: Weights) -> Weights:
+            views = self.tensors(start, config)
+            for name, view in views.items():
+                view[:] = weights[name]
+            return views
+
+        return place
+
+    def asked(
+        self,
+        config: Config,
+        request: dict[str, Any],
+        before: tuple[int, int, int] | None,
+        keep: int | None,
+    ) -> Asked:
+        """A completion to sample, with the conversation that it continues and the place for its
+        own, as `conversations.Known` says them."""
+        shape = (2, config.layers, config.heads, 0, config.width // config.heads)
+
+        def write(keys: Array, values: Array) -> None:
+            if keep is not None:
+                place = self.array(keep, (*shape[:3], keys.shape[2], shape[4]))
+                place[0], place[1] = keys, values
+
+        beginning = None
+        if before is not None:
+            keys, values = self.array(before[0], (*shape[:3], before[1], shape[4]))
+            beginning = Beginning(keys, values, before[2])
+        return Asked(SampleRequest(**request), beginning, None if keep is None else write)
+
+
+def size_of(config: Config) -> int:
+    """Size of a policy's tensors in shared memory, bytes."""
+    return 4 * sum(_aligned(prod(shape)) for shape in shapes(config).values())
+
+
+def _aligned(size: int) -> int:
+    """Numbers that a tensor of so many numbers takes."""
+    each = LINE // 4
+    return -(-size // each) * each
+
+
+# Worker: the requests. The first process of an engine holds the learners; what is computed from
+# weights alone is asked of any of its processes.
+
+
 class Worker:
     """The open policies, and one method per request."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory: Mapped) -> None:
         self.learners: dict[str, Learner] = {}
+        self._memory = memory
+        self._policy: tuple[Any, Policy] | None = None
+        """The policy that was asked for last, after how it was named."""
 
     def answer(self, request: dict[str, Any]) -> Any:
         """Carry out a request. Raises EngineError if it fails."""
+        if "policy" in request:
+            return self._compute(request["verb"], self._named(request["policy"]), request)
         verb, handle = request["verb"], request["handle"]
         if verb == "ready":
             return None
         if verb == "open":
-            return self.open(handle, Path(request["path"]))
+            return self.open(handle, Path(request["path"]), request["weights"])
         if verb == "slim":
             return self.slim(Path(request["path"]), Path(request["directory"]))
         if verb == "close":
@@ -603,33 +317,67 @@ class Worker:
         learner = self.learners.get(handle)
         if learner is None:
             raise EngineError("this policy is closed: open it again")
-        if verb == "sample":
-            return learner.sample([SampleRequest(**row) for row in request["requests"]])
         if verb == "optim_step":
-            return learner.optim_step(Adam(**request["adam"]), Path(request["directory"]))
-        datums = [Datum(**row) for row in request["datums"]]
-        if verb == "forward":
-            return learner.forward(datums)
-        if verb == "measure":
-            return learner.measure(datums, request["config"])
+            place = self._memory.placing(request["weights"], learner.config)
+            return learner.optim_step(Adam(**request["adam"]), Path(request["directory"]), place)
+        if verb == "undo":
+            return learner.undo()
         if request["slice"] == 0:
             learner.begin()
+        config = learner.config
         try:
-            if verb == "backward":
-                return learner.backward(datums, request["weights"])
-            return learner.forward_backward(datums, request["loss_fn"], request["config"])
+            return learner.add(self._memory.tensors(start, config) for start in request["parts"])
         except EngineError:
             learner.undo()
             raise
 
-    def open(self, handle: str, path: Path) -> dict[str, int]:
+    def _named(self, name: dict[str, Any]) -> Policy:
+        """The policy whose weights lie at ``weights``, with the sizes ``config``."""
+        if self._policy is None or self._policy[0] != name:
+            config = Config(**name["config"])
+            weights = self._memory.tensors(name["weights"], config)
+            self._policy = name, Policy(weights, config)
+        return self._policy[1]
+
+    def _compute(self, verb: str, policy: Policy, request: dict[str, Any]) -> Any:
+        """Carry out what depends on weights alone. Raises EngineError."""
+        if verb == "sample":
+            none = [None] * len(request["requests"])
+            known = zip(request.get("before", none), request.get("keep", none), strict=True)
+            return policy.sample(
+                [
+                    self._memory.asked(policy.config, asked, before, keep)
+                    for asked, (before, keep) in zip(request["requests"], known, strict=True)
+                ]
+            )
+        datums = [Datum(**row) for row in request["datums"]]
+        if verb == "forward":
+            return policy.forward(datums)
+        if verb == "measure":
+            return policy.measure(datums, request["config"])
+        worth = request["weights"] or advantages(datums)
+
+        def zeroed(weights: Weights) -> Weights:
+            views = self._memory.tensors(request["into"], policy.config)
+            for view in views.values():
+                view[:] = 0
+            return views
+
+        grads, metrics = policy.gradients(
+            datums, worth, request["loss_fn"], request["config"], zeroed
+        )
+        return {"metrics": metrics, "moves": grads is not None}
+
+    def open(self, handle: str, path: Path, weights: int) -> dict[str, Any]:
         """Open a policy under a handle; returns its sizes and the worker's process id."""
         learner = self.learners[handle] = Learner(path)
         config = learner.config
+        learner.weights = self._memory.placing(weights, config)(learner.weights)
         return {
             "pid": os.getpid(),
-            "context": config.context,
-            "vocabulary": config.vocabulary,
+            "config": asdict(config),
+            "weights_bytes": size_of(config),
+            "token_bytes": 8 * config.layers * config.width,
             "parameters": sum(weight.size for weight in learner.weights.values()),
         }
 
@@ -661,7 +409,7 @@ def main() -> None:
         with suppress(OSError):  # the system allows less
             fcntl.fcntl(answers, fcntl.F_SETPIPE_SZ, REPLY_BYTES)
     sys.stdout = sys.stderr  # only answers may be written to the pipe
-    worker = Worker()
+    worker = Worker(Mapped(int(sys.argv[1])))
     while (request := pipes.next_document(stdin, CODEC)) is not None:
         pipes.reply(answers, answer(worker, request), CODEC)
 

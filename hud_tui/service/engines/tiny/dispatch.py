@@ -1,0 +1,339 @@
+"""Dispatch: the queue of requests to the engine's processes, and what happens when one dies.
+
+Requests go oldest first, and none takes much more than a second (a long pass is cut into several,
+see `parts.cut`), so neither sampling nor training starves. What is computed from weights alone goes
+to whichever process is free. The first process holds what calls accumulate: if it dies, that is
+lost; another one is started again, and does its requests again.
+
+When the turn of a small sampling request comes, other small ones of the same policy are sent with
+it as one batch, so many that each process has its share. A part of a large call is sent alone, so
+its numbers do not depend on what else is asked.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import Any, Literal
+
+from hud_tui.patience import in_time
+from hud_tui.pipes import Pipe, ProcessEnded
+from hud_tui.service.engines.base import CODEC, LOST, SILENT, EngineError, EngineLost, raised
+from hud_tui.service.engines.tiny.memory import Memory, Region
+from hud_tui.service.engines.tiny.parts import ROWS
+
+WORKER = (sys.executable, "-m", "hud_tui.service.engines.tiny.worker")
+ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
+"""glibc keeps the memory of arrays that are freed, as far as that, for the next ones: else page
+faults take a sixth of the time."""
+PATIENCE_S = 5.0
+"""Seconds that a process may take to exit after its stdin was closed."""
+ANSWER_S = 30
+"""Seconds that it may take to answer; requests take it about one second at most."""
+REPORTED_S = 5
+"""Seconds of silence after which users are told that a process does not answer."""
+IDLE_S = 60.0
+"""Seconds after which a process that had nothing to do is ended; the first one stays."""
+REPEATS = 2
+"""Times that a request is done again whose process died."""
+PAUSE_S = 1.0
+"""Pause before another attempt to start a process, seconds."""
+
+Kind = Literal["own", "part", "small"]
+"""``own``: for the process that holds the policy's state; ``part``, of a large call, and ``small``:
+for any."""
+
+
+@dataclass(eq=False)
+class Call:
+    """A request and the future of its reply."""
+
+    request: dict[str, Any]
+    kind: Kind = "own"
+    regions: Sequence[Region | None] = ()
+    """The memory that it reads and writes, which is not free before its process has answered."""
+    reply: asyncio.Future[Any] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    losses: int = 0
+    """Processes that died of it, or with it."""
+
+    @property
+    def rows(self) -> int:
+        """Number of completions of a small request; 0 if others cannot go with it."""
+        return len(self.request["requests"]) if self.kind == "small" else 0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """Calls that a process does as one, and its answer."""
+
+    calls: list[Call]
+    answer: asyncio.Future[dict[str, Any]]
+
+
+class Lane:
+    """One process, which is started when needed, and what it was sent."""
+
+    def __init__(self) -> None:
+        self.pipe: Pipe | None = None
+        self.sent: deque[Sent] = deque()
+        """Oldest first."""
+        self.wake = asyncio.Event()
+        """Set if there may be work for it."""
+        self.silent_s = 0
+        """Whole seconds that the present answer has been waited for."""
+        self.driver: asyncio.Task[None] | None = None
+
+    @property
+    def calls(self) -> list[Call]:
+        """Those that it was sent."""
+        return list(chain.from_iterable(batch.calls for batch in self.sent))
+
+
+class Dispatch:
+    """A queue in front of some processes."""
+
+    def __init__(self, memory: Memory, cores: int = 1) -> None:
+        """`cores`: the number of processes; all but the first are there while they are needed."""
+        self._memory = memory
+        self._queue: deque[Call] = deque()
+        self._lanes = [Lane() for _ in range(cores)]
+        self._first = self._lanes[0]
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the process that holds the policies; None if it does not run."""
+        return self._first.pipe.pid if self._first.pipe is not None else None
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of all that run."""
+        return [lane.pipe.pid for lane in self._lanes if lane.pipe is not None]
+
+    @property
+    def holds_up(self) -> str | None:
+        """What requests wait for if a process is silent; None while all answer."""
+        for lane in self._lanes:
+            if lane.pipe is not None and lane.silent_s >= REPORTED_S:
+                return f"the engine's process ({lane.pipe.pid}), which does not answer"
+        return None
+
+    async def ask(
+        self, request: dict[str, Any], kind: Kind = "own", regions: Sequence[Region | None] = ()
+    ) -> Any:
+        """Queue a request and await its result. Raises EngineError: the process failed, or refused
+        it; EngineLost: a process died, or was stopped, before it answered."""
+        call = Call(request, kind, regions)
+        self._queue.append(call)
+        self._wake()
+        return await call.reply
+
+    async def notify(self, request: dict[str, Any]) -> None:
+        """`ask` for requests that a dead process makes unnecessary."""
+        with contextlib.suppress(EngineLost):
+            await self.ask(request)
+
+    async def stop(self) -> None:
+        """Stop the processes; waiting requests raise EngineLost."""
+        for lane in self._lanes:
+            driver, lane.driver = lane.driver, None
+            if driver is not None:
+                driver.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await driver
+        self._abandon(self._first, EngineLost(LOST))
+        await asyncio.gather(*(self._bury(lane) for lane in self._lanes))
+
+    def _wake(self) -> None:
+        """Have one more process look for work."""
+        for lane in self._lanes:
+            if not (lane.sent or lane.wake.is_set()):
+                lane.wake.set()
+                if lane.driver is None:
+                    name = f"tiny engine {self._lanes.index(lane)}"
+                    lane.driver = asyncio.create_task(self._drive(lane), name=name)
+                return
+
+    async def _drive(self, lane: Lane) -> None:
+        """Pass requests to a process until cancelled."""
+        while True:
+            try:
+                lane.wake.clear()
+                await self._send(lane)
+                if lane.sent:
+                    await self._receive(lane)
+                else:
+                    await self._rest(lane)
+            except TimeoutError as error:
+                await self._lose(lane, EngineLost(SILENT.format(error)))
+            except (ProcessEnded, OSError):
+                await self._lose(lane, EngineLost(LOST))
+            except asyncio.CancelledError:
+                _settle(lane.calls, EngineLost(LOST))
+                lane.sent.clear()
+                raise
+
+    async def _rest(self, lane: Lane) -> None:
+        """Wait until there may be work; a process beside the first one is ended meanwhile."""
+        if lane is not self._first and lane.pipe is not None:
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    await lane.wake.wait()
+            except TimeoutError:
+                await self._bury(lane)
+        await lane.wake.wait()
+
+    async def _lose(self, lane: Lane, lost: EngineLost) -> None:
+        """Stop a process. With the first one, all that waits is lost; what another one did is to be
+        done again."""
+        if lane is self._first:
+            self._abandon(lane, lost)
+            await self._bury(lane)
+            return
+        calls, started = lane.calls, lane.pipe is not None
+        lane.sent.clear()
+        await self._bury(lane)
+        for call in calls:
+            call.losses += 1
+        _settle([call for call in calls if call.losses > REPEATS], lost)
+        self._queue.extendleft(call for call in reversed(calls) if call.losses <= REPEATS)
+        self._wake()
+        if started:
+            lane.wake.set()
+        else:
+            await asyncio.sleep(PAUSE_S)
+
+    def _abandon(self, lane: Lane, lost: EngineLost) -> None:
+        """Fail what a process was sent, and all that waits."""
+        _settle([*lane.calls, *self._queue], lost)
+        lane.sent.clear()
+        self._queue.clear()
+
+    async def _send(self, lane: Lane) -> None:
+        """Send what is due, unless the process has it already, and one more that need not wait."""
+        while len(lane.sent) < 2:
+            calls = self._next(lane)
+            if not calls:
+                return
+            if self._queue:
+                self._wake()
+            if lane.pipe is None:
+                try:
+                    words = (*WORKER, str(self._memory.descriptor))
+                    lane.pipe = await Pipe.start(
+                        words,
+                        codec=CODEC,
+                        pass_fds=[self._memory.descriptor],
+                        env={**ENVIRONMENT, **os.environ},
+                    )
+                except BaseException:
+                    self._queue.extendleft(reversed(calls))
+                    raise
+            try:
+                lane.sent.append(Sent(calls, lane.pipe.send(**_joined(calls))))
+            except (TypeError, ValueError) as error:
+                _settle(calls, EngineError(f"the request cannot be sent: {error}"))
+
+    async def _receive(self, lane: Lane) -> None:
+        """Await the answer to the oldest request. Raises TimeoutError, ProcessEnded."""
+        try:
+            answer = await in_time(
+                lane.sent[0].answer, ANSWER_S, lambda seconds: setattr(lane, "silent_s", seconds)
+            )
+        except TimeoutError:
+            if lane.pipe is not None:
+                lane.pipe.kill()
+            raise
+        finally:
+            lane.silent_s = 0
+        calls = lane.sent.popleft().calls
+        if "error" in answer:
+            _settle(calls, raised(answer))
+        elif len(calls) == 1:
+            _settle(calls, answer["result"])
+        else:
+            rows = iter(answer["result"])
+            for call in calls:
+                _settle([call], list(islice(rows, call.rows)))
+
+    def _next(self, lane: Lane) -> list[Call]:
+        """The oldest request that a process can do and, if it is small, others that go with it.
+
+        A process that is at work gets a part only while there are enough for all, and a small
+        request only in a full batch, which nobody could join.
+        """
+        while self._queue and self._queue[0].reply.done():
+            self._queue.popleft()  # its caller was cancelled
+        waiting = [call for call in self._queue if not call.reply.done()]
+        own = lane is self._first
+        first = next((call for call in waiting if own or call.kind != "own"), None)
+        if first is None:
+            return []
+        taken = self._batch(lane, first, waiting)
+        if lane.sent:
+            parts = sum(call.kind == "part" for call in waiting)
+            is_full = sum(call.rows for call in taken) >= ROWS
+            if first.kind == "own" or not (
+                is_full if first.kind == "small" else parts >= len(self._lanes)
+            ):
+                return []
+        for call in taken:
+            self._queue.remove(call)
+        return taken
+
+    def _batch(self, lane: Lane, first: Call, waiting: list[Call]) -> list[Call]:
+        """A request and those that go with it: of the rows that wait or are in work elsewhere, the
+        share of one process."""
+        if first.kind != "small":
+            return [first]
+        policy = first.request["policy"]
+        at_work = chain.from_iterable(other.calls for other in self._lanes)
+        fellows = [call for call in waiting if call.rows and call.request["policy"] == policy]
+        rows = sum(
+            call.rows for call in (*fellows, *at_work) if call.request.get("policy") == policy
+        )
+        most = min(ROWS, -(-rows // len(self._lanes)))
+        taken, count = [first], first.rows
+        for call in fellows:
+            if call is not first and count + call.rows <= most:
+                count += call.rows
+                taken.append(call)
+        return taken
+
+    async def _bury(self, lane: Lane) -> None:
+        """Stop a process; the next request starts a new one."""
+        pipe, lane.pipe = lane.pipe, None
+        if pipe is not None:
+            await pipe.close(PATIENCE_S)
+
+
+JOINED = ("requests", "before", "keep")
+
+
+def _joined(calls: list[Call]) -> dict[str, Any]:
+    """One request for several small ones."""
+    request = calls[0].request
+    if len(calls) == 1:
+        return request
+    lists = {
+        name: [row for call in calls for row in call.request[name]]
+        for name in JOINED
+        if name in request
+    }
+    return {**request, **lists}
+
+
+def _settle(calls: Iterable[Call], result: Any) -> None:
+    """Give callers a result or an exception; cancelled ones are skipped."""
+    for call in calls:
+        if call.reply.done():
+            continue
+        if isinstance(result, Exception):
+            call.reply.set_exception(result)
+        else:
+            call.reply.set_result(result)

@@ -1,0 +1,327 @@
+"""Sampling of many completions at once, with cached keys and values.
+
+Every request has its own generator, with one number per token, so its tokens do not depend on the
+rest of the batch. Equal prompts, as in a group, are read once; of prompts that continue an earlier
+conversation, only the new tokens are read.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hud_tui.service.engines.base import Sampled, SampleRequest
+from hud_tui.service.engines.tiny.conversations import SHORTEST
+from hud_tui.service.engines.tiny.model import (
+    MASKED,
+    Array,
+    Config,
+    Ids,
+    Weights,
+    embedded,
+    forward,
+    future,
+    head,
+    rms_norm,
+    rotate,
+    softmax_in_place,
+    turns,
+)
+from hud_tui.service.engines.tiny.parts import GROWTH
+from hud_tui.service.engines.tiny.tokenizer import END
+from hud_tui.service.engines.tiny.training import Floats, log_probabilities
+
+DENSE = 0.75
+"""Share of active rows below which the batch is compacted."""
+READ_TOKENS = 4096
+"""Most tokens of long prompts that are read at a time."""
+
+
+@dataclass
+class Cache:
+    """Keys and values of each row. Shapes (L, B, H, T, D/H) and (B,)."""
+
+    keys: Array
+    values: Array
+    length: Ids
+    last: Ids
+    """The last token read of each row, shape (B,)."""
+
+    @classmethod
+    def empty(cls, config: Config, rows: int, room: int, dtype: Any) -> "Cache":
+        size = config.width // config.heads
+        shape = (config.layers, rows, config.heads, room, size)
+        none = np.zeros(rows, np.int64)
+        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), none, none.copy())
+
+    @property
+    def room(self) -> int:
+        return int(self.keys.shape[3])
+
+    def keep(self, rows: NDArray[Any]) -> None:
+        """Keep only these rows; a row given twice is duplicated."""
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+        self.length, self.last = self.length[rows], self.last[rows]
+
+    def grow(self, room: int) -> None:
+        """Make room for this many more tokens per row."""
+        more = ((0, 0), (0, 0), (0, 0), (0, room - self.room), (0, 0))
+        self.keys, self.values = np.pad(self.keys, more), np.pad(self.values, more)
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Keys and values of a conversation, each of shape (L, H, N, D/H), the first of whose tokens
+    are those of a prompt."""
+
+    keys: Array
+    values: Array
+    shared: int
+    """Number of those tokens; fewer than the prompt has."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A completion to sample."""
+
+    request: SampleRequest
+    beginning: Beginning | None = None
+    """What the prompt continues; the same for equal prompts of a call."""
+    keep: Callable[[Array, Array], None] | None = None
+    """Takes the keys and values, as in `Beginning`, of the conversation, without its last token."""
+
+
+class Row:
+    """One completion in progress."""
+
+    def __init__(self, asked: Asked, context: int) -> None:
+        request, self._keep = asked.request, asked.keep
+        self.prompt, self._stop = request.prompt, [*map(list, request.stop), [END]]
+        self._ends = {stop[-1] for stop in self._stop}
+        self.room = min(request.max_tokens, context - len(request.prompt))
+        self._chances = np.random.default_rng(request.seed).random(self.room).tolist()
+        self.temperature = request.temperature
+        self.top_p, self.top_logprobs = request.top_p, request.top_logprobs
+        self.sampled = Sampled([], [], "length")
+
+    def chance(self) -> float:
+        """The number in [0, 1) that selects the next token."""
+        chance: float = self._chances[min(len(self.sampled.tokens), self.room - 1)]
+        return chance
+
+    def add(self, token: int, logprob: float, logp: Array) -> bool:
+        """Append a token with its logprob, given all tokens', shape (V,). Returns whether to
+        continue."""
+        tokens = self.sampled.tokens
+        tokens.append(token)
+        self.sampled.logprobs.append(logprob)
+        if self.top_logprobs:
+            likeliest = np.argsort(-logp, kind="stable")[: self.top_logprobs]
+            self.sampled.top.append([(int(token), float(logp[token])) for token in likeliest])
+        if token in self._ends and any(tokens[-len(stop) :] == stop for stop in self._stop):
+            self.sampled = replace(self.sampled, finish_reason="stop")
+            return False
+        return len(tokens) < self.room
+
+    def keep(self, keys: Array, values: Array) -> None:
+        """Keep what was read, given keys and values of shape (L, H, room, D/H)."""
+        read = len(self.prompt) + len(self.sampled.tokens) - 1
+        if self._keep is not None:
+            self._keep(keys[:, :, :read], values[:, :, :read])
+
+
+def sample(weights: Weights, config: Config, asked: Sequence[Asked]) -> list[Sampled]:
+    """One completion per request, all of them at once; each ends with END, a stop sequence or its
+    last token.
+
+    Prompts are shorter than the context, and every request wants at least one token.
+    """
+    everyone = rows = [Row(one, config.context) for one in asked]
+    live = np.ones(len(rows), bool)
+    logits, cache = _read(weights, config, asked)
+    while True:
+        tokens, logp = draw(logits, rows)
+        drawn, logprobs = tokens.tolist(), logp[np.arange(len(rows)), tokens].tolist()
+        for b in np.flatnonzero(live).tolist():
+            if not rows[b].add(drawn[b], logprobs[b], logp[b]):
+                live[b] = False
+                rows[b].keep(cache.keys[:, b], cache.values[:, b])
+        if not live.any():
+            return [row.sampled for row in everyone]
+        if live.mean() < DENSE:
+            cache.keep(live)
+            rows, tokens = [rows[b] for b in np.flatnonzero(live)], tokens[live]
+            live = np.ones(len(rows), bool)
+        if cache.length[live].max() >= cache.room:
+            cache.grow(min(cache.room + GROWTH, config.context))
+        logits = _extend(weights, config, cache, tokens)
+
+
+def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Array, Cache]:
+    """Read the prompts, equal ones once; returns logits of the next tokens, shape (B, V)."""
+    prompts = [tuple(one.request.prompt) for one in asked]
+    rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
+    unique = list(rows)
+    longest = max(map(len, unique))
+    whole = max(len(one.request.prompt) + one.request.max_tokens for one in asked)
+    room = max(longest, min(whole, config.context, longest + GROWTH))
+    cache = Cache.empty(config, len(rows), room, weights["token"].dtype)
+    logits = np.empty((len(rows), config.vocabulary), cache.keys.dtype)
+    beginnings = {rows[tuple(one.request.prompt)]: one.beginning for one in asked}
+    for part in _to_read([row for row in beginnings if beginnings[row] is None], unique):
+        logits[part] = _read_whole(weights, config, cache, part, [unique[row] for row in part])
+    new = {}
+    for row, beginning in beginnings.items():
+        if beginning is not None:
+            shared = beginning.shared
+            cache.keys[:, row, :, :shared] = beginning.keys[:, :, :shared]
+            cache.values[:, row, :, :shared] = beginning.values[:, :, :shared]
+            cache.length[row], cache.last[row] = shared, unique[row][shared - 1]
+            new[row] = unique[row][shared:]
+    if new:
+        logits[list(new)] = _read_on(weights, config, cache, new)
+    if len(rows) == len(prompts):
+        return logits, cache
+    which = np.array([rows[prompt] for prompt in prompts])
+    cache.keep(which)
+    return logits[which], cache
+
+
+def _to_read(rows: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Batches of prompts that are read from the start; only a few long ones at a time."""
+    longest = max((len(prompts[row]) for row in rows), default=0)
+    count = len(rows) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
+    return [rows[start : start + count] for start in range(0, len(rows), count or 1)]
+
+
+def _read_whole(
+    weights: Weights,
+    config: Config,
+    cache: Cache,
+    rows: list[int],
+    prompts: Sequence[Sequence[int]],
+) -> Array:
+    """Read prompts from the start into the cache's rows; returns logits of the next tokens, (B,
+    V)."""
+    lengths = np.array([len(prompt) for prompt in prompts])
+    tokens = np.zeros((len(prompts), lengths.max()), np.int64)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = prompt
+    last = np.arange(len(prompts)) * tokens.shape[1] + lengths - 1
+    logits, tape = forward(weights, config, tokens, last)
+    for i, layer in enumerate(tape[0]):
+        cache.keys[i, rows, :, : tokens.shape[1]] = layer[1][2]
+        cache.values[i, rows, :, : tokens.shape[1]] = layer[1][3]
+    cache.length[rows], cache.last[rows] = lengths, [prompt[-1] for prompt in prompts]
+    return logits
+
+
+def _read_on(
+    weights: Weights, config: Config, cache: Cache, new: Mapping[int, Sequence[int]]
+) -> Array:
+    """Read more tokens into rows of the cache; returns logits after the last token of each, (B,
+    V)."""
+    starts = {row: int(cache.length[row]) for row in new}
+    positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
+    ends = np.cumsum([len(ids) for ids in new.values()])
+    tokens = np.concatenate([np.asarray(ids) for ids in new.values()])
+    before = np.concatenate([[cache.last[row], *ids[:-1]] for row, ids in new.items()])
+    x = embedded(weights, tokens, before)
+    turn = _turned(config, positions)
+    if turn is None:
+        x += weights["position"][positions]
+    for i in range(config.layers):
+        normed, _ = rms_norm(x, weights[f"{i}.norm1"])
+        split = (normed @ weights[f"{i}.qkv"]).reshape(len(x), 3, config.heads, -1)
+        if turn is not None:
+            rotate(split[:, :2], turn)
+        mixed = np.empty_like(x)
+        for (row, ids), end in zip(new.items(), ends, strict=True):
+            rows, seen = slice(end - len(ids), end), starts[row] + len(ids)
+            q, k, v = split[rows].transpose(1, 2, 0, 3)
+            cache.keys[i, row, :, starts[row] : seen] = k
+            cache.values[i, row, :, starts[row] : seen] = v
+            attended = _attend(q, cache.keys[i, row, :, :seen], cache.values[i, row, :, :seen])
+            mixed[rows] = attended.transpose(1, 0, 2).reshape(len(ids), -1)
+        x += mixed @ weights[f"{i}.out"]
+        normed, _ = rms_norm(x, weights[f"{i}.norm2"])
+        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
+    for row, ids in new.items():
+        cache.length[row], cache.last[row] = cache.length[row] + len(ids), ids[-1]
+    return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
+
+
+def _attend(q: Array, k: Array, v: Array) -> Array:
+    """Attention of the last queries, shape (H, N, D/H), over all keys, shape (H, T, D/H)."""
+    share = (q * q.shape[2] ** -0.5) @ k.swapaxes(1, 2)
+    share[..., -q.shape[1] :] += future(q.shape[1], q.dtype)
+    softmax_in_place(share)
+    attended: Array = share @ v
+    return attended
+
+
+def _turned(config: Config, positions: Ids) -> Array | None:
+    """Rotations of queries and keys at these positions, shape (N,): (2, N, 1, 1, D/2H)."""
+    return turns(config)[:, positions, None, None] if config.rotary else None
+
+
+def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Array:
+    """Read one more token per row, shape (B,); returns logits of the next tokens, shape (B, V)."""
+    batch, size = len(tokens), config.width // config.heads
+    here, slot = np.arange(batch), np.minimum(cache.length, cache.keys.shape[3] - 1)
+    unseen = np.where(np.arange(cache.keys.shape[3]) > slot[:, None], MASKED, 0)[:, None]
+    unseen = unseen.astype(cache.keys.dtype)
+    x, turn = embedded(weights, tokens, cache.last), _turned(config, slot)
+    if turn is None:
+        x = x + weights["position"][slot]
+    for i in range(config.layers):
+        normed, _ = rms_norm(x, weights[f"{i}.norm1"])
+        split = (normed @ weights[f"{i}.qkv"]).reshape(batch, 3, config.heads, size)
+        if turn is not None:
+            rotate(split[:, :2], turn)
+        cache.keys[i][here, :, slot] = split[:, 1]
+        cache.values[i][here, :, slot] = split[:, 2]
+        share = (cache.keys[i] @ split[:, 0, :, :, None])[..., 0]
+        share *= size**-0.5
+        share += unseen
+        softmax_in_place(share)
+        mixed = (share[:, :, None] @ cache.values[i]).reshape(batch, config.width)
+        x += mixed @ weights[f"{i}.out"]
+        normed, _ = rms_norm(x, weights[f"{i}.norm2"])
+        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
+    cache.length, cache.last = cache.length + 1, tokens
+    return head(weights, rms_norm(x, weights["norm"])[0])
+
+
+def draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
+    """The next token of each row, shape (B,), and all tokens' tempered logprobs, (B, V)."""
+    temperature = np.array([row.temperature for row in rows])[:, None]
+    greedy = temperature[:, 0] == 0
+    logp = log_probabilities(logits, np.where(temperature == 0, 1.0, temperature))
+    chances = np.exp(logp.astype(np.float64))
+    top_p = np.array([row.top_p for row in rows])
+    if (top_p < 1).any():
+        chances = _nucleus(chances, top_p)
+    total = np.cumsum(chances, axis=1)
+    chance = np.array([row.chance() for row in rows])
+    drawn = (total < chance[:, None] * total[:, -1:]).sum(axis=1)
+    return np.where(greedy, logp.argmax(axis=1), drawn), logp
+
+
+def _nucleus(chances: Floats, top_p: Floats) -> Floats:
+    """Probabilities, shape (B, V), limited to the smallest sets of tokens with a total of `top_p`,
+    shape (B,).
+
+    Source: Holtzman et al. 2020 (arXiv:1904.09751), section 3.1.
+    """
+    order = np.argsort(-chances, axis=1, kind="stable")
+    ranked = np.take_along_axis(chances, order, axis=1)
+    likelier = np.cumsum(ranked, axis=1) - ranked
+    # the most likely token always stays; at top_p = 1 rounding must not drop any
+    beyond = (likelier >= top_p[:, None] * ranked.sum(axis=1, keepdims=True)) & (likelier > 0)
+    beyond &= top_p[:, None] < 1
+    nucleus = chances.copy()
+    np.put_along_axis(nucleus, order, np.where(beyond, 0.0, ranked), axis=1)
+    return nucleus

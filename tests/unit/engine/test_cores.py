@@ -1,0 +1,298 @@
+"""Many processes: the same numbers, whoever computes them, and whoever dies."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hud_tui.service.engines.base import (
+    Adam,
+    Datum,
+    EngineError,
+    EngineLost,
+    EngineRefused,
+    Sampled,
+    SampleRequest,
+    Saved,
+)
+from hud_tui.service.engines.tiny import dispatch, parts
+from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
+from hud_tui.service.engines.tiny.memory import PAGE, Memory
+from tests.conftest import until
+from tests.unit.engine.conftest import some_datums
+
+AGENT = BASES[-1].name
+PROMPT = [3, *map(ord, "3 + 4 = ?"), 1, 4]
+
+
+@pytest.fixture
+async def engines() -> AsyncIterator[Callable[[int], TinyEngine]]:
+    """Makes engines of so many processes, and stops them."""
+    made: list[TinyEngine] = []
+
+    def make(cores: int) -> TinyEngine:
+        made.append(TinyEngine(cores))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        await engine.stop()
+
+
+def asked(count: int, prompt: list[int] = PROMPT) -> list[SampleRequest]:
+    """Groups of eight, of prompts that differ in one token, with their last tokens' logprobs."""
+    return [
+        SampleRequest([*prompt[:-1], 40 + i // 8, prompt[-1]], 12, seed=(3, i), top_logprobs=i % 2)
+        for i in range(count)
+    ]
+
+
+def turns(requests: list[SampleRequest], sampled: list[Sampled]) -> list[Datum]:
+    """One in four without a gradient."""
+    return [
+        Datum(request.prompt, out.tokens, [lp - 0.1 for lp in out.logprobs], float(i % 4 - 2))
+        for i, (request, out) in enumerate(zip(requests, sampled, strict=True))
+    ]
+
+
+def content(saved: Saved) -> bytes:
+    return Path(saved.state_path).read_bytes()
+
+
+async def everything(
+    engine: TinyEngine, base: str, count: int, directory: Path
+) -> dict[str, object]:
+    """What an engine can compute, over two steps: rollouts (of two turns where the context is
+    long), logprobs, metrics, and the weights and moments on disk."""
+    found: dict[str, object] = {}
+    handle = await engine.open(base)
+    prompt = PROMPT if base != AGENT else [3, *range(40, 40 + 150), 4]
+    for step in range(2):
+        requests = asked(count, prompt)
+        sampled = await engine.sample(handle, requests)
+        if base == AGENT:
+            requests = [
+                SampleRequest([*request.prompt, *out.tokens, 7, 8, 9], 12, seed=(4, i))
+                for i, (request, out) in enumerate(zip(requests, sampled, strict=True))
+            ]
+            found[f"rollouts {step}.1"] = sampled
+            sampled = await engine.sample(handle, requests)
+        datums = turns(requests, sampled)
+        found[f"rollouts {step}"] = sampled
+        found[f"logprobs {step}"] = await engine.forward(handle, datums)
+        found[f"metrics {step}"] = await engine.forward_backward(handle, datums, "ppo")
+        weights = [[0.5 + datum.advantage] * len(datum.output) for datum in datums]
+        found[f"custom {step}"] = await engine.backward(handle, datums, weights)
+        saved = await engine.optim_step(handle, Adam(1e-3), directory)
+        found[f"norm {step}"] = saved.metrics
+        found[f"state {step}"] = content(saved)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("base", "count", "cores"), [(BASES[0].name, 100, (2, 3)), (AGENT, 9, (2,)), ("8", 40, (8,))]
+)
+async def test_every_number_is_the_same_with_any_number_of_processes(
+    engines: Callable[[int], TinyEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    base: str,
+    count: int,
+    cores: tuple[int, ...],
+) -> None:
+    if base == "8":  # a cheap case
+        base = BASES[0].name
+        monkeypatch.setattr(parts, "ROWS", 4)
+    monkeypatch.setattr(parts, "CHUNK", 250)
+    monkeypatch.setattr(parts, "SLICE", 2000)
+    alone = await everything(engines(1), base, count, tmp_path)
+    for number in cores:
+        engine = engines(number)
+        assert await everything(engine, base, count, tmp_path) == alone
+        assert len(engine._worker.pids) == number
+
+
+async def test_a_part_s_process_that_dies_is_started_again_and_does_it_again(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In the middle of sampling, of reading and of training."""
+    monkeypatch.setattr(parts, "CHUNK", 300)
+    requests = asked(200)
+    alone = engines(1)
+    handle = await alone.open(BASES[0].name)
+    rollouts = await alone.sample(handle, requests)
+    datums = turns(requests, rollouts)
+    expected = [
+        rollouts,
+        await alone.forward(handle, datums),
+        await alone.forward_backward(handle, datums, "ppo"),
+    ]
+    steps = [await alone.optim_step(handle, Adam(1e-3), tmp_path)]
+
+    engine = engines(2)
+    handle = await engine.open(BASES[0].name)
+    found = []
+    killed = set()
+    for work in (
+        lambda: engine.sample(handle, requests),
+        lambda: engine.forward(handle, datums),
+        lambda: engine.forward_backward(handle, datums, "ppo"),
+    ):
+        second = engine._worker._lanes[1]
+        first = asyncio.create_task(work())
+        await until(lambda second=second: bool(second.sent) and second.pipe is not None)
+        assert second.pipe is not None
+        killed.add(second.pipe.pid)
+        os.kill(second.pipe.pid, signal.SIGKILL)
+        found.append(await first)
+        await until(lambda second=second: second.pipe is None or second.pipe.pid not in killed)
+    steps.append(await engine.optim_step(handle, Adam(1e-3), tmp_path))
+    assert found == expected
+    assert len(killed) == 3
+    assert [step.metrics for step in steps] == [steps[0].metrics] * 2
+    assert content(steps[0]) == content(steps[1])
+
+
+async def test_what_is_accumulated_is_lost_with_the_first_process_whatever_others_do(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(parts, "CHUNK", 100)
+    engine = engines(2)
+    handle = await engine.open(BASES[0].name)
+    passing = asyncio.create_task(
+        engine.forward_backward(handle, some_datums(64, logprob=-4.0), "ppo")
+    )
+    first, second = engine._worker._lanes
+    await until(lambda: bool(second.sent))
+    assert first.pipe is not None
+    os.kill(first.pipe.pid, signal.SIGKILL)
+    with pytest.raises(EngineLost):
+        await passing
+    with pytest.raises(EngineLost, match="open the policy again"):
+        await engine.optim_step(handle, Adam(1e-3), tmp_path)
+    again = await engine.open(BASES[0].name)
+    await engine.forward_backward(again, some_datums(64, logprob=-4.0), "ppo")
+    assert (await engine.optim_step(again, Adam(1e-3), tmp_path)).metrics["grad_norm"] > 0
+
+
+async def test_a_process_that_dies_of_a_part_again_and_again_fails_it(
+    engines: Callable[[int], TinyEngine],
+) -> None:
+    engine = engines(2)
+    handle = await engine.open(BASES[0].name)
+    await engine.sample(handle, asked(200))
+    first, second = engine._worker._lanes
+    assert first.pipe is not None
+    os.kill(first.pipe.pid, signal.SIGSTOP)  # so that the second one has all of it
+    work = asyncio.create_task(engine.forward(handle, some_datums(1)))
+    waiting = asyncio.create_task(engine.sample(handle, asked(200)))
+    seen: set[int] = set()
+
+    async def killed() -> bool:
+        if second.sent and second.pipe is not None and second.pipe.pid not in seen:
+            seen.add(second.pipe.pid)
+            os.kill(second.pipe.pid, signal.SIGKILL)
+        return waiting.done()
+
+    await asyncio.sleep(0)
+    while len(seen) <= dispatch.REPEATS:
+        await killed()
+        await asyncio.sleep(0.01)
+    os.kill(first.pipe.pid, signal.SIGCONT)
+    with pytest.raises(EngineLost):
+        await waiting
+    assert len(await work) == 1
+    assert await engine.sample(handle, asked(200)) == await engine.sample(handle, asked(200))
+
+
+async def test_where_no_other_process_can_be_started_the_first_one_does_it_all(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines(3)
+    handle = await engine.open(BASES[0].name)
+    expected = await engine.sample(handle, asked(32))
+    monkeypatch.setattr(dispatch, "WORKER", ("/nowhere",))
+    assert (await engine.sample(handle, asked(200)))[:32] != []
+    assert len(engine._worker.pids) == 1
+    assert [out.tokens for out in await engine.sample(handle, asked(32))] == [
+        out.tokens for out in expected
+    ]
+
+
+async def test_only_the_first_process_stays_where_nothing_is_to_be_done(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatch, "IDLE_S", 0.05)
+    engine = engines(3)
+    await engine.start()
+    assert len(engine._worker.pids) == 1
+    handle = await engine.open(BASES[0].name)
+    await engine.sample(handle, asked(2))
+    assert len(engine._worker.pids) == 1, "one is enough for that"
+    rollouts = await engine.sample(handle, asked(200))
+    await until(lambda: len(engine._worker.pids) == 1)
+    assert await engine.sample(handle, asked(200)) == rollouts
+
+
+async def test_a_slice_that_fails_undoes_the_pass_with_many_processes_too(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(parts, "SLICE", 100)
+    engine = engines(2)
+    handle = await engine.open(BASES[0].name)
+    datums = some_datums(40, logprob=-4.0)
+    endless = [[1.0] * len(datum.output) for datum in datums]
+    endless[-1] = [1e308] * len(datums[-1].output)
+    with pytest.raises(EngineError, match="not finite"):
+        await engine.backward(handle, datums, endless)
+    with pytest.raises(EngineRefused, match="nothing was accumulated"):
+        await engine.optim_step(handle, Adam(1e-3), tmp_path)
+
+
+def test_memory_that_is_free_is_used_again() -> None:
+    memory = Memory()
+    first, second, third = [memory.take(n * PAGE - 5) for n in (1, 2, 3)]
+    assert [first.start, second.start, third.start] == [0, PAGE, 3 * PAGE]
+    second.trim(1)
+    again = memory.take(PAGE)
+    assert again.start == 2 * PAGE
+    del first, second, again
+    whole = memory.take(3 * PAGE)
+    assert whole.start == 0, "gaps that touch are one"
+    del whole, third
+    assert memory.take(6 * PAGE).start == 0
+    assert os.fstat(memory.descriptor).st_size == 6 * PAGE
+
+
+@pytest.mark.parametrize("count", [1, 16, 32, 33, 64, 65, 100, 256, 304])
+def test_parts_of_a_call_depend_on_it_alone_and_are_about_equal(count: int) -> None:
+    cut = parts.of_requests(asked(count))
+    assert [i for part in cut for i in range(count)[part]] == list(range(count))
+    sizes = [part.stop - part.start for part in cut]
+    assert max(sizes) - min(sizes) <= 1
+    assert max(sizes) <= parts.ROWS
+    assert len(cut) == 1 or len(cut) % 2 == 0
+
+
+def test_a_part_of_long_conversations_has_fewer_of_them() -> None:
+    cut = parts.of_requests([SampleRequest([65] * 1000, 300)] * 8)
+    assert [part.stop - part.start for part in cut] == [2] * 4
+    assert len(parts.of_requests([SampleRequest([65] * 5000, 300)])) == 1
+
+
+def test_the_parts_of_a_pass_are_its_turns_in_order_of_length() -> None:
+    random = np.random.default_rng(1)
+    datums = [Datum(random.integers(0, 9, n).tolist(), [1, 2]) for n in random.integers(2, 400, 60)]
+    found = parts.of_datums(datums)
+    flat = [i for part in found for sequence in part for i in sequence]
+    lengths = [len(datums[i].prompt) for i in flat]
+    assert lengths == sorted(lengths)
+    assert sorted(flat) == list(range(60))
+    for part in found:
+        own = [datums[i] for sequence in part for i in sequence]
+        assert len(parts.of_datums(own)) == 1, "whoever is given a part cuts it no further"
+        assert len(part) == 1 or len(part) * (len(own[-1].prompt) + 1) <= parts.CHUNK
