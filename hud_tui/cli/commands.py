@@ -16,6 +16,7 @@ from hud_tui.cli.parser import (
     of_model,
     whole_number,
 )
+from hud_tui.settings import MOST_CORES
 
 # Commands on jobs and their traces.
 
@@ -300,6 +301,12 @@ def _serve(add: Add) -> None:
         "--max-disk",
         metavar="SIZE",
         help="thin out the oldest checkpoints beyond this, e.g. 20GB (HUD_TUI_MAX_DISK; 10GB)",
+    )
+    parser.add_argument(
+        "--cores",
+        metavar="N",
+        help="processes that tiny computes in (HUD_TUI_CORES; as many as there are cores, at most"
+        f" {MOST_CORES}); no number depends on it",
     )
 
 

@@ -25,7 +25,7 @@ from hud_tui.cli.streams import (
 )
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
-from hud_tui.settings import INSECURE, has_key, read_max_disk, read_paths
+from hud_tui.settings import INSECURE, has_key, read_cores, read_max_disk, read_paths
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -186,9 +186,11 @@ def serve(args: argparse.Namespace) -> int:
             offer(paths.service_file, ready)
 
     try:
-        max_disk = read_max_disk(args.max_disk)
+        max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores)
         with usable_directories():
-            return serve_app(args.host, args.port, paths.data, args.engine, max_disk, on_ready)
+            return serve_app(
+                args.host, args.port, paths.data, args.engine, max_disk, cores, on_ready
+            )
     finally:
         forget(paths.service_file, os.getpid())
 

@@ -12,7 +12,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.service import engines
 from hud_tui.service.app import serve
 from hud_tui.service.data_dir import examine
-from hud_tui.settings import read_max_disk
+from hud_tui.settings import read_cores, read_max_disk
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,6 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data-dir", type=Path, default=platformdirs.user_data_path("hud-tui"))
     parser.add_argument("--engine", default=engines.DEFAULT, choices=engines.modules())
     parser.add_argument("--max-disk", help="e.g. 20GB; thins the oldest checkpoints beyond it")
+    parser.add_argument("--cores", help="most processes that the tiny engine computes in")
     parser.add_argument(
         "--check",
         action="store_true",
@@ -33,8 +34,8 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps([asdict(finding) for finding in examine(args.data_dir)]))
         return 0
     try:
-        max_disk = read_max_disk(args.max_disk)
-        return serve(args.host, args.port, args.data_dir, args.engine, max_disk)
+        max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores)
+        return serve(args.host, args.port, args.data_dir, args.engine, max_disk, cores)
     except HudUsage as error:
         parser.error(f"{error.message}: {error.hint}")
 

@@ -407,6 +407,7 @@ def serve(
     data_dir: Path,
     engine: str,
     max_disk: int,
+    cores: int,
     on_ready: Callable[[ServiceReady], None] = lambda ready: None,
 ) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code, 1 if the service cannot start.
@@ -417,6 +418,7 @@ def serve(
         data_dir: Created if missing.
         engine: One of `engines.modules()`.
         max_disk: Most bytes of all checkpoints' files together.
+        cores: Most processes that the engine computes in.
         on_ready: Called with how to reach the service, before the line on stdout is printed.
 
     Raises:
@@ -436,7 +438,7 @@ def serve(
                     f"warning: {host} can be reached from other machines, by http: whoever reads"
                     " on the way has the API key"
                 )
-            service = Service(data_dir, make_engine(engine, data_dir), max_disk)
+            service = Service(data_dir, make_engine(engine, data_dir, cores), max_disk)
             with _named(data_dir) as name:
                 asyncio.run(_serve(bound, host, service, [name, on_ready]))
     except CannotServe as error:
@@ -467,13 +469,13 @@ def _named(data_dir: Path) -> Iterator[Callable[[ServiceReady], None]]:
         forget(file, os.getpid())
 
 
-def make_engine(name: str, data_dir: Path) -> Engine:
+def make_engine(name: str, data_dir: Path, cores: int) -> Engine:
     """The engine with this name. Raises CannotServe: there is none, or it is not set up."""
     modules = engines.modules()
     if name not in modules:
         raise CannotServe(f"no engine {name!r}: choose from {', '.join(modules)}")
     try:
-        engine: Engine = import_module(modules[name]).make(data_dir.resolve())
+        engine: Engine = import_module(modules[name]).make(data_dir.resolve(), cores)
     except EngineError as error:
         raise CannotServe(str(error)) from error
     return engine

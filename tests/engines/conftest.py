@@ -23,6 +23,7 @@ def skyrl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SkyRL]:
     server.kill()
 
 
+CORES = 2
 Make = Callable[[pytest.FixtureRequest, Path], Engine]
 
 
@@ -39,7 +40,7 @@ class Setup:
 def _param(name: str) -> object:
     if find_spec(f"tests.engines.{name}") is None:
         make = import_module(modules()[name]).make
-        return pytest.param(Setup(lambda request, directory: make(directory)), id=name)
+        return pytest.param(Setup(lambda request, directory: make(directory, CORES)), id=name)
     own = import_module(f"tests.engines.{name}")
     return pytest.param(Setup(own.engine, own.TEMPERED), marks=own.MARKS, id=name)
 

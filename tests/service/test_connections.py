@@ -16,7 +16,7 @@ from httpx import AsyncClient
 from hud_tui.service import app as serving
 from hud_tui.service import http as http_module
 from hud_tui.service.app import HEADER_BYTES, KEEP_ALIVE_S, MOST, RateLimit, raise_open_files, room
-from hud_tui.service.engines.tiny import engine as tiny
+from hud_tui.service.engines.tiny import dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
 from tests.conftest import PATIENCE_S, bearer, calling, fork, on_socket, submit, until
@@ -208,8 +208,8 @@ def test_a_line_that_repeats_is_said_once_a_second(
 async def test_a_stopped_engine_keeps_the_service_from_ending_for_a_while_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiny, "REPORTED_S", 1)
-    monkeypatch.setattr(tiny, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(dispatch, "REPORTED_S", 1)
+    monkeypatch.setattr(dispatch, "PATIENCE_S", 0.1)
     others = children()
     async with Service(tmp_path, TinyEngine()) as service, calling(service) as http:
         job_id = await submit(http, (await fork(http))["id"], steps=5000)

@@ -43,7 +43,7 @@ with contextlib.redirect_stdout(io.StringIO()):
 ENGINES = "hud_tui.service.engines"
 OTHERS = {"httpx", "textual", "rich", "numpy", *SDK}
 """What the service's own process leaves to its clients, its faces and its engines."""
-MAKE = "from pathlib import Path; from hud_tui.service.app import *; make_engine('tiny', Path())"
+MAKE = "from pathlib import Path; from hud_tui.service.app import *; make_engine('tiny', Path(), 1)"
 STARTS: dict[str, list[tuple[str, set[str]]]] = {
     "the command line": [
         (

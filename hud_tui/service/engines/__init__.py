@@ -1,8 +1,8 @@
 """The engines: each module here, but for `base`, the interface, is one, and each package is.
 
-A module has a function ``make(data_dir)``, a package has it in its module ``engine``. It returns a
-`base.Engine` that is not started yet, whose own files lie in the data directory. Nothing else lists
-the engines.
+A module has a function ``make(data_dir, cores)``, a package has it in its module ``engine``. It
+returns a `base.Engine` that is not started yet, whose own files lie in the data directory, and that
+computes in at most so many processes of this machine. Nothing else lists the engines.
 """
 
 from pkgutil import iter_modules

@@ -272,9 +272,9 @@ def seed_of(seed: tuple[int, ...]) -> int:
     return (mixed * 48271 + last) % SPACE
 
 
-def make(data_dir: Path) -> Engine:
-    """The engine that the environment's variables describe; its files lie in ``tinker``. Raises
-    EngineError: A variable is invalid."""
+def make(data_dir: Path, cores: int) -> Engine:
+    """The engine that the environment's variables describe; its files lie in ``tinker``. It
+    computes elsewhere. Raises EngineError: A variable is invalid."""
     try:
         return TinkerEngine(read_options(), data_dir / "tinker")
     except BadOption as error:

@@ -140,7 +140,7 @@ class Opened:
         return {"weights": self.weights.start, "config": self.config}
 
 
-def make(data_dir: Path, cores: int = 1) -> Engine:
+def make(data_dir: Path, cores: int) -> Engine:
     """The engine; it keeps no files."""
     return TinyEngine(cores)
 
