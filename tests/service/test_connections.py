@@ -13,13 +13,23 @@ from pathlib import Path
 import pytest
 from httpx import AsyncClient
 
+from hud_tui.processes import alive
 from hud_tui.service import app as serving
 from hud_tui.service import http as http_module
 from hud_tui.service.app import HEADER_BYTES, KEEP_ALIVE_S, MOST, RateLimit, raise_open_files, room
 from hud_tui.service.engines.tiny import dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
-from tests.conftest import PATIENCE_S, bearer, calling, fork, on_socket, submit, until
+from tests.conftest import (
+    PATIENCE_S,
+    bearer,
+    calling,
+    fork,
+    on_socket,
+    serve_process,
+    submit,
+    until,
+)
 from tests.service.calls import reach, status_of
 
 KEYLESS = b"POST /telemetry/v3/api/sdk-events/cli HTTP/1.1\r\nHost: 127.0.0.1\r\n"
@@ -225,8 +235,20 @@ async def test_a_stopped_engine_keeps_the_service_from_ending_for_a_while_only(
     assert worker not in children(), "it was killed"
 
 
-def children() -> set[int]:
-    """The processes that this one has started and that live."""
-    found = ["pgrep", "-P", str(os.getpid())]
+async def test_no_process_of_the_engine_outlives_a_service_that_is_killed(tmp_path: Path) -> None:
+    async with serve_process(tmp_path, "--cores", "3") as service:
+        async with AsyncClient(
+            base_url=service.ready.url, headers=bearer(service.ready.api_key), timeout=60.0
+        ) as http:
+            await submit(http, (await fork(http))["id"], steps=5000)
+            await until(lambda: len(children(service.ready.pid)) == 3)
+        own = children(service.ready.pid)
+        os.kill(service.ready.pid, signal.SIGKILL)
+        await until(lambda: not any(map(alive, own)))
+
+
+def children(pid: int | None = None) -> set[int]:
+    """The processes that one has started, or this one, and that live."""
+    found = ["pgrep", "-P", str(pid or os.getpid())]
     done = subprocess.run(found, capture_output=True, text=True, check=False)
     return {int(line) for line in done.stdout.split()}
