@@ -120,14 +120,14 @@ async def test_each_process_has_its_share_and_none_takes_what_others_could_begin
     assert dispatch._next(one) == [], "others can still join it"
     assert dispatch._next(two) == small[3:]
     own = queued(dispatch, "own", "optim_step")
-    parts = [queued(dispatch, "part", "gradients") for _ in range(3)]
+    parts = [queued(dispatch, "part", "gradients") for _ in range(4)]
     assert dispatch._next(two) == [parts[0]], "what only the first one can do waits for that"
     assert dispatch._next(one) == [], "training is sent in its turn"
     one.sent.clear()
     assert dispatch._next(one) == [own]
     one.sent.append(Sent([own], asyncio.Future()))
-    assert dispatch._next(one) == [parts[1]], "there is one for each"
-    assert dispatch._next(one) == [], "the last one is for whoever is free first"
+    assert dispatch._next(one) == [parts[1]], "there are enough for both"
+    assert dispatch._next(one) == [], "the last ones are for whoever is free first"
     assert dispatch._next(two) == [parts[2]]
 
 

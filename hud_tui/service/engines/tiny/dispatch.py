@@ -264,8 +264,8 @@ class Dispatch:
     def _next(self, lane: Lane) -> list[Call]:
         """The oldest request that a process can do and, if it is small, others that go with it.
 
-        A process that is at work gets a part only while there are enough for all, and a small
-        request only in a full batch, which nobody could join.
+        A process that is at work gets a part only while the others will have enough of them, so
+        that all end together, and a small request only in a full batch, which nobody could join.
         """
         while self._queue and self._queue[0].reply.done():
             self._queue.popleft()  # its caller was cancelled
@@ -279,7 +279,7 @@ class Dispatch:
             parts = sum(call.kind == "part" for call in waiting)
             is_full = sum(call.rows for call in taken) >= ROWS
             if first.kind == "own" or not (
-                is_full if first.kind == "small" else parts >= len(self._lanes)
+                is_full if first.kind == "small" else parts > 2 * (len(self._lanes) - 1)
             ):
                 return []
         for call in taken:
