@@ -242,7 +242,10 @@ class Run:
         node = await self._parts.store.read(checkpoints.head, self.model.id)
         train = self._plan.tasks_of(action.iteration)
         heldout = self._plan.heldout if action.with_heldout else ()
-        return node, await self._sample(action.iteration, node, train, heldout, pinned=True)
+        # Weights that are opened a second time cost a server more than the update's wait for them;
+        # and with a single batch ahead, that batch is waited for anyway.
+        pinned = self._loop.oldest > 1
+        return node, await self._sample(action.iteration, node, train, heldout, pinned)
 
     async def _why_too_old(self, rollouts: Rollouts) -> str:
         """Why a batch cannot be trained on; empty if it can."""
