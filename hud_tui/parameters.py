@@ -337,6 +337,18 @@ class RunRows:
             in_form="filled",
         ),
     ] = None
+    draw: Annotated[
+        Literal["uniform", "signal"] | None,
+        Parameter(
+            "how a step's tasks are drawn: all in turn, or by what they are expected to teach",
+            metavar="HOW",
+            usual="uniform",
+            example="signal",
+            label="draw tasks",
+            short="draw",
+            in_form="folded",
+        ),
+    ] = None
     heldout_every: Annotated[
         int | None,
         Parameter(

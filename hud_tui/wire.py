@@ -392,6 +392,9 @@ class Checkpoint(Response):
     sampled_from: dict[str, int] | None = None
     """Embedded: how many of the step's rollouts were sampled by which checkpoint, by its id or
     ``base``; None if the parent sampled all whose sampler is known."""
+    draw: str | None = None
+    """Embedded: how the tasks of the step's batch were chosen. ``signal``: by what they were
+    expected to teach, so that their mean reward is no estimate for the taskset; None: in turn."""
 
     @model_validator(mode="after")
     def _share_names(self) -> Self:

@@ -149,6 +149,19 @@ TABLE = (
         ("env/all/by_group/frac_mixed", "is_trainable/mean"), (0.1, 1.0),
     ),
     Metric(
+        "tasks_solved", "tasks solved",
+        "Training tasks whose last groups were solved every time: nothing left to learn.", 1,
+    ),
+    Metric(
+        "tasks_learnable", "tasks learnable",
+        "Training tasks whose last groups have rewards that differ: they have a gradient.",
+    ),
+    Metric(
+        "tasks_out_of_reach", "tasks out of reach",
+        "Training tasks whose last groups were never solved, with equal rewards.", -1,
+    ),
+    Metric("tasks_unseen", "tasks unseen", "Training tasks that the run has not sampled yet."),
+    Metric(
         "completion_length_mean", "mean length", "Generated tokens per rollout.", 0,
         (
             *("completions/mean_length", "response_length/mean", "ac_tokens_per_turn"),

@@ -13,6 +13,10 @@ loop that takes several steps on one batch is recognised if the steps report rew
 rewards of equal tasks with off-policy ratios are the same rollouts, sampled by the checkpoint
 before the first of these steps. Where a service does not say who sampled, other loops that train on
 stale rollouts are not recognised; their metric `staleness_mean` reports by how many steps.
+
+A batch whose tasks were drawn by their signal (`Checkpoint.draw`) is no sample of the taskset: its
+mean reward, entropy and the like count for no checkpoint. Task by task its groups do, and so do the
+held-out rewards that its step reports.
 """
 
 from array import array
@@ -595,6 +599,8 @@ class Sampled:
         if position in self._uncounted:
             return
         self._reported.add(source, tasks, checkpoint, sign)
+        if not _is_fair(checkpoint):
+            return
         reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
         if reward is not None and isfinite(reward):
             weight = sign * max(1, rollouts)
@@ -614,7 +620,7 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
     """
     sums: dict[str, float] = {}
     weights: dict[str, int] = {}
-    for node in nodes:
+    for node in filter(_is_fair, nodes):
         weight = max(1, count_rollouts(node))
         for key, value in metrics_of(node).items():
             if of_weights(key) and isfinite(value):
@@ -627,10 +633,15 @@ def own_metrics(nodes: Sequence[Checkpoint], own: Own) -> dict[str, float]:
 
 def own_metric(nodes: Sequence[Checkpoint], key: str) -> float | None:
     """One own metric, by the name that the steps use; None if no step reports it."""
-    having = [node for node in nodes if key in node.metrics]
+    having = [node for node in nodes if key in node.metrics and (_is_fair(node) or key == HELDOUT)]
     weighted = [(node.metrics[key], max(1, count_rollouts(node))) for node in having]
     total = sum(weight for _, weight in weighted)
     return sum(value * weight for value, weight in weighted) / total if total else None
+
+
+def _is_fair(step: Checkpoint) -> bool:
+    """Whether a step's batch is a sample of its taskset."""
+    return step.draw is None
 
 
 def joined_groups(groups: Iterable[Group]) -> list[Group]:

@@ -9,7 +9,7 @@ import asyncio
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from time import perf_counter
 from typing import Any
@@ -77,6 +77,8 @@ class Rollouts:
     seconds: float
     sampled_from: str = BASE
     """Id of the checkpoint whose weights made them, or `BASE`."""
+    counts: Mapping[str, float] = field(default_factory=dict)
+    """What the run knows of its tasks after them, as `Drawing.counts`."""
 
     @property
     def train(self) -> list[Rollout]:

@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from hud_tui.parameters import USUAL
 from hud_tui.rl import timeline
+from hud_tui.rl.drawing import BEFORE, Drawing
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
@@ -51,7 +52,7 @@ from hud_tui.service.engines.base import Adam, EngineError, EngineLost, StateGon
 from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.run_plan import Plan, Planned
 from hud_tui.service.session import kl_of
-from hud_tui.service.store import checkpoints, evaluations, jobs, runs, times, works
+from hud_tui.service.store import checkpoints, evaluations, jobs, runs, seen, times, works
 from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
@@ -86,6 +87,7 @@ class Run:
         self._plan = plan
         self._loop = Loop.of(plan.parameters)
         self._facts = facts or LoopFacts()
+        self._drawing = Drawing(plan.parameters)
         self._heldout: tuple[str | None, Sequence[Rollout]] = (None, ())
         """The held-out rollouts of this step, and the checkpoint that they are of (`id_of`)."""
         self._skipped = ""
@@ -129,6 +131,7 @@ class Run:
             await self._session.drop()
         with self._watch.measure(DISK):
             self._facts = await self._with_evaluations(self._facts)
+            await self._look_back()
         while True:
             match self._loop.next(self._facts):
                 case Sample() as action:
@@ -160,6 +163,14 @@ class Run:
         else:
             is_due = not await store.read(evaluations.has_baseline, self.id)
         return facts if is_due else facts.scored()
+
+    async def _look_back(self) -> None:
+        """Read what is known of the tasks: from before the run, and of its own batches."""
+        store, facts = self._parts.store, self._facts
+        self._drawing.saw(BEFORE, (await store.read(seen.before, self.id)).items())
+        batches = await store.read(seen.by_batch, self.id, facts.step + 1, facts.attempt)
+        for iteration, groups in enumerate(batches, facts.iteration - len(batches)):
+            self._drawing.saw(iteration, groups.items())
 
     async def _persist(self, work: Callable[[], Awaitable[None]], what: str) -> None:
         """Do something from the head, named in messages by `what`; retry if the engine stops
@@ -222,8 +233,7 @@ class Run:
             with self._watch.measure(DISK):
                 node = await self._parts.store.read(checkpoints.head, self.model.id)
             heldout = self._plan.heldout if self._measures(action, node) else ()
-            train = self._plan.tasks_of(action.iteration)
-            return await self._sample(action.iteration, node, train, heldout)
+            return await self._sample_batch(action.iteration, node, heldout)
         node, rollouts = ahead
         if self._measures(action, node) and self._plan.heldout and not rollouts.heldout:
             # it was not known yet that a batch before it would have no gradient
@@ -240,12 +250,18 @@ class Run:
     async def _sample_ahead(self, action: Sample) -> tuple[Node | None, Rollouts]:
         """Sample an iteration from the head, while another one is trained on."""
         node = await self._parts.store.read(checkpoints.head, self.model.id)
-        train = self._plan.tasks_of(action.iteration)
         heldout = self._plan.heldout if action.with_heldout else ()
-        # Weights that are opened a second time cost a server more than the update's wait for them;
-        # and with a single batch ahead, that batch is waited for anyway.
-        pinned = self._loop.oldest > 1
-        return node, await self._sample(action.iteration, node, train, heldout, pinned)
+        return node, await self._sample_batch(action.iteration, node, heldout, pinned=True)
+
+    async def _sample_batch(
+        self, iteration: int, node: Node | None, heldout: Sequence[Planned], pinned: bool = False
+    ) -> Rollouts:
+        """Sample the tasks that are drawn for an iteration, and some held-out ones."""
+        train = self._drawing.tasks_of(self._plan.train, iteration)
+        rollouts = await self._sample(iteration, node, train, heldout, pinned)
+        groups = replace(rollouts, all=rollouts.train).groups
+        self._drawing.saw(iteration, [(group.task_slug, group.rewards) for group in groups])
+        return replace(rollouts, counts=self._drawing.counts(self._plan.train))
 
     async def _why_too_old(self, rollouts: Rollouts) -> str:
         """Why a batch cannot be trained on; empty if it can."""
@@ -425,6 +441,7 @@ class Run:
                 seconds=perf_counter() - start,
             ),
             tasks_digest=self._tasks_digest,
+            draw=self._drawing.by,
         )
 
     async def _skip(self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float) -> None:
@@ -483,6 +500,7 @@ def _extra(rollouts: Rollouts, heldout: Sequence[Rollout]) -> dict[str, float]:
         "rollout_s": rollouts.seconds,
         "tokens_per_s": rollouts.tokens / max(rollouts.seconds, 1e-9),
         "truncated_share": rollouts.truncated,
+        **rollouts.counts,
     }
     if heldout:
         metrics["heldout_reward"] = fmean(rollout.reward for rollout in heldout)

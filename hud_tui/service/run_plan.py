@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
 from hud_tui.parameters import USUAL
-from hud_tui.rl.plan import TaskSplit, tasks_of_iteration
+from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
 from hud_tui.service.batches import check_loss
@@ -58,12 +58,6 @@ class Plan:
     train: Sequence[Planned]
     heldout: Sequence[Planned]
 
-    def tasks_of(self, iteration: int) -> list[Planned]:
-        """The training tasks of one iteration (from 0), without duplicates."""
-        parameters = self.parameters
-        per_step, seed = parameters["tasks_per_step"], parameters["seed"]
-        return tasks_of_iteration(self.train, per_step, seed, iteration)
-
 
 def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
     """All parameters of a run: the given ones, and the base's defaults. Raises Refused, 422, an
@@ -85,7 +79,7 @@ def fill(asked: JobParameters, base: Base) -> dict[str, Any]:
         "seed": _or(asked.seed, USUAL["seed"]),
         "heldout_every": asked.heldout_every or USUAL["heldout_every"],
     }
-    optional = {"eval_every", "eval_samples", "baseline", "max_staleness", "substeps"}
+    optional = {"draw", "eval_every", "eval_samples", "baseline", "max_staleness", "substeps"}
     optional |= {"kl_coef", "kl_reference"}
     chosen = asked.model_dump(include=optional)
     filled |= {name: value for name, value in chosen.items() if value is not None}

@@ -253,9 +253,10 @@ class Session:
         extra: Mapping[str, float] | None = None,
         also: Also = lambda db, node: None,
         tasks_digest: str | None = None,
+        draw: str | None = None,
     ) -> Node:
-        """Step, save, and make the new checkpoint the head. `job_id`, `extra` and `tasks_digest`
-        are those of a managed run and its metrics; `also` changes more in the same transaction.
+        """Step, save, and make the new checkpoint the head. `job_id`, `extra`, `tasks_digest`
+        and `draw` are those of a run and its metrics; `also` changes more in the same transaction.
         Raises Refused, 409, nothing was accumulated; waiting gradients are kept; EngineLost: all
         gradients are lost; no step was taken."""
         self._accumulated.refuse_empty()
@@ -274,6 +275,7 @@ class Session:
             time = self._time_of(new)
             more = {
                 "tasks_digest": tasks_digest,
+                "draw": draw,
                 "sampled_from": sampled_from,
                 "metrics": {**new.row.metrics, **time_metrics(time)},
             }

@@ -19,6 +19,7 @@ from hud_tui.service.engines.base import Datum, EngineLost, Sampled, SampleReque
 from hud_tui.service.engines.tiny.engine import TinyEngine, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, backward, forward, zeros
 from hud_tui.service.engines.tiny.training import load
+from hud_tui.service.environments import TASKSETS
 from hud_tui.service.service import Service
 from tests.conftest import calling, ended, fork, submit, tasks_of
 from tests.service.calls import (
@@ -136,6 +137,21 @@ def worked_out(turns: list[Turn], heldout: list[Turn], weights: Weights) -> dict
     return found
 
 
+TASKS = sum("columns" not in row for row in TASKSETS["mixed"].tasks)
+
+
+def of_tasks(last: dict[str, list[float]]) -> dict[str, float]:
+    """The kinds of tasks, none of which has two groups yet."""
+    learnable = sum(len(set(rewards)) > 1 for rewards in last.values())
+    solved = sum(len(set(rewards)) == 1 and rewards[0] >= 0.5 for rewards in last.values())
+    return {
+        "tasks_solved": solved,
+        "tasks_learnable": learnable,
+        "tasks_out_of_reach": len(last) - solved - learnable,
+        "tasks_unseen": TASKS - len(last),
+    }
+
+
 def doubled(path: Path) -> tuple[Weights, Config]:
     """A policy's weights in float64."""
     weights, _, config = load(path)
@@ -156,7 +172,7 @@ async def test_published_is_what_the_rollouts_say(tmp_path: Path) -> None:
         status = await ended(http, job)
         rows, found = await tree(http, model["id"]), await samples(http, job)
     policies = [weights_path(model["base_model"]), *(tmp_path / r["checkpoint_name"] for r in rows)]
-    trained_tokens = 0
+    trained_tokens, last = 0, dict[str, list[float]]()
     for number, row in enumerate(rows, 1):
         weights, config = doubled(policies[number - 1])
         turns = [
@@ -166,6 +182,10 @@ async def test_published_is_what_the_rollouts_say(tmp_path: Path) -> None:
         ]
         train = [turn for turn in turns if not turn.heldout]
         wanted = worked_out(train, [turn for turn in turns if turn.heldout], weights)
+        last |= {
+            task: [t.reward for t in train if t.task == task] for task in {t.task for t in train}
+        }
+        wanted |= of_tasks(last)
         published = timeless(row["metrics"])
         assert published == pytest.approx(wanted, rel=1e-4, abs=2e-5)
         assert row["metrics"].keys() >= wanted.keys() | {"rollout_s", "train_s", "step_s"}

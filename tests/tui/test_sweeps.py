@@ -10,6 +10,7 @@ import pytest
 from textual.widgets import Button, Input
 
 from hud_tui.client.sweep_files import SweepFiles
+from hud_tui.rl.settings import FOLDED
 from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Field, Picker
@@ -212,7 +213,8 @@ async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_p
         form = view(app).form
         fold = form.query_one("#fold", Button)
         beta = form.query_one("#beta1", Input)
-        assert "8 more" in str(fold.label)
+        assert f"{len(FOLDED)} more:" in str(fold.label)
+        assert "set" not in str(fold.label)
         assert not (beta.parent and beta.parent.display)
         fold.focus()
         await app.press("enter")

@@ -31,7 +31,7 @@ MODELS: dict[type[BaseModel], tuple[Parameter, ...]] = {
 }
 NUMBERS = [(model, row) for model, rows in MODELS.items() for row in rows if row.is_number]
 PARSER = build_parser()
-EXAMPLES = {"choice": "high", "config": "beta=0.05", "text": "ppo", "words": "SHOP"}
+EXAMPLES = {"config": "beta=0.05", "text": "ppo", "words": "SHOP"}
 
 
 def ends(row: Parameter) -> tuple[list[float], list[float]]:
@@ -79,6 +79,7 @@ def test_a_command_takes_the_flags_of_its_rows_and_no_others(command: str) -> No
         tables = (EVALUATION_PARAMETERS, ROLLOUT_OPTIONS)
     for row in (row for table in tables for row in table):
         value = str(max(1, int(row.low))) if row.kind == "whole" else EXAMPLES.get(row.kind, "0.5")
+        value = row.choices[-1] if row.kind == "choice" else value
         flag = row.flag if row.kind == "switch" else f"{row.flag}={value}"
         arguments = [command, "source", flag]
         if command not in row.takers and not (command == RUN and row.name == RUNS_AT_ONCE.name):

@@ -216,6 +216,12 @@ class Field(Horizontal):
         self._limits_line.update(f"✘ {self.limits}" if wrong else self.limits)
 
 
+def _rank(field: Field) -> tuple[bool, bool]:
+    """Order of the fields. Of the folded ones those with the room of two come first: a grid of two
+    columns cuts one in half that begins in the second."""
+    return field.folded, field.folded and not field.has_class("wide")
+
+
 SEVERAL = ","
 """Separates several values of a field, which make the form a sweep's."""
 LONGEST = 200
@@ -247,7 +253,7 @@ class RunForm(Grid):
             field_of(RUNS_AT_ONCE),
             *map(_option_field, ROLLOUT_OPTIONS),
         )
-        self._fields = sorted(fields, key=lambda field: field.folded)
+        self._fields = sorted(fields, key=_rank)
 
     def compose(self) -> ComposeResult:
         yield from (field for field in self._fields if not field.folded)
@@ -351,7 +357,7 @@ class RunForm(Grid):
     def _is_set(self, field: Field) -> bool:
         if option := _OPTIONS.get(field.key):
             return field.typed != _initial(option)
-        return self._read_field(field) not in ((None,), (False,))
+        return self._read_field(field) not in ((None,), (False,), (DEFAULT,))
 
     @property
     def at_once(self) -> int:
