@@ -251,7 +251,10 @@ class Run:
         """Sample an iteration from the head, while another one is trained on."""
         node = await self._parts.store.read(checkpoints.head, self.model.id)
         heldout = self._plan.heldout if action.with_heldout else ()
-        return node, await self._sample_batch(action.iteration, node, heldout, pinned=True)
+        # Weights that are opened a second time cost a server more than the update's wait for them;
+        # and with a single batch ahead, that batch is waited for anyway.
+        pinned = self._loop.oldest > 1
+        return node, await self._sample_batch(action.iteration, node, heldout, pinned)
 
     async def _sample_batch(
         self, iteration: int, node: Node | None, heldout: Sequence[Planned], pinned: bool = False

@@ -63,12 +63,13 @@ def samplers(rows: list[Json]) -> list[str]:
 
 @pytest.mark.parametrize("most", [1, 3])
 async def test_batches_are_sampled_while_a_step_is_taken(
-    http: AsyncClient, model: Json, training: Held, sampling: Held, most: int
+    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held, most: int
 ) -> None:
-    training.go_on.clear()
+    passing = Held(engine, "forward_backward")
+    passing.go_on.clear()
     job_id = await begin(http, model, steps=8, max_staleness=most)
-    await until(lambda: training.waiting == 1 and sampling.calls >= 1 + most)
-    training.go_on.set()
+    await until(lambda: passing.waiting == 1 and sampling.calls >= 1 + most)
+    passing.go_on.set()
     status = await ended(http, job_id)
     assert (status["status"], status["step"]) == ("succeeded", 8)
     rows = await tree(http, model["id"])
