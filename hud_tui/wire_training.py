@@ -6,7 +6,7 @@ Source: as for `hud_tui.wire`, whose rules for unknown fields apply here too.
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
@@ -187,6 +187,11 @@ class OptimStep(Request):
     beta2: float = 0.95
     eps: float = 1e-8
     weight_decay: float = Field(default=0.0, ge=0)
+    draw: Literal["signal"] | None = None
+    """Embedded: as in `Checkpoint`."""
+    tasks: dict[str, float] | None = Field(default=None, max_length=10)
+    """Embedded: how many tasks are of which kind, as metrics of the step; see
+    `hud_tui.rl.drawing.COUNTS`."""
 
 
 class OptimStepResult(Response):

@@ -74,7 +74,7 @@ class Drawing:
 
     def tasks_of(self, tasks: Sequence[T], iteration: int) -> list[T]:
         """Those of the training tasks that an iteration, from 0, samples, without duplicates. What
-        was seen in it, and in later ones, is forgotten: it is sampled again."""
+        was seen in it, and in later ones, is forgotten."""
         self._forget(iteration)
         if self.by is None:
             return tasks_of_iteration(tasks, self._per_step, self._seed, iteration)
@@ -82,7 +82,9 @@ class Drawing:
         return draw(tasks, weights, self._per_step, Random(f"{self._seed} {iteration}"))
 
     def saw(self, iteration: int, groups: Iterable[tuple[str, Sequence[float]]]) -> None:
-        """Groups were sampled: the task of each, and its rewards, shape (G,)."""
+        """An iteration was sampled: the task of each group, and its rewards, shape (G,). What was
+        seen in it, and in later ones, before is forgotten."""
+        self._forget(iteration)
         for slug, rewards in groups:
             if rewards:
                 seen = self._seen.setdefault(slug, deque(maxlen=self._kept))

@@ -39,10 +39,11 @@ from hud_tui.errors import (
 from hud_tui.parameters import USUAL
 from hud_tui.processes import this_process
 from hud_tui.rl import timeline
+from hud_tui.rl.drawing import Drawing
 from hud_tui.rl.findings import failures_text
 from hud_tui.rl.groups import has_gradient
 from hud_tui.rl.loop import Evaluate, Loop, Sample, Train
-from hud_tui.rl.plan import MissingRollouts, TaskSplit, tasks_of_iteration
+from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rl.timeline import ENVIRONMENT, EVALUATING, FORWARD_BACKWARD
@@ -84,6 +85,8 @@ CONFLICTS = 3
 """Refusals of one step, e.g. because its gradients were dropped, after which the run ends."""
 RESAMPLED = 3
 """Attempts at a group if failed rollouts are resampled."""
+Groups = Sequence[Mapping[str, Any]]
+"""Groups as they are stored: task, runs, and whether it was lost."""
 ADAM = ("learning_rate", "beta1", "beta2", "eps", "weight_decay")
 
 
@@ -131,6 +134,9 @@ class Driver:
         self._evaluating: str | None = None
         """Id of the evaluation in progress, if the service knows it."""
         self._ahead = SampledAhead(self._sample_ahead)
+        self._drawing = Drawing(self._order.parameters)
+        for iteration, groups in folder.seen():
+            self._drawing.saw(iteration, groups.items())
 
     async def run(self) -> str:
         """Run until the end, a cancel, or until the service is gone; returns the last status."""
@@ -300,29 +306,25 @@ class Driver:
     async def _sample(self, action: Sample) -> None:
         """Roll out a batch of tasks, unless that was done ahead; store its groups, and the batch if
         it has a gradient."""
-        parent, groups = await self._ahead.take(action.iteration) or await self._sample_ahead(
-            action
-        )
-        self._finish_batch(parent, groups)
+        batch = await self._ahead.take(action.iteration) or await self._sample_ahead(action)
+        self._finish_batch(*batch)
 
-    async def _sample_ahead(self, action: Sample) -> tuple[str | None, list[dict[str, Any]]]:
-        """Roll out a batch of tasks, and store its groups; returns them, with the id of the
-        checkpoint that sampled them."""
-        loaded = await self._host.load()
-        parameters = self._order.parameters
-        chosen = tasks_of_iteration(
-            TaskSplit.of(loaded.tasks).train,
-            parameters["tasks_per_step"],
-            parameters.get("seed") or 0,
-            action.iteration,
-        )
+    async def _sample_ahead(self, action: Sample) -> tuple[str | None, Groups, dict[str, float]]:
+        """Roll out a batch of tasks, and store its groups; returns the id of the checkpoint that
+        sampled them, the groups, and `Drawing.counts`."""
+        train = TaskSplit.of((await self._host.load()).tasks).train
+        chosen = self._drawing.tasks_of(train, action.iteration)
         batch_key: dict[str, Any] = {"iteration": action.iteration, "attempt": action.attempt}
         batch_key["parent"] = await self._sampler(batch_key)
         batch = _BatchLedger(self._folder, batch_key, self._group_size)
         roll_out = partial(self._group, batch_key, action.step)
         maker = WorkerMaker(self._host, roll_out, self._report_return)
         await sample_missing(chosen, self._group_size, maker, batch)
-        return batch_key["parent"], list(batch.groups().values())
+        groups = list(batch.groups().values())
+        rewards = {group["task"]: rewards_of(group) for group in groups if not group["lost"]}
+        self._folder.add_seen(action.iteration, rewards)
+        self._drawing.saw(action.iteration, rewards.items())
+        return batch_key["parent"], groups, self._drawing.counts(train)
 
     async def _sampler(self, batch_key: Mapping[str, Any]) -> str | None:
         """The checkpoint to sample a batch from: the head; or the one that an earlier process began
@@ -414,16 +416,16 @@ class Driver:
 
     # From groups to a batch.
 
-    def _finish_batch(self, parent: str | None, groups: Sequence[Mapping[str, Any]]) -> None:
-        """Make a batch of the complete groups, if it has a gradient."""
+    def _finish_batch(self, parent: str | None, groups: Groups, tasks: dict[str, float]) -> None:
+        """Make a batch of the complete groups, if it has a gradient. `tasks`: as in `Batch`."""
         whole = [group for group in groups if not group["lost"]]
-        rewards = [[run["reward"] for run in group["runs"]] for group in whole]
+        rewards = list(map(rewards_of, whole))
         loss_fn = loss_of(self._order.parameters)
         has_any = any(has_gradient(group, loss_fn) for group in rewards)
         state, before = self._state, self._state.facts
         state.take(before.sampled(rewards, has_any))
         if has_any:
-            self._begin_step(parent, before.iteration, whole)
+            self._begin_step(parent, before.iteration, whole, tasks=tasks)
         else:
             if whole:
                 self._note = f"batch {before.iteration + 1} had no gradient: sampled again"
@@ -438,8 +440,9 @@ class Driver:
         self,
         parent: str | None,
         iteration: int,
-        groups: Sequence[Mapping[str, Any]],
+        groups: Groups,
         substep: int = 0,
+        tasks: dict[str, float] | None = None,
     ) -> None:
         """Make the keys of the calls of the next step on a batch."""
         keys = [uuid4().hex for _ in chunks_of(groups)]
@@ -449,6 +452,7 @@ class Driver:
             step_key=uuid4().hex,
             iteration=iteration,
             substep=substep,
+            tasks=tasks or {},
         )
         self._in_doubt = False
 
@@ -502,6 +506,8 @@ class Driver:
             body = pass_body(chunk, self._group_size, order.parameters)
             await client.training.forward_backward(order.model_id, body, batch.keys[number], run)
         adam = {key: order.parameters[key] for key in ADAM if order.parameters.get(key) is not None}
+        if self._is_known:
+            adam |= {"draw": self._drawing.by, "tasks": batch.tasks or None}
         result = await client.training.optim_step(
             order.model_id, checked(OptimStep, **adam), batch.step_key, run
         )
@@ -685,6 +691,10 @@ class _Scores:
     async def keep(self, part: Sequence[Graded]) -> None:
         for slug, reward in part:
             self.rewards.setdefault(slug, []).append(reward)
+
+
+def rewards_of(group: Mapping[str, Any]) -> list[float]:
+    return [run["reward"] for run in group["runs"]]
 
 
 def age_of(tree: Sequence[Checkpoint], source: str | None) -> int | None:

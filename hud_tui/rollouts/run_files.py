@@ -8,7 +8,7 @@ the errors in the user's code; ``environment.log`` and ``driver.log`` the output
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -161,6 +161,8 @@ class Batch(BaseModel):
     """Of its groups; None in older files: that of the state."""
     substep: int = 0
     """Steps taken on it."""
+    tasks: dict[str, float] = Field(default_factory=dict)
+    """What the run knows of its tasks after it, as `Drawing.counts`; empty after the first step."""
 
 
 def losses_text(failed: int, groups_lost: int) -> str:
@@ -322,6 +324,17 @@ class RunFolder(DriverFolder):
         kept = [group for group in self.groups() if is_kept(group)]
         text = "".join(json.dumps(group) + "\n" for group in kept)
         write_atomic(self.path / "groups.jsonl", text)
+
+    # The rewards of all batches, by which tasks are drawn.
+
+    def add_seen(self, iteration: int, groups: Mapping[str, Sequence[float]]) -> None:
+        """Append a batch's rewards by task. One that is sampled again is appended again."""
+        self._append("seen.jsonl", {"iteration": iteration, "groups": groups})
+
+    def seen(self) -> Iterator[tuple[int, dict[str, list[float]]]]:
+        """The batches, oldest first, each with its iteration."""
+        for line in _lines(self.path / "seen.jsonl"):
+            yield line["iteration"], line["groups"]
 
     # Failures, and logs.
 

@@ -7,6 +7,7 @@ import signal
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing, suppress
+from itertools import chain
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from time import monotonic
@@ -19,8 +20,11 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.run_calls import RunCalls
 from hud_tui.client.training_calls import TrainingCalls
 from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.drawing import COUNTS, Drawing
 from hud_tui.rl.loop import FLAT_IN_A_ROW
 from hud_tui.rl.rollouts import rollout_groups
+from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.timeline import (
     ACCOUNTED,
     ENVIRONMENT,
@@ -135,6 +139,38 @@ async def test_groups_that_were_rolled_out_ahead_go_with_the_head_that_sampled_t
     for node in tree[known:]:
         assert set(node.sampled_from or [node.prev_model_checkpoint_id]) <= above
         above.add(node.id)
+
+
+@pytest.mark.parametrize("ahead", [0, 1])
+async def test_tasks_are_drawn_by_what_every_process_of_the_run_saw(
+    driven: Driven, ahead: int
+) -> None:
+    chosen = {"steps": 200, "learning_rate": 1e-6, "draw": "signal", "max_staleness": ahead}
+    rows = [{**row, "slug": f"sum-{number}"} for number, row in enumerate(SUMS)]
+    folder = driven.begin(rows, parameters=chosen)
+    running = asyncio.create_task(driven.drive(folder))
+    await until(lambda: folder.state().step >= 2)
+    await driven.client.cancel_job(folder.order().job_id)
+    assert await running == "cancelled"
+    parameters = {**folder.order().parameters, "steps": folder.state().step + 3}
+    folder.save_order(folder.order().model_copy(update={"parameters": parameters}))
+    assert await driven.drive(folder) == "succeeded"
+
+    tasks = [Task("sums", "add", slug=row["slug"]) for row in rows]
+    drawing = Drawing(folder.order().parameters)
+    batches = dict(folder.seen())
+    assert list(batches) == list(range(folder.state().iteration))
+    for iteration, groups in batches.items():
+        assert {task.slug for task in drawing.tasks_of(tasks, iteration)} == set(groups)
+        drawing.saw(iteration, groups.items())
+
+    tree = await driven.client.checkpoints(driven.model.id)
+    assert {node.draw for node in tree} == {"signal"}
+    assert Tree.of(tree).own(ROOT).reward is None
+    for node in tree:
+        assert sum(node.metrics[key] for key in COUNTS) == len(SUMS)
+    assert {group.task_slug for group in tree[0].groups} == set(batches[0])
+    assert tree[-1].metrics["tasks_unseen"] == len(SUMS) - len({*chain(*batches.values())})
 
 
 async def test_several_steps_on_one_batch(driven: Driven) -> None:

@@ -114,8 +114,8 @@ def test_each_iteration_and_each_seed_draws_others() -> None:
 
 def test_what_teaches_is_drawn_more_often_and_nothing_is_forgotten() -> None:
     tasks, known = named(20), drawing(tasks_per_step=4)
-    known.saw(BEFORE, [(task.slug, [0.0] * SIZE) for task in tasks[4:]])
-    known.saw(BEFORE, [(task.slug, [0.0, 1.0, 0.0, 1.0]) for task in tasks[:4]])
+    mixed, flat = [0.0, 1.0, 0.0, 1.0], [0.0] * SIZE
+    known.saw(BEFORE, [(task.slug, mixed if task in tasks[:4] else flat) for task in tasks])
     drawn = [task for i in range(300) for task in known.tasks_of(tasks, i)]
     taught = sum(task in tasks[:4] for task in drawn) / len(drawn)
     assert taught > 0.6
@@ -124,6 +124,6 @@ def test_what_teaches_is_drawn_more_often_and_nothing_is_forgotten() -> None:
 
 def test_tasks_are_counted_by_their_last_groups() -> None:
     known = drawing()
-    known.saw(0, [("t0", [1.0] * SIZE), ("t1", [0.0] * SIZE), ("t2", [0.0, 1.0, 1.0, 1.0])])
-    known.saw(0, [("t3", [])])
+    batch = {"t0": [1.0] * SIZE, "t1": [0.0] * SIZE, "t2": [0.0, 1.0, 1.0, 1.0], "t3": []}
+    known.saw(0, batch.items())
     assert known.counts(named(6)) == dict(zip(COUNTS, (1.0, 1.0, 1.0, 3.0), strict=True))

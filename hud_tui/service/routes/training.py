@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hud_tui.rl.drawing import COUNTS
 from hud_tui.rl.timeline import REASONS
 from hud_tui.rl.work import EVALUATION
 from hud_tui.service.batches import (
@@ -21,6 +22,7 @@ from hud_tui.service.batches import (
     check_loss,
     check_scale,
     check_trajectories,
+    finite,
     make_batch,
     resolve,
 )
@@ -243,7 +245,8 @@ async def optim_step(request: Request) -> Response:
     for name, (least, most) in ADAM.items():
         if not least <= getattr(body, name) <= most:
             raise bad_field(name, f"must be a number from {least} to {most}")
-    adam = Adam(**body.model_dump())
+    adam = Adam(**body.model_dump(exclude={"draw", "tasks"}))
+    tasks = {key: count for key, count in (body.tasks or {}).items() if key in COUNTS}
 
     async def act(session: Session, asked: Asked | None) -> Any:
         run = await parts_of(request).store.read(_driven, driven_by(request), model)
@@ -254,7 +257,8 @@ async def optim_step(request: Request) -> Response:
             if run is not None:
                 jobs.stepped(db, run, node.id)
 
-        return _stepped(await session.optim_step(adam, run, also=keep), model)
+        node = await session.optim_step(adam, run, finite(tasks), also=keep, draw=body.draw)
+        return _stepped(node, model)
 
     return await answer(request, model, act)
 
