@@ -22,7 +22,7 @@ from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import STALL
 from hud_tui.rl.checkpoint_tree import Tree
-from hud_tui.rl.metrics import estimate_text, short
+from hud_tui.rl.metrics import chosen_text, estimate_text, short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, is_active
@@ -314,6 +314,7 @@ def result_at(tree: Tree, position: int | None) -> dict[str, Any] | None:
         "checkpoint": node.name,
         "reward": node.mean_reward,
         "rollouts": node.num_traces,
+        "draw": node.draw,
         "heldout_reward": own.heldout,
         "low": over_tasks and over_tasks.low,
         "high": over_tasks and over_tasks.high,
@@ -328,7 +329,8 @@ def result_text(result: Mapping[str, Any] | None) -> str:
     parts = []
     if result and result["reward"] is not None:
         over = f" ({counted(result['rollouts'], 'rollout')})" if result["rollouts"] else ""
-        parts.append(f"reward {short(result['reward'])}{over}")
+        chosen = chosen_text(result.get("draw"))
+        parts.append(f"reward {short(result['reward'])}{over}{chosen}")
     if result and result["heldout_reward"] is not None:
         mean = estimate_text(result["heldout_reward"], result["low"], result["high"])
         over = f" ({result['over']})" if result["over"] else ""

@@ -11,13 +11,12 @@ from random import Random
 from typing import Any, TypeVar
 
 from hud_tui.rl.groups import CROSS_ENTROPY, group_stats, has_gradient
+from hud_tui.rl.metrics import SIGNAL
 from hud_tui.rl.plan import Splittable, tasks_of_iteration
 from hud_tui.rl.tasks.signal import zero_gradient
 
 T = TypeVar("T", bound=Splittable)
 
-SIGNAL = "signal"
-"""How tasks are drawn by their expected signal."""
 GROUPS = 2
 """Last groups of a task by which it is judged."""
 UNSEEN = 1.0

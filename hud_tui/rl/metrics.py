@@ -426,6 +426,16 @@ def reading(key: str, value: float | None) -> str:
     return short(value)
 
 
+SIGNAL = "signal"
+"""The draw that chooses a batch's tasks by what they are expected to teach."""
+
+
+def chosen_text(draw: object) -> str:
+    """What a mean reward is of, after its number, e.g. `` of tasks chosen by signal``; empty if the
+    tasks were not chosen. `draw`: as in `Checkpoint`, or in a run's parameters."""
+    return f" of tasks chosen by {SIGNAL}" if draw == SIGNAL else ""
+
+
 def finite(value: float | None) -> float | None:
     """The value; None for NaN and infinities."""
     return value if value is not None and isfinite(value) else None

@@ -19,6 +19,7 @@ from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.metrics import (
     METRICS,
     are_equal,
+    chosen_text,
     estimate_text,
     healthy,
     metric,
@@ -111,8 +112,11 @@ def picture(run: Run, keys: Sequence[str]) -> str:
         if alarm.row < length
     ]
     plot = Plot(scale, columns, layers, [((x - 1) / wide, text) for x, text in ticks], flags)
+    chosen = "" if run.head is None or keys[0] != REWARD else chosen_text(run.head.draw)
     names = [(name, title(key)) for name, key in zip(LAYERS, keys, strict=False)]
-    return svg(plot, title(keys[0]), metric(keys[0]).meaning, names if len(names) > 1 else [])
+    return svg(
+        plot, f"{title(keys[0])}{chosen}", metric(keys[0]).meaning, names if len(names) > 1 else []
+    )
 
 
 def _changes(run: Run, key: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.filter import Fields, parse_terms
-from hud_tui.rl.metrics import estimate_text, short
+from hud_tui.rl.metrics import SIGNAL, chosen_text, estimate_text, short
 from hud_tui.rl.names import close_names
 from hud_tui.rl.runs import ENDS, eta_s, left_s, silent_s, thinned
 from hud_tui.rl.settings import setting_label
@@ -120,7 +120,8 @@ def _reward_text(row: Work, now: float) -> str:
         return "–"
     if len(row.points) == 1:  # of one step both ends are the same
         return short(row.reward)
-    return f"{short(row.reward_first)} → {short(row.reward)}"
+    by = f" {SIGNAL}" if chosen_text(row.parameters.get("draw")) else ""
+    return f"{short(row.reward_first)} → {short(row.reward)}{by}"
 
 
 def _gain(row: Work, now: float) -> float | None:
@@ -352,6 +353,8 @@ def meaning_of(column: Column, row: Work) -> str:
     """The explanation of a run's cell; empty if the title is enough."""
     if column.key == "reward" and len(row.points) == 1:
         return "mean of its only step with a reward"
+    if column.key == "reward":
+        return column.meaning + chosen_text(row.parameters.get("draw"))
     return column.meaning
 
 

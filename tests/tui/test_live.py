@@ -13,9 +13,12 @@ from hud_tui.rl.curves import WEIGHTS
 from hud_tui.rl.groups import Order
 from hud_tui.rl.metrics import title
 from hud_tui.rl.progress import Liveness, State
+from hud_tui.rl.report import picture
 from hud_tui.rl.run import Run
+from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.widgets.chart import MetricGrid, metric_title
+from hud_tui.tui.widgets.checkpoint_details import details
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import GroupGrid
 from hud_tui.tui.widgets.lines import LinesView
@@ -75,6 +78,17 @@ def test_a_held_out_reward_says_of_how_many_rollouts_it_is() -> None:
     run = Run().fold(TreeRead(checkpoints=(node.model_copy(update={"metrics": sized}),)))
     assert metric_title("heldout_reward", run) == "held-out reward (run's own, n=48)"
     assert metric_title("reward_mean", run) == "mean reward"
+
+
+def test_a_mean_reward_says_that_its_tasks_were_chosen() -> None:
+    node = runs.checkpoints(1)[-1].model_copy(update={"draw": "signal"})
+    run = Run().fold(TreeRead(checkpoints=(node,)))
+    assert metric_title("reward_mean", run) == "mean reward of tasks chosen by signal"
+    assert "of tasks chosen by signal" in picture(run, ["reward_mean"])
+    lanes = Lanes()
+    lanes.show(run.tree)
+    lines = [text.plain.strip() for text in details(run, lanes, 0, 0.0, 100)]
+    assert any(text.startswith("trained") and text.endswith("by signal") for text in lines)
 
 
 async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:

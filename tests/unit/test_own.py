@@ -53,6 +53,25 @@ def test_a_checkpoint_has_the_rewards_of_the_steps_that_were_trained_on_its_roll
     assert tree.own(ROOT) == Own(0.1, 8)
 
 
+def test_a_chosen_batch_counts_task_by_task_and_for_the_held_out_reward() -> None:
+    chosen = {"draw": "signal", "groups": [Group(task_slug="t", rewards=[0.0, 1.0])]}
+    metrics = {"heldout_reward": 0.6, "num_heldout_traces": 4.0, "entropy": 0.9}
+    fair = {"heldout_reward": 0.4, "num_heldout_traces": 4.0, "entropy": 0.3}
+    tree = Tree.of(
+        [
+            named("a", mean_reward=0.1, num_traces=8),
+            named("b", "a", mean_reward=0.2, num_traces=8, metrics=fair),
+            named("c", "a", mean_reward=0.9, num_traces=8, metrics=metrics, **chosen),
+        ]
+    )
+    own = tree.own(0)
+    assert (own.reward, own.sampled) == (0.2, 8)
+    assert (own.heldout, own.heldout_rollouts) == (pytest.approx(0.5), 8)
+    assert tree.own_metrics(0)["entropy"] == own_metric(tree.steps(0), "entropy") == 0.3
+    assert own_metric(tree.steps(0), "heldout_reward") == pytest.approx(0.5)
+    assert [group.task_slug for group in tree.own_groups(0)] == ["t"]
+
+
 def test_an_evaluation_says_more_than_the_steps_and_may_come_late_or_alone() -> None:
     first = named("a", mean_reward=0.1)
     tree = Tree.of([first, named("b", "a", mean_reward=0.5, metrics={"heldout_reward": 0.4})])

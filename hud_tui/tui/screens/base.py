@@ -29,7 +29,7 @@ from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.disk import engine_place
 from hud_tui.rl.export import Sheet, csv_pieces, json_pieces
-from hud_tui.rl.metrics import short
+from hud_tui.rl.metrics import chosen_text, short
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.own_numbers import Own
 from hud_tui.rl.plot import allowed
@@ -353,8 +353,8 @@ def _scored(run: Run) -> str:
     tree = run.tree
     if tree.head is None:
         return ""
-    step = tree[tree.head].mean_reward
-    trained = "" if step is None else f"trained on reward {short(step)}"
+    step, chosen = tree[tree.head].mean_reward, chosen_text(tree[tree.head].draw)
+    trained = "" if step is None else f"trained on reward {short(step)}{chosen}"
     return scored(tree.own(tree.head)) or trained
 
 

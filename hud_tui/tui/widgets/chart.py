@@ -19,8 +19,17 @@ from hud_tui.rl.alarms.alarm import Alarm, Level
 from hud_tui.rl.chart import ENVELOPE, HELD, LIMIT, LINE, OTHER, Chart, ChartData, small_plot
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Sign
-from hud_tui.rl.metrics import ChartOrder, metric, outside, reading, short, signed, title
-from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES
+from hud_tui.rl.metrics import (
+    ChartOrder,
+    chosen_text,
+    metric,
+    outside,
+    reading,
+    short,
+    signed,
+    title,
+)
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD
 from hud_tui.rl.plot import BLANK, CROSSHAIR, Flag, Sketch, Span, crossed, flagged
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
@@ -139,8 +148,11 @@ class SmallChart:
 
 def metric_title(key: str, run: Run) -> str:
     """A metric's title; a held-out reward's says that it is the run's own, not an evaluation's,
-    and the mean of how many rollouts: ``held-out reward (run's own, n=48)``."""
+    and the mean of how many rollouts: ``held-out reward (run's own, n=48)``; a mean reward's, if
+    the tasks were chosen."""
     name = one_line(title(key), 60)
+    if key == REWARD and run.head is not None:
+        return f"{name}{chosen_text(run.head.draw)}"
     if key != HELDOUT:
         return name
     rollouts = run.series.last(HELDOUT_TRACES)

@@ -13,6 +13,7 @@ from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.evaluation import Paired, Scores, difference, figures, sample_size
 from hud_tui.rl.metrics import (
     change,
+    chosen_text,
     interval_text,
     metric,
     metrics_of,
@@ -165,6 +166,7 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("change", _change(run, position))
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     spread = f" ± {short(metrics['reward_std'])}" if "reward_std" in metrics else ""
+    spread = chosen_text(node.draw) or spread
     yield _line("trained", f"on reward {short(node.mean_reward)}{spread}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
     yield _line("lr", short(node.learning_rate))
