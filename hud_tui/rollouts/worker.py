@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from functools import partial, wraps
 from math import isfinite
 from pathlib import Path
 from signal import SIG_IGN, SIGINT, signal
@@ -84,6 +86,10 @@ PROBE_S = 3.0
 """Longest wait for a connection to one that may be gone, seconds."""
 WHERE_S = 2.0
 """Seconds that a hanging process has to report its place in the code."""
+REPORT_S = 600.0
+"""Longest request to the platform, seconds, as the SDK has it."""
+REPORTS_OPEN_S = 4.0
+"""Longest time that a connection for reports stays open unused, seconds; uvicorn closes it at 5."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -564,6 +570,31 @@ def reach_directly() -> None:
     channel.HudClient.binding = bound
 
 
+def report_over_one_client() -> None:
+    """Make the requests to the platform, two for each rollout, over connections that stay open; the
+    SDK opens one for each."""
+    from httpx import AsyncClient, Limits
+    from hud.utils import platform
+
+    limits = Limits(max_connections=None, keepalive_expiry=REPORTS_OPEN_S)
+    make_client = partial(AsyncClient, timeout=REPORT_S, limits=limits)
+    platform.make_request = over_one_client(platform.make_request, make_client)
+
+
+def over_one_client(request: Any, make_client: Callable[[], Any]) -> Any:
+    """A function that makes requests, with one client for all that are not given theirs."""
+    clients = list[Any]()
+
+    @wraps(request)
+    async def requested(*given: Any, client: Any = None, **options: Any) -> Any:
+        if client is None:
+            clients[:] = clients or [make_client()]
+            client = clients[0]
+        return await request(*given, client=client, **options)
+
+    return requested
+
+
 def direct(capability: Any, published: Sequence[Any]) -> Any:
     """A capability with the address that its environment published, if that is on loopback; else as
     it was."""
@@ -642,8 +673,11 @@ def main() -> None:
     if missing is None:
         clean_what_is_received()
         say_more_on_entering()
-        share_contexts()
-        reach_directly()
+        for save in (share_contexts, reach_directly, report_over_one_client):
+            with contextlib.suppress(ImportError, AttributeError):
+                save()  # in another SDK, which may lack what it needs, rollouts cost more
+        gc.collect()
+        gc.freeze()  # no later collection looks at what is loaded
     asyncio.run(Worker(answers).run())
     if missing is None:
         flush(timeout=30.0)

@@ -13,7 +13,7 @@ import pytest
 
 from hud_tui.rollouts.rehearsal import rehearse
 from hud_tui.rollouts.tls import TRUST, share_contexts
-from hud_tui.rollouts.worker import direct
+from hud_tui.rollouts.worker import direct, over_one_client
 
 TRANSPORTS = (httpx.HTTPTransport, httpx.AsyncHTTPTransport)
 CERTIFICATES = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
@@ -95,6 +95,17 @@ def test_what_a_process_of_this_machine_serves_is_reached_directly(url: str, rea
         SimpleNamespace(name="a", url=url),
     ]
     assert direct(SimpleNamespace(name="a", url="tunnel"), published).url == reached
+
+
+async def test_requests_share_a_client_unless_they_are_given_one() -> None:
+    async def request(method: str, client: object, json: object = None) -> tuple[object, object]:
+        return client, json
+
+    requested = over_one_client(request, object)
+    first, again, own = await requested("GET"), await requested("POST", json=1), object()
+    assert first[0] is again[0]
+    assert again[1] == 1
+    assert (await requested("GET", client=own))[0] is own
 
 
 def test_a_rehearsal_leaves_the_process_as_it_was() -> None:
