@@ -9,6 +9,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from math import isfinite
 from statistics import fmean, pstdev
@@ -52,7 +53,7 @@ class Trajectory:
     errored: bool = False
     """Whether the agent failed: the reward then does not grade the policy alone."""
 
-    @property
+    @cached_property
     def num_tokens(self) -> int:
         """Generated tokens."""
         return sum(len(turn.output) for turn in self.turns)
@@ -91,7 +92,8 @@ class Batch:
             for turn in trajectory.turns
         ]
 
-    def groups(self) -> list[Group]:
+    @cached_property
+    def groups(self) -> Sequence[Group]:
         """Rewards by task, in the order of the trajectories."""
         return [
             Group(
@@ -183,7 +185,7 @@ def check_scale(reward_scale: float) -> None:
 
 def flat_groups(batch: Batch) -> list[Group]:
     """The groups whose rewards are all equal."""
-    return [group for group in batch.groups() if not has_signal(group.rewards)]
+    return [group for group in batch.groups if not has_signal(group.rewards)]
 
 
 def name_flat(groups: Sequence[Group]) -> str:
@@ -440,7 +442,7 @@ def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
     """Reward and group metrics of a step's batches."""
     rewards = [t.reward for batch in batches for t in batch.trajectories]
-    groups = [group.rewards for batch in batches for group in batch.groups()]
+    groups = [group.rewards for batch in batches for group in batch.groups]
     flat = [fmean(group) for group in groups if not has_signal(group)]
     good = sum(mean >= GOOD for mean in flat)
     return {

@@ -217,7 +217,7 @@ class Run:
                 await self._parts.store.write(add_rollouts, self.model.id, rows)
             with measure(FORWARD_BACKWARD, 0):
                 batch = self._batch(rollouts)
-                rewards = [group.rewards for group in batch.groups()]
+                rewards = [group.rewards for group in batch.groups]
                 sampled = self._facts.sampled(rewards, bool(batch.datums()))
             if self._loop.next(sampled) == Train():
                 self._ahead.fill(partial(self._loop.ahead, sampled))

@@ -5,6 +5,7 @@ Everything that can be wrong with a submission is found here, before it is queue
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeVar
 
 from hud_tui.errors import HudUsage
@@ -43,7 +44,7 @@ class Planned:
     def slug(self) -> str:
         return self.task.slug
 
-    @property
+    @cached_property
     def heldout(self) -> bool:
         return self.task.heldout
 

@@ -579,7 +579,7 @@ class Accumulated:
             num_tokens=sum(t.num_tokens for t in trajectories),
             mean_reward=fmean(t.reward for t in trajectories),
             metrics=of_step(self.batches, self.passes, adam.learning_rate, figures),
-            groups=[group for batch in self.batches for group in batch.groups()],
+            groups=[group for batch in self.batches for group in batch.groups],
         )
         traced = [t.trace_id for t in trajectories if t.trace_id]
         return NewCheckpoint(model_id, row, saved.state_path, traced)

@@ -488,7 +488,7 @@ def check_requests(sampled: Sequence[SampleRequest], context: int, vocabulary: i
             )
         if request.max_tokens < 1:
             raise EngineRefused(f"{name}: max_tokens must be at least 1")
-        if any(part < 0 for part in request.seed):
+        if min(request.seed, default=0) < 0:
             raise EngineRefused(f"{name}: seeds must not be negative")
         if any(not stop for stop in request.stop):
             raise EngineRefused(f"{name}: a stop sequence is empty")
@@ -541,6 +541,8 @@ def check_adam(parameters: Adam) -> None:
 
 
 def _ids(name: str, ids: Sequence[int], vocabulary: int) -> None:
+    if min(ids, default=0) >= 0 and max(ids, default=0) < vocabulary:
+        return
     for token in ids:
         if not 0 <= token < vocabulary:
             raise EngineRefused(f"{name}: token {token} is outside the vocabulary of {vocabulary}")

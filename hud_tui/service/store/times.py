@@ -71,8 +71,9 @@ def flat(groups: Sequence[Group], loss_fn: str | None) -> Reasons:
     idle = [
         trace_id
         for group in groups
+        if loss_fn == CROSS_ENTROPY or not has_signal(group.rewards)
         for trace_id, reward in zip(group.trace_ids, group.rewards, strict=False)
-        if (not reward if loss_fn == CROSS_ENTROPY else not has_signal(group.rewards))
+        if loss_fn != CROSS_ENTROPY or not reward
     ]
     return {ZERO_VARIANCE: idle} if idle else {}
 
