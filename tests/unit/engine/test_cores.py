@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from hud_tui.service.engines.base import (
     Saved,
 )
 from hud_tui.service.engines.tiny import dispatch, parts
+from hud_tui.service.engines.tiny import memory as memory_module
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
 from hud_tui.service.engines.tiny.memory import PAGE, Memory
 from tests.conftest import until
@@ -251,6 +253,38 @@ async def test_a_slice_that_fails_undoes_the_pass_with_many_processes_too(
         await engine.backward(handle, datums, endless)
     with pytest.raises(EngineRefused, match="nothing was accumulated"):
         await engine.optim_step(handle, Adam(1e-3), tmp_path)
+
+
+async def test_where_a_file_cannot_be_in_memory_a_temporary_one_serves(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS."""
+    expected = engines(1)
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.delattr("mmap.MADV_REMOVE", raising=False)
+    engine = engines(2)
+    rollouts = [await one.sample(await one.open(AGENT), asked(40)) for one in (expected, engine)]
+    assert rollouts[0] == rollouts[1]
+    assert os.fstat(engine._memory.descriptor).st_nlink == 0, "it has no name"
+
+
+def test_memory_that_is_not_used_goes_back_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, size = Memory(), 1 << 20
+    monkeypatch.setattr(memory_module, "KEPT", 3 * size)
+    regions = [memory.take(size) for _ in range(4)]
+    for region in regions:
+        os.pwrite(memory.descriptor, b"x" * size, region.start)
+    del region
+
+    def written() -> int:
+        return os.fstat(memory.descriptor).st_blocks * 512 >> 20
+
+    assert written() == 4
+    del regions[:3]
+    assert written() == 4, "it is soon taken again"
+    del regions[:]
+    if sys.platform == "linux":
+        assert written() == 0
 
 
 def test_memory_that_is_free_is_used_again() -> None:

@@ -47,6 +47,9 @@ class Known:
         return None if kept is None else (kept.place.start, len(kept.tokens), self.shared)
 
 
+NOTHING = Known(None, 0, None)
+
+
 class Conversations:
     """Valid for the weights that they were read with."""
 
@@ -59,10 +62,9 @@ class Conversations:
         """What is known of a request's prompt, and a place for its conversation, if that may become
         long enough to be kept."""
         longest = len(request.prompt) + request.max_tokens - 1
-        keep = None
-        if longest >= SHORTEST:
-            keep = self._memory.take(longest * self._token_bytes)
-        found = self.find(request.prompt)
+        if longest < SHORTEST:
+            return NOTHING
+        keep, found = self._memory.take(longest * self._token_bytes), self.find(request.prompt)
         return Known(None, 0, keep) if found is None else Known(*found, keep)
 
     def find(self, prompt: Sequence[int]) -> tuple[Kept, int] | None:
@@ -80,10 +82,10 @@ class Conversations:
     def keep(self, request: SampleRequest, known: Known, sampled: Sampled) -> None:
         """Keep an answered request's conversation in place of those that it continues; the oldest
         are dropped for it."""
-        ids = array("i", [*request.prompt, *sampled.tokens[:-1]])
-        size = len(ids)
+        size = len(request.prompt) + len(sampled.tokens) - 1
         if known.keep is None or size < SHORTEST:
             return
+        ids = array("i", [*request.prompt, *sampled.tokens[:-1]])
         if any(kept.tokens[:size] == ids for kept in self._kept):
             return
         known.keep.trim(size * self._token_bytes)

@@ -216,7 +216,7 @@ class TinyEngine:
                 [region for one in known[part] for region in one.regions],
                 requests=list(requests[part]),
                 before=[one.before for one in known[part]],
-                keep=[one.keep and one.keep.start for one in known[part]],
+                keep=[None if one.keep is None else one.keep.start for one in known[part]],
             )
             for part in parts
         )

@@ -12,6 +12,9 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 
 PAGE = mmap.ALLOCATIONGRANULARITY
+KEPT = 16 << 20
+"""Most bytes of free memory that the system is not given back: those that are taken again and again
+cost no page faults."""
 
 
 class Region:
@@ -45,6 +48,8 @@ class Memory:
         self._size = 0
         self._free: list[tuple[int, int]] = []
         """Start and size of each gap, in order; no two of them touch."""
+        self._unused = 0
+        """Bytes that were freed since all gaps were given back to the system."""
 
     def take(self, size: int) -> Region:
         """A region of at least so many bytes, whose content is undefined."""
@@ -59,8 +64,8 @@ class Memory:
         return Region(self, start, size)
 
     def free(self, start: int, size: int) -> None:
-        """Give back what a region no longer needs."""
-        _discard(self.descriptor, start, size)
+        """Take back what a region no longer needs."""
+        self._unused += size
         insort(self._free, (start, size))
         number = self._free.index((start, size))
         if number + 1 < len(self._free) and start + size == self._free[number + 1][0]:
@@ -69,6 +74,10 @@ class Memory:
         if number and sum(self._free[number - 1]) == start:
             before = self._free.pop(number - 1)
             self._free[number - 1] = (before[0], before[1] + size)
+        if self._unused > KEPT:
+            self._unused = 0
+            for gap in self._free:
+                _discard(self.descriptor, *gap)
 
 
 def _whole_pages(size: int) -> int:

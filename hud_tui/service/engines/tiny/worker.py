@@ -227,11 +227,14 @@ class Mapped:
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
+        self._all = np.empty(0, np.float32)
+        """As much of it as there was when it was looked at last."""
 
     def array(self, start: int, shape: tuple[int, ...]) -> Array:
-        size = prod(shape)
-        pages = mmap(self._descriptor, size * 4, offset=start)
-        return np.frombuffer(pages, np.float32, size).reshape(shape)
+        first, size = start // 4, prod(shape)
+        if first + size > len(self._all):
+            self._all = np.frombuffer(mmap(self._descriptor, 0), np.float32)
+        return self._all[first : first + size].reshape(shape)
 
     def tensors(self, start: int, config: Config) -> Weights:
         """Arrays shaped like a policy's weights, one after the other."""
