@@ -70,6 +70,9 @@ class Drawing:
         forgotten."""
         self._seen: dict[str, deque[tuple[int, Sequence[float]]]] = {}
         """The last groups of each task, oldest first, with their iterations."""
+        self._weights: dict[str, float] = {}
+        self._kinds: dict[str, str] = {}
+        """What was computed from them: a taskset may have ten thousand tasks."""
 
     def tasks_of(self, tasks: Sequence[T], iteration: int) -> list[T]:
         """Those of the training tasks that an iteration, from 0, samples, without duplicates. What
@@ -88,18 +91,26 @@ class Drawing:
             if rewards:
                 seen = self._seen.setdefault(slug, deque(maxlen=self._kept))
                 seen.append((iteration, rewards))
+                self._changed(slug)
 
     def _forget(self, iteration: int) -> None:
-        for seen in self._seen.values():
+        for slug, seen in self._seen.items():
             while seen and seen[-1][0] >= iteration:
                 seen.pop()
+                self._changed(slug)
+
+    def _changed(self, slug: str) -> None:
+        self._weights.pop(slug, None)
+        self._kinds.pop(slug, None)
 
     def weight(self, slug: str) -> float:
         """What a task's chance to be drawn is in proportion to, from FLOOR to 1."""
-        rewards = self._last(slug)
-        if not rewards:
-            return UNSEEN
-        return max(FLOOR, expected_signal(rewards, self._size, self._loss_fn))
+        if slug not in self._weights:
+            rewards, weight = self._last(slug), UNSEEN
+            if rewards:
+                weight = max(FLOOR, expected_signal(rewards, self._size, self._loss_fn))
+            self._weights[slug] = weight
+        return self._weights[slug]
 
     def _last(self, slug: str) -> list[float]:
         """The rewards of a task's last groups."""
@@ -111,7 +122,9 @@ class Drawing:
         metrics."""
         counts = dict.fromkeys(COUNTS, 0.0)
         for task in tasks:
-            counts[self._kind(task.slug)] += 1
+            if task.slug not in self._kinds:
+                self._kinds[task.slug] = self._kind(task.slug)
+            counts[self._kinds[task.slug]] += 1
         return counts
 
     def _kind(self, slug: str) -> str:

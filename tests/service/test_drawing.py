@@ -148,8 +148,11 @@ async def test_what_preflight_sampled_is_known_when_the_run_begins(
     }
     assert (await http.post("/v2/rollouts/submit", json=body)).is_success
     job_id = await begin(http, model, steps=1)
-    known = await service.parts.store.read(seen.before, job_id)
-    assert known == {row["slug"]: [0.0]}
+    store = service.parts.store
+    assert await store.read(seen.before, job_id) == {row["slug"]: [0.0]}
+    assert (await ended(http, job_id))["step"] == 1
+    later = await begin(http, model, steps=1)
+    assert await store.read(seen.before, later) == {}, "other weights sampled it"
 
 
 async def test_a_chosen_batch_is_no_sample_of_the_taskset(http: AsyncClient) -> None:

@@ -75,8 +75,12 @@ def test_only_the_last_groups_of_a_task_count() -> None:
     known.saw(0, [("t0", [0.0, 1.0, 0.0, 1.0])])
     known.saw(1, [("t0", [1.0] * SIZE)])
     assert known.weight("t0") > FLOOR
+    assert known.counts(named(1))["tasks_learnable"] == 1.0
     known.saw(2, [("t0", [1.0] * SIZE)])
     assert known.weight("t0") == FLOOR
+    assert known.counts(named(1))["tasks_solved"] == 1.0
+    known.tasks_of(named(1), 2)
+    assert known.weight("t0") > FLOOR
 
 
 @given(st.integers(0, 40), st.integers(1, 10), st.integers(0, 5), BATCHES)
