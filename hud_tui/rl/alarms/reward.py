@@ -349,8 +349,8 @@ class ZeroVariance(Detector[Limits]):
     def advice(self) -> str:
         if self._too_easy:
             return (
-                "Most of them are solved every time: add harder tasks, exclude these, or sample the "
-                "others more often (--draw signal)."
+                "Most of them are solved every time: add harder tasks, exclude these, or sample "
+                "the others more often (--draw signal)."
             )
         return (
             "Most of them are never solved: add easier tasks, use a larger group size, exclude "
