@@ -19,7 +19,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.cost import EVALUATES, RunSize, evaluation_facts, run_size
 from hud_tui.rl.disk import where_stored
-from hud_tui.rl.metrics import short
+from hud_tui.rl.metrics import chosen_text, short
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, PARAMETER, Column, column, value_text
 from hud_tui.rl.settings import Value, setting_label, short_label, write
 from hud_tui.rl.tasks.task import Task, split_text
@@ -555,11 +555,11 @@ class RunGroup:
         of = sum(row.reward is not None for row in self.rows)
         if self.mean is None:
             return f"{self.apart}: no mean reward" if of else ""
-        every = of == len(self.rows)
+        every, chosen = of == len(self.rows), chosen_text(self.rows[0].parameters.get("draw"))
         if self.std is None:
-            return f"reward {short(self.mean)}{'' if every else ' of 1 run'}"
+            return f"reward {short(self.mean)}{'' if every else ' of 1 run'}{chosen}"
         among = "runs" if every else f"{of} runs"
-        return f"reward {short(self.mean)} ± {short(self.std)} between {among}"
+        return f"reward {short(self.mean)} ± {short(self.std)} between {among}{chosen}"
 
     def _tells(self, key: str, value: str) -> bool:
         """Whether a value belongs in the title: not a parameter that loops outside the service did

@@ -406,6 +406,18 @@ def test_a_share_without_a_gradient_is_of_rollouts_and_not_of_steps() -> None:
     assert run_of_job(Job(id="j"), None, None, steps).no_gradient == pytest.approx(56 / 64)
 
 
+def test_a_mean_over_tasks_that_were_chosen_says_so() -> None:
+    given = {"reward_first": 0.4, "points": (0.4, 0.8), "reward": 0.8}
+    chosen = run("a", parameters={"draw": "signal"}, **given)
+    assert COLUMNS["reward"].text(chosen, NOW) == ".400 → .800 signal"
+    assert meaning_of(COLUMNS["reward"], chosen).endswith("of tasks chosen by signal")
+    fair = run("b", parameters={"draw": "uniform"}, **given)
+    assert COLUMNS["reward"].text(fair, NOW) == ".400 → .800"
+    assert "chosen" not in meaning_of(COLUMNS["reward"], fair)
+    [group] = group_rows([chosen], "sweep", NOW)
+    assert "reward .800 of tasks chosen by signal" in group.title
+
+
 @pytest.mark.parametrize(("steps", "ends"), [(0, 1), (1, 1), (3, 1), (8, 4), (10, 5), (999, 5)])
 def test_the_ends_of_a_short_run_do_not_overlap(steps: int, ends: int) -> None:
     assert ends_of(steps) == ends
