@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import httpx
 import pytest
+from textual._compositor import Compositor
 from textual._context import active_app
 from textual.app import App
 from textual.css.model import RuleSet
@@ -69,6 +70,11 @@ async def nothing_is_due(min_sleep: float = 0, max_sleep: float = BUSY_S) -> Non
         quiet = 0 if loop._ready or _draws(app) else quiet + 1
 
 
+async def all_is_drawn(min_sleep: float = 0, max_sleep: float = BUSY_S) -> None:
+    await nothing_is_due()
+    draw(active_app.get())
+
+
 def _draws(app: App[object]) -> bool:
     """Whether its screen will lay itself out, or draw, with the next frame."""
     if not app.screen_stack:
@@ -109,12 +115,36 @@ def _rests(pump: MessagePump) -> bool:
     return ended or (queue.empty() and bool(queue.ready_event._waiters))
 
 
+render_update = Compositor.render_update
+
+
+def leave_undrawn(compositor: Compositor, full: bool = False, *given: Any, **named: Any) -> Any:
+    """Draw what was asked for as a whole; leave what a frame has to draw until nothing is due."""
+    return render_update(compositor, full, *given, **named) if full else None
+
+
+def draw(app: App[object]) -> None:
+    """Draw what frames have left undrawn."""
+    if app.screen_stack and app.screen._compositor._dirty_regions:
+        screen = app.screen
+        app._display(screen, render_update(screen._compositor, False, app._background_screens))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _frames_are_drawn_when_nothing_is_due() -> Iterator[None]:
+    """Half of an app's life would be drawing for a terminal that is none, most of it what the next
+    frame draws again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Compositor, "render_update", leave_undrawn)
+        yield
+
+
 @pytest.fixture(autouse=True, scope="session")
 def _keys_are_answered_when_nothing_is_due() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Pilot, "_wait_for_screen", nothing_is_unread)
         patch.setattr("textual.app.wait_for_idle", nothing_is_due)
-        patch.setattr("textual.pilot.wait_for_idle", nothing_is_due)
+        patch.setattr("textual.pilot.wait_for_idle", all_is_drawn)
         yield
 
 
@@ -179,18 +209,25 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
         path = path_of(node, {} if cache is None else cache)
         match, before = sheet.matched.get(path), vars(node).get("match")
         if match is None:
-            matching = Matching(sheet.matched, path, node)
+            matching, is_new = Matching(sheet.matched, path, node), _is_new(node)
             apply(sheet, node, animate=animate, cache=cast(Any, matching))
             match = sheet.matched.get(path)
             if match is not None:
                 parts = node._component_styles.items()
                 match.parts = {name: styles.base._rules for name, styles in parts}
+                match.styles = node.styles.base._rules.copy() if is_new else None
         elif match is before or match == before:
             node.notify_style_update()
         else:
             vars(node).update(match.found)
-            sheet.replace_rules(node, match.rules, animate=animate)
-            sheet._process_component_classes(node)
+            if match.styles is not None and _is_new(node):
+                node.styles.base.merge_rules(match.styles)
+                if "display" in match.styles:
+                    node._nodes.updated()
+                node.notify_style_update()
+            else:
+                sheet.replace_rules(node, match.rules, animate=animate)
+            _style_parts(node, match.parts)
         vars(node)["match"] = match
 
     with pytest.MonkeyPatch.context() as patch:
@@ -207,6 +244,8 @@ class Matched:
     rules: RulesMap
     found: dict[str, object]
     parts: dict[str, RulesMap] = field(default_factory=dict)
+    styles: RulesMap | None = None
+    """What the rules come to in a node that had none before; None where they met others."""
 
 
 FOUND = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_or_even")
@@ -226,6 +265,24 @@ class Matching:
     def __setitem__(self, _: object, rules: RulesMap) -> None:
         found = {name: getattr(self.node, name) for name in FOUND}
         self.matched[self.path] = Matched(rules, found)
+
+
+def _style_parts(node: DOMNode, parts: Mapping[str, RulesMap]) -> None:
+    """Give the parts of a node their rules."""
+    before = node._component_styles.copy()
+    node._component_styles.clear()
+    for name, rules in parts.items():
+        part = DOMNode(classes=name)
+        part._attach(node)
+        part.styles.base.merge_rules(rules)
+        node._component_styles[name] = part.styles
+    if any(name not in before or before[name].base._rules != parts[name] for name in parts):
+        node.refresh()
+
+
+def _is_new(node: DOMNode) -> bool:
+    """Whether nothing has to be undone, animated or drawn again when it gets its rules."""
+    return not node._is_mounted and not node.styles.base._rules
 
 
 def _matched_with(node: DOMNode) -> tuple[object, ...]:
