@@ -75,7 +75,8 @@ class DriverTime(Request):
 
 
 class RunTime(Response):
-    """GET /v1/runs/{id}/time?last=N, or ?step=N: the newest steps of a run, or one."""
+    """GET /v1/runs/{id}/time?last=N, ?step=N or ?checkpoint=ID: the newest steps of a run, or
+    one."""
 
     run_id: str
     steps: list[StepTime] = Field(default_factory=list)

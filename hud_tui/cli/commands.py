@@ -48,6 +48,18 @@ def _traces(add: Add) -> None:
     which.add_argument("--all", action="store_true", help="all, one document per page of 1000")
 
 
+def _time(add: Add) -> None:
+    examples = ("--headless time JOB", "--headless time JOB --step 12")
+    about = "show where the time of a run's steps went, and why rollouts were discarded"
+    parser = add(about, *examples, "--headless time arith-rl --last 5 --discarded 100")
+    parser.add_argument("ref", nargs="?", metavar="JOB", help=f"{WHICH_JOB}; default: the newest")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--step", type=whole_number, metavar="N", help="of one step of the run")
+    which.add_argument("--last", type=whole_number, metavar="N", help="of the newest N; 20")
+    about = "also the newest N rollouts that no step was trained on"
+    parser.add_argument("--discarded", type=whole_number, metavar="N", help=about)
+
+
 # Commands on models and their checkpoints.
 
 
@@ -103,7 +115,10 @@ def _head(add: Add) -> None:
 # Commands on files, without a service.
 
 
-SHEETS = ("metrics", "checkpoints", "evaluations", "groups", "alarms", "models", "jobs")
+SHEETS = (
+    *("metrics", "checkpoints", "evaluations", "groups", "alarms", "time", "discarded"),
+    *("models", "jobs"),
+)
 """Tables that can be exported."""
 
 
@@ -388,6 +403,7 @@ COMMANDS = {
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),
     "traces": Command(_traces, "jobs:traces", "jobs"),
+    "time": Command(_time, "timing:time", "live"),
     "doctor": Command(_doctor, "doctor:doctor"),
     "keys": Command(_keys, "files:keys"),
     "init": Command(_init, "files:init"),

@@ -19,11 +19,12 @@ from hud_tui.cli.connect import client_of, guard_of, paths_of
 from hud_tui.cli.models import named, newest
 from hud_tui.cli.output import aligned, confirm, emit, flags_of, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
+from hud_tui.cli.timing import MOST, read_time, run_of
 from hud_tui.client.client import HudClient
 from hud_tui.client.history import read_moves
 from hud_tui.client.preflight import load_path, path_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
-from hud_tui.errors import HudPreflightFailed, HudUsage, refuse_beyond
+from hud_tui.errors import HudNotFound, HudPreflightFailed, HudUsage, refuse_beyond
 from hud_tui.events import TreeRead
 from hud_tui.keys import ACTIONS, with_keys
 from hud_tui.legacy.dataset import (
@@ -55,9 +56,14 @@ from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, counted, one_line
+from hud_tui.rl.time_report import discarded_sheet, time_sheet
 from hud_tui.rollouts.control import works_of
 from hud_tui.settings import every_variable
 from hud_tui.storage import check_new, write_folder, write_named, write_numbered
+from hud_tui.wire_time import RunTime
+
+MOST_ROWS = 2000
+"""Most discarded rollouts of a table."""
 
 
 def convert(args: argparse.Namespace) -> int:
@@ -160,9 +166,9 @@ def report(args: argparse.Namespace) -> int:
         HudError: The service does not answer, or has no such model.
         HudUsage: The directory cannot be written to.
     """
-    run, service = asyncio.run(_with_client(args, partial(_read_run, args)))
+    (run, told), service = asyncio.run(_with_client(args, partial(_read_with_time, args)))
     book = _notebook(args, run)
-    files = report_files(run, LocalFacts(service, book.notes), time())
+    files = report_files(run, LocalFacts(service, book.notes, told), time())
     directory = Path(expanduser(args.output)) if args.output else _usual_directory()
     folder = write_folder(directory, f"{_stem(run)}-report", files)
     changed(f"write {folder}")
@@ -187,6 +193,8 @@ def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
         return "hud", models_sheet(models, {})
     if args.what == "jobs":
         return "hud", jobs_sheet(asyncio.run(_with_client(args, HudClient.jobs))[0])
+    if args.what in ("time", "discarded"):
+        return asyncio.run(_with_client(args, partial(_time_sheet, args)))[0]
     run, _ = asyncio.run(_with_client(args, partial(_read_run, args)))
     sheets = {
         "evaluations": evaluations_sheet,
@@ -197,6 +205,29 @@ def _read(args: argparse.Namespace) -> tuple[str, Sheet]:
     if args.what == "checkpoints":
         return _stem(run), tree_sheet(run, _notebook(args, run).notes)
     return _stem(run), sheets[args.what](run)
+
+
+async def _time_sheet(args: argparse.Namespace, client: HudClient) -> tuple[str, Sheet]:
+    """Of the newest steps, or rollouts. Raises HudUsage: as `read_time`."""
+    model = await (newest(client) if args.ref is None else named(client, args.ref))
+    run_id = await run_of(client, args.ref)
+    stem = plain_name("base" if model is None else model.model_name)
+    if args.what == "time":
+        return stem, time_sheet(await read_time(client, run_id))
+    run_id = (await read_time(client, run_id, 1)).run_id
+    return stem, discarded_sheet(run_id, (await client.runs.discarded(run_id, MOST_ROWS)).items)
+
+
+async def _read_with_time(
+    args: argparse.Namespace, client: HudClient
+) -> tuple[Run, RunTime | None]:
+    """A model's run, and where its time went if the service says."""
+    run = await _read_run(args, client)
+    run_id = run.job.id if run.job is not None else run.model and run.model.id
+    try:
+        return run, None if not run_id else await client.runs.run_time(run_id, MOST)
+    except HudNotFound:
+        return run, None
 
 
 def _stem(run: Run) -> str:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import os
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -34,6 +35,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings
 from hud_tui.storage import open_regular
 from hud_tui.wire import Model, WorkState
+from hud_tui.wire_time import Discarded, RunTime, StepTime
 
 # Recording a session's events to a file as they arrive, up to a maximum size.
 
@@ -314,6 +316,9 @@ class ReplayTransport(httpx.AsyncBaseTransport):
             )
         if last == "raw-status" and (job := self._job(before)) is not None:
             return _json(job.model_dump())
+        if last in ("time", "discarded"):
+            times = [time for time in self._times(before) if time.checkpoint_id is not None]
+            return _time(before, times, request) if last == "time" else _discarded(times)
         if request.url.path.endswith("/train/events"):
             return self._stream(request)
         return httpx.Response(404, json={"detail": "a replay has no such thing"}, request=request)
@@ -354,6 +359,13 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         ]
         return next((job for model, job in reversed(jobs) if ref in (model, job.id)), None)
 
+    def _times(self, run_id: str) -> list[StepTime]:
+        """Where the time of a run's steps went, as the steps' events say."""
+        now = self._now
+        events = (moment.event for moment in self._recording.moments if moment.at <= now)
+        taken = (event.time for event in events if isinstance(event, StepTaken))
+        return [time for time in taken if time is not None and time.run_id == run_id]
+
     def _stream(self, request: httpx.Request) -> httpx.Response:
         self.playback.begin()
         model_id = request.url.path.split("/")[-3]
@@ -385,6 +397,39 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         while True:
             yield b": alive\n\n"
             await asyncio.sleep(ALIVE_S)
+
+
+def _time(run_id: str, times: Sequence[StepTime], request: httpx.Request) -> httpx.Response:
+    """The answer to a read of `RunTime`."""
+    asked, counts = request.url.params, Counter[str]()
+    for bar in (bar for taken in times for bar in taken.rollouts if bar.reason):
+        counts[bar.reason] += bar.number
+    if "checkpoint" in asked:
+        shown = [time for time in times if time.checkpoint_id == asked["checkpoint"]]
+    elif "step" in asked:
+        shown = [time for time in times if f"{time.step}" == asked["step"]]
+    else:
+        shown = list(times[-int(asked.get("last", 20)) :])
+    told = RunTime(run_id=run_id, steps=shown, total=len(times), discarded=counts)
+    return _json(told.model_dump())
+
+
+def _discarded(times: Sequence[StepTime]) -> httpx.Response:
+    """The discarded rollouts, newest first, as far as a recording has them."""
+    rows = [
+        Discarded(
+            trace_id=bar.trace_id,
+            reason=bar.reason,
+            step=time.step,
+            task_slug=bar.task_slug,
+            seconds=bar.seconds,
+            ended_at=time.start + bar.start + bar.seconds,
+        )
+        for time in reversed(times)
+        for bar in reversed(time.rollouts)
+        if bar.reason
+    ]
+    return _json([row.model_dump() for row in rows], paged=True)
 
 
 def _json(value: list[Any] | dict[str, Any], paged: bool = False) -> httpx.Response:

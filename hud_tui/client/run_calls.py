@@ -62,10 +62,21 @@ class RunCalls:
         asked = {"since": since, "offset": offset, "limit": RUNS}
         return await self._wire.get(self._wire.rl("/v1/runs"), RunPage, asked)
 
-    async def run_time(self, run_id: str, last: int = 20, step: int | None = None) -> RunTime:
-        """Where the time of a run's newest steps went, or of one (embedded service). Raises
-        HudNotFound: no such run, or no such endpoint (HUD)."""
-        asked = {"last": last} if step is None else {"step": step}
+    async def run_time(
+        self,
+        run_id: str,
+        last: int = 20,
+        step: int | None = None,
+        checkpoint_id: str | None = None,
+    ) -> RunTime:
+        """Where the time of a run's newest steps went; of one of its steps, by its number within
+        the run; or of the step that made a checkpoint (embedded service). Raises HudNotFound: no
+        such run, or no such endpoint (HUD)."""
+        asked: dict[str, str | int] = {"last": last}
+        if checkpoint_id is not None:
+            asked = {"checkpoint": checkpoint_id}
+        elif step is not None:
+            asked = {"step": step}
         return await self._wire.get(self._wire.rl("/v1/runs/{}/time", run_id), RunTime, asked)
 
     async def discarded(self, run_id: str, limit: int = 1000, offset: int = 0) -> DiscardedPage:

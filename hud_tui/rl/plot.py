@@ -302,23 +302,29 @@ text{font:12px ui-monospace,Menlo,Consolas,monospace}.l{fill:none;stroke-width:1
 _INVALID = re.compile(r"[\ufffe\uffff]")
 
 
-def svg(plot: Plot, title: str, about: str, names: Sequence[tuple[str, str]] = ()) -> str:
+def svg(
+    plot: Plot, title: str, about: str, names: Sequence[tuple[str, str]] = (), margin: int = 0
+) -> str:
     """The plot as a picture of WIDTH × HEIGHT pixels; its layers' names are ``a`` and ``b``.
 
     Args:
         plot: Without marks: an isolated point of a line is drawn as a dot.
         names: Layers in the legend: name and text.
+        margin: More room at the left, for long labels, pixels.
     """
+    wide = WIDTH + margin
     body = [
-        f'<rect class="p" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
+        f'<rect class="p" x="{-margin}" width="{wide}" height="{HEIGHT}" rx="6"/>'
+        if margin
+        else f'<rect class="p" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
         *_grid(plot),
         *(part for flag in plot.flags for part in _flag(flag, plot)),
         *(part for layer in reversed(plot.layers) for part in _curve(layer, plot)),
         *_legend(title, names),
     ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
-        f'width="{WIDTH}" height="{HEIGHT}" role="img">\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-margin} 0 {wide} {HEIGHT}" '
+        f'width="{wide}" height="{HEIGHT}" role="img">\n'
         f"<title>{xml(title)}</title>\n<desc>{xml(about)}</desc>\n<style>{STYLE}</style>\n"
         + "\n".join(body)
         + "\n</svg>\n"

@@ -34,9 +34,13 @@ from hud_tui.rl.plot import Flag, Layer, Plot, Shape, svg
 from hud_tui.rl.reflog import reflog
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, duration, moment, percent, seconds, spaced
+from hud_tui.rl.time_report import FILE as TIME_FILE
+from hud_tui.rl.time_report import reason_rows, report_rows, time_picture
+from hud_tui.rl.timeline import account_all, time_sentence
 from hud_tui.rl.tree_layout import Segments
 from hud_tui.rl.work import is_active, reason
 from hud_tui.wire import Evaluation
+from hud_tui.wire_time import RunTime
 
 # The charts of a report and their files.
 
@@ -293,6 +297,22 @@ def waste_part(run: Run) -> str:
     return section("Waste", [intro, *worst])
 
 
+def time_part(told: RunTime | None) -> str:
+    """Where the time of the newest steps went, and why rollouts were discarded."""
+    if told is None or not told.steps:
+        return ""
+    shares = table(("part", "share", "per step", "done at all"), report_rows(told))
+    parts = [
+        f"Of {counted(len(told.steps), 'step')}: {escaped(time_sentence(account_all(told.steps)))}",
+        shares,
+        f"![time]({TIME_FILE})",
+    ]
+    if told.discarded:
+        rows = [(escaped(reason, 40), number, text) for reason, number, text in reason_rows(told)]
+        parts += ["Rollouts that no step was trained on:", table(("reason", "rollouts", ""), rows)]
+    return section("Time", parts)
+
+
 def alarms_part(run: Run) -> str:
     """Alarms with evidence and advice."""
     report = run.alarms
@@ -363,6 +383,8 @@ class LocalFacts:
     """Display name of the service, e.g. ``HUD local``."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """The user's notes, by checkpoint id."""
+    time: RunTime | None = None
+    """Where the time of its steps went; None if the service does not say."""
 
 
 def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
@@ -379,12 +401,15 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
         evaluations_part(run),
         section("Charts", (f"![{chart.alt}]({chart.file})" for chart in drawn)),
         waste_part(run),
+        time_part(local.time),
         alarms_part(run),
         history_part(run),
         kept_part(run, local.notes),
         section("Lineage", lineage_parts(run.tree) if len(run.tree) else ()),
     ]
     files = {FILE: "\n\n".join(part for part in parts if part) + "\n"}
+    if local.time is not None and local.time.steps:
+        files[TIME_FILE] = time_picture(local.time)
     return files | {chart.file: chart.svg for chart in drawn}
 
 

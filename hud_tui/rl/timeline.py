@@ -91,6 +91,8 @@ LEAST_ROLLOUTS = 10
 """Rollouts from which on a slowest tenth is spoken of."""
 TELLING = 0.1
 """Share of the step from which on the slowest rollouts are said to set it."""
+TOLD = 0.015
+"""Share of the time from which on a part is told of in a sentence."""
 ACCOUNTED = 0.98
 """Share of a step's time that is accounted for, unless its loop runs outside the service."""
 
@@ -281,16 +283,16 @@ def time_sentence(account: Account) -> str:
         "evaluating": account.share(EVALUATING),
     }
     done = sorted(shares.items(), key=lambda named: -named[1])
-    told = [f"{percent(share)} {title}" for title, share in done if share >= 0.005]
-    waits = [kind for kind in account.waits if account.share(kind) >= 0.005]
+    told = [f"{percent(share)} {title}" for title, share in done if share >= TOLD]
+    waits = [kind for kind in account.waits if account.share(kind) >= TOLD]
     told += [f"{percent(account.share(kind))} waits for {LOOP_PARTS[kind].title}" for kind in waits]
-    if account.of_time(account.idle) >= 0.005:
+    if account.of_time(account.idle) >= TOLD:
         where = "is spent outside the service" if account.is_outside else "is unknown"
         told.append(f"{percent(account.of_time(account.idle))} {where}")
     if not told:
         return "No time was measured."
-    said = [_first(", ".join(told), bool(done[0][1] >= 0.005))]
-    if account.of_time(account.at_once) >= 0.005:
+    said = [_first(", ".join(told), bool(done[0][1] >= TOLD))]
+    if account.of_time(account.at_once) >= TOLD:
         both = percent(account.of_time(account.at_once))
         said.append(f"{both} trains while the next batch is sampled")
     if account.has_slow_rollouts:

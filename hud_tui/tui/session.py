@@ -53,6 +53,7 @@ from hud_tui.rollouts.control import works_of
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.wire import Model, WorkState
+from hud_tui.wire_time import RunTime
 
 IDLE_S = 10
 """Resolution of the displayed age while nothing trains, seconds. Keep-alives arrive more often, so
@@ -263,6 +264,23 @@ class RunSession:
         if job is None or job.id != run.id or (job.step or 0) <= (run.done or 0):
             return run
         return replace(run, done=job.step)
+
+    @property
+    def measured_id(self) -> str | None:
+        """What the time of the model's steps is known by: its run, or loop, or the model."""
+        run, loop = self.run, self.loop
+        if run.job is not None:
+            return run.job.id
+        if loop is not None:
+            return loop.id
+        return None if run.model is None else run.model.id
+
+    async def run_time(self, most: int = 500) -> RunTime | None:
+        """Where the time of the newest steps went; None if the service does not say."""
+        run_id = self.measured_id
+        with suppress(HudError):
+            return None if run_id is None else await self.client.runs.run_time(run_id, most)
+        return None
 
     async def find_loop(self) -> None:
         """Look for the loop that trains the selected model from outside, where no managed run

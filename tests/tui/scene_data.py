@@ -18,12 +18,14 @@ from hud_tui.remote.ssh import Address
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.timeline import FAILED, TIMEOUT, ZERO_VARIANCE
 from hud_tui.service.engines.tiny.engine import BASES
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 from hud_tui.service_file import Rental
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunRecord, RunSteps
+from hud_tui.wire_time import Discarded, RunTime, StepTime, TimedRollouts, TimedSpan
 from hud_tui.wire_training import TraceEvent, TurnSample
 
 NOW = 1_800_000_000.0
@@ -350,6 +352,74 @@ def traces(step: int) -> list[Trace]:
         )
         for at in chosen(step)
         for rollout, reward in enumerate(rewards(step, at))
+    ]
+
+
+TIMED_S = 12.0
+"""Seconds of a step whose time is shown, as of a run on an environment."""
+
+
+def step_time(step: int) -> StepTime:
+    """Where the time of a step went: rollouts of different lengths, some without a gradient, with
+    an evaluation at every sixth."""
+    bars, start = [], NOW - TIMED_S * (TAKEN + 1 - step)
+    for place, at in enumerate(chosen(step)[:12]):
+        own = rewards(step, at)
+        flat = ZERO_VARIANCE if len(set(own)) == 1 else ""
+        for rollout in range(len(own)):
+            seconds = 1.6 + 0.31 * ((7 * at + 5 * rollout + step) % 11) + 0.5 * (rollout == 7)
+            begin = 0.3 + 0.04 * place + 0.1 * (rollout % 4)
+            slug, id_ = tasks()[at].slug, trace_id(step, at, rollout)
+            reason = TIMEOUT if (at + step) % 13 == 0 and rollout == 7 else flat
+            bars.append(
+                TimedRollouts(id_, slug, begin, seconds, 1, reason, 0.4 * seconds, 0.1 * seconds)
+            )
+    spans = [
+        TimedSpan("wait_disk", 0.0, 0.25),
+        TimedSpan("wait_engine", 0.25, 0.35),
+        *(TimedSpan("sampling", 0.6 + 0.4 * n, 0.3, 4 + (n * 7 + step) % 20) for n in range(13)),
+        TimedSpan("environment", 0.4, 6.1, 14),
+        TimedSpan("grading", 2.4, 4.0, 3),
+        TimedSpan("forward_backward", 6.8, 2.4),
+        TimedSpan("optim_step", 9.2, 0.5),
+        TimedSpan("saving", 9.7, 0.4),
+        TimedSpan("evaluating" if step % 6 == 0 else "wait_queue", 10.1, 1.8),
+    ]
+    return StepTime(
+        run_id=JOB_ID,
+        step=step,
+        checkpoint_id=f"step-{step}",
+        start=start,
+        end=start + TIMED_S,
+        spans=spans,
+        rollouts=bars,
+    )
+
+
+def run_time(last: int, checkpoint_id: str | None) -> RunTime:
+    steps = range(TAKEN - last + 1, TAKEN + 1)
+    if checkpoint_id is not None:
+        steps = range(TAKEN, TAKEN + 1)
+    reasons = {ZERO_VARIANCE: 9_212, TIMEOUT: 61, FAILED: 24}
+    times = [step_time(step) for step in steps]
+    return RunTime(run_id=JOB_ID, steps=times, total=TAKEN, discarded=reasons)
+
+
+def discarded() -> list[Discarded]:
+    return [
+        Discarded(
+            trace_id=bar.trace_id,
+            reason=bar.reason,
+            step=time.step,
+            attempt=1,
+            task_slug=bar.task_slug,
+            reward=0.0 if bar.reason == TIMEOUT else 1.0,
+            num_tokens=40 + len(bar.task_slug),
+            seconds=bar.seconds,
+        )
+        for time in reversed(run_time(8, None).steps)
+        for bar in time.rollouts
+        if bar.reason
     ]
 
 

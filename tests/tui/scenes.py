@@ -23,6 +23,7 @@ from hud_tui.wire import Checkpoint, Identity, Job, Model
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunPage, RunRecord, RunSteps, UsualTasks
 from hud_tui.wire_tasks import EnvironmentConfig, ScenarioRecord, Taskset, TasksetExport
+from hud_tui.wire_time import DiscardedPage, RunTime
 from hud_tui.wire_training import Losses, TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data
@@ -97,6 +98,19 @@ class SceneClient(StillClient):
 
     async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
         return data.run_steps(run_id, after, keys)
+
+    async def run_time(
+        self,
+        run_id: str,
+        last: int = 20,
+        step: int | None = None,
+        checkpoint_id: str | None = None,
+    ) -> RunTime:
+        return data.run_time(last, checkpoint_id)
+
+    async def discarded(self, run_id: str, limit: int = 1000, offset: int = 0) -> DiscardedPage:
+        rows = data.discarded()
+        return DiscardedPage(items=rows, total=len(rows))
 
     async def jobs(self, limit: int = 200) -> list[Job]:
         return list(data.JOBS[:limit])
@@ -342,6 +356,22 @@ async def _compared(app: HudApp, pilot: Pilot[None]) -> None:
     await pilot.press("shift+left", "shift+left")
 
 
+async def _time(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await _quiet(app, pilot)
+    await pilot.press("percent_sign")
+    screen: Any = app.screen
+    await settle(pilot, lambda: screen.pane.timeline.times)
+    await pilot.press("down", "down", "down")
+
+
+async def _time_of_step(app: HudApp, pilot: Pilot[None]) -> None:
+    await _time(app, pilot)
+    await pilot.press("left")
+    screen: Any = app.screen
+    await settle(pilot, lambda: len(screen.pane.timeline.times) == 1)
+
+
 async def _help(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     await _quiet(app, pilot)
@@ -356,6 +386,8 @@ SCENES = {
     "models": Scene(Start("models"), _models),
     "launch": Scene(Start("run", model="letters-first", source="mixed"), _launch),
     "live": Scene(Start("status", model="mixed-rl"), _followed),
+    "time": Scene(Start("status", model="mixed-rl"), _time),
+    "time-step": Scene(Start("status", model="mixed-rl"), _time_of_step),
     "checkpoints": Scene(Start("checkpoints", model="mixed-rl"), _followed),
     "head-dialog": Scene(Start("checkpoints", model="mixed-rl"), _dialog),
     "evaluations": Scene(TREE, _evaluated, evaluated=True),

@@ -9,6 +9,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from hud_tui.client.guard import Guard
+from hud_tui.errors import HudNotFound
 from hud_tui.events import Event, MovesRead, TreeRead
 from hud_tui.tui import session
 from hud_tui.tui.app import HudApp, Options
@@ -16,6 +17,7 @@ from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint, Job, Model, WorkState
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_runs import RunPage
+from hud_tui.wire_time import RunTime
 from hud_tui.wire_training import TraceEvent, TraceEvents
 from tests.conftest import until
 from tests.tui import runs
@@ -69,6 +71,9 @@ class StillClient:
 
     async def _get(self, url: str, kind: object, params: object = None) -> Any:
         return []
+
+    async def run_time(self, run_id: str, *given: Any, **asked: Any) -> RunTime:
+        raise HudNotFound(404, "no such endpoint")
 
     async def moves(self, model_id: str) -> MovesRead:
         return MovesRead(since=0.0)

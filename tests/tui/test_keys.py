@@ -27,6 +27,7 @@ from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
+from hud_tui.tui.screens.time import TimeScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import FoldRow, Picker
 from hud_tui.tui.widgets.table import RowList
@@ -55,6 +56,7 @@ HOLDERS: dict[str, type] = {
     "compare": ComparePanel,
     "ship": ShipPanel,
     "bisect": BisectPanel,
+    "time": TimeScreen,
     **{view: view_class(view) for view in VIEWS},
 }
 

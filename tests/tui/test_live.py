@@ -28,7 +28,7 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage, staged
 
-OVER = frozenset({"before_after", "bisect", "charts", "compare", "details", "export"})
+OVER = frozenset({"before_after", "bisect", "charts", "compare", "details", "export", "time"})
 """Actions that open something over the view."""
 SIZES = ((120, 40), (40, 12))
 

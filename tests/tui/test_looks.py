@@ -30,13 +30,14 @@ SMALL, USUAL = SIZES
 VIEWED = ("welcome", "models", "launch", "jobs", "machines", "help", "runs", "evaluations")
 OVER = (
     *("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head"),
-    *("compare", "history", "ship"),
+    *("compare", "history", "ship", "time"),
 )
 """What is made of a view that is there in each size."""
 LOOKS = [
     *[(name, size) for name in VIEWED for size in SIZES],
     *[(name, SMALL) for name in OVER],
     ("runs-compared", USUAL),
+    ("time-step", USUAL),
 ]
 
 

@@ -61,6 +61,7 @@ def healthy(step: int) -> dict[str, float]:
         "reward/format": 0.1 + 0.004 * noise(step + 71),
         "rollout_s": 0.7 * STEP_S * (1 + 0.1 * noise(step + 73)),
         "train_s": 0.3 * STEP_S * (1 + 0.1 * noise(step + 79)),
+        "wait_share": 0.06 + 0.02 * noise(step + 89),
         "num_traces": 96.0,
         "num_tokens": 5800.0,
     }
@@ -260,6 +261,13 @@ def slow_steps(step: int) -> Mapping[str, float]:
     """Steps take three times as long."""
     slower = 1 + 2.2 * after(step, 150, 20)
     return {"rollout_s": 0.7 * STEP_S * slower, "train_s": 0.3 * STEP_S}
+
+
+@pathology(120, "waiting")
+def waiting(step: int) -> Mapping[str, float]:
+    """The engine's server has no room: most of a step is waiting."""
+    share = 0.1 + 0.65 * after(step, 120, 10)
+    return {"step_s": STEP_S, "wait_share": share, "wait/queue": share - 0.05}
 
 
 @pathology(200, "stall", silent_from=200)

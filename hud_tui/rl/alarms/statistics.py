@@ -205,6 +205,7 @@ STALENESS, DROPPED = Role("staleness_mean"), Role("off_policy/dropped")
 ERRORED, LEFT_OUT = Role("errored_share"), Role("traces_without_samples")
 TRACES = Role("num_traces")
 STEP_S, ROLLOUT_S, TRAIN_S = Role("step_s"), Role("rollout_s"), Role("train_s")
+WAIT_SHARE = Role("wait_share")
 UPDATES = (GRAD_NORM, LEARNING_RATE, ENTROPY, TRACES)
 """Metrics of which every optimizer step reports at least one."""
 

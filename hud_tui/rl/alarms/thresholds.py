@@ -139,6 +139,14 @@ class Staleness(Limits):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Waiting(Limits):
+    """Of the share of a step in which the loop waits."""
+
+    least_s: Positive = 0.5
+    """Steps that take less are left alone, seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stall(Limits):
     """Multiples of the median step time that may pass without an event."""
 

@@ -1,4 +1,5 @@
-"""Detectors of rollouts (length, truncation, errors) and of time (slower steps, stalled runs)."""
+"""Detectors of rollouts (length, truncation, errors) and of time (slower steps, waiting, stalled
+runs)."""
 
 from math import nan
 
@@ -14,15 +15,17 @@ from hud_tui.rl.alarms.statistics import (
     TRACES,
     TRAIN_S,
     TRUNCATED,
+    WAIT_SHARE,
     Correlation,
     Ema,
     InitialMedian,
     Lag,
+    Role,
     Row,
     Window,
     grade,
 )
-from hud_tui.rl.alarms.thresholds import Length, Limits, Stall
+from hud_tui.rl.alarms.thresholds import Length, Limits, Stall, Waiting
 
 
 class LengthBlowUp(Detector[Length]):
@@ -179,6 +182,62 @@ class Throughput(Detector[Limits]):
             Evidence("initial", early),
             Evidence("ratio", ratio, self.tuning.warn),
         )
+
+
+WAITS = {
+    "engine": (
+        "The engine is busy, or starts again: more cores (--cores), or fewer callers at once."
+    ),
+    "queue": "The engine's server has no room: fewer runs at once, or another machine.",
+    "tunnel": "The machine with the engine does not answer: mend the line, or use another one.",
+    "disk": "Storing takes the time: a faster disk for the data directory, or larger batches.",
+    "evaluation": "An evaluation has the engine: evaluate less often, or on another machine.",
+}
+"""What to change, by what is waited for."""
+
+
+class WaitingSteps(Detector[Waiting]):
+    """Steps in which nothing of the loop's own is done for most of the time."""
+
+    NAME, TITLE, NEEDS = "waiting", "waiting", "wait_share"
+    USUAL = Waiting(warn=0.5, critical=0.8, warmup=3, hold=3)
+    READS = WAIT_SHARE
+    MEANING = "More than half of a step passes without sampling, training or evaluating."
+    ADVICE = (
+        "Look at what it waits for: more cores (--cores), more rollouts at a time (--at-once), the"
+        " next batch sampled ahead (--max-staleness 1), or another machine."
+    )
+
+    def __init__(self, tuning: Waiting) -> None:
+        super().__init__(tuning)
+        self._share, self._causes = nan, dict[str, float]()
+
+    def value(self, row: Row) -> float | None:
+        """The share; None of a step that is short."""
+        step_s = STEP_S.read(row)
+        is_short = step_s is not None and step_s < self.tuning.least_s
+        return None if is_short else super().value(row)
+
+    def evaluate(self, value: float, row: Row, context: Context) -> float | None:
+        self._share = max(0.0, min(1.0, value))
+        shares = {cause: Role(f"wait/{cause}").read(row) for cause in WAITS}
+        self._causes = {cause: share for cause, share in shares.items() if share}
+        return grade(self._share, self.tuning)
+
+    @property
+    def _cause(self) -> str | None:
+        """What was waited for the longest."""
+        return max(self._causes, key=self._causes.__getitem__, default=None)
+
+    def advice(self) -> str:
+        return self.ADVICE if self._cause is None else WAITS[self._cause]
+
+    def evidence(self, context: Context) -> tuple[Evidence, ...]:
+        share = Evidence("waiting", self._share, self.tuning.warn)
+        cause = self._cause
+        if cause is None:
+            return (share,)
+        return share, Evidence(f"for the {cause}", self._causes[cause])
 
 
 # Stalled runs, which send nothing. Evaluated by the clock, not by rows.

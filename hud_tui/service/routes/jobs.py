@@ -515,23 +515,28 @@ def _heldout(row: sqlite3.Row) -> tuple[float | None, int | None]:
 
 
 async def run_time(request: Request) -> Response:
-    """``?last=N`` steps, or ``?step=N`` alone; the last one may be under way."""
+    """``?last=N`` steps, of which the last one may be under way; ``?step=N`` alone; or
+    ``?checkpoint=ID``: the step that made it, also of another run."""
     parts, run_id = parts_of(request), path(request, "run_id")
     step = number(request, "step", 0, 2**31) or None
     last = number(request, "last", 20, MOST_TIMES)
-    told = await parts.store.read(_run_time, run_id, last, step)
+    checkpoint = canonical(request.query_params.get("checkpoint", ""))
+    told = await parts.store.read(_run_time, run_id, last, step, checkpoint)
     watch = parts.measured(told.run_id)
-    if watch is not None and step is None:
+    if watch is not None and step is None and checkpoint is None:
         ids = {"run_id": told.run_id, "step": told.steps[-1].step + 1 if told.steps else 1}
         steps = [*told.steps, watch.so_far().model_copy(update=ids)]
         told = told.model_copy(update={"steps": steps[-last or len(steps) :]})
     return reply(told.model_dump(mode="json"))
 
 
-def _run_time(db: Db, run_id: str, last: int, step: int | None) -> RunTime:
+def _run_time(db: Db, run_id: str, last: int, step: int | None, checkpoint: str | None) -> RunTime:
     """The steps that were taken. Raises Refused, 404."""
     id_ = runs.get(db, run_id)["id"]
-    steps = times.newest(db, id_, last) if step is None else times.of_step(db, id_, step)
+    if checkpoint is not None:
+        steps = times.of_checkpoint(db, checkpoint)
+    else:
+        steps = times.newest(db, id_, last) if step is None else times.of_step(db, id_, step)
     total, counts = times.known(db, id_), times.counts(db, id_)
     return RunTime(run_id=id_, steps=steps, total=total, discarded=counts)
 

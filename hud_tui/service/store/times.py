@@ -40,7 +40,13 @@ def of_step(db: Db, run_id: str, step: int) -> list[StepTime]:
     return _read(db, "run_id = ? AND step = ?", (run_id, step))
 
 
-def _read(db: Db, where: str, values: tuple[object, ...]) -> list[StepTime]:
+def of_checkpoint(db: Db, checkpoint_id: str) -> list[StepTime]:
+    """The step that made a checkpoint, whichever run took it."""
+    of_run = "run_id = (SELECT run_id FROM checkpoint WHERE id = :id)"
+    return _read(db, f"{of_run} AND checkpoint_id = :id", {"id": checkpoint_id})
+
+
+def _read(db: Db, where: str, values: tuple[object, ...] | Mapping[str, object]) -> list[StepTime]:
     query = f"SELECT body, {intact('step_time')} FROM step_time WHERE {where}"
     return [StepTime.model_validate_json(row["body"]) for row in db.execute(query, values)]
 

@@ -58,6 +58,7 @@ from hud_tui.tui.start import Start
 from hud_tui.tui.theme import LOCK, bar_cells
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.wire_time import RunTime
 
 
 class WritePolicy:
@@ -136,8 +137,9 @@ async def export(view: HudScreen) -> None:
     chosen = await view.app.push_screen_wait(dialog)
     if chosen is None:
         return
+    told = await view.session.run_time() if chosen == "report" else None
     try:
-        file = await to_thread(_writer(view, chosen, sheet, directory))
+        file = await to_thread(_writer(view, chosen, sheet, directory, told))
     except HudError as error:
         view.show_error(error)
         return
@@ -145,7 +147,7 @@ async def export(view: HudScreen) -> None:
 
 
 def _writer(
-    view: HudScreen, chosen: str, sheet: Sheet | None, directory: Path
+    view: HudScreen, chosen: str, sheet: Sheet | None, directory: Path, told: RunTime | None
 ) -> Callable[[], Path]:
     """Returns the function that writes the file in a thread; the SVG is drawn at once."""
     run, book, now = view.session.run, view.session.notebook, view.context.clock()
@@ -154,7 +156,7 @@ def _writer(
         picture = allowed(view.app.export_screenshot(title="hud-tui", simplify=True))
         return lambda: write_numbered(directory, f"{stem}-{view.VIEW}", ".svg", [picture])
     if chosen == "report" or sheet is None:
-        kept = LocalFacts(view.session.client.settings.label, dict(book.notes))
+        kept = LocalFacts(view.session.client.settings.label, dict(book.notes), told)
         return lambda: write_folder(directory, f"{stem}-report", report_files(run, kept, now))
     pieces = TABLES[chosen](sheet)
     of = plain_name(sheet.facts.get("model") or "hud")  # not every table is of the selected model

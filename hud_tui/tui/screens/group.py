@@ -47,14 +47,19 @@ class GroupScreen(Over[None]):
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(
-        self, client: HudClient | None, step: StepGroups, grid: GroupGrid | None = None
+        self,
+        client: HudClient | None,
+        step: StepGroups,
+        grid: GroupGrid | None = None,
+        trace_id: str | None = None,
     ) -> None:
         """`client` is None in a replay, which has no rollouts; `grid` is the pane that has new
-        rollouts while the step is sampled, None if no more will come."""
+        rollouts while the step is sampled, None if no more will come; `trace_id` is that of the
+        rollout under the cursor at first."""
         super().__init__()
         self.step, self.index, self.replayed = step, step.index, client is None
         self.reader = GroupReader(client, step)
-        self.client, self.grid = client, grid
+        self.client, self.grid, self._first = client, grid, trace_id
         self.rule: Advantages | None = None
         """How the run computes advantages; None until it is known."""
         job, node = (None if grid is None else grid.run.job), step.node
@@ -125,7 +130,11 @@ class GroupScreen(Over[None]):
         columns.answers = with_answers(answers(group, self._shown_rule, self.step.sides), shown)
         columns.unread = "Not recorded." if self.replayed else READING * self.reader.asks(group)
         numbers = [answer.number for answer in columns.answers]
-        columns.picked = numbers.index(number) if number in numbers else 0
+        ids = [answer.trace_id for answer in columns.answers]
+        if number in numbers:
+            columns.picked = numbers.index(number)
+        else:
+            columns.picked = ids.index(self._first) if self._first in ids else 0
 
     def show_group(self) -> None:
         self.show_facts()

@@ -40,6 +40,7 @@ from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.set_head import move_head
+from hud_tui.tui.screens.time import TimeScreen
 from hud_tui.tui.widgets.chart import MetricGrid, RunChart
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
@@ -79,7 +80,7 @@ CHART_HINTS = (
     *("smooth(1)", "compare"),
     "zoom(1)",
     "zoom(-1)",
-    *("cancel_run", "resume_run", "leave", "next_view", "zoom(0)", "charts", "axis", "log"),
+    *("cancel_run", "resume_run", "leave", "time", "next_view", "zoom(0)", "charts", "axis", "log"),
     "outliers",
 )
 HINTS: dict[str, tuple[str, ...]] = {
@@ -257,6 +258,9 @@ class LiveScreen(HudScreen):
     def action_details(self) -> None:
         run = self.run
         self.app.push_screen(TextPanel("Run", lambda width: run_facts(run)))
+
+    def action_time(self) -> None:
+        self.app.push_screen(TimeScreen(self))
 
     def action_charts(self) -> None:
         self.app.push_screen(ChartList(self))
