@@ -189,7 +189,7 @@ def test_a_reward_of_a_supervised_loss_is_a_gradient_without_variance() -> None:
         max_staleness=st.integers(0, 3),
         substeps=st.integers(1, 3),
     ),
-    st.lists(st.sampled_from(["signal", "zeros"]), max_size=40),
+    st.lists(st.sampled_from(["signal", "signal", "zeros", "moved"]), max_size=40),
 )
 def test_batches_that_are_sampled_ahead_are_those_that_come_next(
     loop: Loop, events: list[str]
@@ -201,7 +201,14 @@ def test_batches_that_are_sampled_ahead_are_those_that_come_next(
         if ahead:
             iteration, begun = ahead.pop(0)
             assert iteration == action.iteration
-        if next(pending, "signal") == "zeros":
+        event = next(pending, "signal")
+        if event == "moved":  # to where none of them was sampled
+            again = facts.discarded()
+            ahead.clear()
+            assert (again.iteration, again.step) == (facts.iteration, facts.step)
+            facts = again
+            continue
+        if event == "zeros":
             facts = facts.sampled(FLATS["zeros"], False)
             continue
         facts = facts.sampled(SIGNAL, True)
