@@ -22,7 +22,10 @@ KERNELS = {
 """The instructions that a kernel needs, as /proc/cpuinfo names them."""
 ENGINE = "tests/unit/engine/test_engine.py"
 TESTS = (
-    *(f"tests/unit/engine/test_{part}.py" for part in ("bases", "layers", "learner", "sampling")),
+    *(
+        f"tests/unit/engine/test_{part}.py"
+        for part in ("bases", "cores", "layers", "learner", "sampling")
+    ),
     f"{ENGINE}::test_each_base_samples_trains_and_continues",
     f"{ENGINE}::test_calls_at_once_get_what_each_would_get_alone",
     f"{ENGINE}::test_a_sliced_pass_is_the_same_pass_or_none_where_a_slice_fails",
