@@ -114,11 +114,14 @@ async def test_small_samples_of_a_policy_go_together_and_training_keeps_its_turn
 async def test_each_process_has_its_share_and_none_takes_what_others_could_begin() -> None:
     dispatch = Dispatch(Memory(), cores=2)
     one, two = dispatch._lanes
-    small = [queued(dispatch, "small", "sample", rows=1) for _ in range(6)]
-    assert dispatch._next(one) == small[:3]
-    one.sent.append(Sent(small[:3], asyncio.Future()))
+    small = [queued(dispatch, "small", "sample", rows=1) for _ in range(12)]
+    assert dispatch._next(one) == small[:6]
+    one.sent.append(Sent(small[:6], asyncio.Future()))
     assert dispatch._next(one) == [], "others can still join it"
-    assert dispatch._next(two) == small[3:]
+    assert dispatch._next(two) == small[6:]
+    one.sent.clear()
+    few = [queued(dispatch, "small", "sample", rows=1) for _ in range(4)]
+    assert dispatch._next(one) == few, "not worth two processes"
     own = queued(dispatch, "own", "optim_step")
     parts = [queued(dispatch, "part", "gradients") for _ in range(4)]
     assert dispatch._next(two) == [parts[0]], "what only the first one can do waits for that"

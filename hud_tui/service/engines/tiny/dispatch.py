@@ -36,6 +36,9 @@ ANSWER_S = 30
 """Seconds that it may take to answer; requests take it about one second at most."""
 REPORTED_S = 5
 """Seconds of silence after which users are told that a process does not answer."""
+LEAST = 4
+"""Completions that one process takes before another is given any: they hardly take it longer than
+one."""
 IDLE_S = 60.0
 """Seconds after which a process that had nothing to do is ended; the first one stays."""
 REPEATS = 2
@@ -287,8 +290,8 @@ class Dispatch:
         return taken
 
     def _batch(self, lane: Lane, first: Call, waiting: list[Call]) -> list[Call]:
-        """A request and those that go with it: of the rows that wait or are in work elsewhere, the
-        share of one process."""
+        """A request and those that go with it: of the rows that wait or are at work elsewhere, the
+        share of one process, or a few where there are not many."""
         if first.kind != "small":
             return [first]
         policy = first.request["policy"]
@@ -297,7 +300,7 @@ class Dispatch:
         rows = sum(
             call.rows for call in (*fellows, *at_work) if call.request.get("policy") == policy
         )
-        most = min(ROWS, -(-rows // len(self._lanes)))
+        most = min(ROWS, max(LEAST, -(-rows // len(self._lanes))))
         taken, count = [first], first.rows
         for call in fellows:
             if call is not first and count + call.rows <= most:
