@@ -122,6 +122,7 @@ async def test_each_process_has_its_share_and_none_takes_what_others_could_begin
     one.sent.clear()
     few = [queued(dispatch, "small", "sample", rows=1) for _ in range(4)]
     assert dispatch._next(one) == few, "not worth two processes"
+    one.sent.append(Sent(few, asyncio.Future()))
     own = queued(dispatch, "own", "optim_step")
     parts = [queued(dispatch, "part", "gradients") for _ in range(4)]
     assert dispatch._next(two) == [parts[0]], "what only the first one can do waits for that"

@@ -18,11 +18,13 @@ SHORTEST = 128
 """Shorter conversations are read again: that is as fast."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Kept:
     """A conversation's tokens, and where its keys and values lie: shape (2, L, H, N, D/H)."""
 
     tokens: "array[int]"
+    opening: "array[int]"
+    """The first SHORTEST of them, by which most others are told apart."""
     place: Region
 
 
@@ -73,8 +75,8 @@ class Conversations:
         if len(prompt) <= SHORTEST:
             return None
         ids = array("i", prompt)[:-1]
-        best, most = None, SHORTEST - 1
-        for kept in self._kept:
+        best, most, opening = None, SHORTEST - 1, ids[:SHORTEST]
+        for kept in [kept for kept in self._kept if kept.opening == opening]:
             if (shared := _shared(kept.tokens, ids, most)) > most:
                 best, most = kept, shared
         return None if best is None else (best, most)
@@ -86,11 +88,15 @@ class Conversations:
         if known.keep is None or size < SHORTEST:
             return
         ids = array("i", [*request.prompt, *sampled.tokens[:-1]])
-        if any(kept.tokens[:size] == ids for kept in self._kept):
+        new = Kept(ids, ids[:SHORTEST], known.keep)
+        alike = [kept for kept in self._kept if kept.opening == new.opening]
+        if any(kept.tokens[:size] == ids for kept in alike):
             return
         known.keep.trim(size * self._token_bytes)
-        self._kept = [kept for kept in self._kept if ids[: len(kept.tokens)] != kept.tokens]
-        self._kept.append(Kept(ids, known.keep))
+        for kept in alike:
+            if ids[: len(kept.tokens)] == kept.tokens:
+                self._kept.remove(kept)
+        self._kept.append(new)
         while sum(kept.place.size for kept in self._kept) > BYTES:
             self._kept.pop(0)
 

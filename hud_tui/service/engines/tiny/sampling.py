@@ -35,7 +35,7 @@ from hud_tui.service.engines.tiny.training import Floats, log_probabilities
 
 DENSE = 0.75
 """Share of active rows below which the batch is compacted."""
-READ_TOKENS = 4096
+READ_TOKENS = 512
 """Most tokens of long prompts that are read at a time."""
 
 
