@@ -7,11 +7,13 @@ from itertools import count
 from time import monotonic, time
 
 from hud_tui.rl.timeline import (
+    ENGINE,
     ENVIRONMENT,
     FAILURES,
     GRADING,
     OF_ENGINE,
     SAMPLING,
+    SAVING,
     account_of,
     compact,
     compact_rollouts,
@@ -59,9 +61,31 @@ class RolloutWatch:
     start: float
     end: float | None = None
     reason: str = ""
-    calls: list[tuple[float, float]] = field(default_factory=list)
-    """When the model sampled for it, Unix seconds."""
+    calls: list[tuple[float, float, float]] = field(default_factory=list)
+    """When the model was asked to sample for it, began, and ended, Unix seconds."""
+    wait: str = ENGINE
+    """What was waited for before it began."""
     graded: tuple[float, float] | None = None
+
+
+class EngineCall:
+    """A call of the engine that goes on."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.saving_s = 0.0
+        """How much of its end was saving, seconds."""
+        self.start, self._now = now(), now
+        self._began: float | None = None
+
+    def begun(self) -> None:
+        """The engine begins with it now; only the first time counts."""
+        if self._began is None:
+            self._began = self._now()
+
+    @property
+    def began(self) -> float:
+        """When the engine began with it; an engine that does not say so began at once."""
+        return self.start if self._began is None else self._began
 
 
 class Stopwatch:
@@ -116,6 +140,22 @@ class Stopwatch:
             if id_ in self._stretches:
                 self._stretches[id_] = replace(self._stretches[id_], end=self.now())
 
+    @contextmanager
+    def measure_call(self, kind: str, wait: str, number: float = 1.0) -> Iterator["EngineCall"]:
+        """Around a call of the engine; until it says that it has begun, the loop waits."""
+        id_, call = next(self._ids), EngineCall(self.now)
+        self._open(call.start)
+        self._stretches[id_] = Stretch(kind, call.start, None, number)
+        try:
+            yield call
+        finally:
+            end = self.now()
+            done = max(call.began, end - call.saving_s)
+            if id_ in self._stretches:
+                self._stretches[id_] = Stretch(kind, call.began, done, number)
+            self.add(wait, call.start, call.began)
+            self.add(SAVING, done, end)
+
     def add(self, kind: str, start: float, end: float, number: float = 1.0) -> None:
         """Something that was measured elsewhere, in Unix seconds."""
         self._open(start)
@@ -146,14 +186,17 @@ class Stopwatch:
         if rollout is not None and rollout.end is None:
             rollout.end, rollout.reason = self.now(), reason
 
-    def call(self, kind: str, trace_id: str | None, start: float, end: float) -> None:
-        """The model sampled, for a rollout if it is known."""
+    def call(self, kind: str, trace_id: str | None, call: "EngineCall", wait: str) -> None:
+        """The model sampled, for a rollout if it is known; before that, it waited."""
+        start, began, end = call.start, call.began, self.now()
         rollout = self.rollouts.get(trace_id or "")
         if rollout is None:
             if self.hears and self.run_id is None:
-                self.add(kind, start, end)
+                self.add(wait, start, began)
+                self.add(kind, began, end)
         elif len(rollout.calls) < MOST_OPEN:
-            rollout.calls.append((start, end))
+            rollout.calls.append((start, began, end))
+            rollout.wait = wait
 
     def graded(self, times: Mapping[str, tuple[float, float]]) -> None:
         """When rollouts were graded, by trace id, Unix seconds."""
@@ -224,7 +267,7 @@ class Stopwatch:
         self.rollouts = {
             id_: rollout
             for id_, rollout in self.rollouts.items()
-            if max([rollout.start, *(stop for _, stop in rollout.calls)]) >= began
+            if max([rollout.start, *(stop for *_, stop in rollout.calls)]) >= began
         }
         self._began = end
         self._forget(end)
@@ -256,7 +299,7 @@ class Stopwatch:
                 rollout.start - start,
                 (end if rollout.end is None else rollout.end) - rollout.start,
                 reason=rollout.reason,
-                sampling_s=sum(stop - begin for begin, stop in rollout.calls),
+                sampling_s=sum(stop - begin for _, begin, stop in rollout.calls),
                 grading_s=None if graded is None else graded[1] - graded[0],
             )
 
@@ -265,7 +308,8 @@ class Stopwatch:
         environment's."""
         for rollout in self.rollouts.values():
             stop = end if rollout.end is None else rollout.end
-            known = [(SAMPLING, *call) for call in rollout.calls]
+            known = [(SAMPLING, began, stop) for _, began, stop in rollout.calls]
+            known += [(rollout.wait, asked, began) for asked, began, _ in rollout.calls]
             if rollout.graded is not None:
                 known.append((GRADING, *rollout.graded))
             at = rollout.start

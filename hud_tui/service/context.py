@@ -12,13 +12,13 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from hud_tui.patience import backoff, rest
-from hud_tui.rl.stopwatch import Stopwatch
+from hud_tui.rl.stopwatch import EngineCall, Stopwatch
 from hud_tui.rl.timeline import EVALUATING, SAMPLING
 from hud_tui.service.batches import Origins
 from hud_tui.service.data_dir import Retention
 from hud_tui.service.engines.base import Base, Engine, Tokenizer
 from hud_tui.service.http import Refused
-from hud_tui.service.policies import Policies, Weights
+from hud_tui.service.policies import Policies, Weights, telling
 from hud_tui.service.session import Session
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.db import Store
@@ -152,14 +152,17 @@ class ServiceContext:
     def sampling(self, model: ModelRow, trace_id: str | None, pinned: bool) -> Iterator[None]:
         """Around a request to the gateway: part of the time of whatever loop trains the model.
         `pinned`: whether it names the checkpoint, as evaluations do."""
-        watch = None if model.is_base else self.session(model).stopwatch
-        start = 0.0 if watch is None else watch.now()
-        try:
+        if model.is_base:
             yield
+            return
+        watch, wait = self.session(model).stopwatch, self.policies.waits_for
+        call = EngineCall(watch.now)
+        try:
+            with telling(call):
+                yield
         finally:
-            if watch is not None:
-                kind = EVALUATING if pinned and trace_id not in watch.rollouts else SAMPLING
-                watch.call(kind, trace_id, start, watch.now())
+            kind = EVALUATING if pinned and trace_id not in watch.rollouts else SAMPLING
+            watch.call(kind, trace_id, call, wait)
 
     def measured(self, run_id: str) -> Stopwatch | None:
         """The stopwatch that measures a run, while it goes on."""

@@ -278,7 +278,7 @@ class EngineMaker:
             while waiting and len(coming) <= AHEAD:
                 wanted = waiting.popleft()
                 requests = evaluation_requests(wanted, self.asked, context)
-                sampling = asyncio.ensure_future(self.parts.engine.sample(handle, requests))
+                sampling = asyncio.ensure_future(self._part(handle, requests))
                 coming.append((wanted, sampling))
 
         try:
@@ -294,6 +294,14 @@ class EngineMaker:
             for _, sampling in coming:
                 sampling.cancel()
             await asyncio.gather(*(rollouts for _, rollouts in coming), return_exceptions=True)
+
+    async def _part(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
+        """A part, for which the calls of others wait."""
+        self.parts.policies.evaluating += 1
+        try:
+            return await self.parts.engine.sample(handle, requests)
+        finally:
+            self.parts.policies.evaluating -= 1
 
     async def recover(self, error: Exception, losses: int) -> None:
         """Wait a moment after a failure that may pass. Raises the error if it does not."""

@@ -387,7 +387,7 @@ class Run:
                 handle = await stack.enter_async_context(borrowed)
                 tokens = await parts.tokenizer(self.model)
             started_at, start, began = now(), perf_counter(), watch.now()
-            with watch.measure(SAMPLING, len(requests)):
+            with parts.policies.calling(watch, SAMPLING, len(requests)):
                 sampled = await parts.engine.sample(handle, requests)
             seconds = perf_counter() - start
 

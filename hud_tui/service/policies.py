@@ -9,14 +9,17 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from time import monotonic
 
+from hud_tui.rl.stopwatch import EngineCall, Stopwatch
+from hud_tui.rl.timeline import ENGINE, EVALUATION
 from hud_tui.service.engines.base import (
+    BEGUN,
     Engine,
     EngineError,
     EngineLost,
@@ -153,6 +156,16 @@ def _mark_all(db: Db, changes: Sequence[tuple[Row, str | None]]) -> None:
             checkpoints.mark(db, row.path, problem)
 
 
+@contextmanager
+def telling(call: EngineCall) -> Iterator[None]:
+    """Have the engine tell when it begins with a call."""
+    token = BEGUN.set(call.begun)
+    try:
+        yield
+    finally:
+        BEGUN.reset(token)
+
+
 OPEN = 8
 """Policies kept open for sampling, in addition to those that train."""
 
@@ -180,6 +193,8 @@ class Policies:
         self._sampling: OrderedDict[str, Policy] = OrderedDict()
         self._training: dict[str, tuple[str, Policy]] = {}
         self._opening: Counter[str] = Counter()
+        self.evaluating = 0
+        """Parts of evaluations that the engine has to sample."""
         self._generation = 0
         self._closing: set[asyncio.Task[None]] = set()
         """Closing tasks of policies that nobody waits for."""
@@ -296,6 +311,18 @@ class Policies:
                 policy.left.set()
             if policy.retired and policy.users == 0:
                 await self.retire(policy)
+
+    @contextmanager
+    def calling(self, watch: Stopwatch, kind: str, number: float = 1.0) -> Iterator[EngineCall]:
+        """Around a call of the engine, which may serve others first; `number`: as in
+        `TimedSpan`."""
+        with watch.measure_call(kind, self.waits_for, number) as call, telling(call):
+            yield call
+
+    @property
+    def waits_for(self) -> str:
+        """What a call of the engine waits for now."""
+        return EVALUATION if self.evaluating else ENGINE
 
     async def gone(self, model: ModelRow, node: Node | None) -> None:
         """Record that the state of these weights no longer exists."""

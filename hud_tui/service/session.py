@@ -204,7 +204,7 @@ class Session:
     async def _passing(self, policy: Policy) -> AsyncIterator[None]:
         """Around a pass: what its failure means for the session."""
         try:
-            with self.stopwatch.measure(FORWARD_BACKWARD):
+            with self._policies.calling(self.stopwatch, FORWARD_BACKWARD):
                 yield
         except (PolicyLost, NotFinite):
             await self.drop()
@@ -338,11 +338,9 @@ class Session:
         watch = self.stopwatch
         with watch.measure(SAVING):
             await asyncio.to_thread(directory.mkdir, 0o700, parents=True)
-        start = watch.now()
-        saved = await self._engine.optim_step(handle, adam, directory)
-        end = watch.now()
-        watch.add(OPTIM_STEP, start, end - saved.seconds)
-        watch.add(SAVING, end - saved.seconds, end)
+        with self._policies.calling(watch, OPTIM_STEP) as call:
+            saved = await self._engine.optim_step(handle, adam, directory)
+            call.saving_s = saved.seconds
         state_path = _under(self._data_dir, saved.state_path)
         sampler_path = _under(self._data_dir, saved.sampler_path)
         with watch.measure(SAVING):

@@ -15,6 +15,7 @@ from hud_tui.rl.timeline import (
     DISK,
     ENGINE,
     EVALUATING,
+    EVALUATION,
     FORWARD_BACKWARD,
     GRADING,
     HEAD_MOVED,
@@ -298,3 +299,19 @@ async def test_the_tiny_engine_says_how_long_it_saves(tmp_path: Path, engine: An
     assert spent.parts[SAVING] > 0
     assert spent.parts[OPTIM_STEP] > 0
     assert spent.share(ENGINE) < 0.5
+
+
+async def test_what_an_evaluation_takes_the_engine_for_is_waited_for(tmp_path: Path) -> None:
+    async with Service(tmp_path, TinyEngine()) as service, calling(service) as http:
+        model = await fork(http)
+        job = await submit(http, model["id"], steps=500)
+        await until(lambda: _samples(http, job))
+        body = {"checkpoint_id": None, "split": "all", "parameters": {"samples": 64}}
+        await http.post(f"/v1/models/{model['id']}/evaluations", json=body)
+        await until(lambda: _waits(http, job))
+        await cancel(http, job)
+
+
+async def _waits(http: AsyncClient, job: str) -> bool:
+    steps_ = (await times(http, job, last=500)).steps
+    return any(span.kind == EVALUATION for time in steps_ for span in time.spans)

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.stopwatch import Stopwatch, time_metrics
+from hud_tui.rl.stopwatch import EngineCall, Stopwatch, time_metrics
 from hud_tui.rl.timeline import (
     DISK,
     ENGINE,
     ENVIRONMENT,
     EVALUATING,
+    EVALUATION,
     FORWARD_BACKWARD,
     GRADING,
     LOOP_PARTS,
@@ -317,15 +318,21 @@ def test_a_rollout_is_what_is_sampled_graded_and_else_the_environment(now: Now) 
     watch = Stopwatch(now)
     watch.begin("run")
     watch.enter("t", "add-1")
-    watch.call(SAMPLING, "t", 1001.0, 1003.0)
-    watch.call(SAMPLING, "t", 1004.0, 1005.0)
-    watch.call(SAMPLING, None, 1011.0, 1012.0)  # of nobody's rollout
-    now.at += 10
+    for trace_id, wait_s, seconds in (("t", 0, 2), ("t", 1, 1), (None, 0, 0.5)):  # one is nobody's
+        now.at += 0.5
+        call = EngineCall(now)
+        now.at += wait_s
+        call.begun()
+        now.at += seconds
+        call.begun()  # again, of another part
+        watch.call(SAMPLING, trace_id, call, ENGINE)
+    now.at = 1010.0
     watch.leave("t")
     watch.graded({"t": (1008.0, 1009.5), "unknown": (0.0, 1.0)})
     now.at += 2
     time = watch.so_far()
-    assert account_of(time).parts == {SAMPLING: near(3), ENVIRONMENT: near(5.5), GRADING: near(1.5)}
+    parts = {SAMPLING: near(3), ENVIRONMENT: near(4.5), GRADING: near(1.5), ENGINE: near(1)}
+    assert account_of(time).parts == parts
     [bar] = time.rollouts
     assert bar == TimedRollouts("t", "add-1", 0.0, 10.0, 1, "", 3.0, 1.5)
     watch.step(time.end)
@@ -334,12 +341,32 @@ def test_a_rollout_is_what_is_sampled_graded_and_else_the_environment(now: Now) 
 
 def test_of_a_loop_that_nobody_announces_whatever_is_asked_is_its_own(now: Now) -> None:
     watch = Stopwatch(now)
-    watch.call(SAMPLING, None, 1001.0, 1003.0)
-    now.at += 4
+    now.at += 1
+    call = EngineCall(now)
+    now.at += 2
+    watch.call(SAMPLING, None, call, ENGINE)
+    now.at += 1
     time = watch.so_far()
     assert (time.is_outside, time.start) == (True, 1001.0)
     assert account_of(time).parts == {SAMPLING: near(2)}
     assert account_of(time).idle == near(1)
+
+
+@pytest.mark.parametrize("says", [True, False])
+def test_a_call_waits_until_the_engine_begins_with_it_and_ends_with_saving(
+    now: Now, says: bool
+) -> None:
+    watch = Stopwatch(now)
+    watch.begin("run")
+    with watch.measure_call(OPTIM_STEP, EVALUATION) as call:
+        now.at += 2
+        if says:
+            call.begun()
+        now.at += 3
+        call.saving_s = 1.0
+    parts = account_of(watch.so_far()).parts
+    waited = {EVALUATION: near(2)} if says else {}
+    assert parts == {OPTIM_STEP: near(2 if says else 4), SAVING: near(1), **waited}
 
 
 def test_a_rollout_under_way_when_a_step_is_taken_is_of_a_later_one(now: Now) -> None:

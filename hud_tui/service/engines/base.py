@@ -10,6 +10,7 @@ all losses are sums over tokens.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from errno import EDQUOT, EFBIG, ENOSPC
 from pathlib import Path
@@ -250,6 +251,10 @@ class About:
     """Checkpoints that an optimizer step stores on the server; 0 without a server."""
     place: str = ""
     """Display name of the server; empty to show its URL."""
+
+
+BEGUN: ContextVar[Callable[[], object]] = ContextVar("begun", default=lambda: None)
+"""What an engine calls when it begins with the present call, which may have waited for others."""
 
 
 class Engine(Protocol):

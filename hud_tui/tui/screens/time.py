@@ -40,7 +40,7 @@ NOT_MEASURED = "The time of this step was not measured: an older version took it
 NO_STEP = "No step was taken yet."
 NOT_RECORDED = "A recording has neither the texts of rollouts nor those of other batches."
 FOOT = (
-    "{time.cursor.-1} {time.cursor.1} {time.last} step  {time.move.-1} {time.move.1} rollout  "
+    "{time.cursor.-1} {time.cursor.1} step  {time.move.-1} {time.move.1} rollout  "
     "{time.open} open  {time.pane.1} pane  {time.order} sort  {time.help} help  {time.leave} back"
 )
 COLUMNS: Sequence[Column[Discarded]] = (

@@ -15,14 +15,22 @@ import contextlib
 import os
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Literal
 
 from hud_tui.patience import in_time
 from hud_tui.pipes import Pipe, ProcessEnded
-from hud_tui.service.engines.base import CODEC, LOST, SILENT, EngineError, EngineLost, raised
+from hud_tui.service.engines.base import (
+    BEGUN,
+    CODEC,
+    LOST,
+    SILENT,
+    EngineError,
+    EngineLost,
+    raised,
+)
 from hud_tui.service.engines.tiny.memory import Memory, Region
 from hud_tui.service.engines.tiny.parts import ROWS
 
@@ -64,6 +72,8 @@ class Call:
     )
     losses: int = 0
     """Processes that died of it, or with it."""
+    begun: Callable[[], object] = field(default_factory=BEGUN.get)
+    """Called when a process begins with it."""
 
     @property
     def rows(self) -> int:
@@ -244,6 +254,8 @@ class Dispatch:
 
     async def _receive(self, lane: Lane) -> None:
         """Await the answer to the oldest request. Raises TimeoutError, ProcessEnded."""
+        for call in lane.sent[0].calls:
+            call.begun()
         try:
             answer = await in_time(
                 lane.sent[0].answer, ANSWER_S, lambda seconds: setattr(lane, "silent_s", seconds)

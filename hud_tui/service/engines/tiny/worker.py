@@ -17,6 +17,7 @@ from dataclasses import asdict
 from math import isfinite, prod
 from mmap import mmap
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -184,12 +185,13 @@ class Learner:
                 f" {adam.weight_decay} or the rewards (the gradient's norm is"
                 f" {metrics['grad_norm']:.3g}). The pending gradients are dropped"
             )
+        start = perf_counter()
         try:
             path = str(save_state(directory, weights, moments, self.config))
         except OSError as error:
             raise not_written("the state", error) from error
         self.weights, self.moments, self.grads = weights, moments, None
-        return Saved(path, path, metrics)
+        return Saved(path, path, metrics, perf_counter() - start)
 
     def _moments(self) -> training.Moments:
         """A copy of Adam's moments."""
