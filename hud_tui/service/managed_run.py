@@ -214,17 +214,24 @@ class Run:
                 rows = trace_rows(
                     rollouts, batch_key, self.model, self._plan.parameters["temperature"]
                 )
-                await self._parts.store.write(add_rollouts, self.model.id, rows)
-            with measure(FORWARD_BACKWARD, 0):
-                batch = self._batch(rollouts)
-                rewards = [group.rewards for group in batch.groups]
-                sampled = self._facts.sampled(rewards, bool(batch.datums()))
-            if self._loop.next(sampled) == Train():
-                self._ahead.fill(partial(self._loop.ahead, sampled))
-                await self._take_steps(sampled, batch, rollouts, start)
-            else:
-                await self._skip(sampled, batch, rollouts, start)
-                self._facts = sampled
+                storing = asyncio.ensure_future(
+                    self._parts.store.write(add_rollouts, self.model.id, rows)
+                )
+            try:
+                with measure(FORWARD_BACKWARD, 0):
+                    batch = self._batch(rollouts)
+                    rewards = [group.rewards for group in batch.groups]
+                    sampled = self._facts.sampled(rewards, bool(batch.datums()))
+                if self._loop.next(sampled) == Train():
+                    self._ahead.fill(partial(self._loop.ahead, sampled))
+                    await self._take_steps(sampled, batch, rollouts, start, storing)
+                else:
+                    with measure(DISK):
+                        await storing
+                    await self._skip(sampled, batch, rollouts, start)
+                    self._facts = sampled
+            finally:
+                await asyncio.gather(storing, return_exceptions=True)
 
     async def _sampled(self, action: Sample) -> Rollouts:
         """The rollouts of an iteration: those that were sampled ahead, or now, from the head."""
@@ -414,23 +421,40 @@ class Run:
         )
 
     async def _take_steps(
-        self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float
+        self,
+        facts: LoopFacts,
+        batch: Batch,
+        rollouts: Rollouts,
+        start: float,
+        storing: asyncio.Future[None],
     ) -> None:
-        """Train on a batch. Each of its steps counts as soon as it is in the tree."""
-        await self._take_step(batch, start, _extra(rollouts, self._heldout[1]))
+        """Train on a batch, whose rollouts are being stored. Each of its steps counts as soon as it
+        is in the tree."""
+        await self._take_step(batch, start, _extra(rollouts, self._heldout[1]), storing)
         self._facts, self._heldout = facts.stepped(), (None, ())
         for _ in range(self._loop.steps_on_batch(facts) - 1):
             if self.stop.requested.is_set():
                 return
-            await self._take_step(batch, perf_counter(), {}, iterations=0)
+            await self._take_step(batch, perf_counter(), {}, storing, iterations=0)
             self._facts = self._facts.stepped_again()
 
     async def _take_step(
-        self, batch: Batch, start: float, extra: Mapping[str, float], iterations: int = 1
+        self,
+        batch: Batch,
+        start: float,
+        extra: Mapping[str, float],
+        storing: asyncio.Future[None],
+        iterations: int = 1,
     ) -> None:
         parameters = self._plan.parameters
         loss_fn, config = parameters["loss_fn"], parameters["loss_fn_config"]
         await self._session.forward_backward(batch, loss_fn, config, kl_of(parameters))
+        try:
+            with self._watch.measure(DISK):
+                await storing
+        except Exception:  # no step without its rollouts: the pass is made again with others
+            await self._session.drop()
+            raise
         await self._session.optim_step(
             Adam(**{field.name: parameters[field.name] for field in fields(Adam)}),
             job_id=self.id,

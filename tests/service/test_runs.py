@@ -10,7 +10,7 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.rl.loop import FLAT_IN_A_ROW
-from hud_tui.service import context, engine_rollouts
+from hud_tui.service import context, engine_rollouts, managed_run
 from hud_tui.service.engines.base import Adam
 from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, models, works
@@ -393,6 +393,30 @@ async def test_a_step_that_finds_no_open_file_is_taken_again(
     status = await ended(http, job_id)
     assert status["status"] == "failed"
     assert "Too many open files" in status["error"]["message"]
+
+
+@pytest.mark.usefixtures("hurried")
+async def test_a_batch_whose_rollouts_cannot_be_stored_is_trained_on_once(
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are stored while it is passed, and the pass is made again with them."""
+    add, failures = managed_run.add_rollouts, [0]
+
+    def short_of_files(*given: Any) -> None:
+        if failures[0]:
+            failures[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        add(*given)
+
+    monkeypatch.setattr(managed_run, "add_rollouts", short_of_files)
+    taken = []
+    for failures[0] in (0, 2):
+        model = await fork(http, f"{failures[0]} failures")
+        status = await ended(http, await submit(http, model["id"], steps=2, seed=1))
+        assert (status["status"], status["step"]) == ("succeeded", 2)
+        taken.append([row["num_datums"] for row in await tree(http, model["id"])])
+    assert failures == [0]
+    assert taken[0] == taken[1]
 
 
 # A run whose end cannot be written down has ended all the same.
