@@ -5,6 +5,7 @@ from tests.faults.faults import Edit
 OWN = ("tests/unit/test_own.py",)
 CHOICE = ("tests/unit/test_choice.py",)
 EVALUATION = ("tests/unit/test_evaluation.py",)
+TIMELINE, TIMES = ("tests/unit/test_timeline.py",), ("tests/service/test_times.py",)
 FEED = ("tests/service/test_client_feed.py",)
 BUDGET = ("tests/remote/test_money.py",)
 CANCELLED = "test_a_run_that_is_cancelled_before_it_holds_its_model_takes_no_step"
@@ -172,5 +173,61 @@ EDITS = (
         "if marked in self.marked:",
         "if len(self.marked) > MOST:",
         ("tests/tui/test_checkpoints_kept.py::test_two_are_marked_and_compared",),
+    ),
+    Edit(
+        "what is done at once shares its time",
+        "rl/timeline.py",
+        "kind: count / sum(side.values()) / len(counts)",
+        "kind: count / sum(side.values())",
+        TIMELINE,
+    ),
+    Edit(
+        "waiting is time in which nothing of the loop's own is done",
+        "rl/timeline.py",
+        "    if not done:\n",
+        "    if True:\n",
+        TIMELINE,
+    ),
+    Edit(
+        "what goes on over a step is cut there",
+        "rl/stopwatch.py",
+        "start, end = max(low, self.start), min(high,",
+        "start, end = self.start, min(high,",
+        TIMELINE,
+    ),
+    Edit(
+        "an engine that is held up does nothing",
+        "rl/stopwatch.py",
+        "if part.kind not in OF_ENGINE:",
+        "if True:",
+        TIMELINE,
+    ),
+    Edit(
+        "what a summarized kind covers stays the same",
+        "rl/timeline.py",
+        "union[-1] = union[-1][0], max(union[-1][1], stop)",
+        "union[-1] = union[-1][0], stop",
+        TIMELINE,
+    ),
+    Edit(
+        "every rollout of a batch that the head left is kept with its reason",
+        "service/managed_run.py",
+        "            times.discard(db, self.id, step, {reason: ids})\n",
+        "",
+        TIMES,
+    ),
+    Edit(
+        "the head's read is part of the step's time",
+        "service/managed_run.py",
+        "        with self._watch.measure(DISK):\n            self._facts = await",
+        "        if True:\n            self._facts = await",
+        TIMES,
+    ),
+    Edit(
+        "steps of moments raise no alarm of waiting",
+        "rl/alarms/throughput.py",
+        "is_short = step_s is not None and step_s < self.tuning.least_s",
+        "is_short = False",
+        ("tests/unit/test_alarms.py",),
     ),
 )

@@ -259,6 +259,20 @@ def test_a_detector_without_its_data_says_what_it_needs(kind: type[Detector[Any]
     assert kind.NEEDS in said.get(kind.NAME, kind.NEEDS)
 
 
+def test_waiting_says_what_to_change_and_leaves_short_steps_alone() -> None:
+    def waits(step: int, seconds: float) -> dict[str, float]:
+        return {"step_s": seconds, "wait_share": 0.7, "wait/engine": 0.2, "wait/queue": 0.5}
+
+    [alarm] = inspect([row(step, waits(step, 5.0)) for step in range(1, 9)]).alarms
+    assert (alarm.name, alarm.onset, alarm.active) == ("waiting", 4, True)
+    assert "another machine" in alarm.advice
+    assert [(each.name, each.value) for each in alarm.evidence] == [
+        ("waiting", 0.7),
+        ("for the queue", 0.5),
+    ]
+    assert inspect([row(step, waits(step, 0.2)) for step in range(1, 9)]).alarms == ()
+
+
 def test_a_detector_can_be_turned_off_and_its_limits_moved() -> None:
     off, high = {"enabled": False, "warn": 0.5}, {"info": 0.98, "warn": 0.99}
     for table in (off, high):
