@@ -244,7 +244,7 @@ class Matched:
     rules: RulesMap
     found: dict[str, object]
     parts: dict[str, RulesMap] = field(default_factory=dict)
-    styles: RulesMap | None = None
+    styles: RulesMap | None = field(default=None, compare=False)
     """What the rules come to in a node that had none before; None where they met others."""
 
 

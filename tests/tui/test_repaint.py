@@ -58,3 +58,26 @@ async def test_of_a_part_only_its_lines_of_its_widget_are_rendered(
             monkeypatch.setattr(kind, "render_lines", counted)
         written(stage, [Region(grid.region.x, grid.region.y + 1, 4, 2)], ThinCompositor)
         assert rendered == [(grid, 2)]
+
+
+async def test_a_pane_is_drawn_again_where_its_styles_have_changed_and_only_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with staged(runs.run_of(60)) as (stage, pilot):
+        drawn, redraw = list[str](), LinesView.redraw
+
+        def counted(pane: LinesView) -> None:
+            drawn.append(type(pane).__name__)
+            redraw(pane)
+
+        monkeypatch.setattr(LinesView, "redraw", counted)
+        stage.screen.update_node_styles()
+        await pilot.pause()
+        assert drawn == []
+        stage.live.groups.styles.background = "red"
+        stage.live.groups.update_node_styles()
+        await pilot.pause()
+        assert drawn == ["GroupGrid"]
+        stage.theme = "textual-light"
+        await pilot.pause()
+        assert {"GroupGrid", "MetricGrid"} <= {*drawn[1:]}

@@ -507,9 +507,9 @@ class CheckpointTree(LinesView, can_focus=True):
         self._reveal()
         self.redraw()
 
-    def _restyle(self) -> None:
+    def _forget_styles(self) -> None:
+        super()._forget_styles()
         self._look = None
-        super()._restyle()
 
     def on_resize(self) -> None:
         self._reveal()

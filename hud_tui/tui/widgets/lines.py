@@ -76,6 +76,8 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         """`rich_style`, which takes all styles above the pane; None: to be looked up."""
         self._background = self.styles.background
         """That of the pane over all above it, looked up with it."""
+        self._rules: tuple[object, ...] = ()
+        """The styles that it was last drawn with, as `_restyle` compares them."""
 
     @property
     @abstractmethod
@@ -184,9 +186,17 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
             self.call_later(self._restyle)  # the component styles are set only after this
 
     def _restyle(self) -> None:
-        self._ground_style = None
+        """Draw again if the styles have changed: Textual matches those of all panes of a screen
+        whenever it is shown, or something above them gets a class or the focus."""
+        parts = {name: styles.get_rules() for name, styles in self._component_styles.items()}
+        rules = self.app.theme, self.rich_style, self.background_colors, parts
+        if rules != self._rules:
+            self._rules, self._ground_style = rules, None
+            self._forget_styles()
+            self.redraw()
+
+    def _forget_styles(self) -> None:
         self._tones.clear()
-        self.redraw()
 
     def watch_has_focus(self, focused: bool) -> None:
         super().watch_has_focus(focused)
