@@ -434,7 +434,7 @@ async def test_what_is_kept_of_a_checkpoint_is_shown_as_it_is_thinned_or_damaged
         node = await store.read(checkpoints.find, model_id, "step-000003")
         await store.write(checkpoints.mark, node.state_path, "its file is missing")
         await flown.until(lambda: "✘ damaged" in details_of(flown))
-        assert "✘" in tree(flown).render_line(4).text
+        await flown.until(lambda: "✘" in tree(flown).render_line(4).text)
         await noted(flown, "step-000003 is damaged", "H")
         assert flown.net.sent == []
 
