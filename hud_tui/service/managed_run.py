@@ -231,7 +231,8 @@ class Run:
                     await self._skip(sampled, batch, rollouts, start)
                     self._facts = sampled
             finally:
-                await asyncio.gather(storing, return_exceptions=True)
+                with measure(DISK):
+                    await asyncio.gather(storing, return_exceptions=True)
 
     async def _sampled(self, action: Sample) -> Rollouts:
         """The rollouts of an iteration: those that were sampled ahead, or now, from the head."""
