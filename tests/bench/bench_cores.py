@@ -4,7 +4,8 @@ Run: python -m tests.bench.bench_cores [CHECKOUT]
 
 A service of its own for each: one process of the engine, two, and the program of another checkout,
 if there is one. They take turns, so that what else the machine does is in all of them, and the
-least of several turns counts.
+least of several turns counts. Where other programs take both cores, two processes have no second
+one: the goals hold where hardly anything else runs, and the processor times say what was done.
 - A step of a `mixed` run at its defaults, held-out tasks included: each step's least time, added
   up. With two processes it may take .70 of the time with one, and .60 of the other checkout's.
 - Chats of 16 callers at once with `tiny/agent-1M`: at least 1.6 times as many a second as with one
