@@ -8,6 +8,7 @@ from httpx import AsyncClient
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hud_tui.rl.drawing import Drawing
 from hud_tui.service import run_plan
 from hud_tui.service.batches import (
     Batch,
@@ -20,7 +21,7 @@ from hud_tui.service.batches import (
 )
 from hud_tui.service.environments import TASKSETS
 from hud_tui.service.http import Refused
-from hud_tui.service.run_plan import Plan, fill, make_plan
+from hud_tui.service.run_plan import Plan, Planned, fill, make_plan
 from hud_tui.wire_runs import JobParameters
 from tests.conftest import dumps, ended, tasks_of
 from tests.service.calls import Json, conversation, detail, traces_of
@@ -156,6 +157,10 @@ def plan(tasks_per_step: int = 12, seed: int = 0, **more: Any) -> Plan:
     return make_plan(fill(given_, TOY), rows, TOY, ToyEngine().tokens)
 
 
+def drawn(made: Plan, iteration: int) -> list[Planned]:
+    return Drawing(made.parameters).tasks_of(made.train, iteration)
+
+
 def test_an_epoch_deals_every_task_once_in_the_order_of_a_seed() -> None:
     for tasks_per_step in (1, 5, 12, 96, 1000):
         made = plan(tasks_per_step)
@@ -165,13 +170,13 @@ def test_an_epoch_deals_every_task_once_in_the_order_of_a_seed() -> None:
             dealt = [
                 task.task.slug
                 for iteration in range(epoch * steps, (epoch + 1) * steps)
-                for task in made.tasks_of(iteration)
+                for task in drawn(made, iteration)
             ]
             assert len(dealt) == len(set(dealt)) == steps * count
             assert len(made.train) - len(dealt) < count
     assert made.heldout
-    assert all(not task.task.heldout for i in range(20) for task in made.tasks_of(i))
-    slugs = [[task.task.slug for task in plan(seed=seed).tasks_of(7)] for seed in (1, 1, 2)]
+    assert all(not task.task.heldout for i in range(20) for task in drawn(made, i))
+    slugs = [[task.task.slug for task in drawn(plan(seed=seed), 7)] for seed in (1, 1, 2)]
     assert slugs[0] == slugs[1] != slugs[2]
 
 
