@@ -189,7 +189,7 @@ WAITS = {
         "The engine is busy, or starts again: more cores (--cores), or fewer callers at once."
     ),
     "queue": "The engine's server has no room: fewer runs at once, or another machine.",
-    "tunnel": "The machine with the engine does not answer: check the line, or use another machine.",
+    "tunnel": "The machine with the engine does not answer: check the line, or use another one.",
     "disk": "Storing takes the time: a faster disk for the data directory, or larger batches.",
     "evaluation": "An evaluation has the engine: evaluate less often, or on another machine.",
 }
