@@ -285,7 +285,8 @@ class Directory:
         self._check_head(await tree(http, self._own))
         answer = await http.get(f"/v2/jobs/{self._job}/traces?limit=10000")
         rows = answer.json()["items"]
-        rollouts = {(row["step"], row["task_slug"], row["rollout"]) for row in rows}
+        key = ("step", "attempt", "task_slug", "rollout")  # discarded attempts are kept
+        rollouts = {tuple(row[name] for name in key) for row in rows}
         must(len(rollouts) == len(rows), "errors", "rollouts of a step that was repeated")
         for trace, reward in told.traces.items():
             kept = (await http.get(f"/v2/trace/{trace}")).json()
