@@ -119,7 +119,8 @@ async def test_what_was_discarded_because_the_head_moved_is_not_remembered(
     gate = Held(engine, "sample")
     gate.go_on.set()
     model = await fork(http)
-    job_id = await begin(http, model, max_staleness=1)
+    # 2: an update waits for a single batch ahead, under the lock that the head's move waits for
+    job_id = await begin(http, model, max_staleness=2)
     await reach(http, job_id, 2)
     gate.go_on.clear()
     await until(lambda: gate.waiting > 0)

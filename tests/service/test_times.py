@@ -129,7 +129,8 @@ async def test_every_step_of_a_managed_run_is_accounted_for(
     assert EVALUATING in account_of(last).parts
     both = sum(map(account_of, taken), Account())
     assert {SAMPLING, ENGINE} <= both.parts.keys()
-    assert (both.at_once > 0) == ("max_staleness" in ahead)
+    if "max_staleness" not in ahead:  # with it, a batch may be there before a step begins
+        assert both.at_once == 0
     for row, time in zip(rows, taken, strict=True):
         spent = account_of(time)
         assert row["metrics"]["step_s"] == pytest.approx(spent.seconds, abs=1e-4)
