@@ -204,22 +204,25 @@ async def settle(pilot: Pilot[None], condition: Callable[[], object]) -> None:
     await until(holds)
 
 
+ALARMS = 3
+"""Of the run; each is told of when it comes, which may be at any time."""
+
+
 async def _followed(app: HudApp, pilot: Pilot[None]) -> None:
+    """Wait until the run is read, and its alarms, which mark rows and may come last."""
+
     def whole() -> bool:
         run = run_of(app)
         view = app.shown_view
         return (
             len(run.tree) == len(data.tree())
+            and len(run.alarms.loud) == ALARMS
             and run.training
             and view is not None
             and view.run is run
         )
 
     await settle(pilot, whole)
-
-
-ALARMS = 3
-"""Of the run; each is told of when it comes, which may be at any time."""
 
 
 async def _quiet(app: HudApp, pilot: Pilot[None]) -> None:
