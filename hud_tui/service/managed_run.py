@@ -105,14 +105,21 @@ class Run:
         """As `train`; followers are told what the engine's server is waiting for."""
         await self._parts.store.write(works.mark, self.id, status="running")
         telling = asyncio.create_task(log_waits(self._parts, self.id, self._watch))
+        stopping = asyncio.create_task(self._stop_sampling_ahead())
         try:
             return await self.train()
         finally:
-            telling.cancel()
+            for task in (telling, stopping):
+                task.cancel()
             await self._ahead.drop()
-            await asyncio.gather(telling, return_exceptions=True)
+            await asyncio.gather(telling, stopping, return_exceptions=True)
             self._after_last = self._watch.so_far()
             self._watch.end()
+
+    async def _stop_sampling_ahead(self) -> None:
+        """Once a stop is requested: a step in progress may wait for it."""
+        await self.stop.requested.wait()
+        await self._ahead.drop()
 
     async def finish(self, end: End) -> None:
         await self._parts.store.write(self._finish, end)

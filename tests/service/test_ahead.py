@@ -167,6 +167,19 @@ async def test_a_cancelled_run_samples_nothing_more_and_goes_on_when_it_is_resum
     assert len(await tree(http, model["id"])) == 6
 
 
+async def test_a_cancelled_run_does_not_wait_for_what_it_samples_ahead(
+    http: AsyncClient, model: Json, sampling: Held, training: Held
+) -> None:
+    """Its step does: with one batch ahead, both are of the same policy."""
+    job_id = await begin(http, model, steps=6, max_staleness=1)
+    await reach(http, job_id, 2)
+    sampling.go_on.clear()
+    await until(lambda: sampling.waiting > 0)
+    assert (await cancel(http, job_id)).is_success
+    assert (await ended(http, job_id))["status"] == "cancelled"
+    sampling.go_on.set()
+
+
 async def test_several_steps_on_one_batch(http: AsyncClient, model: Json, sampling: Held) -> None:
     job_id = await begin(http, model, steps=5, substeps=2)
     status = await ended(http, job_id)
