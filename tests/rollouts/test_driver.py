@@ -121,30 +121,6 @@ async def test_groups_are_rolled_out_while_a_step_is_taken(driven: Driven) -> No
     assert folder.groups() == []
 
 
-async def test_groups_that_were_rolled_out_ahead_go_with_the_head_that_sampled_them(
-    driven: Driven,
-) -> None:
-    client, folder = driven.client, driven.begin(parameters={"steps": 5, "max_staleness": 2})
-    training = Held(driven.served.service.parts.engine, "optim_step")
-    training.go_on.set()
-    running = asyncio.create_task(driven.drive(folder))
-    await until(lambda: folder.state().step >= 3)
-    training.go_on.clear()
-    await until(lambda: training.waiting > 0)
-    tree = await client.checkpoints(driven.model.id)
-    moving = asyncio.create_task(client.set_head(driven.model.id, tree[0].id))
-    training.go_on.set()
-    await moving
-    known = len(await client.checkpoints(driven.model.id))
-    assert await running == "succeeded"
-    tree = await client.checkpoints(driven.model.id)
-    assert len(tree) == 5
-    above = {BASE, tree[0].id}
-    for node in tree[known:]:
-        assert set(node.sampled_from or [node.prev_model_checkpoint_id]) <= above
-        above.add(node.id)
-
-
 @pytest.mark.parametrize("ahead", [0, 1])
 async def test_tasks_are_drawn_by_what_every_process_of_the_run_saw(
     driven: Driven, ahead: int
