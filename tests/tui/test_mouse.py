@@ -3,6 +3,7 @@ under it; keys that are shown can be clicked, and a click beside a dialog leaves
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -500,6 +501,10 @@ async def test_steps_that_arrive_do_not_scroll_back_what_the_wheel_has_left() ->
         await hand.until(lambda: len(tree.checkpoints) == len(view.run.tree))
         await pilot.pause()
         assert [line[:30] for line in hand.lines[3:10]] == read
+        at = tree.scroll_offset.y
+        tree.mark(replace(tree.marks, onsets=tree.marks.onsets | {view.run.head.id}))
+        await pilot.pause()
+        assert tree.scroll_offset.y == at, "nor do alarms and notes"
 
 
 # Selecting

@@ -501,10 +501,15 @@ class CheckpointTree(LinesView, can_focus=True):
         return strip.adjust_cell_length(look.width).apply_style(over)
 
     def mark(self, marks: Marks) -> None:
-        """Draw these notes and marks; runs with one are not folded."""
+        """Draw these notes and marks; runs with one are not folded. Who has scrolled away from the
+        cursor stays there."""
+        in_sight = self._in_sight
         self.marks, self._look = marks, None
         self.cursor.keep(marks.ids)
-        self._reveal()
+        if in_sight:
+            self._reveal()
+        else:
+            resize_virtually(self, Size(self.width, self.count + self.headed))
         self.redraw()
 
     def _forget_styles(self) -> None:
@@ -541,6 +546,11 @@ class CheckpointTree(LinesView, can_focus=True):
     def _visible(self) -> int:
         return max(1, self.body_rows)
 
+    @property
+    def _in_sight(self) -> bool:
+        """Whether the cursor is visible."""
+        return 0 <= self.cursor.number - self.scroll_offset.y < self._visible
+
     def _show_from(self, row: int) -> None:
         self.scroll_to(y=max(0, row), animate=False, force=True)
 
@@ -562,15 +572,14 @@ class CheckpointTree(LinesView, can_focus=True):
             self._measure(run)
             return
         scroll, size = self.scroll_offset.y, len(self.rows)
-        line = self.cursor.number - scroll
-        seen = 0 <= line < self._visible
+        line, in_sight = self.cursor.number - scroll, self._in_sight
         if other := (run.model and run.model.id) != (before.model and before.model.id):
             self.cursor, self.follow = TreeCursor(), True
             self.cursor.keep(self.marks.ids)
         self.cursor.show(run.tree, self.follow)
         self._measure(run)  # may draw, which takes the rows of this tree
         resize_virtually(self, Size(self.width, self.count + self.headed))
-        if self.follow and (seen or other):
+        if self.follow and (in_sight or other):
             self._reveal()
         elif self.follow:  # after scrolling away from the head, the visible rows stay
             self._show_from(scroll + len(self.rows) - size)
