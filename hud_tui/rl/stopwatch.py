@@ -36,6 +36,10 @@ class Clock:
         return monotonic() + self._ahead
 
 
+RESTARTED_S = 5.0
+"""Seconds by which no report is later than another."""
+
+
 @dataclass(frozen=True)
 class Stretch:
     """What was done, or waited for, in Unix seconds."""
@@ -105,6 +109,8 @@ class Stopwatch:
         self._stretches: dict[int, Stretch] = {}
         self._bars: list[tuple[float, TimedRollouts]] = []
         """Rollouts that were measured together, with the time that their start is relative to."""
+        self._ahead: float | None = None
+        """How far this clock is ahead of the driver's, seconds."""
         self._doing = -1
         """Number of the stretch that its driver said last is under way."""
         self._held: tuple[str, float] | None = None
@@ -113,7 +119,7 @@ class Stopwatch:
 
     def begin(self, run_id: str, hears: bool = False) -> None:
         """Begin a run here: whatever was measured before belongs to no step of it."""
-        self.run_id, self.hears = run_id, hears
+        self.run_id, self.hears, self._ahead = run_id, hears, None
         self._began = self.now()
         self._stretches.clear()
         self.rollouts.clear()
@@ -223,7 +229,7 @@ class Stopwatch:
 
     def hear(self, told: DriverTime) -> None:
         """What the driver of the run has measured."""
-        ahead = self.now() - told.at
+        ahead = self._clock_ahead(self.now() - told.at)
         if self._doing in self._stretches:
             self._stretches[self._doing] = replace(self._stretches[self._doing], end=self.now())
         if told.doing is not None:
@@ -235,6 +241,13 @@ class Stopwatch:
         self.graded({id_: (low + ahead, high + ahead) for id_, (low, high) in told.graded.items()})
         for reason, trace_ids in told.discarded.items():
             self.discard(reason, dict.fromkeys(trace_ids, ""))
+
+    def _clock_ahead(self, difference: float) -> float:
+        """How far this clock is ahead of the driver's: the least difference, since a report takes
+        its time to arrive. One that is larger by far is of a driver that was started again."""
+        if self._ahead is None or not self._ahead <= difference < self._ahead + RESTARTED_S:
+            self._ahead = difference
+        return self._ahead
 
     # The step.
 
@@ -308,12 +321,12 @@ class Stopwatch:
         environment's."""
         for rollout in self.rollouts.values():
             stop = end if rollout.end is None else rollout.end
-            known = [(SAMPLING, began, stop) for _, began, stop in rollout.calls]
-            known += [(rollout.wait, asked, began) for asked, began, _ in rollout.calls]
+            stretches = [(SAMPLING, began, stop) for _, began, stop in rollout.calls]
+            stretches += [(rollout.wait, asked, began) for asked, began, _ in rollout.calls]
             if rollout.graded is not None:
-                known.append((GRADING, *rollout.graded))
+                stretches.append((GRADING, *rollout.graded))
             at = rollout.start
-            for kind, began, ended in sorted(known, key=lambda stretch: stretch[1]):
+            for kind, began, ended in sorted(stretches, key=lambda stretch: stretch[1]):
                 yield Stretch(ENVIRONMENT, at, max(at, min(began, stop)))
                 yield Stretch(kind, began, ended)
                 at = max(at, ended)

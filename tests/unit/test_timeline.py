@@ -34,7 +34,7 @@ from hud_tui.rl.timeline import (
     compact_rollouts,
     time_sentence,
 )
-from hud_tui.wire_time import StepTime, TimedRollouts, TimedSpan
+from hud_tui.wire_time import DriverTime, StepTime, TimedRollouts, TimedSpan
 
 TIMES = st.floats(-5, 25, allow_nan=False)
 LENGTHS = st.floats(0, 20, allow_nan=False)
@@ -295,6 +295,25 @@ def test_steps_follow_each_other_without_a_gap(moves: list[tuple[bool, float]]) 
     spent = account_all(times)
     assert spent.seconds == pytest.approx(sum(seconds for _, seconds in moves), abs=1e-3)
     assert spent.idle == pytest.approx(0, abs=1e-3)
+
+
+def test_a_report_that_is_late_moves_nothing(now: Now) -> None:
+    watch, far = Stopwatch(now), 900.0  # a driver's clock is another
+    watch.begin("run", hears=True)
+    for late in (0.0, 0.5, 2.0):  # as a busy machine delivers them
+        started = now.at
+        now.at += 1 + late
+        at = started + 1 - far
+        spans = [TimedSpan(SAMPLING, started - far, 1.0)]
+        watch.hear(DriverTime(at=at, doing=None, spans=spans, graded={}, discarded={}))
+    assert [span.start for span in watch.so_far().spans] == [near(0), near(1), near(2.5)]
+    now.at += 100
+    watch.hear(  # started again, and its clock with it
+        DriverTime(
+            at=1.0, doing=None, spans=[TimedSpan(GRADING, 0.0, 1.0)], graded={}, discarded={}
+        )
+    )
+    assert watch.so_far().spans[-1] == TimedSpan(GRADING, near(now.at - 1001.0), near(1))
 
 
 @pytest.mark.parametrize("kind", sorted(LOOP_PARTS))
