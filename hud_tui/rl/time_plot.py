@@ -119,8 +119,8 @@ class Timeline:
         for edge in self._edges(columns):
             layers[EDGE].append(Bucket(edge, 0, top, top, False))
         names = [lane.title for lane in lanes] + ["rollouts"] * (room > 0 and bool(self.bars))
-        places = range(rows - 1, rows - 1 - len(names), -1)
-        ticks = tuple(place * top / max(1, rows - 1) for place in places)
+        lines = range(rows - 1, rows - 1 - len(names), -1)
+        ticks = tuple(line * top / max(1, rows - 1) for line in lines)
         scale = Lanes(0.0, float(max(1, top)), ticks=ticks[::-1], names=tuple(names[::-1]))
         drawn = [
             Layer(name, sorted(layers[name]), Shape.BARS)
@@ -173,9 +173,9 @@ class Timeline:
         """When the last rollout at each height ended."""
         for start, bar in bars:
             tall = min(top + 1, max(1, round(bar.number / unit)))
-            place = _free(ends, start, tall)
-            ends[place : place + tall] = [start + bar.seconds] * tall
-            yield start, bar, top - place - tall + 1, top - place
+            height = _free(ends, start, tall)
+            ends[height : height + tall] = [start + bar.seconds] * tall
+            yield start, bar, top - height - tall + 1, top - height
 
     def at(self, cell: int, row: int, cells: int, rows: int) -> str | None:
         """Id of the rollout that is drawn in a cell; None without one."""
@@ -229,10 +229,10 @@ def _most_at_once(bars: Sequence[tuple[float, TimedRollouts]]) -> int:
 
 
 def _free(ends: Sequence[float], start: float, tall: int) -> int:
-    """The first place with so many free heights; else the one that is free first."""
-    places = range(len(ends) - tall + 1)
-    latest = [max(ends[place : place + tall]) for place in places]
-    return next((n for n in places if latest[n] <= start + 1e-9), latest.index(min(latest)))
+    """The lowest of so many free heights; else the one that is free first."""
+    heights = range(len(ends) - tall + 1)
+    latest = [max(ends[height : height + tall]) for height in heights]
+    return next((n for n in heights if latest[n] <= start + 1e-9), latest.index(min(latest)))
 
 
 def lasts_text(seconds: float) -> str:

@@ -489,15 +489,7 @@ class Driver:
         """Send the missing passes and the step; returns the id of the new checkpoint."""
         batch, order, client = self._batch, self._order, self._service.client
         await self._report_return()  # its time up to here is part of the step
-        tree = await client.checkpoints(order.model_id)
-        head, age = head_of(tree), age_of(tree, batch.parent)
-        is_sent = batch.known is not None or batch.substep
-        if age is None or age > (0 if is_sent else self._loop.oldest):
-            raise Moved(timeline.STALE if age and self._loop.oldest else timeline.HEAD_MOVED)
-        if batch.known is None:
-            batch.parent = head.id if head else None
-            batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]
-        self._folder.save(self._state)
+        self._take_up(batch, await client.checkpoints(order.model_id))
         run = order.job_id if self._is_known else None
         chunks = chunks_of(self._batch_groups())
         for number, chunk in enumerate(chunks):
@@ -505,13 +497,27 @@ class Driver:
                 continue
             body = pass_body(chunk, self._group_size, order.parameters)
             await client.training.forward_backward(order.model_id, body, batch.keys[number], run)
-        adam = {key: order.parameters[key] for key in ADAM if order.parameters.get(key) is not None}
+        step = {key: order.parameters[key] for key in ADAM if order.parameters.get(key) is not None}
         if self._is_known:
-            adam |= {"draw": self._drawing.by, "tasks": batch.tasks or None}
+            step |= {"draw": self._drawing.by, "tasks": batch.tasks or None}
         result = await client.training.optim_step(
-            order.model_id, checked(OptimStep, **adam), batch.step_key, run
+            order.model_id, checked(OptimStep, **step), batch.step_key, run
         )
         return result.checkpoint_id
+
+    def _take_up(self, batch: Batch, tree: Sequence[Checkpoint]) -> None:
+        """Record from which head the batch's step is taken. Raises Moved: that is not the head any
+        more; or, before its first call, what sampled the batch is too old."""
+        head, age = head_of(tree), age_of(tree, batch.parent)
+        is_sent = batch.known is not None or batch.substep > 0
+        if age is None:
+            raise Moved(timeline.HEAD_MOVED)
+        if age > (0 if is_sent else self._loop.oldest):
+            raise Moved(timeline.STALE if self._loop.oldest else timeline.HEAD_MOVED)
+        if batch.known is None:
+            batch.parent = head.id if head else None
+            batch.known = [c.id for c in tree if c.prev_model_checkpoint_id == batch.parent]
+        self._folder.save(self._state)
 
     @property
     def _batch(self) -> Batch:

@@ -280,15 +280,15 @@ def ages(db: Db, id_: str | None, sources: Collection[str]) -> dict[str, int]:
                 JOIN checkpoint AS up ON up.id = above.parent_id LIMIT ?
         )
         SELECT id, parent_id, age FROM above"""
-    found = dict[str, int]()
+    steps = dict[str, int]()
     for row in db.execute(query, (id_, MOST_ABOVE)):
         if row["id"] in sources:
-            found[row["id"]] = row["age"]
+            steps[row["id"]] = row["age"]
         if row["parent_id"] is None and BASE in sources:
-            found[BASE] = row["age"] + 1
-        if len(found) == len(sources):
+            steps[BASE] = row["age"] + 1
+        if len(steps) == len(sources):
             break
-    return found
+    return steps
 
 
 def next_step(db: Db, model_id: str) -> int:

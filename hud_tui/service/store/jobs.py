@@ -269,18 +269,23 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
         runs.wasted(db, row["id"], body.wasted)
     if body.time is not None and row["kind"] == TRAINING:
         times.discard(db, row["id"], row["step"] + 1, body.time.discarded)
-    said = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
-    changes = {key: value for key, value in said.items() if value is not None}
-    names = ", ".join(f"{name} = :{name}" for name in changes)
-    if changes:
-        db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
-    has_news = any(row[key] != changes[key] for key in changes if key != "busy_s")
+    has_news = _store_progress(db, row, body)
     if _is_its_end(row, body):
         traces.cancel_running(db, row["id"])
         return works.finish(db, row["id"], End(body.status, body.error, body.reason))
     if is_back or body.wasted or has_news:
         return works.changed(db, row["id"])
     return works.state_of(works.get(db, row["id"]))
+
+
+def _store_progress(db: Db, row: sqlite3.Row, body: DriveReport) -> bool:
+    """Store what a report says of the progress; returns whether followers are to hear of it."""
+    reported = {"note": body.note, "attempt": body.attempt, "busy_s": body.busy_s}
+    changes = {key: value for key, value in reported.items() if value is not None}
+    if changes:
+        names = ", ".join(f"{name} = :{name}" for name in changes)
+        db.execute(f"UPDATE work SET {names} WHERE id = :id", {**changes, "id": row["id"]})
+    return any(row[key] != changes[key] for key in changes if key != "busy_s")
 
 
 def _is_its_end(row: sqlite3.Row, body: DriveReport) -> bool:

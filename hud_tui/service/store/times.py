@@ -97,12 +97,12 @@ def discarded(db: Db, run_id: str, limit: int, offset: int) -> list[dict[str, An
     """Discarded rollouts of a run, newest first, as far as their traces are known."""
     query = f"""SELECT step, attempt, task_slug, rollout, reward, num_tokens, error, ended_at,
         ended_at - created_at AS seconds, {intact("trace")} FROM trace WHERE id = ?"""
-    found = []
+    rollouts = []
     for trace_id, reason, step in _traces(db, run_id, limit, offset):
         row = db.execute(query, (trace_id,)).fetchone()
         trace = {} if row is None else {key: row[key] for key in row.keys()[:-1]}
-        found.append({**trace, "trace_id": trace_id, "reason": reason, "step": step})
-    return found
+        rollouts.append({**trace, "trace_id": trace_id, "reason": reason, "step": step})
+    return rollouts
 
 
 def _traces(db: Db, run_id: str, limit: int, offset: int) -> Iterator[tuple[str, str, int]]:

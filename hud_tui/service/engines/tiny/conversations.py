@@ -66,8 +66,8 @@ class Conversations:
         longest = len(request.prompt) + request.max_tokens - 1
         if longest < SHORTEST:
             return NOTHING
-        keep, found = self._memory.take(longest * self._token_bytes), self.find(request.prompt)
-        return Known(None, 0, keep) if found is None else Known(*found, keep)
+        keep, beginning = self._memory.take(longest * self._token_bytes), self.find(request.prompt)
+        return Known(None, 0, keep) if beginning is None else Known(*beginning, keep)
 
     def find(self, prompt: Sequence[int]) -> tuple[Kept, int] | None:
         """The conversation that shares the longest prefix with a prompt, and the number of shared

@@ -290,16 +290,22 @@ class Dispatch:
         if first is None:
             return []
         taken = self._batch(lane, first, waiting)
-        if lane.sent:
-            parts = sum(call.kind == "part" for call in waiting)
-            is_full = sum(call.rows for call in taken) >= ROWS
-            if first.kind == "own" or not (
-                is_full if first.kind == "small" else parts > 2 * (len(self._lanes) - 1)
-            ):
-                return []
+        if lane.sent and not self._goes_ahead(taken, waiting):
+            return []
         for call in taken:
             self._queue.remove(call)
         return taken
+
+    def _goes_ahead(self, taken: list[Call], waiting: list[Call]) -> bool:
+        """Whether a process that is at work gets these requests already."""
+        match taken[0].kind:
+            case "own":
+                return False
+            case "small":
+                return sum(call.rows for call in taken) >= ROWS
+            case _:
+                parts = sum(call.kind == "part" for call in waiting)
+                return parts > 2 * (len(self._lanes) - 1)
 
     def _batch(self, lane: Lane, first: Call, waiting: list[Call]) -> list[Call]:
         """A request and those that go with it: of the rows that wait or are at work elsewhere, the

@@ -205,7 +205,7 @@ class TinyEngine:
         opened = self._known(handle)
         base_module.check_requests(requests, opened.context, opened.vocabulary)
         conversations = opened.conversations
-        known = [conversations.look_up(request) for request in requests]
+        beginnings = [conversations.look_up(request) for request in requests]
         parts = of_requests(requests)
         kind: Kind = "small" if len(parts) == 1 and len(requests) <= FEW else "part"
         asked = (
@@ -213,16 +213,16 @@ class TinyEngine:
                 "sample",
                 opened,
                 kind,
-                [region for one in known[part] for region in one.regions],
+                [region for beginning in beginnings[part] for region in beginning.regions],
                 requests=list(requests[part]),
-                before=[one.before for one in known[part]],
-                keep=[None if one.keep is None else one.keep.start for one in known[part]],
+                before=[beginning.before for beginning in beginnings[part]],
+                keep=[each.keep.start if each.keep else None for each in beginnings[part]],
             )
             for part in parts
         )
         sampled = [Sampled(**row) for rows in await _all(asked) for row in rows]
-        for request, one, answer in zip(requests, known, sampled, strict=True):
-            conversations.keep(request, one, answer)
+        for request, beginning, answer in zip(requests, beginnings, sampled, strict=True):
+            conversations.keep(request, beginning, answer)
         return sampled
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
@@ -235,11 +235,11 @@ class TinyEngine:
 
     async def _forward(self, opened: Opened, datums: Sequence[Datum]) -> list[list[float]]:
         parts = [_indices(part) for part in of_datums(datums)]
-        found = await _all(
+        answers = await _all(
             self._compute("forward", opened, datums=[datums[i] for i in part]) for part in parts
         )
         rows: list[list[float]] = [[] for _ in datums]
-        for part, logprobs in zip(parts, found, strict=True):
+        for part, logprobs in zip(parts, answers, strict=True):
             for i, row in zip(part, logprobs, strict=True):
                 rows[i] = row
         return rows
@@ -329,26 +329,27 @@ class TinyEngine:
         """Accumulate the gradients of a slice; returns the metrics of its parts."""
         opened = self._known(handle)
         parts = [_indices(part) for part in of_datums(datums)]
-        places = [self._memory.take(opened.weights_bytes) for _ in parts]
-        found = await _all(
+        regions = [self._memory.take(opened.weights_bytes) for _ in parts]
+        answers = await _all(
             self._compute(
                 "gradients",
                 opened,
                 "part",
-                [place],
+                [region],
                 datums=[datums[i] for i in part],
                 weights=weights and [weights[i] for i in part],
-                into=place.start,
+                into=region.start,
                 **fields,
             )
-            for part, place in zip(parts, places, strict=True)
+            for part, region in zip(parts, regions, strict=True)
         )
         self._known(handle)
-        starts = [place.start for place, one in zip(places, found, strict=True) if one["moves"]]
+        pairs = zip(regions, answers, strict=True)
+        starts = [region.start for region, answer in pairs if answer["moves"]]
         await self._worker.ask(
-            {"verb": "add", "handle": handle, "parts": starts, "slice": number}, regions=places
+            {"verb": "add", "handle": handle, "parts": starts, "slice": number}, regions=regions
         )
-        return [one["metrics"] for one in found]
+        return [answer["metrics"] for answer in answers]
 
     async def _measure(
         self, opened: Opened, datums: Sequence[Datum], config: Mapping[str, float]
@@ -402,11 +403,11 @@ class TinyEngine:
 
 async def _all(awaited: Iterable[Awaitable[Made]]) -> list[Made]:
     """All results. Raises the first error once none of them runs any more."""
-    found = await asyncio.gather(*awaited, return_exceptions=True)
-    for one in found:
-        if isinstance(one, BaseException):
-            raise one
-    return found  # type: ignore[return-value]
+    results = await asyncio.gather(*awaited, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results  # type: ignore[return-value]
 
 
 def _indices(part: list[list[int]]) -> list[int]:

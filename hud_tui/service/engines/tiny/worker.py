@@ -271,8 +271,8 @@ class Mapped:
 
         def write(keys: Array, values: Array) -> None:
             if keep is not None:
-                place = self.array(keep, (*shape[:3], keys.shape[2], shape[4]))
-                place[0], place[1] = keys, values
+                region = self.array(keep, (*shape[:3], keys.shape[2], shape[4]))
+                region[0], region[1] = keys, values
 
         beginning = None
         if before is not None:
