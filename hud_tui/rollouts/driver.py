@@ -244,7 +244,7 @@ class Driver:
             report = self._report(status=end.status, error=end.error, reason=end.reason)
             with suppress(HudError):
                 await self._service.client.runs.report(self._order.job_id, report)
-        await self._service.forget()
+        await self._service.close()
 
     # Steps.
 

@@ -76,7 +76,7 @@ class EvaluationDriver:
             beating.cancel()
             await asyncio.gather(beating, return_exceptions=True)
             await self._host.close()
-            await self._service.forget()
+            await self._service.close()
         self._folder.forget_cancel()
         if not making.cancelled() and (error := making.exception()) is not None:
             if not isinstance(error, HudError):

@@ -1,6 +1,7 @@
 """The service of a run, for the process that drives it: found again after a restart."""
 
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ T = TypeVar("T")
 PATIENCE_S = 600.0
 """Seconds that a service may be away, as of `Patience`; then the run stops, and can be resumed."""
 RETRY_S = 1.0
+MOST_FORGOTTEN = 8
+"""Clients that are closed later: by then their calls have ended."""
 
 
 class ServiceLink:
@@ -43,6 +46,7 @@ class ServiceLink:
         self._watch = watch or DriverWatch()
         self._connect, self._is_stopping = connect, is_stopping
         self._client: HudClient | None = None
+        self._forgotten = deque[HudClient]()
 
     @property
     def client(self) -> HudClient:
@@ -78,10 +82,19 @@ class ServiceLink:
             return await retried(once, HudUnreachable, pause)
 
     async def forget(self) -> None:
-        """Look the service up again for the next call."""
+        """Look the service up again for the next call. Calls that are under way keep their client:
+        a closed one would never close a connection that one of them is opening."""
         client, self._client = self._client, None
         if client is not None:
-            await client.aclose()
+            self._forgotten.append(client)
+        while len(self._forgotten) > MOST_FORGOTTEN:
+            await self._forgotten.popleft().aclose()
+
+    async def close(self) -> None:
+        """Close every client; no call is under way."""
+        await self.forget()
+        while self._forgotten:
+            await self._forgotten.popleft().aclose()
 
 
 def connect_to(order: Order, paths: Paths) -> HudClient | None:

@@ -121,6 +121,30 @@ async def test_groups_are_rolled_out_while_a_step_is_taken(driven: Driven) -> No
     assert folder.groups() == []
 
 
+async def test_groups_that_were_rolled_out_ahead_go_with_the_head_that_sampled_them(
+    driven: Driven,
+) -> None:
+    client, folder = driven.client, driven.begin(parameters={"steps": 5, "max_staleness": 2})
+    training = Held(driven.served.service.parts.engine, "optim_step")
+    training.go_on.set()
+    running = asyncio.create_task(driven.drive(folder))
+    await until(lambda: folder.state().step >= 3)
+    training.go_on.clear()
+    await until(lambda: training.waiting > 0)
+    tree = await client.checkpoints(driven.model.id)
+    moving = asyncio.create_task(client.set_head(driven.model.id, tree[0].id))
+    training.go_on.set()
+    await moving
+    known = len(await client.checkpoints(driven.model.id))
+    assert await running == "succeeded"
+    tree = await client.checkpoints(driven.model.id)
+    assert len(tree) == 5
+    above = {BASE, tree[0].id}
+    for node in tree[known:]:
+        assert set(node.sampled_from or [node.prev_model_checkpoint_id]) <= above
+        above.add(node.id)
+
+
 @pytest.mark.parametrize("ahead", [0, 1])
 async def test_tasks_are_drawn_by_what_every_process_of_the_run_saw(
     driven: Driven, ahead: int
@@ -274,6 +298,20 @@ async def test_its_evaluation_goes_on_when_the_service_took_its_driver_for_gone(
     (driven.directory / "env" / "go").touch()
     assert await running == "succeeded"
     assert await statuses() == ["succeeded"]
+
+
+async def test_a_client_is_closed_when_no_call_can_use_it_any_more(driven: Driven) -> None:
+    settings = settings_of(driven.served.url, driven.served.api_key)
+    link = service_link.ServiceLink(lambda: HudClient(settings), lambda: False)
+    clients = []
+    for _ in range(service_link.MOST_FORGOTTEN + 1):
+        clients.append(link.client)
+        await clients[-1].whoami()
+        await link.forget()
+    is_closed = [client.wire.http.is_closed for client in clients]
+    assert is_closed == [True, *[False] * service_link.MOST_FORGOTTEN]
+    await link.close()
+    assert all(client.wire.http.is_closed for client in clients)
 
 
 @pytest.mark.parametrize("is_away_at", ["start", "a step"])
