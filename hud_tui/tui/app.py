@@ -423,6 +423,11 @@ class HudApp(App[None]):
         else:
             await super().on_event(event)
 
+    async def push_screen_wait(self, screen: Screen[Any] | str, *, mode: str | None = None) -> Any:
+        await self._flush_next_callbacks()  # as Textual does: input in between is for the screen
+        with self.type_ahead.asking():
+            return await super().push_screen_wait(screen, mode=mode)
+
     async def _hand_on(self, event: Event) -> None:
         """Pass an input event to the widget it is for. Any key that does not copy clears the
         selection, because the displayed text may change."""

@@ -6,8 +6,10 @@ import re
 from asyncio import get_running_loop, sleep
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from textual._queue import Queue
 from textual.actions import parse
@@ -23,6 +25,7 @@ from textual.style import Style
 from textual.visual import VisualType
 from textual.widget import Widget
 from textual.widgets import Input, Static
+from textual.worker import Worker, get_current_worker
 
 from hud_tui.config import Keymap
 from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, remap
@@ -259,7 +262,7 @@ def quietly(action: str) -> Style:
 
 OPENS = "opens"
 """Group of workers that read something and then open it; input typed meanwhile is for what they
-open. A worker that waits for a dialog's answer is none of them: the dialog would get no input."""
+open, but while they wait for a dialog's answer it is for the dialog."""
 AT_ONCE, AGAIN_S = 10, 0.001
 """Number of immediate checks whether all input is handled; then seconds between two checks."""
 PATIENCE_S = 1.0
@@ -292,6 +295,17 @@ class TypeAhead:
         self._looks_again = False
         self._looks = 0
         self._screen: Screen[object] | None = None
+        self._asking: set[Worker[Any]] = set()
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        """For the block, the worker that it is in waits for a dialog's answer."""
+        worker = get_current_worker()
+        self._asking.add(worker)
+        try:
+            yield
+        finally:
+            self._asking.discard(worker)
 
     async def take(self, event: Event) -> None:
         """Queue an event that has just arrived, and pass on what is due."""
@@ -336,7 +350,8 @@ class TypeAhead:
             return True
         if app._next_callbacks or (screen._callbacks and screen is not self._screen):
             return True  # a new screen is drawn once before it gets input
-        if any(worker.group == OPENS and worker.is_running for worker in app.workers):
+        opening = (worker for worker in app.workers if worker.group == OPENS)
+        if any(worker.is_running and worker not in self._asking for worker in opening):
             return True
         return any(map(_is_at_work, screen.walk_children(with_self=True)))
 

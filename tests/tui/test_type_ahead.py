@@ -28,6 +28,7 @@ TREE = [("ModelsScreen", "models"), ("CheckpointsScreen", "tree")]
 FIELD = ("InputDialog", "dialog-input")
 FILTER = ("CheckpointsScreen", "tree-filter")
 STEPS = ("LaunchScreen", "steps")
+COMPARED = ("ComparePanel", "compare-tasks")
 SEARCH = ("HelpScreen", "help-search")
 CASES = {
     "filter": ("4/ste", [*TREE, *[FILTER] * 3], "ste"),
@@ -39,6 +40,7 @@ CASES = {
     "protect": ("PParith", [TREE[0]] * 2 + [FIELD] * 5, "arith"),
     "export": ("4\x05n/b", [*TREE, ("ChoiceDialog", "svg"), TREE[1], FILTER], "b"),
     "reset": ("4\x0cn/c", [*TREE, ("ConfirmDialog", "cancel"), TREE[1], FILTER], "c"),
+    "compare": ("4jc\t", [*TREE, TREE[1], COMPARED], None),
     "json": ("J/k", [TREE[0], ("JsonScreen", "json"), ("JsonScreen", "json-search")], "k"),
 }  # fmt: skip
 
