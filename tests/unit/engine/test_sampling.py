@@ -139,8 +139,9 @@ def test_a_turn_reads_its_new_tokens_only(long_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(sampling, "_read_on", count_on)
     monkeypatch.setattr(sampling, "_read_whole", count_whole)
     conversations(Learner(long_path))
-    # Three different prompts; then each answer's last token and 30 new ones, five times, twice.
-    assert read == [150 + 131 + 170, 5 * 31, 5 * 31]
+    # Three different prompts, of each 64 tokens at a time; then each answer's last token and 30 new
+    # ones, five times, twice.
+    assert read == [3 * 64, 3 * 64, 22 + 3 + 42, 5 * 31, 5 * 31]
 
 
 def test_after_a_step_nothing_is_remembered(long_path: Path, tmp_path: Path) -> None:

@@ -35,8 +35,9 @@ from hud_tui.service.engines.tiny.training import Floats, log_probabilities
 
 DENSE = 0.75
 """Share of active rows below which the batch is compacted."""
-READ_TOKENS = 512
-"""Most tokens of long prompts that are read at a time."""
+READ_TOKENS = 64
+"""Tokens of a long prompt that are read at a time, so that their attention fits the processor's
+cache."""
 
 
 @dataclass
@@ -170,30 +171,30 @@ def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Arr
     cache = Cache.empty(config, len(rows), room, weights["token"].dtype)
     logits = np.empty((len(rows), config.vocabulary), cache.keys.dtype)
     beginnings = {rows[tuple(one.request.prompt)]: one.beginning for one in asked}
-    for part in _to_read([row for row in beginnings if beginnings[row] is None], unique):
-        logits[part] = _read_whole(weights, config, cache, part, [unique[row] for row in part])
-    new = {}
+    short, new = [], {}
     for row, beginning in beginnings.items():
-        if beginning is not None:
+        if beginning is None:
+            if len(unique[row]) <= SHORTEST:
+                short.append(row)
+            else:
+                new[row] = unique[row]
+        else:
             shared = beginning.shared
             cache.keys[:, row, :, :shared] = beginning.keys[:, :, :shared]
             cache.values[:, row, :, :shared] = beginning.values[:, :, :shared]
             cache.length[row], cache.last[row] = shared, unique[row][shared - 1]
             new[row] = unique[row][shared:]
-    if new:
-        logits[list(new)] = _read_on(weights, config, cache, new)
+    if short:
+        logits[short] = _read_whole(weights, config, cache, short, [unique[row] for row in short])
+    while new:
+        part = {row: ids[:READ_TOKENS] for row, ids in new.items()}
+        logits[list(new)] = _read_on(weights, config, cache, part)
+        new = {row: ids[READ_TOKENS:] for row, ids in new.items() if len(ids) > READ_TOKENS}
     if len(rows) == len(prompts):
         return logits, cache
     which = np.array([rows[prompt] for prompt in prompts])
     cache.keep(which)
     return logits[which], cache
-
-
-def _to_read(rows: list[int], prompts: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Batches of prompts that are read from the start; only a few long ones at a time."""
-    longest = max((len(prompts[row]) for row in rows), default=0)
-    count = len(rows) if longest <= SHORTEST else max(1, READ_TOKENS // longest)
-    return [rows[start : start + count] for start in range(0, len(rows), count or 1)]
 
 
 def _read_whole(
@@ -203,8 +204,8 @@ def _read_whole(
     rows: list[int],
     prompts: Sequence[Sequence[int]],
 ) -> Array:
-    """Read prompts from the start into the cache's rows; returns logits of the next tokens, (B,
-    V)."""
+    """Read short prompts from the start into the cache's rows; returns logits of the next tokens,
+    (B, V)."""
     lengths = np.array([len(prompt) for prompt in prompts])
     tokens = np.zeros((len(prompts), lengths.max()), np.int64)
     for row, prompt in enumerate(prompts):
