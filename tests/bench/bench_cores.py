@@ -56,6 +56,8 @@ class Served:
     forks: int = 0
     step_s: list[float] = field(default_factory=lambda: [float("inf")] * STEPS)
     """Least seconds of each step of the run."""
+    asked: int = 0
+    """Questions so far."""
     chats: float = 0.0
     """Most chats per second."""
     step_cpu_s: list[float] = field(default_factory=list)
@@ -125,14 +127,13 @@ async def chat(served: Served, model: str) -> None:
     """Callers who ask again as soon as they have their answer."""
     until, count = perf_counter() + CHATS_S, 0
 
-    async def call(number: int) -> None:
+    async def call() -> None:
         nonlocal count
-        turn = 0
         url = served.http.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
         while perf_counter() < until:
-            turn += 1
-            writer.write(question(served.http, model, number, turn))
+            served.asked += 1
+            writer.write(question(served.http, model, served.asked))
             head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
             assert " 200 " in head[:20], head
             fields = dict(row.split(": ", 1) for row in head.splitlines()[1:] if row)
@@ -141,20 +142,21 @@ async def chat(served: Served, model: str) -> None:
         writer.close()
 
     before = processor_s(served.pid)
-    await asyncio.gather(*map(call, range(CALLERS)))
+    await asyncio.gather(*(call() for _ in range(CALLERS)))
     if count / CHATS_S > served.chats:
         served.chats = count / CHATS_S
         served.chat_cpu_s = each(before, processor_s(served.pid), count)
 
 
-def question(http: httpx.AsyncClient, model: str, number: int, turn: int) -> bytes:
-    """A request, by hand: a client would take the processor that is measured."""
+def question(http: httpx.AsyncClient, model: str, number: int) -> bytes:
+    """A request that none before is like, which would be remembered. By hand: a client would take
+    the processor that is measured."""
     body = orjson.dumps(
         {
             "model": model,
-            "messages": [{"role": "user", "content": f"{number} {turn} {QUESTION}"}],
+            "messages": [{"role": "user", "content": f"{number} {QUESTION}"}],
             "max_tokens": TOKENS,
-            "seed": 1000 * number + turn,
+            "seed": number,
         }
     )
     head = (
