@@ -81,6 +81,15 @@ class Trace(Response):
     checkpoint's. None if it was sampled to train `step`."""
     sampled_from: str | None = None
     """Id of the checkpoint whose weights gave its first answer, or ``base``; None if unknown."""
+    checkpoint_id: str | None = None
+    """Id of the checkpoint that the step made which was trained on it; None if none was."""
+    discarded: str | None = None
+    """Why no step was trained on it, one of `hud_tui.rl.timeline.REASONS`; only in the reply for
+    one trace, as is `expected`."""
+    expected: str | None = None
+    """The answer that earns the whole reward, if the environment is the service's own."""
+    evaluation_result: Any = None
+    """What the grader reported, as in `TraceExit`; only in the reply for one trace."""
 
 
 class RolloutAgent(Request):

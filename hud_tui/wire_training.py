@@ -281,12 +281,17 @@ def value_text(value: object) -> str:
         return "(too deep to show)"
 
 
-def call_text(call: Mapping[str, Any]) -> str:
-    """A tool call in any form as text, e.g. ``say {"x": 4}``."""
+def call_parts(call: Mapping[str, Any]) -> tuple[str, Any]:
+    """Name and arguments of a tool call in any form."""
     function = call.get("function")
     made = function if isinstance(function, Mapping) else call
     arguments = next((made[key] for key in ("arguments", "input", "args") if key in made), None)
-    name = value_text(made.get("name") or "?")
+    return value_text(made.get("name") or "?"), arguments
+
+
+def call_text(call: Mapping[str, Any]) -> str:
+    """A tool call in any form as text, e.g. ``say {"x": 4}``."""
+    name, arguments = call_parts(call)
     return name if arguments is None else f"{name} {value_text(arguments)}"
 
 
@@ -372,10 +377,16 @@ class TraceEvent(Response):
     result_text: Content = None
     screenshot_url: Content = None
     error: Any = None
+    call_id: str | None = None
+    """Embedded, as are all fields below: id of the call in the policy's `tool_calls`."""
+    phase: str | None = None
+    """``setup``, ``evaluate`` or the name of a span, if the environment did this, not the
+    conversation; `name`, `arguments` and `result_text` are of what it did."""
+    name: str | None = None
     tokens: list[str] | None = None
-    """Embedded: the output's tokens as text, one per logprob."""
+    """The output's tokens as text, one per logprob."""
     sample: TurnSample | None = None
-    """Embedded: the turn's token ids and logprobs."""
+    """The turn's token ids and logprobs."""
 
 
 class TraceEvents(Response):

@@ -5,122 +5,14 @@ group nor step, as for a job reported by a client, groups are unknown and rollou
 advantage.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 from statistics import fmean
-from typing import Any
 
 from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
 from hud_tui.wire_rollouts import Trace
-from hud_tui.wire_training import TraceEvent, call_text, content_text, value_text
-
-# A rollout's turns as two texts: the prompt and the policy's answer.
-
-
-ASKING = frozenset({"system", "user_message"})
-"""Kinds of events that belong to the prompt."""
-
-
-def prompt_of(events: Sequence[TraceEvent]) -> str:
-    """The text before the policy's first turn."""
-    asked = []
-    for event in events:
-        if event.kind not in ASKING:
-            break
-        asked.append(event.text or "")
-    return "\n".join(text for text in asked if text)
-
-
-def answer_of(events: Sequence[TraceEvent]) -> str:
-    """The text after the prompt, including tool calls and their results."""
-    first = next((n for n, event in enumerate(events) if event.kind not in ASKING), len(events))
-    calls = not any(event.kind == "tool_call" for event in events)
-    return "\n".join(
-        text for event in events[first:] for text in _event_texts(event, calls) if text
-    )
-
-
-def _event_texts(event: TraceEvent, calls: bool) -> list[str]:
-    """The texts of an event; `calls`: whether to include tool calls, if they are not events of
-    their own."""
-    texts = [f"({event.reasoning})" if event.reasoning else ""]
-    if event.kind == "tool_call":
-        called = {"name": event.tool_name or "tool", "arguments": event.arguments}
-        texts += [f"→ {call_text(called)}", event.result_text or "", event.screenshot_url or ""]
-    elif event.kind in ASKING:
-        texts.append(f"[{event.text or ''}]")
-    else:
-        texts.append(event.text or "")
-    if calls:
-        texts += [f"→ {call_text(call)}" for call in event.tool_calls or ()]
-    return [*texts, f"error: {event.error}" if event.error else ""]
-
-
-# Subscores: the parts of a reward, as the grader reports them.
-
-
-@dataclass(frozen=True)
-class Subscore:
-    """One part of a reward."""
-
-    name: str
-    value: float
-    weight: float | None = None
-
-
-def subscores(result: object) -> list[Subscore]:
-    """The parts of a grading result, given as a list or a mapping; empty if it has none.
-
-    Source: the ``hud`` SDK's EvaluationResult (``subscores``: name, value, weight), and servers
-    that send a mapping from name to number.
-    """
-    subscores = result.get("subscores") if isinstance(result, Mapping) else None
-    if isinstance(subscores, Mapping):
-        return [Subscore(str(name), float(v)) for name, v in subscores.items() if _number(v)]
-    if isinstance(subscores, list):
-        return [part for row in subscores if (part := _part(row)) is not None]
-    return []
-
-
-MOST_NOTES, NOTE_MOST = 24, 500
-"""Maximum number of a grader's notes that are shown, and characters of each."""
-
-
-def grade_notes(result: object) -> list[tuple[str, str]]:
-    """What a grader reports beside the reward, as (name, text): whether it failed, its text, and
-    each entry of its ``info``; bounded.
-
-    Source: the ``hud`` SDK's EvaluationResult (``isError``, ``content``, ``info``).
-    """
-    if not isinstance(result, Mapping):
-        return []
-    failed = result.get("isError", result.get("is_error")) is True
-    notes = [("grader", "reported an error")] if failed else []
-    if text := content_text(result.get("content")):
-        notes.append(("grader", text))
-    info = result.get("info")
-    rows = info.items() if isinstance(info, Mapping) else [("info", info)] if info else ()
-    notes += [(str(name), value_text(value)) for name, value in rows if value is not None]
-    more = [("…", f"{len(notes) - MOST_NOTES} more")] if len(notes) > MOST_NOTES else []
-    return [*notes[:MOST_NOTES], *more]
-
-
-def _part(row: Any) -> Subscore | None:
-    if not isinstance(row, Mapping):
-        return None
-    value: Any = row.get("value", row.get("score"))
-    weight: Any = row.get("weight")
-    if not _number(value):
-        return None
-    return Subscore(
-        str(row.get("name") or "?"), float(value), float(weight) if _number(weight) else None
-    )
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True)
@@ -168,9 +60,10 @@ class RolloutGroup:
         return self.compared and not self.heldout and has_signal(self.rewards)
 
 
-def rollout_groups(traces: Sequence[Trace], rule: Advantages = PLAIN) -> list[RolloutGroup]:
+def rollout_groups(traces: Sequence[Trace], rule: Advantages | None = PLAIN) -> list[RolloutGroup]:
     """Group traces. Order: last attempt at a step first; within an attempt groups with signal, then
-    zero-variance ones, then held-out tasks. O(N log N)."""
+    zero-variance ones, then held-out tasks. O(N log N). `rule`: None if they are of an
+    evaluation, in which nothing is trained on."""
     members: dict[tuple[object, ...], list[Trace]] = {}
     for trace in traces:
         members.setdefault(_key(trace), []).append(trace)
@@ -187,11 +80,12 @@ def _key(trace: Trace) -> tuple[object, ...]:
     return (trace.step, trace.attempt, trace.task_slug or "", bool(trace.heldout))
 
 
-def _group(traces: list[Trace], rule: Advantages) -> RolloutGroup:
+def _group(traces: list[Trace], rule: Advantages | None) -> RolloutGroup:
     first = traces[0]
     ordered = sorted(traces, key=lambda trace: -1 if trace.rollout is None else trace.rollout)
     compared = first.group_id is not None or first.step is not None
-    heldout = bool(first.heldout)
+    compared = compared and rule is not None and first.evaluates is None
+    heldout, rule = bool(first.heldout), rule or PLAIN
     trained = compared and not heldout
     advantages = _advantages(ordered, rule) if trained else [None] * len(ordered)
     rollouts = tuple(Rollout(*pair) for pair in zip(ordered, advantages, strict=True))

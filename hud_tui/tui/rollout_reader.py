@@ -1,15 +1,8 @@
-"""Reading a job's rollouts in parts, showing them as rows of a list, and formatting one for
-copying.
-
-In text and Markdown, control characters become visible ones; in JSON every character that is not
-ASCII is escaped, so that nothing is lost and nothing affects the terminal.
-"""
+"""Reading a job's rollouts in parts, and showing them as rows of a list."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -19,16 +12,16 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
-from hud_tui.rl.rollouts import Rollout, RolloutGroup, answer_of, prompt_of, rollout_groups
+from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
-from hud_tui.rl.text import WHOLE, age, clean, count_unsafe, counted, one_line
-from hud_tui.rl.work import Work, is_active, job_mean, title_of
+from hud_tui.rl.text import age, count_unsafe, counted, one_line
+from hud_tui.rl.transcript import transcript_of
+from hud_tui.rl.work import EVALUATION, Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
-from hud_tui.tui.widgets.rollout import Answer, role_of
+from hud_tui.tui.widgets.rollout import Answer
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
 from hud_tui.wire import Checkpoint, Group, Job
 from hud_tui.wire_rollouts import CheckpointTrace, Trace
-from hud_tui.wire_training import TraceEvent, TraceEvents, call_text
 
 
 @dataclass(frozen=True)
@@ -98,10 +91,11 @@ class GroupReader:
             events = (await self._client.rollouts.trace_events(answer.trace_id)).events
         except HudError as error:
             return replace(answer, text=f"Cannot be read: {error.message}"), ""
-        text = answer_of(events) or trace.completion or ""
+        transcript = transcript_of(events, trace.completion)
         tokens = trace.num_tokens if answer.tokens is None else answer.tokens
         ended = trace.stop_reason or ""
-        return replace(answer, text=text, tokens=tokens, ended=ended), prompt_of(events)
+        read = replace(answer, text=transcript.answer, tokens=tokens, ended=ended)
+        return read, transcript.prompt
 
 
 # Reading a job's rollouts in parts: of a managed run by step, of any other job by page. A run of
@@ -196,7 +190,8 @@ class JobReader:
         pages = max(1, -(-len(everything) // PAGE))
         number = pages if requested is None else min(max(1, requested), pages)
         traces = everything[(number - 1) * PAGE : number * PAGE]
-        groups = tuple(rollout_groups(traces))
+        rule = None if Work.of(job).kind == EVALUATION else PLAIN
+        groups = tuple(rollout_groups(traces, rule))
         return Part(job, number, pages, False, len(everything), groups)
 
 
@@ -211,72 +206,6 @@ def newest_sampled(job: Job) -> int:
     taken, reported = Work.of(job).step or 0, (job.metadata or {}).get("sampled_step")
     sampled = reported if isinstance(reported, int) else taken + 1
     return max(taken + 1 if is_active(job.status) else taken, sampled)
-
-
-# Formatting one rollout for copying.
-
-_TICKS = re.compile("`+")
-
-
-def as_text(trace: Trace, events: TraceEvents | None) -> str:
-    turns = [f"{role}:\n{text}" for role, text in _turns(trace, events)]
-    return "\n\n".join([_title(trace), *turns]) + "\n"
-
-
-def as_markdown(trace: Trace, events: TraceEvents | None) -> str:
-    """The conversation as Markdown, each text in a fence that it cannot close."""
-    parts = [f"## {_title(trace)}"]
-    for role, text in _turns(trace, events):
-        longest = max((len(ticks) for ticks in _TICKS.findall(text)), default=0)
-        fence = "`" * max(3, longest + 1)
-        parts.append(f"### {role}\n\n{fence}text\n{text}\n{fence}")
-    return "\n\n".join(parts) + "\n"
-
-
-def as_json(trace: Trace, events: TraceEvents | None) -> str:
-    """The trace and its events, as the service sent them."""
-    body = {
-        "trace": trace.model_dump(mode="json", exclude_none=True),
-        "events": [
-            event.model_dump(mode="json", exclude_none=True)
-            for event in (events.events if events is not None else ())
-        ],
-    }
-    return json.dumps(body, indent=1, ensure_ascii=True) + "\n"
-
-
-FORMS: Mapping[str, tuple[str, Callable[[Trace, TraceEvents | None], str]]] = {
-    "text": ("Text", as_text),
-    "markdown": ("Markdown", as_markdown),
-    "json": ("JSON", as_json),
-}
-"""Formats for copying a rollout: name → (label, function)."""
-
-
-def _title(trace: Trace) -> str:
-    where = "" if trace.step is None else f", step {trace.step}"
-    return f"{one_line(trace.task_slug or 'rollout', 80)}{where}, reward {short(trace.reward)}"
-
-
-def _turns(trace: Trace, events: TraceEvents | None) -> Iterator[tuple[str, str]]:
-    if events is None or not events.events:
-        yield "assistant", clean(trace.completion or "", WHOLE)
-        return
-    for event in events.events:
-        yield from _texts_of(event)
-
-
-def _texts_of(event: TraceEvent) -> Iterator[tuple[str, str]]:
-    if event.reasoning:
-        yield "reasoning", clean(event.reasoning, WHOLE)
-    if event.kind == "tool_call":
-        called = {"name": event.tool_name, "arguments": event.arguments}
-        yield "tool call", clean(call_text(called), WHOLE)
-        yield "tool result", clean(event.result_text or "", WHOLE)
-    elif event.text or not event.tool_calls:
-        yield role_of(event), clean(event.text or "", WHOLE)
-    for call in event.tool_calls or ():
-        yield "calls", clean(call_text(call), WHOLE)
 
 
 # Rows of the jobs view: jobs, a step's rollouts by task, and one rollout's siblings.
@@ -319,7 +248,7 @@ def group_heading(group: RolloutGroup) -> Content:
     parts = [Content.styled(one_line(group.task_slug or "rollouts", 40), "bold $foreground")]
     if group.mean is not None:
         parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
-    if group.heldout:
+    if group.heldout and group.compared:
         parts.append(Content("  held out: evaluated, not trained on"))
     elif group.compared and group.rewards and not group.has_signal:
         parts.append(Content("  zero variance: no gradient"))

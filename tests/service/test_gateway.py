@@ -197,6 +197,21 @@ async def test_a_later_turn_continues_the_exact_tokens(http: AsyncClient) -> Non
         assert got[len(prior) :] == rest["choices"][0]["prompt_token_ids"]
 
 
+async def test_a_rollout_of_several_turns_tells_each_message_once(http: AsyncClient) -> None:
+    model, trace = await fork(http), uuid4().hex
+    ask = {"headers": {"Trace-Id": trace}, "return_token_ids": True}
+    messages: list[Json] = [{"role": "user", "content": QUESTION}]
+    [choice] = (await chat(http, model["id"], messages=messages, **ask))["choices"]
+    messages += [choice["message"], {"role": "user", "content": "And 9?"}]
+    prior = [*choice["prompt_token_ids"], *choice["token_ids"]]
+    more = {"prompt_token_ids": prior, "continuation_from": 2}
+    await chat(http, model["id"], messages=messages, **more, **ask)
+    first, _, second, _ = [event["text"] for event in await conversation(http, trace)]
+    assert QUESTION in first
+    assert "And 9?" in second
+    assert QUESTION not in second
+
+
 async def test_a_call_is_answered_as_one_and_the_turn_after_it_goes_on(
     http: AsyncClient, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

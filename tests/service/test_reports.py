@@ -71,6 +71,33 @@ async def test_spans_tell_the_conversation(http: AsyncClient) -> None:
     assert (await http.get(f"/v2/trace/{trace}/events?since_seq=x")).status_code == 422
 
 
+async def test_what_the_environment_does_is_told_apart_and_a_call_s_error_is_marked(
+    http: AsyncClient,
+) -> None:
+    trace, made = uuid4().hex, {"phase": "setup", "name": "sum", "arguments": {"a": 1}}
+    setup = {"task_call": {**made, "result": {"prompt": "1 + 1?"}}}
+    failed = {"content": [{"type": "text", "text": "no such tool"}], "isError": True}
+    await report(
+        http,
+        trace,
+        span(1, "step.task", setup),
+        span(2, "step.system", {"messages": [{"role": "system", "content": "be brief"}]}),
+        span(3, "step.tool", {"call": {"id": "c1", "name": "say"}, "result": failed}),
+        span(4, "step.tool", {"call": {"name": "say"}, "result": {"isError": True}}),
+        span(5, "files", {}),
+    )
+    await leave(http, trace, 1.0)
+    first, system, call, silent, files = TraceEvents.model_validate(
+        {"events": await conversation(http, trace)}
+    ).events
+    assert (first.phase, first.name, first.arguments) == ("setup", "sum", {"a": 1})
+    assert first.result_text == '{"prompt": "1 + 1?"}'
+    assert (system.kind, system.text, system.phase) == ("system", "be brief", None)
+    assert (call.call_id, call.error, call.result_text) == ("c1", "no such tool", "no such tool")
+    assert silent.error
+    assert files.phase == "files"
+
+
 async def test_text_within_text_that_no_answer_can_have_is_made_visible(http: AsyncClient) -> None:
     trace = uuid4().hex
     payload = json.dumps({"content": "a lone \ud800 surrogate", "\udfff": [1]})

@@ -215,6 +215,15 @@ async def test_rollouts_of_groups_without_variance_are_discarded_with_that_reaso
     assert [item["step"] for item in listed["items"]] == sorted(
         (item["step"] for item in listed["items"]), reverse=True
     )
+    reasons = {item["trace_id"]: ZERO_VARIANCE for item in listed["items"]}
+    chosen = [trace for trace in traces if not trace["heldout"]][:30]
+    for trace in [*chosen, by_id[next(iter(reasons), traces[0]["id"])]]:
+        told_of = (await http.get(f"/v2/trace/{trace['id']}")).json()
+        assert told_of["discarded"] == reasons.get(trace["id"])
+        verb, _, words = trace["task_slug"].partition("-")
+        if verb == "uppercase":
+            assert told_of["expected"] == words.upper()
+        assert told_of["expected"]
     pages = [await discarded(http, job, limit=3, offset=at) for at in range(0, flat, 3)]
     assert [item for page in pages for item in page["items"]] == listed["items"]
     spent = sum((account_of(time) for time in told.steps), Account())

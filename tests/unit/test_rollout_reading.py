@@ -6,18 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.rollouts import (
-    Shade,
-    Subscore,
-    answer_of,
-    by_advantage,
-    by_logprob,
-    by_ratio,
-    grade_notes,
-    prompt_of,
-    subscores,
-)
-from hud_tui.tui.rollout_reader import FORMS
+from hud_tui.rl.outcome import Subscore, grade_notes, outcome_of, subscores
+from hud_tui.rl.rollouts import Shade, by_advantage, by_logprob, by_ratio
+from hud_tui.rl.transcript import transcript_of
+from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.tui.widgets.rollout import Reading, rollout_lines
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, content_text
@@ -166,12 +158,18 @@ def test_a_badge_says_what_was_removed_and_without_turns_the_completion_is_copie
     first = rollout_lines(trace, events, Reading(), 80)[0].plain
     assert first == "␛ removed ×2, shown as symbols:  ␛ ×1  ⟨202E⟩ ×1"
     trace = Trace(id="t", completion="forty-two")
-    assert "forty-two" in FORMS["text"][1](trace, None)
+    for name in ("text", "answer"):
+        assert "forty-two" in FORMS[name][1](copied(trace, TraceEvents(events=[])))
 
 
-@pytest.mark.parametrize("form", FORMS)
+def copied(trace: Trace, events: TraceEvents) -> Copied:
+    transcript = transcript_of(events.events, trace.completion)
+    return Copied(trace, transcript, outcome_of(trace, 0.25), events.events)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_what_is_copied_cannot_act_and_has_everything(form: str) -> None:
-    text = FORMS[form][1](*rollout())
+    text = FORMS[form][1](copied(*rollout()))
     assert not {"\x1b", "\u202e"} & set(text)
     for part in ("add-1", "sum", "so", "4 !"):
         assert part in text
@@ -179,6 +177,8 @@ def test_what_is_copied_cannot_act_and_has_everything(form: str) -> None:
         kept = json.loads(text)["events"]
         assert kept[3]["text"] == HOSTILE
         assert kept[1]["sample"]["output_logprobs"] == [-0.1, -2.0]
+    else:
+        assert "advantage ▲ .250" in text
     if form == "markdown":
         assert "`````text" in text  # longer than the longest fence inside
 
@@ -189,8 +189,8 @@ def event(kind: str, text: object = None, **fields: object) -> TraceEvent:
 
 def test_the_prompt_ends_where_the_policy_speaks_and_all_that_follows_is_the_answer() -> None:
     turns = [event("system", "be brief"), event("user_message", "2 + 2?"), event("agent_message")]
-    assert prompt_of(turns) == "be brief\n2 + 2?"
-    assert prompt_of([]) == answer_of([]) == ""
+    assert transcript_of(turns).prompt == "be brief\n2 + 2?"
+    assert transcript_of([]).prompt == transcript_of([]).answer == ""
     turns = [
         event("user_message", "look it up"),
         event("agent_message", "I do", reasoning="hm"),
@@ -198,7 +198,7 @@ def test_the_prompt_ends_where_the_policy_speaks_and_all_that_follows_is_the_ans
         event("user_message", "sure?"),
         event("agent_message", "4", error="cut off"),
     ]
-    assert answer_of(turns).split("\n") == [
+    assert transcript_of(turns).answer.split("\n") == [
         "(hm)",
         "I do",
         '→ find {"q": 1}',
@@ -208,7 +208,7 @@ def test_the_prompt_ends_where_the_policy_speaks_and_all_that_follows_is_the_ans
         "error: cut off",
     ]
     turn = event("agent_message", None, tool_calls=[{"name": "say", "arguments": {"x": 4}}])
-    assert answer_of([turn]) == '→ say {"x": 4}'
+    assert transcript_of([turn]).answer == '→ say {"x": 4}'
 
 
 PIXEL = "iVBORw0KGgo" * 1000
@@ -267,7 +267,7 @@ def test_content_is_read_as_text_whatever_its_shape(content: object, text: str) 
 def test_no_shape_of_content_stops_the_reading(content: object) -> None:
     assert isinstance(content_text(content), str)
     read = event("agent_message", content, tool_calls=content, result_text=content)
-    assert isinstance(answer_of([read]), str)
+    assert isinstance(transcript_of([read]).answer, str)
 
 
 def test_nested_content_is_bounded_and_samples_may_say_more_than_is_known() -> None:

@@ -14,15 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from hud_tui.errors import HudUsage
 from hud_tui.events import RolloutDone
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.progress import pace
 from hud_tui.rl.runs import ends_of
+from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import seconds
 from hud_tui.rl.timeline import why_failed
 from hud_tui.rl.work import EVALUATION, REPORTED, TRAINING, Work, trouble
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import About, EngineError, Tokenizer
+from hud_tui.service.environments import find_scenario
 from hud_tui.service.http import (
     Refused,
     canonical,
@@ -70,16 +73,21 @@ def trace_record(row: sqlite3.Row) -> dict[str, Any]:
 
 def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[dict[str, Any]]:
     """The conversation as a user_message and an agent_message per turn that the service sampled.
-    `tokens`: tokenizer of the sampled base; None if no engine here has it."""
+    What a prompt repeats of the turn before is left out. `tokens`: tokenizer of the sampled base;
+    None if no engine here has it."""
     events: list[dict[str, Any]] = []
+    known: list[int] = []
     for turn in turns:
         times = {"started_at": iso(turn["started_at"]), "ended_at": iso(turn["ended_at"])}
         sample = traces.sample_of(turn).model_dump(exclude_unset=True)
         answer = {"kind": "agent_message", "text": turn["completion"], "sample": sample, **times}
+        prompt, text = sample.get("prompt_token_ids") or [], turn["prompt"]
         if tokens is not None:
             answer["tokens"] = tokens.pieces(sample["output_token_ids"])
-        asked = {"kind": "user_message", "text": turn["prompt"], **times}
-        events += [asked, answer]
+            if known and prompt[: len(known)] == known:
+                text = tokens.decode(prompt[len(known) :]).strip("\n")
+        known = [*prompt, *sample["output_token_ids"]]
+        events += [{"kind": "user_message", "text": text, **times}, answer]
     return numbered(events)
 
 
@@ -87,9 +95,9 @@ def span_events(spans: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The conversation from a client's uploaded spans."""
     events = []
     for span in spans:
-        step = str(span.get("name") or "").removeprefix("step.")
-        body = payload(span)
-        event = _EVENTS[step](body) if step in _EVENTS else {"kind": "system", "text": step}
+        name, body = str(span.get("name") or ""), payload(span)
+        step = name.removeprefix("step.")
+        event = _EVENTS[step](body) if step in _EVENTS else _span(name)
         event |= {"started_at": span.get("start_time"), "ended_at": span.get("end_time")}
         if body.get("error"):
             event["error"] = body["error"]
@@ -133,24 +141,41 @@ def _agent(body: dict[str, Any]) -> dict[str, Any]:
     return event | {key: body[key] for key in keys if body.get(key)}
 
 
+def _system(body: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "system", "text": content_text(body.get("messages") or body.get("content"))}
+
+
 def _tool(body: dict[str, Any]) -> dict[str, Any]:
-    call = body.get("call")
+    call, result = body.get("call"), body.get("result")
     call = call if isinstance(call, dict) else {}
-    return {
+    text = content_text(result)
+    event = {
         "kind": "tool_call",
         "tool_name": call.get("name"),
         "arguments": call.get("arguments"),
-        "result_text": content_text(body.get("result")),
+        "result_text": text,
     }
+    if isinstance(call.get("id"), str):
+        event["call_id"] = call["id"]
+    if isinstance(result, dict) and result.get("isError") is True:
+        event["error"] = text or True
+    return event
 
 
 def _task(body: dict[str, Any]) -> dict[str, Any]:
     call = body.get("task_call")
     call = call if isinstance(call, dict) else {}
-    return {"kind": "system", "text": f"{call.get('phase', 'task')} {call.get('name', '')}".strip()}
+    phase, name = str(call.get("phase") or "task"), str(call.get("name") or "")
+    more = {"arguments": call.get("arguments"), "result_text": content_text(call.get("result"))}
+    return _span(f"{phase} {name}".strip()) | {"phase": phase, "name": name, **more}
 
 
-_EVENTS = {"user": _user, "agent": _agent, "tool": _tool, "task": _task}
+def _span(name: str) -> dict[str, Any]:
+    """What the environment did; no turn."""
+    return {"kind": "system", "text": name.removeprefix("step."), "phase": name}
+
+
+_EVENTS = {"user": _user, "agent": _agent, "system": _system, "tool": _tool, "task": _task}
 
 
 IN_THE_LIST = "GET /v2/jobs has every job with its status"
@@ -292,11 +317,31 @@ async def leave(request: Request) -> Response:
 
 
 async def get(request: Request) -> Response:
-    """The row and its grading."""
-    row = await parts_of(request).store.read(traces.get, _id(request))
+    """The row, its grading, and what became of it."""
+    row, discarded, task = await parts_of(request).store.read(_told, _id(request))
     result = row["evaluation_result"]
-    graded = {"evaluation_result": json.loads(result) if result else None}
-    return reply(trace_record(row) | graded)
+    more = {
+        "evaluation_result": json.loads(result) if result else None,
+        "discarded": discarded,
+        "expected": None if task is None else _expected(task),
+    }
+    return reply(trace_record(row) | more)
+
+
+def _told(db: Db, trace_id: str) -> tuple[sqlite3.Row, str | None, dict[str, Any] | None]:
+    """A trace, why it was discarded, and its task. Raises Refused, 404."""
+    row = traces.get(db, trace_id)
+    job_id, slug = row["job_id"] or "", row["task_slug"] or ""
+    return row, times.why_discarded(db, job_id, trace_id), works.task_of(db, job_id, slug)
+
+
+def _expected(task: dict[str, Any]) -> str | None:
+    """The right answer to a task of an environment of the service; None for any other task."""
+    try:
+        [read_] = read_rows([task])
+        return find_scenario(read_.env, read_.scenario).answer(read_.args)
+    except (HudUsage, LookupError, ValueError):
+        return None
 
 
 async def trace_events(request: Request) -> Response:

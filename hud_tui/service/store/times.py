@@ -93,6 +93,14 @@ def counts(db: Db, run_id: str) -> dict[str, int]:
     return dict(numbers)
 
 
+def why_discarded(db: Db, run_id: str, trace_id: str) -> str | None:
+    """Why no step was trained on a rollout of a run; None if one was, or may yet be."""
+    query = f"""SELECT reason, {intact("discarded")} FROM discarded
+        WHERE run_id = ? AND instr(traces, ?) ORDER BY id DESC LIMIT 1"""
+    row = db.execute(query, (run_id, f'"{trace_id}"')).fetchone()
+    return None if row is None else str(row["reason"])
+
+
 def discarded(db: Db, run_id: str, limit: int, offset: int) -> list[dict[str, Any]]:
     """Discarded rollouts of a run, newest first, as far as their traces are known."""
     query = f"""SELECT step, attempt, task_slug, rollout, reward, num_tokens, error, ended_at,

@@ -55,6 +55,15 @@ def tasks_of(row: sqlite3.Row) -> list[dict[str, Any]]:
     return tasks
 
 
+def task_of(db: Db, work_id: str, slug: str) -> dict[str, Any] | None:
+    """The row of one task of a run or an evaluation; None if it has none, or it cannot be read."""
+    try:
+        tasks = tasks_of(get(db, work_id)) if work_id and slug else []
+    except (Refused, DamagedRow):
+        return None
+    return next((task for task in tasks if task.get("slug") == slug), None)
+
+
 def active(db: Db, model_id: str) -> sqlite3.Row | None:
     """The run that is training a model."""
     query = f"""{SELECT} WHERE work.model_id = ? AND work.kind = 'training'

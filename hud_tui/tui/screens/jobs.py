@@ -24,15 +24,17 @@ from textual.widgets import Input, Static
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
+from hud_tui.rl.outcome import outcome_of
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
+from hud_tui.rl.transcript import transcript_of
+from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.rl.work import Work, is_active, job_result
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.rollout_reader import (
-    FORMS,
     JOBS,
     SIBLINGS,
     TRACES,
@@ -387,13 +389,13 @@ class JobsScreen(HudScreen):
         group = part.group_of(trace)
         own = next((r.advantage for r in group.rollouts if r.trace.id == trace.id), None)
         most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
-        grade = None if self.whole is None else (self.whole.model_extra or {})
+        grade = None if self.whole is None else self.whole.evaluation_result
         return Reading(
             self.shade,
             own,
             most,
             self._now.get(trace.id, {}),
-            None if grade is None else grade.get("evaluation_result"),
+            grade,
         )
 
     def action_next_view(self) -> None:
@@ -448,7 +450,11 @@ class JobsScreen(HudScreen):
             ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
         )
         if form is not None:
-            self.app.copy_to_clipboard(FORMS[form][1](trace, turns))
+            events = () if turns is None else turns.events
+            outcome = outcome_of(self.whole or trace, self.reading.advantage)
+            transcript = transcript_of(events, trace.completion)
+            copied = Copied(trace, transcript, outcome, events)
+            self.app.copy_to_clipboard(FORMS[form][1](copied))
 
     # The view: what it holds, and what its keys do.
 

@@ -14,17 +14,8 @@ from textual.strip import Strip
 
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short
-from hud_tui.rl.rollouts import (
-    MOST_NOTES,
-    NOTE_MOST,
-    Shade,
-    Shaded,
-    by_advantage,
-    by_logprob,
-    by_ratio,
-    grade_notes,
-    subscores,
-)
+from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, grade_notes, subscores
+from hud_tui.rl.rollouts import Shade, Shaded, by_advantage, by_logprob, by_ratio
 from hud_tui.rl.text import WHOLE, clean, count_unsafe, one_line, pictures
 from hud_tui.tui.theme import RAMP, reward_style
 from hud_tui.tui.widgets.lines import LinesView, TextPane, fit_text, line
