@@ -223,7 +223,7 @@ async def test_rollouts_of_groups_without_variance_are_discarded_with_that_reaso
         verb, _, words = trace["task_slug"].partition("-")
         if verb == "uppercase":
             assert told_of["expected"] == words.upper()
-        assert told_of["expected"]
+        assert told_of["expected"], trace["task_slug"]
     pages = [await discarded(http, job, limit=3, offset=at) for at in range(0, flat, 3)]
     assert [item for page in pages for item in page["items"]] == listed["items"]
     spent = sum((account_of(time) for time in told.steps), Account())

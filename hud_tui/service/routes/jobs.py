@@ -318,28 +318,29 @@ async def leave(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """The row, its grading, and what became of it."""
-    row, discarded, task = await parts_of(request).store.read(_told, _id(request))
+    row, discarded, tasks = await parts_of(request).store.read(_told, _id(request))
     result = row["evaluation_result"]
     more = {
         "evaluation_result": json.loads(result) if result else None,
         "discarded": discarded,
-        "expected": None if task is None else _expected(task),
+        "expected": _expected(tasks, row["task_slug"]),
     }
     return reply(trace_record(row) | more)
 
 
-def _told(db: Db, trace_id: str) -> tuple[sqlite3.Row, str | None, dict[str, Any] | None]:
-    """A trace, why it was discarded, and its task. Raises Refused, 404."""
+def _told(db: Db, trace_id: str) -> tuple[sqlite3.Row, str | None, list[dict[str, Any]]]:
+    """A trace, why it was discarded, and the rows of its job's tasks. Raises Refused, 404."""
     row = traces.get(db, trace_id)
-    job_id, slug = row["job_id"] or "", row["task_slug"] or ""
-    return row, times.why_discarded(db, job_id, trace_id), works.task_of(db, job_id, slug)
+    job_id = row["job_id"] or ""
+    return row, times.why_discarded(db, job_id, trace_id), works.known_tasks(db, job_id)
 
 
-def _expected(task: dict[str, Any]) -> str | None:
+def _expected(tasks: Sequence[dict[str, Any]], slug: str | None) -> str | None:
     """The right answer to a task of an environment of the service; None for any other task."""
+    rows = [row for row in tasks if row.get("slug", slug) == slug]  # without one it is derived
     try:
-        [read_] = read_rows([task])
-        return find_scenario(read_.env, read_.scenario).answer(read_.args)
+        task = next((task for task in read_rows(rows) if task.slug == slug), None)
+        return task and find_scenario(task.env, task.scenario).answer(task.args)
     except (HudUsage, LookupError, ValueError):
         return None
 

@@ -55,13 +55,12 @@ def tasks_of(row: sqlite3.Row) -> list[dict[str, Any]]:
     return tasks
 
 
-def task_of(db: Db, work_id: str, slug: str) -> dict[str, Any] | None:
-    """The row of one task of a run or an evaluation; None if it has none, or it cannot be read."""
+def known_tasks(db: Db, work_id: str) -> list[dict[str, Any]]:
+    """The rows of tasks of a run or an evaluation; none if it has none, or they cannot be read."""
     try:
-        tasks = tasks_of(get(db, work_id)) if work_id and slug else []
+        return tasks_of(get(db, work_id)) if work_id else []
     except (Refused, DamagedRow):
-        return None
-    return next((task for task in tasks if task.get("slug") == slug), None)
+        return []
 
 
 def active(db: Db, model_id: str) -> sqlite3.Row | None:
