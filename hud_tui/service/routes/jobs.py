@@ -339,9 +339,9 @@ def _expected(tasks: Sequence[dict[str, Any]], slug: str | None) -> str | None:
     """The right answer to a task of an environment of the service; None for any other task."""
     rows = [row for row in tasks if row.get("slug", slug) == slug]  # without one it is derived
     try:
-        task = next((task for task in read_rows(rows) if task.slug == slug), None)
-        return task and find_scenario(task.env, task.scenario).answer(task.args)
-    except (HudUsage, LookupError, ValueError):
+        task = next(task for task in read_rows(rows) if task.slug == slug)
+        return find_scenario(task.env, task.scenario).answer(task.args)
+    except (StopIteration, HudUsage, LookupError, ValueError):
         return None
 
 
