@@ -122,8 +122,9 @@ def sampled_s(weights: Weights, config: Config, prompts: list[list[int]]) -> tup
     start = process_time()
     logits, cache = sampling._read(weights, config, asked)
     read = process_time()
-    for _ in range(SAID):
-        tokens, _ = sampling.draw(logits, [sampling.Row(one, config.context) for one in asked])
+    drawing = sampling.Drawing([one.request for one in asked], [SAID] * len(asked))
+    for number in range(SAID):
+        tokens, _ = drawing.draw(logits, number)
         logits = sampling._extend(weights, config, cache, tokens)
     return read - start, process_time() - read
 

@@ -7,6 +7,7 @@ conversation, only the new tokens are read.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -102,15 +103,8 @@ class Row:
         self.prompt, self._stop = request.prompt, [*map(list, request.stop), [END]]
         self._ends = {stop[-1] for stop in self._stop}
         self.room = min(request.max_tokens, context - len(request.prompt))
-        self._chances = np.random.default_rng(request.seed).random(self.room).tolist()
-        self.temperature = request.temperature
-        self.top_p, self.top_logprobs = request.top_p, request.top_logprobs
+        self.top_logprobs = request.top_logprobs
         self.sampled = Sampled([], [], "length")
-
-    def chance(self) -> float:
-        """The number in [0, 1) that selects the next token."""
-        chance: float = self._chances[min(len(self.sampled.tokens), self.room - 1)]
-        return chance
 
     def add(self, token: int, logprob: float, logp: Array) -> bool:
         """Append a token with its logprob, given all tokens', shape (V,). Returns whether to
@@ -133,6 +127,36 @@ class Row:
             self._keep(keys[:, :, :read], values[:, :, :read])
 
 
+class Drawing:
+    """How the next tokens of rows are drawn."""
+
+    def __init__(self, requests: Sequence[SampleRequest], rooms: Sequence[int]) -> None:
+        """`rooms`: the most tokens of each."""
+        self.chances = np.zeros((max(rooms), len(rooms)))
+        for row, (request, room) in enumerate(zip(requests, rooms, strict=True)):
+            self.chances[:room, row] = np.random.default_rng(request.seed).random(room)
+        temperatures = np.array([request.temperature for request in requests])
+        self.greedy = temperatures == 0
+        self.temperature = np.where(self.greedy, 1.0, temperatures)[:, None]
+        self.top_p = np.array([request.top_p for request in requests])
+
+    def keep(self, rows: NDArray[Any]) -> None:
+        """Keep only these rows."""
+        self.chances, self.greedy = self.chances[:, rows], self.greedy[rows]
+        self.temperature, self.top_p = self.temperature[rows], self.top_p[rows]
+
+    def draw(self, logits: Array, number: int) -> tuple[Ids, Array]:
+        """The token of each row with this number, from 0, shape (B,), and all tokens' tempered
+        logprobs, (B, V)."""
+        logp = log_probabilities(logits, self.temperature)
+        chances = np.exp(logp.astype(np.float64))
+        if (self.top_p < 1).any():
+            chances = _nucleus(chances, self.top_p)
+        total = np.cumsum(chances, axis=1)
+        drawn = (total < self.chances[number][:, None] * total[:, -1:]).sum(axis=1)
+        return np.where(self.greedy, logp.argmax(axis=1), drawn), logp
+
+
 def sample(weights: Weights, config: Config, asked: Sequence[Asked]) -> list[Sampled]:
     """One completion per request, all of them at once; each ends with END, a stop sequence or its
     last token.
@@ -140,24 +164,27 @@ def sample(weights: Weights, config: Config, asked: Sequence[Asked]) -> list[Sam
     Prompts are shorter than the context, and every request wants at least one token.
     """
     everyone = rows = [Row(one, config.context) for one in asked]
+    drawing = Drawing([one.request for one in asked], [row.room for row in rows])
     live = np.ones(len(rows), bool)
     logits, cache = _read(weights, config, asked)
-    while True:
-        tokens, logp = draw(logits, rows)
+    for number in count():
+        tokens, logp = drawing.draw(logits, number)
         drawn, logprobs = tokens.tolist(), logp[np.arange(len(rows)), tokens].tolist()
         for b in np.flatnonzero(live).tolist():
             if not rows[b].add(drawn[b], logprobs[b], logp[b]):
                 live[b] = False
                 rows[b].keep(cache.keys[:, b], cache.values[:, b])
         if not live.any():
-            return [row.sampled for row in everyone]
+            break
         if live.mean() < DENSE:
             cache.keep(live)
+            drawing.keep(live)
             rows, tokens = [rows[b] for b in np.flatnonzero(live)], tokens[live]
             live = np.ones(len(rows), bool)
         if cache.length[live].max() >= cache.room:
             cache.grow(min(cache.room + GROWTH, config.context))
         logits = _extend(weights, config, cache, tokens)
+    return [row.sampled for row in everyone]
 
 
 def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Array, Cache]:
@@ -294,21 +321,6 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
         x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
     cache.length, cache.last = cache.length + 1, tokens
     return head(weights, rms_norm(x, weights["norm"])[0])
-
-
-def draw(logits: Array, rows: Sequence[Row]) -> tuple[Ids, Array]:
-    """The next token of each row, shape (B,), and all tokens' tempered logprobs, (B, V)."""
-    temperature = np.array([row.temperature for row in rows])[:, None]
-    greedy = temperature[:, 0] == 0
-    logp = log_probabilities(logits, np.where(temperature == 0, 1.0, temperature))
-    chances = np.exp(logp.astype(np.float64))
-    top_p = np.array([row.top_p for row in rows])
-    if (top_p < 1).any():
-        chances = _nucleus(chances, top_p)
-    total = np.cumsum(chances, axis=1)
-    chance = np.array([row.chance() for row in rows])
-    drawn = (total < chance[:, None] * total[:, -1:]).sum(axis=1)
-    return np.where(greedy, logp.argmax(axis=1), drawn), logp
 
 
 def _nucleus(chances: Floats, top_p: Floats) -> Floats:
