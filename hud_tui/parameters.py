@@ -26,9 +26,10 @@ InForm = Literal["", "filled", "empty", "folded"]
 """Where the app's form has it: nowhere; in sight, with its default or empty; behind the fold, where
 empty leaves the value to the service."""
 
-RUN, TRAIN, EVAL, SWEEP = "run", "train", "eval", "sweep"
+RUN, TRAIN, EVAL, SWEEP, PLAY = "run", "train", "eval", "sweep", "play"
 """Commands that take parameters."""
 ROLLOUTS = (TRAIN, EVAL)
+PLAYED = (*ROLLOUTS, PLAY)
 
 
 def flag_of(name: str) -> str:
@@ -464,8 +465,8 @@ class EvaluationRows:
             label="samples per task",
         ),
     ] = 4
-    max_tokens: Annotated[int | None, replace(MAX_TOKENS, takers=(EVAL,))] = None
-    temperature: Annotated[float, replace(TEMPERATURE, takers=(EVAL,))] = 1.0
+    max_tokens: Annotated[int | None, replace(MAX_TOKENS, takers=(EVAL, PLAY))] = None
+    temperature: Annotated[float, replace(TEMPERATURE, takers=(EVAL, PLAY))] = 1.0
     seed: Annotated[
         int,
         Parameter(
@@ -497,7 +498,7 @@ class RolloutRows:
         int,
         Parameter(
             "most turns of a rollout",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             low=1,
             high=1000,
             example="10",
@@ -508,7 +509,7 @@ class RolloutRows:
         float,
         Parameter(
             "seconds after which a rollout has failed",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             metavar="S",
             above=True,
             high=86_400,
@@ -534,7 +535,7 @@ class RolloutRows:
         int,
         Parameter(
             "MB of memory that one rollout's processes may use, 0 for no limit",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             limits="0: no limit",
             example="4096",
             label="memory",
@@ -558,7 +559,7 @@ class RolloutRows:
         str,
         Parameter(
             "where environments run",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             metavar="WHERE",
             choices=("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted"),
             limits="local|hud|hosted|docker|tcp",
@@ -570,7 +571,7 @@ class RolloutRows:
         str | None,
         Parameter(
             "interpreter that has the environment and hud, or its virtual environment",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             metavar="PATH",
             usual="the .venv beside ENV, else uv run, else this one",
             limits="– or a path",
@@ -581,7 +582,7 @@ class RolloutRows:
         tuple[str, ...],
         Parameter(
             "a variable that the environment gets; its value is shown nowhere; may be given again",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             metavar="NAME",
             limits="– or names, with commas",
             label="variables",
@@ -592,7 +593,7 @@ class RolloutRows:
         str | None,
         Parameter(
             "task file, .py file or taskset",
-            takers=ROLLOUTS,
+            takers=PLAYED,
             metavar="SOURCE",
             usual="the tasks in the environment",
             limits="– or a file, a taskset",

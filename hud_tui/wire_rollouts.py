@@ -41,6 +41,8 @@ class TraceEnter(OpenRequest):
     step: int | None = Field(default=None, ge=1, le=1_000_000_000)
     """Embedded, as is `attempt`: in a run that a client drives, as in `Trace`."""
     attempt: int | None = Field(default=None, ge=1, le=1_000_000_000)
+    played: bool = False
+    """Embedded: as in `Trace`."""
 
 
 class TraceExit(OpenRequest):
@@ -90,6 +92,9 @@ class Trace(Response):
     """The answer that earns the whole reward, if the environment is the service's own."""
     evaluation_result: Any = None
     """What the grader reported, as in `TraceExit`; only in the reply for one trace."""
+    played: bool | None = None
+    """Whether a person was the policy of at least one turn: it is never trained on, and counts in
+    no statistics."""
 
 
 class RolloutAgent(Request):

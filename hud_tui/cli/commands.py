@@ -392,6 +392,7 @@ COMMANDS = {
     "preflight": Command(_with_parameters("preflight"), "runs:preflight", "launch"),
     "run": Command(_with_parameters("run"), "runs:run", "launch"),
     "train": Command(_with_parameters("train"), "train:train"),
+    "play": Command(_with_parameters("play"), "play:play", "launch"),
     "init-env": Command(_init_env, "train:init_env"),
     "eval": Command(_with_parameters("evaluate"), "evaluate:evaluate"),
     "compare": Command(_compare, "compare:compare"),

@@ -6,6 +6,7 @@ from hud_tui.cli.parser import Add, Parser, consent, finite_number, of_model, wh
 from hud_tui.parameters import (
     EVAL,
     EVALUATION_PARAMETERS,
+    PLAY,
     RECORDED_PARAMETERS,
     ROLLOUT_OPTIONS,
     RUN,
@@ -63,6 +64,23 @@ def train(add: Add) -> None:
     parser.add_argument("--no-trial", action="store_true", help=about)
     _followed(parser)
     consent(parser, changes=lambda args: not args.check)
+
+
+def play(add: Add) -> None:
+    parser = add(
+        "be the policy of one rollout: see what it sees, call its tools, be graded",
+        "play env.py",
+        "play sums/env.py total-1f3a --turns 4",
+        "--headless --local play env.py -m my-model",
+    )
+    about = "a Python file with a hud Environment, or a directory of them"
+    parser.add_argument("source", metavar="ENV", help=about)
+    about = "slug of a task, or a template; default: the first task"
+    parser.add_argument("task", nargs="?", metavar="TASK", help=about)
+    about = "who goes on if you let it; default: your only trainable model, else a base"
+    parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
+    add_flags(parser, PLAY, ROLLOUT_OPTIONS)
+    add_flags(parser, PLAY, EVALUATION_PARAMETERS)
 
 
 def evaluate(add: Add) -> None:

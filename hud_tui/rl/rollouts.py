@@ -41,6 +41,11 @@ class RolloutGroup:
     """How its advantages were computed."""
 
     @property
+    def is_played(self) -> bool:
+        """Whether a person was the policy."""
+        return any(rollout.trace.played for rollout in self.rollouts)
+
+    @property
     def rewards(self) -> list[float]:
         """The known rewards, shape (≤ size,)."""
         return [r.trace.reward for r in self.rollouts if r.trace.reward is not None]
@@ -84,7 +89,7 @@ def _group(traces: list[Trace], rule: Advantages | None) -> RolloutGroup:
     first = traces[0]
     ordered = sorted(traces, key=lambda trace: -1 if trace.rollout is None else trace.rollout)
     compared = first.group_id is not None or first.step is not None
-    compared = compared and rule is not None and first.evaluates is None
+    compared = compared and rule is not None and first.evaluates is None and not first.played
     heldout, rule = bool(first.heldout), rule or PLAIN
     trained = compared and not heldout
     advantages = _advantages(ordered, rule) if trained else [None] * len(ordered)

@@ -295,6 +295,13 @@ class Forked:
                 return
             await asyncio.sleep(WHERE_S / 20)
 
+    async def places(self) -> list[dict[str, Any]]:
+        """Where the processes of running rollouts are in the code; the errors of those that have
+        ended."""
+        ids = list(self._running)
+        await asyncio.gather(*map(self.where, ids))
+        return [self.failures[trace_id] for trace_id in ids if trace_id in self.failures]
+
     async def close(self) -> None:
         """Stop the host with everything it forked."""
         if self._pipe is not None:
@@ -401,6 +408,10 @@ class Worker:
         self._answered[request["runtime"]] = time()
         return {"capabilities": names, "seconds": monotonic() - began}
 
+    async def _where(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Where in the user's code rollouts are that do not go on."""
+        return {"failures": [] if self._forked is None else await self._forked.places()}
+
     async def _roll_out(self, request: dict[str, Any]) -> dict[str, Any]:
         """Make a group of rollouts of one task."""
         task = Task.model_validate(request["task"])
@@ -416,7 +427,7 @@ class Worker:
     ) -> dict[str, Any]:
         assert self._slots is not None
         async with self._slots:
-            began, trace_id = monotonic(), uuid4().hex
+            began, trace_id = monotonic(), request.get("trace_id") or uuid4().hex
             run = await self._rollout(request, task, agent, group_id, trace_id)
             answer = summary(run, trace_id) | {"seconds": monotonic() - began}
             answer["failure"] = await self._failure(trace_id, answer["error"] is not None)

@@ -298,10 +298,11 @@ def resolve(
 
     Raises:
         Refused: 400, no input has tokens, or only part of a group has; 422, a trace that
-            errored, has no reward yet, or was sampled from another base.
+            errored, has no reward yet, was sampled from another base, or was played by a person.
     """
     sampled = {item: _turns(db, item, origins) for item in inputs if isinstance(item, str)}
     for number, item in enumerate(inputs):
+        _refuse_played(db, number, item if isinstance(item, str) else item.trace_id)
         if isinstance(item, str):
             _refuse_failed(db, number, item, group_size)
     empty = [item for item in inputs if isinstance(item, str) and not sampled[item]]
@@ -318,6 +319,14 @@ def resolve(
         if not isinstance(item, str) or sampled[item]
     ]
     return trajectories, len(empty)
+
+
+def _refuse_played(db: Db, number: int, ref: str | None) -> None:
+    """Raises Refused for a trace that a person has played: its answers are not the policy's."""
+    id_ = canonical(ref or "")
+    if id_ is not None and traces.is_played(db, id_):
+        message = f"trace {id_} was played by a person: it is never trained on"
+        raise bad_field(f"inputs.{number}", message)
 
 
 def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:

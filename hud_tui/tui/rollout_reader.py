@@ -248,7 +248,9 @@ def group_heading(group: RolloutGroup) -> Content:
     parts = [Content.styled(one_line(group.task_slug or "rollouts", 40), "bold $foreground")]
     if group.mean is not None:
         parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
-    if group.heldout and group.compared:
+    if group.is_played:
+        parts.append(Content("  played by a person: not trained on"))
+    elif group.heldout and group.compared:
         parts.append(Content("  held out: evaluated, not trained on"))
     elif group.compared and group.rewards and not group.has_signal:
         parts.append(Content("  zero variance: no gradient"))

@@ -2,7 +2,7 @@
 through the gateway, grades them, and reports them, as the SDK would.
 
 A task's args may have a `fault` for its rollouts: error, exit, or wait (until the source file has
-a file called ``go`` beside it).
+a file called ``go`` beside it). With `tool` the policy has a tool that adds, and several turns.
 """
 
 import json
@@ -22,6 +22,10 @@ WRITING = Lock()
 GO: list[Path] = []
 """The file that those wait for who wait; the last one counts."""
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+PLUS = {"name": "plus", "description": "Add.", "parameters": {**SCHEMA, "required": ["a", "b"]}}
+TOOLS = [{"type": "function", "function": PLUS}]
+RUNNING: set[str] = set()
+"""Slugs of the tasks whose rollouts wait."""
 
 
 def tell(document: dict[str, Any]) -> None:
@@ -48,12 +52,15 @@ def load(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
-    task, trace_id, api = request["task"], uuid4().hex, os.environ["HUD_API_URL"]
+    task, api = request["task"], os.environ["HUD_API_URL"]
+    trace_id = request.get("trace_id") or uuid4().hex
     args = task["args"]
     if args.get("fault") == "exit":
         os._exit(7)
     while args.get("fault") == "wait" and not GO[-1].exists():
+        RUNNING.add(task["slug"])
         sleep(0.02)
+    RUNNING.discard(task["slug"])
     entered = {"job_id": request["job_id"], "group_id": group_id, "task_slug": task["slug"]}
     entered |= request.get("entered", {})
     post(f"{api}/v2/trace/{trace_id}/enter", {**entered, "model": request["model"]})
@@ -65,10 +72,19 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
         "max_tokens": request["max_tokens"],
         "checkpoint": request.get("checkpoint"),
     }
-    url = os.environ["HUD_GATEWAY_URL"] + "/chat/completions"
-    answer = post(url, asked, **{"Trace-Id": trace_id})
-    choice = answer["choices"][0]
-    text, began = choice["message"]["content"].strip(), time()
+    url, calls = os.environ["HUD_GATEWAY_URL"] + "/chat/completions", 0
+    if args.get("tool"):
+        asked["tools"] = TOOLS
+    for turn in range(1, request["max_steps"] + 1):
+        if turn > 1 and args["tool"] == "long":
+            asked["messages"] = [*asked["messages"], {"role": "user", "content": "x" * 200}]
+        choice = post(url, asked, **{"Trace-Id": trace_id})["choices"][0]
+        made = choice["message"].get("tool_calls") or []
+        if not made or turn == request["max_steps"]:
+            break
+        calls += len(made)
+        asked["messages"] += [choice["message"], *map(result, made)]
+    text, began = (choice["message"]["content"] or "").strip(), time()
     right = text == str(args["a"] + args["b"])
     failed = args.get("fault") == "error"
     reward = 0.0 if failed else 1.0 if right else 0.1 * text.isdigit()
@@ -76,10 +92,11 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
     post(f"{api}/v2/trace/{trace_id}/exit", ended)
     failure = {"phase": "grade", "type": "KeyError", "message": "'shelf'"}
     failure |= {"file": request["task"]["env"] + ".py", "line": 12, "function": "add"}
+    logprobs = (choice["logprobs"] or {}).get("content", ())
     sample = {
-        "prompt_token_ids": choice["prompt_token_ids"],
-        "output_token_ids": choice["token_ids"],
-        "output_logprobs": [one["logprob"] for one in choice["logprobs"]["content"]],
+        "prompt_token_ids": choice.get("prompt_token_ids", []),
+        "output_token_ids": choice.get("token_ids", []),
+        "output_logprobs": [one["logprob"] for one in logprobs],
     }
     return {
         "trace_id": trace_id,
@@ -87,17 +104,30 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
         "error": "KeyError: 'shelf'" if failed else None,
         "failure": failure if failed else None,
         "stop_reason": "done",
-        "turns": 1,
-        "tool_calls": 0,
-        "tokens": len(choice["token_ids"]),
-        "prompt_tokens": len(choice["prompt_token_ids"]),
+        "turns": turn,
+        "tool_calls": calls,
+        "tokens": len(sample["output_token_ids"]),
+        "prompt_tokens": len(sample["prompt_token_ids"]),
         "content": text,
         "graded": None if failed else [began, time()],
-        "subscores": None,
+        "subscores": [{"name": "answer", "value": reward, "weight": 1.0}]
+        if args.get("tool")
+        else None,
         "info": None,
         "seconds": 0.0,
         "samples": [sample],
     }
+
+
+def result(call: dict[str, Any]) -> dict[str, Any]:
+    """What a call of the tool returns, as a message."""
+    given = json.loads(call["function"]["arguments"])
+    return {"role": "tool", "tool_call_id": call["id"], "content": str(given["a"] + given["b"])}
+
+
+def where(request: dict[str, Any]) -> dict[str, Any]:
+    stuck = {"phase": "setup", "type": "Timeout", "message": "setup: still running", "line": 3}
+    return {"failures": [{**stuck, "file": "sums.py"} for _ in RUNNING]}
 
 
 def roll_out(request: dict[str, Any]) -> dict[str, Any]:
@@ -118,7 +148,7 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     return {"capabilities": ["tools (mcp)"], "seconds": 0.1}
 
 
-VERBS = {"hello": hello, "load": load, "start": start, "roll_out": roll_out}
+VERBS = {"hello": hello, "load": load, "start": start, "roll_out": roll_out, "where": where}
 
 
 def answer(request: dict[str, Any]) -> None:

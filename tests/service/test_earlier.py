@@ -32,7 +32,8 @@ def data(tmp_path: Path) -> Path:
 
 def without_news(reply: Any) -> Any:
     """Of runs and evaluations: they say now which they are, runs their pace, and evaluations who
-    makes their rollouts, and which run they are part of; of rollouts: who sampled them."""
+    makes their rollouts, and which run they are part of; of rollouts: who sampled them, and
+    whether a person played."""
     if isinstance(reply, list):
         return [without_news(item) for item in reply]
     if not isinstance(reply, dict):
@@ -42,7 +43,8 @@ def without_news(reply: Any) -> Any:
     if "parameters" not in reply:
         more = reply.get("metadata") or {}
         shown = {key: value for key, value in more.items() if key != "run_id"}
-        reply = {key: value for key, value in reply.items() if key != "sampled_from"}
+        news = ("sampled_from", "played")
+        reply = {key: value for key, value in reply.items() if key not in news}
         return {**reply, "metadata": shown} if more else reply
     if "revision" in reply:
         return {key: value for key, value in reply.items() if key not in ("step_s", "waits")}

@@ -68,6 +68,7 @@ def trace_record(row: sqlite3.Row) -> dict[str, Any]:
         "start_time": began,
         "ended_at": iso(row["ended_at"]) if row["ended_at"] else None,
         "heldout": None if heldout is None else bool(heldout),
+        "played": bool(row["played"]),
     }
 
 
@@ -383,8 +384,10 @@ def _enter(
     db: Db, trace_id: str, job_id: str | None, body: TraceEnter
 ) -> tuple[ModelRow, str | None] | None:
     """Store the begin of a rollout; returns the model that is trained on it, and the run if its
-    driver has told of it. None for an evaluation, and if no such model is known."""
+    driver has told of it. None for an evaluation, for a game, and if no such model is known."""
     traces.enter(db, trace_id, job_id, body)
+    if body.played:
+        return None
     try:
         job = None if job_id is None else works.get(db, job_id)
     except Refused:
@@ -403,7 +406,7 @@ def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
     """Store the end of a rollout, as an event of the model that it was sampled from."""
     first = traces.leave(db, trace_id, body)
     trace = traces.get(db, trace_id)
-    if not first or not trace["model"]:
+    if not first or not trace["model"] or trace["played"]:
         return
     evaluation_id = evaluations.known(db, trace["job_id"] or "")
     if evaluation_id is not None:

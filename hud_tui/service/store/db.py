@@ -505,6 +505,11 @@ MIGRATIONS = [
     ) STRICT;
     CREATE INDEX discarded_by_run ON discarded (run_id)
     """,
+    f"""
+    -- 1: a person was the policy of at least one turn.
+    ALTER TABLE trace ADD COLUMN played INTEGER;
+    {seals.seal_again("trace")}
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

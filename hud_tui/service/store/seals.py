@@ -14,7 +14,7 @@ checkpoint: name id model_id parent_id step sampler_path state_path job_id body_
 head: model_id checkpoint_id set_to
 trace: id job_id checkpoint_id status created_at ended_at task_slug group_id parent_trace_id model
     reward stop_reason error evaluation_result step rollout completion num_tokens heldout attempt
-    evaluates
+    evaluates played
 turn: trace_id prompt_digest digest base temperature prompt completion sample started_at ended_at
     sampled_from
 span: trace_id span_id body
@@ -44,7 +44,7 @@ row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
 _FIRST = {
     **dict.fromkeys(("moves_from", "step_time", "discarded"), ()),
-    "turn": COLUMNS["turn"][:-1],
+    **{table: COLUMNS[table][:-1] for table in ("turn", "trace")},
 }
 """The columns that were sealed first, of a table that has got more since."""
 _TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"

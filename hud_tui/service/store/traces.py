@@ -166,11 +166,13 @@ def answered(db: Db, trace_id: str, completion: str | None, num_tokens: int | No
 def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
     """Begin a client's rollout; repeating it changes nothing."""
     _begin(db, trace_id, now())
+    told = (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id)
     db.execute(
         "UPDATE trace SET job_id = coalesce(?, job_id), task_slug = coalesce(?, task_slug),"
         " group_id = coalesce(?, group_id), model = coalesce(?, model),"
-        " parent_trace_id = coalesce(?, parent_trace_id) WHERE id = ?",
-        (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id, trace_id),
+        " parent_trace_id = coalesce(?, parent_trace_id), played = max(?, coalesce(played, 0))"
+        " WHERE id = ?",
+        (*told, body.played, trace_id),
     )
     db.execute(  # in a run that a client drives, it belongs to a step: the next one unless it says
         "UPDATE trace SET (step, attempt) ="
@@ -230,6 +232,12 @@ def status(db: Db, trace_id: str) -> str | None:
     """A trace's status; None if it is unknown."""
     row = db.execute(f"{SELECT} WHERE id = ?", (trace_id,)).fetchone()
     return None if row is None else str(row["status"])
+
+
+def is_played(db: Db, trace_id: str) -> bool:
+    """Whether a person was the policy of a turn; of an unknown trace False."""
+    row = db.execute(f"{SELECT} WHERE id = ?", (trace_id,)).fetchone()
+    return row is not None and bool(row["played"])
 
 
 def of_job(

@@ -1,0 +1,144 @@
+"""``play``: be the policy of one rollout, line by line."""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict
+from threading import Thread
+from typing import Any
+
+from hud_tui.cli.connect import paths_of
+from hud_tui.cli.flags import given
+from hud_tui.cli.output import emit, emit_error, flags_of, print_notice
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS
+from hud_tui.rl.game import FORMS, BadMove, Game, Phase, Turn
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.control import order_of
+from hud_tui.rollouts.environment import check_source
+from hud_tui.rollouts.play import GameFailed, OwnWorld, Play, policy_of
+from hud_tui.rollouts.run_files import environment_name
+
+THE_POLICY, THIS_TURN, TO_THE_END = "policy", "turn", "rest"
+
+
+async def play(client: HudClient, args: argparse.Namespace) -> int:
+    """Play a task by the lines of stdin; prints each turn, then the grade.
+
+    Raises:
+        HudError: It cannot begin; the environment failed; stdin ended before the game.
+    """
+    source = check_source(args.source)
+    named = await client.model(args.model) if args.model else None
+    model = policy_of(await client.models(), named)
+    sampled = given(args, EVALUATION_PARAMETERS)
+    order = order_of(client, model, source, sampled, **given(args, ROLLOUT_OPTIONS))
+    states = asyncio.Queue[Game]()
+    game = Game(environment_name(order.source), most=order.turns)
+    world = OwnWorld(client, order, paths_of(args).state, args.task)
+    session = Play(client, world, game, states.put_nowait)
+    print_notice(f"starting {one_line(order.source)}; the policy is {one_line(order.model)}")
+    running = asyncio.ensure_future(session.run())
+    lines = lines_of_stdin()
+    told = 0
+    try:
+        while not (game := await states.get()).is_over:
+            if game.notice:
+                emit_error(HudError(game.notice), True)
+            elif game.waits and told < game.number:
+                told = game.number
+                _tell(game)
+            if game.phase is Phase.YOURS:
+                await _move(session, lines, args)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    if game.grade is None:
+        raise session.error or GameFailed(game)
+    emit("played", {**_about(game), "model": order.model, "turns": list(map(turn_row, game.turns))})
+    return 0
+
+
+def _tell(game: Game) -> None:
+    """Print what the player can know now; what does not change only with the first turn."""
+    document: dict[str, Any] = {"turn": game.number, "of": game.most}
+    if not game.turns:
+        document |= {
+            "task": game.task,
+            "prompt": game.prompt,
+            "tools": [
+                {"name": tool.name, "description": tool.about, "schema": tool.schema}
+                for tool in game.tools
+            ],
+        }
+    emit("turn", document | {"last": turn_row(game.turns[-1]) if game.turns else None})
+
+
+def _about(game: Game) -> dict[str, Any]:
+    about: dict[str, Any] = {"environment": game.source, "task": game.task}
+    if game.grade is not None:
+        about |= {"reward": game.grade.reward, "stop_reason": game.grade.stop, **game.grade.result}
+    return about | {"trace_id": game.trace_id}
+
+
+def turn_row(turn: Turn) -> dict[str, Any]:
+    """A turn as it is printed."""
+    calls = [asdict(call) for call in turn.move.calls]
+    return {"by": turn.by, "text": turn.move.text, "calls": calls, "replies": turn.replies}
+
+
+async def _move(
+    session: Play, lines: "asyncio.Queue[str | None]", args: argparse.Namespace
+) -> None:
+    """Make the turn by the next line that says one; other lines are answered with an error."""
+    while True:
+        line = await lines.get()
+        if line is None:
+            what = f"stdin ended at turn {session.game.number}, before the game"
+            raise HudUsage(what, FORMS)
+        try:
+            read = _read(line)
+            if isinstance(read, Mapping) and THE_POLICY in read:
+                session.let_policy(_is_to_the_end(read))
+            else:
+                session.move(session.game.read_move(read))
+        except BadMove as error:
+            emit_error(error, True, flags_of(args))
+            continue
+        return
+
+
+def _read(line: str) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadMove("", f"no JSON: {error}", FORMS) from error
+
+
+def _is_to_the_end(read: Mapping[str, Any]) -> bool:
+    if len(read) > 1 or read[THE_POLICY] not in (THIS_TURN, TO_THE_END):
+        hint = f'{{"{THE_POLICY}": "{THIS_TURN}"}} or {{"{THE_POLICY}": "{TO_THE_END}"}}'
+        raise BadMove(THE_POLICY, "expected one of turn, rest, and nothing else", hint)
+    return bool(read[THE_POLICY] == TO_THE_END)
+
+
+def lines_of_stdin() -> "asyncio.Queue[str | None]":
+    """The lines of stdin that are not blank, as they come; None at its end. A thread reads them,
+    since not every stdin can be waited for."""
+    lines, loop = asyncio.Queue[str | None](), asyncio.get_running_loop()
+
+    def put(line: str | None) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(lines.put_nowait, line)
+
+    def read() -> None:
+        for line in sys.stdin:
+            if line.strip():
+                put(line)
+        put(None)
+
+    Thread(target=read, name="stdin", daemon=True).start()
+    return lines

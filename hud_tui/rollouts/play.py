@@ -1,0 +1,310 @@
+"""Playing: a person is the policy of one rollout.
+
+A `World` makes the rollout, and asks for each turn; `Play` has the person answer, or the policy.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from typing import Any, NamedTuple, Protocol
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudError, HudUsage
+from hud_tui.rl.checkpoint_tree import own_models
+from hud_tui.rl.game import PERSON, POLICY, Game, Grade, Move, Phase, completion_of, move_of
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import names_text, one_line
+from hud_tui.rollouts.environment import CALLS_TOOLS, load, rollout_of, setting_of
+from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
+from hud_tui.rollouts.run_files import Order, environment_name, log_of_checks
+from hud_tui.rollouts.seat import Request, Seat
+from hud_tui.rollouts.watched import error_text
+from hud_tui.wire import Model
+from hud_tui.wire_rollouts import JobEnter, TraceExit
+from hud_tui.wire_training import Chat
+
+LONGEST_S = 86_400.0
+"""Longest rollout, seconds: the player's time does not count towards the order's limit."""
+LOOK_S = 0.2
+"""Seconds between two looks at how long the environment has been at work."""
+WHERE_S = 5.0
+"""Longest wait for the place in the code of an environment that hangs, seconds."""
+SENT = frozenset(Chat.model_fields) - {"prompt_token_ids", "continuation_from", "return_token_ids"}
+"""Fields of an agent's request that go to the policy: turns that a person made have no tokens."""
+
+
+class GameFailed(HudError):
+    """A game ended without a grade."""
+
+    kind = "environment"
+
+    def __init__(self, game: Game) -> None:
+        super().__init__(game.trouble)
+        self.details = {"trace_id": game.trace_id, "turn": game.number}
+
+
+class Result(NamedTuple):
+    """How a game ended."""
+
+    grade: Grade | None
+    trouble: str
+    trace_id: str
+
+
+class World(Protocol):
+    """Where the rollout is made."""
+
+    async def play(
+        self, begun: Callable[[Task], object], asked: Callable[[Request], object]
+    ) -> Result:
+        """Make the rollout. Raises HudError: it cannot begin.
+
+        Args:
+            begun: Called with the task, once it is known.
+            asked: Called with each request for a turn, which `answer` answers.
+        """
+
+    def answer(self, completion: Mapping[str, Any]) -> None:
+        """Answer the last request."""
+
+
+class Play:
+    """One game, from its beginning to its grade."""
+
+    def __init__(
+        self, client: HudClient, world: World, game: Game, changed: Callable[[Game], object]
+    ) -> None:
+        """`changed` is called with each new state of the game."""
+        self.game = game
+        self.error: HudError | None = None
+        """Why it could not begin."""
+        self._client, self._world, self._changed = client, world, changed
+        self._request: Request = {}
+        self._is_left = False
+        """Whether the policy makes all further turns."""
+        self._policy: asyncio.Task[None] | None = None
+
+    async def run(self) -> Game:
+        """Play it to its end; nothing that happens in the environment is an error here."""
+        try:
+            grade, trouble, trace_id = await self._world.play(self._begun, self._asked)
+        except HudError as error:
+            self.error = error
+            self._show(self.game.failed(error.in_one))
+        else:
+            game = self.game
+            ended = (
+                game.failed(trouble, trace_id) if grade is None else game.graded(grade, trace_id)
+            )
+            self._show(ended)
+        finally:
+            if self._policy is not None:
+                self._policy.cancel()
+                await asyncio.gather(self._policy, return_exceptions=True)
+        return self.game
+
+    def move(self, move: Move, by: str = PERSON) -> None:
+        """Make this turn. Does nothing where no turn is waited for."""
+        if not self.game.waits:
+            return
+        completion = completion_of(move, str(self._request.get("model")), self.game.number)
+        self._show(self.game.moved(move, by))
+        self._world.answer(completion)
+
+    def let_policy(self, to_the_end: bool = False) -> None:
+        """Have the policy make this turn, or all that are left."""
+        self._is_left = self._is_left or to_the_end
+        if self.game.phase is Phase.YOURS:
+            self._show(self.game.left_to_policy())
+            self._begin_policy()
+
+    def take_over(self) -> None:
+        """Make the next turn yourself."""
+        self._is_left = False
+
+    def _begin_policy(self) -> None:
+        self._policy = asyncio.get_running_loop().create_task(self._ask_policy())
+
+    async def _ask_policy(self) -> None:
+        fields = {key: value for key, value in self._request.items() if key in SENT}
+        number = self.game.number
+        try:
+            reply = await self._client.training.chat(Chat.model_validate(fields))
+            said = move_of(reply.choices[0].message.model_dump())
+        except ValidationError as error:
+            trouble = str(error.errors(include_url=False)[0]["msg"])
+        except HudError as error:
+            trouble = error.message
+        except IndexError:
+            trouble = "it gave no answer"
+        else:
+            if (Phase.POLICYS, number) == (self.game.phase, self.game.number):
+                self.move(said, POLICY)
+            return
+        self._is_left = False
+        if self.game.phase is Phase.POLICYS:
+            notice = f"the policy cannot go on: {one_line(trouble, 300)}"
+            self._show(self.game.given_back(notice))
+
+    def _begun(self, task: Task) -> None:
+        self._show(replace(self.game, task=task.slug))
+
+    def _asked(self, request: Request) -> None:
+        self._request = request
+        game = self.game.asked(request["messages"], request.get("tools"))
+        if self._is_left:
+            self._show(game.left_to_policy())
+            self._begin_policy()
+        else:
+            self._show(game)
+
+    def _show(self, game: Game) -> None:
+        self.game = game
+        self._changed(game)
+
+
+def policy_of(models: Sequence[Model], model: Model | None = None) -> Model:
+    """The model that may go on: the given one, else the only one of the user's own, else a base
+    that calls tools, else any. Raises HudUsage: there is none."""
+    own = own_models(models)
+    bases = [each for each in models if each.model_name == CALLS_TOOLS]
+    candidates = [model] if model is not None else own if len(own) == 1 else [*bases, *models]
+    for candidate in candidates:
+        if candidate is not None:
+            return candidate
+    raise HudUsage("the service has no model", "a game is reported as a rollout of one")
+
+
+def task_named(tasks: Sequence[Task], name: str | None) -> Task:
+    """The task of this slug, else the first one of this template; without a name the first one.
+    Raises HudUsage: there is none."""
+    matches = [task for task in tasks if name in (None, task.slug)]
+    matches += [task for task in tasks if name == task.scenario]
+    if not matches:
+        known = names_text([task.slug for task in tasks], 8)
+        raise HudUsage(f"no task named {one_line(name, 100)}", f"the tasks: {known}")
+    return matches[0]
+
+
+# On an environment of the user's own.
+
+
+class OwnWorld:
+    """The worker makes one rollout, as it does for training; its agent asks the seat."""
+
+    def __init__(
+        self,
+        client: HudClient,
+        order: Order,
+        state: Path,
+        task: str | None = None,
+        make_worker: Callable[[Setting], WorkerProcess] = WorkerProcess,
+    ) -> None:
+        """Arguments: `task` as `task_named` takes it; `state`: the state directory."""
+        self._client, self._order, self._state, self._task = client, order, state, task
+        self._make_worker = make_worker
+        self._seat = Seat(client.settings.api_key, self._take)
+        self._asked: Callable[[Request], object] = lambda request: None
+        self._works_since: float | None = None
+        """When the environment began to work, by the clock of `monotonic`; None while the player
+        thinks."""
+
+    async def play(
+        self, begun: Callable[[Task], object], asked: Callable[[Request], object]
+    ) -> Result:
+        self._client.wire.guard.check("play")
+        self._asked, order = asked, self._order
+        log = log_of_checks(self._state, order.source)
+        async with self._seat.listening() as url:
+            setting = setting_of(order, self._client.settings, log)
+            worker = self._make_worker(replace(setting, variables=seated(setting.variables, url)))
+            await worker.start()
+            try:
+                loaded = await load(worker, self._client, order)
+                task = task_named(loaded.tasks, self._task)
+                begun(task)
+                return await self._roll_out(worker, task)
+            finally:
+                await worker.close()
+
+    def answer(self, completion: Mapping[str, Any]) -> None:
+        self._works_since = monotonic()
+        self._seat.answer(completion)
+
+    def _take(self, request: Request) -> None:
+        self._works_since = None
+        self._asked(request)
+
+    async def _roll_out(self, worker: WorkerProcess, task: Task) -> Result:
+        order, job_id = self._order, str(uuid4())
+        name = f"played: {environment_name(order.source)} {task.slug}"
+        entered = JobEnter(name=one_line(name, 200), group=1)
+        await self._client.rollouts.enter_job(job_id.replace("-", ""), entered)
+        trace_id = uuid4().hex
+        request = rollout_of(order, job_id, task, 1)
+        request |= {"timeout": LONGEST_S, "trace_id": trace_id}
+        if await self._client.service_id() != self._client.settings.api_url:  # else HUD
+            request["entered"] = {"played": True}
+        why, run = await self._ended(worker, request)
+        if run is None:
+            told = TraceExit(status="error", error=why)
+            await self._client.rollouts.exit_trace(trace_id, told)
+        elif run["error"] is not None:
+            why = error_text(run)
+        if run is None or why:
+            return Result(None, why, trace_id)
+        graded = {key: run.get(key) for key in ("subscores", "info")}
+        return Result(Grade(run["reward"], graded, run["stop_reason"] or ""), "", trace_id)
+
+    async def _ended(
+        self, worker: WorkerProcess, request: dict[str, Any]
+    ) -> tuple[str, dict[str, Any] | None]:
+        """The worker's report of the rollout; without one, why there is none."""
+        self._works_since = monotonic()
+        rolling = asyncio.ensure_future(worker.call("roll_out", **request))
+        try:
+            while not rolling.done():
+                await asyncio.wait([rolling], timeout=LOOK_S)
+                if self._is_hanging:
+                    return await self._hung(worker), None
+            [run] = rolling.result()["runs"]
+        except (WorkerGone, EnvironmentFailed) as error:
+            return error.message, None
+        except asyncio.CancelledError:
+            told = TraceExit(status="cancelled", error="the player left")
+            await self._client.rollouts.exit_trace(request["trace_id"], told)
+            raise
+        finally:
+            rolling.cancel()
+            await asyncio.gather(rolling, return_exceptions=True)
+        return "", run
+
+    @property
+    def _is_hanging(self) -> bool:
+        since = self._works_since
+        return since is not None and monotonic() - since > self._order.rollout_timeout
+
+    async def _hung(self, worker: WorkerProcess) -> str:
+        """What is said of an environment that has worked for too long, with its place in the
+        code."""
+        places: Awaitable[dict[str, Any]] = worker.call("where")
+        with suppress(HudError, TimeoutError):
+            async with asyncio.timeout(WHERE_S):
+                for failure in (await places)["failures"]:
+                    return error_text({"failure": failure})
+        return f"the environment has done nothing for {self._order.rollout_timeout:g} s"
+
+
+def seated(variables: Mapping[str, str], url: str) -> dict[str, str]:
+    """A worker's variables with the seat as its gateway, which no proxy can reach."""
+    direct = {
+        name: ",".join(filter(None, (variables.get(name), "127.0.0.1")))
+        for name in ("NO_PROXY", "no_proxy")
+    }
+    return {**variables, **direct, "HUD_GATEWAY_URL": url}

@@ -1,0 +1,251 @@
+"""``play``: a person, here a script, is the policy of one rollout."""
+
+import asyncio
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from hud_tui.rl.game import Game, Grade, Move, Phase
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rollouts import seat
+from hud_tui.rollouts.play import Play, Result
+from hud_tui.rollouts.seat import Seat
+from hud_tui.service.store.db import Db
+from tests.conftest import Served, until
+from tests.rollouts.driving import write_sums
+from tests.service.clients import answered, over_socket
+from tests.service.headless import Command
+from tests.service.headless import Result as Done
+
+TOOL = [{"args": {"a": 2, "b": 3, "tool": True}, "slug": "two"}]
+CALL = {"call": "plus", "arguments": {"a": 2, "b": 3}}
+Plays = Callable[..., Any]
+
+
+@pytest.fixture
+def plays(hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch) -> Plays:
+    """Plays a game by lines; `rows` are the environment's tasks."""
+
+    async def run(*lines: Any, rows: Any = TOOL, flags: tuple[str, ...] = ()) -> Done:
+        write_sums(source.parent, rows)
+        text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return await hud("play", str(source), *flags)
+
+    return run
+
+
+async def test_a_script_plays_a_game(plays: Plays, served: Served) -> None:
+    done = await plays(CALL, {"answer": "5"})
+    assert (done.code, [each["kind"] for each in done.documents]) == (0, ["turn", "turn", "played"])
+    first, second, played = (each["data"] for each in done.documents)
+    assert (first["turn"], first["of"], first["task"]) == (1, 10, "two")
+    assert first["prompt"] == [{"role": "user", "text": "2 + 3 = ?"}]
+    assert (first["tools"][0]["name"], first["last"]) == ("plus", None)
+    made = {"name": "plus", "arguments": {"a": 2, "b": 3}}
+    assert second["last"] == {"by": "person", "text": "", "calls": [made], "replies": ["5"]}
+    assert (played["reward"], played["subscores"][0]["name"]) == (1.0, "answer")
+    assert [turn["text"] for turn in played["turns"]] == ["", "5"]
+    async with over_socket(served) as client:
+        trace = await client.rollouts.trace(played["trace_id"])
+        assert (trace.played, trace.reward, trace.status) == (True, 1.0, "completed")
+
+
+async def test_a_line_that_is_no_turn_names_its_field_and_the_turn_is_still_yours(
+    plays: Plays,
+) -> None:
+    wrong = ["{", {"call": "plus", "arguments": {"a": 2, "b": "3"}}, {"policy": "maybe"}]
+    done = await plays(*wrong, "", CALL, {"answer": "5"})
+    errors = [each["error"] for each in done.documents if each["kind"] == "error"]
+    assert [error["field"] for error in errors] == ["", "arguments.b", "policy"]
+    assert {error["type"] for error in errors} == {"usage"}
+    assert (done.code, done.data["reward"]) == (0, 1.0)
+
+
+async def test_the_policy_goes_on_from_there(plays: Plays, served: Served) -> None:
+    done = await plays(CALL, {"policy": "rest"})
+    assert (done.code, [turn["by"] for turn in done.data["turns"]]) == (0, ["person", "policy"])
+    async with over_socket(served) as client:
+        events = (await client.rollouts.trace_events(done.data["trace_id"])).events
+    assert not events  # the service has no turn of it that could be trained on
+
+
+async def test_a_turn_that_the_policy_cannot_make_is_yours_again(plays: Plays) -> None:
+    rows = [{"args": {"a": 2, "b": 3, "tool": "long"}, "slug": "two"}]
+    done = await plays(CALL, {"policy": "rest"}, {"answer": "5"}, rows=rows)
+    [error] = [each["error"] for each in done.documents if each["kind"] == "error"]
+    assert error["message"].startswith("the policy cannot go on: HTTP 400")
+    assert (done.code, [turn["by"] for turn in done.data["turns"]]) == (0, ["person", "person"])
+
+
+class Rounds:
+    """A world that asks for three turns, and grades their number."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Queue[Any]()
+
+    async def play(self, begun: Callable[[Task], object], asked: Callable[[Any], object]) -> Result:
+        begun(Task("world", "walk", slug="walk"))
+        messages: list[Any] = [{"role": "user", "content": "Walk."}]
+        for _ in range(3):
+            asked({"model": "m", "messages": messages, "return_token_ids": True})
+            said = (await self.answers.get())["choices"][0]["message"]
+            messages = [*messages, said, {"role": "tool", "content": "walked"}]
+        return Result(Grade(3.0), "", "t")
+
+    def answer(self, completion: Any) -> None:
+        self.answers.put_nowait(completion)
+
+
+@pytest.mark.parametrize(
+    ("takes_over", "made"), [(False, ["policy"] * 3), (True, ["policy", "person", "person"])]
+)
+async def test_the_policy_goes_on_to_the_end_unless_the_player_takes_over(
+    takes_over: bool, made: list[str]
+) -> None:
+    sent: list[Any] = []
+
+    def walks(request: httpx.Request) -> httpx.Response:
+        sent.append(json.loads(request.content))
+        step = {"id": "1", "type": "function", "function": {"name": "walk", "arguments": "{}"}}
+        message = {"role": "assistant", "content": None, "tool_calls": [step]}
+        choice = {"index": 0, "message": message, "token_ids": [1]}
+        return httpx.Response(200, json={"id": "1", "model": "m", "choices": [choice]})
+
+    states: list[Game] = []
+
+    def changed(game: Game) -> None:
+        states.append(game)
+        if game.phase is Phase.YOURS and not game.turns:
+            session.let_policy(to_the_end=True)
+        elif takes_over and game.phase is Phase.WORKING:
+            session.take_over()
+        elif game.phase is Phase.YOURS:
+            session.move(Move("on"))
+
+    async with answered(walks) as client:
+        session = Play(client, Rounds(), Game("world"), changed)
+        game = await session.run()
+    assert (game.grade, [turn.by for turn in game.turns]) == (Grade(3.0), made)
+    assert [turn.replies for turn in game.turns] == [("walked",), ("walked",), ()]
+    assert (states[0].phase, states[-1].phase) == (Phase.STARTING, Phase.GRADED)
+    assert len(sent) == made.count("policy")
+    assert "return_token_ids" not in sent[0], "what is said in a game has no tokens to train on"
+
+
+async def test_lines_that_end_before_the_game_leave_a_rollout_that_was_left(
+    plays: Plays, served: Served
+) -> None:
+    done = await plays(CALL)
+    assert (done.code, done.error["type"]) == (2, "usage")
+    assert "stdin ended at turn 2" in done.error["message"]
+    async with over_socket(served) as client:
+        [job] = await client.jobs()
+        [trace] = await client.rollouts.job_traces(job.id)
+    assert (trace.status, trace.played, job.name) == ("cancelled", True, "played: sums two")
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("error", "sums.py:12 in add: KeyError: 'shelf'"),
+        ("exit", "the worker ended with code 7"),
+        ("wait", "sums.py:3: Timeout: setup: still running"),
+    ],
+)
+async def test_whatever_an_environment_does_ends_the_game_alone(
+    plays: Plays, fault: str, why: str
+) -> None:
+    rows = [{"args": {"a": 2, "b": 3, "fault": fault}, "slug": "two"}]
+    done = await plays({"answer": "5"}, rows=rows, flags=("--rollout-timeout", "0.5"))
+    assert (done.code, done.error["type"]) == (1, "environment")
+    assert why in done.error["message"]
+
+
+async def test_a_game_is_begun_by_name_and_only_where_changes_are_allowed(plays: Plays) -> None:
+    rows = [{"args": {"a": a, "b": 1}, "slug": f"add-{a}"} for a in (1, 2)]
+    for name in ("add-2", "add"):
+        done = await plays({"answer": "3"}, rows=rows, flags=(name,))
+        assert done.data["task"] == ("add-2" if name == "add-2" else "add-1")
+    done = await plays(rows=rows, flags=("nothing",))
+    assert (done.code, done.error["message"]) == (2, "no task named nothing")
+    assert "add-1, add-2" in done.error["hint"]
+    done = await plays(rows=rows, flags=("--read-only",))
+    assert (done.code, done.error["type"]) == (1, "read_only")
+
+
+# Its trace is kept apart from what a policy has done.
+
+
+async def test_what_was_played_is_not_trained_on_and_counts_nowhere(
+    plays: Plays, served: Served
+) -> None:
+    done = await plays(CALL, {"answer": "5"})
+    async with over_socket(served) as client:
+        model = await client.model("arith-rl")
+        trace_id = done.data["trace_id"]
+        assert done.data["model"] == "arith-rl"
+        sample = {"prompt_token_ids": [1], "output_token_ids": [2], "output_logprobs": [-1.0]}
+        payload = {"trace_id": trace_id, "reward": 1.0, "samples": [sample]}
+        for inputs in ([trace_id], [payload]):
+            refused = await post(served, f"/v1/models/{model.id}/train/forward-backward", inputs)
+            assert refused.status_code == 422
+            assert "was played by a person: it is never trained on" in refused.text
+    rows = await served.service.parts.store.read(kinds_of_events, model.id)
+    assert "rollout" not in rows
+
+
+def kinds_of_events(db: Db, model_id: str) -> set[str]:
+    rows = db.execute("SELECT type FROM event WHERE model_id = ?", (model_id,)).fetchall()
+    return {row["type"] for row in rows}
+
+
+async def post(served: Served, path: str, inputs: Any) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {served.api_key}"}
+    body = {"inputs": inputs, "loss_fn": "cross_entropy"}
+    async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
+        return await http.post(path, json=body)
+
+
+# The seat, where the model stands.
+
+
+async def test_the_seat_waits_as_long_as_the_player_thinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seat, "BREATH_S", 0.01)
+    asked: list[Any] = []
+    held = Seat("key", asked.append)
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    async with held.listening() as url, httpx.AsyncClient(timeout=0.2) as http:
+        url, key = f"{url}/chat/completions", {"Authorization": "Bearer key"}
+        asking = asyncio.create_task(http.post(url, json=body, headers=key))
+        await until(lambda: held.request is not None)
+        await asyncio.sleep(0.4)  # longer than the client waits for a byte
+        again = asyncio.create_task(http.post(url, json=body, headers=key))
+        await asyncio.sleep(0.05)
+        held.answer({"said": "ö"})
+        assert [(await each).json() for each in (asking, again)] == [{"said": "ö"}] * 2
+        assert (asked, held.request) == ([body], None)
+        held.answer({"said": "too late"})
+
+
+async def test_the_seat_is_for_completions_with_the_key_alone() -> None:
+    held = Seat("key", lambda request: None)
+    async with held.listening() as url, httpx.AsyncClient() as http:
+        for path, key, status in (
+            ("/chat/completions", "other", 401),
+            ("/models", "key", 404),
+            ("/chat/completions", "key", 400),
+        ):
+            headers = {"Authorization": f"Bearer {key}"}
+            refused = await http.post(url + path, content=b"[", headers=headers)
+            assert (refused.status_code, "message" in refused.json()["error"]) == (status, True)
+        reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
+        writer.write(b"no http\r\n\r\n")
+        assert b"401" in await reader.readline()
+        writer.close()
