@@ -42,6 +42,8 @@ def subscores(result: object) -> list[Subscore]:
     return []
 
 
+PLAYED = "played by a person: not trained on"
+
 MOST_NOTES, NOTE_MOST = 24, 500
 """Maximum number of a grader's notes that are shown, and characters of each."""
 
@@ -140,6 +142,8 @@ def expected_of(grade: object) -> str:
 
 def fate_of(trace: Trace, evaluated: bool = False) -> str:
     """What became of a rollout; empty if that is not known."""
+    if trace.played:
+        return PLAYED
     if evaluated:
         return "held out: not trained on" if trace.heldout else "evaluated"
     if trace.discarded:

@@ -12,6 +12,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.outcome import PLAYED
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.text import age, count_unsafe, counted, one_line
@@ -249,7 +250,7 @@ def group_heading(group: RolloutGroup) -> Content:
     if group.mean is not None:
         parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
     if group.is_played:
-        parts.append(Content("  played by a person: not trained on"))
+        parts.append(Content(f"  {PLAYED}"))
     elif group.heldout and group.compared:
         parts.append(Content("  held out: evaluated, not trained on"))
     elif group.compared and group.rewards and not group.has_signal:

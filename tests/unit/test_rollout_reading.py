@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.outcome import Subscore, grade_notes, outcome_of, subscores
-from hud_tui.rl.rollouts import Shade, by_advantage, by_logprob, by_ratio
+from hud_tui.rl.outcome import Subscore, fate_of, grade_notes, outcome_of, subscores
+from hud_tui.rl.rollouts import Shade, by_advantage, by_logprob, by_ratio, rollout_groups
 from hud_tui.rl.transcript import transcript_of
 from hud_tui.rl.transcript_forms import FORMS, Copied
+from hud_tui.tui.rollout_reader import group_heading
 from hud_tui.tui.widgets.rollout import Reading, rollout_lines
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, content_text
@@ -281,3 +282,14 @@ def test_nested_content_is_bounded_and_samples_may_say_more_than_is_known() -> N
     read = TraceEvents.model_validate({"events": [event]}).events[0].sample
     assert read is not None
     assert (read.output_token_ids, read.output_logprobs) == ([1], [-0.5])
+
+
+def test_a_rollout_that_was_played_has_no_advantage_and_says_so() -> None:
+    rows = {"group_id": "g", "reward": 1.0, "task_slug": "add"}
+    traces = [Trace(id=str(n), **rows, played=True) for n in range(2)]
+    traces[1].reward = 0.0
+    [group] = rollout_groups(traces)
+    assert [rollout.advantage for rollout in group.rollouts] == [None, None]
+    assert (group.is_played, group.has_signal) == (True, False)
+    assert group_heading(group).plain.endswith("  played by a person: not trained on")
+    assert fate_of(traces[0]) == "played by a person: not trained on"
