@@ -285,9 +285,10 @@ def test_nested_content_is_bounded_and_samples_may_say_more_than_is_known() -> N
 
 
 def test_a_rollout_that_was_played_has_no_advantage_and_says_so() -> None:
-    rows = {"group_id": "g", "reward": 1.0, "task_slug": "add"}
-    traces = [Trace(id=str(n), **rows, played=True) for n in range(2)]
-    traces[1].reward = 0.0
+    traces = [
+        Trace(id=str(reward), group_id="g", reward=reward, task_slug="add", played=True)
+        for reward in (0.0, 1.0)
+    ]
     [group] = rollout_groups(traces)
     assert [rollout.advantage for rollout in group.rollouts] == [None, None]
     assert (group.is_played, group.has_signal) == (True, False)
