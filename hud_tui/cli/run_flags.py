@@ -58,9 +58,13 @@ def train(add: Add) -> None:
     add_flags(parser, TRAIN, ROLLOUT_OPTIONS)
     add_flags(parser, TRAIN, RUN_PARAMETERS)
     parser.add_argument("--name", metavar="TEXT", help="name of the run")
-    about = "check, and roll out once with the head; train nothing"
+    about = "check, and roll out a few tasks with the head; train nothing"
     parser.add_argument("--check", action="store_true", help=about)
-    about = "skip the one rollout before the run"
+    about = "rollouts of each of up to 4 tasks before the run; default: 4"
+    parser.add_argument("--check-rollouts", type=whole_number, metavar="N", help=about)
+    about = "begin although no group of those rollouts would have a gradient"
+    parser.add_argument("--anyway", action="store_true", help=about)
+    about = "skip the rollouts before the run"
     parser.add_argument("--no-trial", action="store_true", help=about)
     _followed(parser)
     consent(parser, changes=lambda args: not args.check)

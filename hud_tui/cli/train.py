@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -27,29 +27,33 @@ from hud_tui.errors import HudError, HudPreflightFailed, HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.disk import check_room
-from hud_tui.rl.findings import in_order, verdict
+from hud_tui.rl.findings import Finding, in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
-from hud_tui.rollouts.environment import Trial, check, check_source, load, setting_of, try_once
+from hud_tui.rollouts.environment import check, check_source, load, setting_of
 from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, losses_text, run_folder
 from hud_tui.rollouts.template import write_environment
+from hud_tui.rollouts.trial import ROLLOUTS, Trial, make_trial, size_of
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
 
 LOOK_S = 0.5
 COUNTED = ("turn", "tool_call", "token")
+MOST_ROLLOUTS = 256
 
 
 def train(args: argparse.Namespace) -> int:
-    """Check an environment, roll it out once, then train on it; returns the exit code.
+    """Check an environment, roll a few tasks out, then train on it; returns the exit code.
 
     Raises:
         HudError: A check failed, or the service did not answer.
     """
     source = check_source(args.source)
+    if args.check_rollouts is not None and not 1 <= args.check_rollouts <= MOST_ROLLOUTS:
+        raise HudUsage(f"--check-rollouts {args.check_rollouts}", f"from 1 to {MOST_ROLLOUTS}")
     asked = checked_parameters(parameters(args))
     level = alarm_level(args)
     if level is not None and not (args.follow and args.headless):
@@ -125,7 +129,7 @@ class _Command:
         )
 
     async def _preflight(self, order: Order, model: Model) -> dict[str, Any]:
-        """Load and check the environment, and make one rollout with the head; as a document."""
+        """Load and check the environment, and try it with the head; as a document."""
         log = log_of_checks(self._paths.state, order.source)
         setting = setting_of(order, self._client.settings, log)
         worker = WorkerProcess(setting)
@@ -149,13 +153,16 @@ class _Command:
         for finding in findings:
             print_finding(finding)
         if verdict(findings) != "failure" and not self._args.no_trial:
-            trial, trial_findings = await try_once(worker, self._client, order, loaded, model)
-            for finding in trial_findings:
+            count = self._args.check_rollouts or ROLLOUTS
+            trial, tried = await make_trial(worker, self._client, order, loaded, model, count)
+            if self._args.anyway:
+                tried = [_as_warning(finding) for finding in tried]
+            for finding in tried:
                 print_finding(finding, always=True)
-            findings += trial_findings
-            if trial is not None and trial.run.get("failure"):
-                self._print_traceback(trial.run["failure"])
-        interpreter = worker.setting.interpreter
+            findings += tried
+            if trial is not None and trial.failure:
+                self._print_traceback(trial.failure)
+        interpreter, size = worker.setting.interpreter, size_of(order, loaded.tasks)
         return {
             "source": order.source,
             "model": order.model,
@@ -169,7 +176,9 @@ class _Command:
             "findings": in_order(findings),
             "log": str(worker.setting.log),
             "verdict": verdict(findings),
-            "rollout": None if trial is None else asdict(trial),
+            "rollout": None if trial is None else trial.first,
+            "signal": None if trial is None else trial.document(size),
+            "estimate": None if trial is None else trial.estimate(size),
         }
 
     def _print_traceback(self, failure: Mapping[str, Any]) -> None:
@@ -242,6 +251,12 @@ class _Command:
             print(_job_text(document))
 
 
+def _as_warning(finding: Finding) -> Finding:
+    """A finding that groups will have no gradient, as no failure."""
+    is_failure = finding.check == "signal" and finding.level == "failure"
+    return replace(finding, level="warning") if is_failure else finding
+
+
 def _check_text(document: Mapping[str, Any]) -> str:
     """The checks, for people."""
     about = document["interpreter"]
@@ -256,6 +271,8 @@ def _check_text(document: Mapping[str, Any]) -> str:
     lines.append(f"tasks        {document['tasks']}{held}, from {document['tasks_from']}")
     if document["rollout"]:
         lines += _trial_lines(document["rollout"])
+    if document["estimate"]:
+        lines.append(f"estimate     {document['estimate']}")
     lines.append(f"verdict      {document['verdict']}")
     return "\n".join(one_line(line, 400) for line in lines)
 

@@ -1,4 +1,4 @@
-"""Checks of a user's environment before training: import, tasks, and one rollout."""
+"""A user's environment before training: its import, its tasks, and their checks."""
 
 import os
 import sys
@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.preflight import check_update, load_source
+from hud_tui.client.preflight import load_source
 from hud_tui.errors import HudUsage
-from hud_tui.rl.findings import Finding, verdict
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.tasks.checks import (
     by_environment,
     check_args,
@@ -27,7 +26,7 @@ from hud_tui.rl.tasks.checks import (
 )
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.text import one_line
 from hud_tui.rollouts.process import (
     ANOTHER_PYTHON,
     EnvironmentFailed,
@@ -38,15 +37,11 @@ from hud_tui.rollouts.process import (
     variables,
 )
 from hud_tui.rollouts.run_files import Order, log_of_checks
-from hud_tui.rollouts.watched import UNGRADED, error_text
 from hud_tui.settings import Settings
 from hud_tui.wire import Model
-from hud_tui.wire_rollouts import JobEnter
 
 LOAD_S = 120.0
 """Longest import of the environment, seconds."""
-CALLS_TOOLS = "tiny/agent-1M"
-"""The embedded service's only tiny base that was taught to call tools."""
 
 
 @dataclass(frozen=True)
@@ -214,53 +209,6 @@ def digest_of(source: str) -> str:
     return digest.hexdigest()[:16]
 
 
-# One rollout with the head.
-
-
-@dataclass(frozen=True)
-class Trial:
-    """Result of one rollout."""
-
-    task: str
-    job_id: str
-    run: Mapping[str, Any]
-    """The worker's report: reward, subscores, info, turns, tokens, seconds, error, failure."""
-    capabilities: Sequence[str] = ()
-
-    def finding(self, log: Path) -> Finding:
-        """The finding about the environment, which printed to `log`."""
-        run, name = self.run, one_line(self.task)
-        if run["error"] is not None:
-            message = f"the rollout failed: {one_line(error_text(run))}"
-            fix = f"correct it; what it printed is in {log}"
-            return Finding("rollout", "failure", message, name, fix)
-        if run["turns"] is None:
-            what = f"reward {run['reward']:g} in {run['seconds']:.1f} s, made by the service"
-            return Finding("rollout", "ok", what, name)
-        if not run["turns"]:
-            message = "the rollout has no turn of the model: nothing would be trained"
-            return Finding("rollout", "failure", message, name)
-        if template := (run.get("info") or {}).get(UNGRADED):
-            end = "the template ended without a grade, which counts 0"
-            message = f"{one_line(template, 300)}: {end}"
-            return Finding("rollout", "warning", message, name, "yield the reward after the prompt")
-        what = f"reward {run['reward']:g} in {counted(run['turns'], 'turn')}"
-        what += f", {counted(run['tool_calls'], 'tool call')}, {counted(run['tokens'], 'token')}"
-        return Finding("rollout", "ok", f"{what}, {run['seconds']:.1f} s", name)
-
-    def unused_tools(self, model: Model) -> list[Finding]:
-        """A warning if the environment has tools and the model called none of them."""
-        if not self.capabilities or self.run["tool_calls"] or not self.run["turns"]:
-            return []
-        base = one_line(model.base_model or "", 60)
-        message = f"the environment has tools, but {one_line(model.model_name, 60)} made no call"
-        fix = "its prompt must name the tools, and the model must have been taught to call them"
-        if base.startswith("tiny/") and base != CALLS_TOOLS:
-            message += f"; its base {base} was not taught tools"
-            fix = f"fork {CALLS_TOOLS}, and train the fork"
-        return [Finding("rollout", "warning", message, one_line(self.task), fix)]
-
-
 def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, Any]:
     """Fields of a request for rollouts of a task."""
     return {
@@ -274,63 +222,3 @@ def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, A
         "timeout": order.rollout_timeout,
         "runtime": order.runtime,
     }
-
-
-async def try_once(
-    worker: WorkerProcess, client: HudClient, order: Order, loaded: Loaded, model: Model
-) -> tuple[Trial | None, list[Finding]]:
-    """Start the environment, and roll out its first task with the model's head.
-
-    Returns:
-        The result, None if it did not start, or in read-only mode; and findings.
-    """
-    task = loaded.tasks[0]
-    begun: dict[str, Any] = {"capabilities": [], "seconds": 0.0}
-    findings = []
-    if order.runtime in ("subprocess", "local") or order.runtime.startswith("tcp"):
-        try:
-            begun = await worker.call("start", task=task.row(), runtime=order.runtime)
-        except EnvironmentFailed as error:
-            message = f"{one_line(task.env)} does not start: {one_line(error.message)}"
-            return None, [Finding("environments", "failure", message, one_line(task.env))]
-        offers = ", ".join(begun["capabilities"]) or "no capabilities"
-        message = f"{one_line(task.env)} starts in {begun['seconds']:.1f} s; it has {offers}"
-        findings.append(Finding("environments", "ok", one_line(message), one_line(task.env)))
-    if why := client.wire.guard.shut:
-        message = f"no rollout was tried: {why.why}"
-        return None, [*findings, Finding("rollout", "warning", message, fix=why.cure)]
-    job_id = str(uuid4())
-    entered = JobEnter(name=f"trial of {order.name}"[:200], group=1)
-    await client.rollouts.enter_job(job_id.replace("-", ""), entered)
-    result = await worker.call("roll_out", **rollout_of(order, job_id, task, 1))
-    run = {key: value for key, value in result["runs"][0].items() if key != "samples"}
-    trial = Trial(task.slug, job_id, run, begun["capabilities"])
-    findings += [trial.finding(worker.setting.log), *trial.unused_tools(model)]
-    return trial, findings
-
-
-# All checks in order: what Launch and the command line show before a run.
-
-
-async def prepare(
-    client: HudClient, order: Order, model: Model, state: Path
-) -> AsyncGenerator[Loaded | Finding | Trial]:
-    """Import an environment, check its tasks, start it, and make one rollout: yields its content,
-    then findings, and the result of the rollout. Its output goes to a log in the state directory.
-
-    Raises:
-        HudError: It cannot be imported, or has nothing to train on.
-    """
-    async with started(client, order, state) as worker:
-        loaded = await load(worker, client, order)
-        yield loaded
-        findings = check(loaded, model, order.parameters, client.settings.program)
-        findings += await check_update(client, model.id, order.parameters)
-        for finding in findings:
-            yield finding
-        if verdict(findings) != "failure":
-            trial, tried = await try_once(worker, client, order, loaded, model)
-            for finding in tried:
-                yield finding
-            if trial is not None:
-                yield trial

@@ -14,7 +14,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -428,8 +428,12 @@ class Worker:
         assert self._slots is not None
         async with self._slots:
             began, trace_id = monotonic(), request.get("trace_id") or uuid4().hex
+            tools: dict[str, Any] = {}
+            TOOLS.set(tools)
             run = await self._rollout(request, task, agent, group_id, trace_id)
             answer = summary(run, trace_id) | {"seconds": monotonic() - began}
+            if request.get("is_trial"):
+                answer["calls"] = calls_of(run.trace.steps, tools)
             answer["failure"] = await self._failure(trace_id, answer["error"] is not None)
             if request["runtime"].startswith("tcp:"):
                 await self._check_served(request["runtime"], answer)
@@ -564,6 +568,22 @@ def say_more_on_entering() -> None:
     reports._report = reported
 
 
+TOOLS: ContextVar[dict[str, Any]] = ContextVar("tools")
+"""JSON Schemas of the tools that the present rollout's environment offers, by name."""
+
+
+def note_tools() -> None:
+    """Let each rollout know which tools its environment offers."""
+    list_tools = MCPClient.list_tools
+
+    async def listed(client: Any) -> Any:
+        tools = await list_tools(client)
+        TOOLS.get({}).update({tool.name: tool.inputSchema for tool in tools})
+        return tools
+
+    MCPClient.list_tools = listed
+
+
 IS_HERE: ContextVar[bool] = ContextVar("is_here", default=False)
 """Whether the present rollout's environment is on this machine, with all its ports."""
 
@@ -646,6 +666,39 @@ def summary(run: Any, trace_id: str) -> dict[str, Any]:
     return rollout | {"samples": tokens}
 
 
+def calls_of(steps: Sequence[Any], tools: Mapping[str, Any]) -> dict[str, Any]:
+    """How a rollout called its tools: the calls made, those that name a tool there is, those of
+    them whose arguments fit its schema; and the names of tools that there are not."""
+    calls = [step for step in steps if getattr(step, "call", None) is not None]
+    known = [step for step in calls if not is_unknown(step)]
+    return {
+        "made": len(calls),
+        "known": len(known),
+        "fit": sum(fits(step.call.arguments, tools.get(step.call.name)) for step in known),
+        "unknown": sendable([step.call.name[:LINE] for step in calls if is_unknown(step)]),
+    }
+
+
+def is_unknown(step: Any) -> bool:
+    """Whether the agent found no tool of that name."""
+    texts = [str(getattr(block, "text", "")) for block in getattr(step.result, "content", ())]
+    return step.result.isError and texts[0:1] == [f"unknown tool: {step.call.name!r}"]
+
+
+def fits(arguments: Any, schema: Any) -> bool:
+    """Whether a call's arguments are what a tool takes; what has no schema takes any object."""
+    if isinstance(arguments, str):  # cut off, or no JSON
+        return False
+    if not isinstance(schema, dict):
+        return True
+    try:
+        from jsonschema.validators import validator_for
+
+        return bool(validator_for(schema)(schema).is_valid(arguments or {}))
+    except Exception:  # a schema that is none, or an SDK without the package
+        return True
+
+
 def graded_at(steps: Sequence[Any]) -> tuple[float, float] | None:
     """When the answer was graded, Unix seconds: begin and end; None if it was not."""
     for step in steps:
@@ -684,6 +737,7 @@ def main() -> None:
     if missing is None:
         clean_what_is_received()
         say_more_on_entering()
+        note_tools()
         for save in (share_contexts, reach_directly, report_over_one_client):
             with contextlib.suppress(ImportError, AttributeError):
                 save()  # in another SDK, which may lack what it needs, rollouts cost more

@@ -568,15 +568,31 @@ class Draft:
         checked = chain.from_iterable(
             renewed.get(finding.check, [finding]) for finding in self.findings
         )
-        return (*checked, *self.trial.findings())
+        # of an environment, the check has said it, with the reason
+        return (*checked, *(self.trial.findings() if self.environment is None else ()))
 
     @property
     def failed(self) -> bool:
-        return verdict(self.found_in_all) == "failure"
+        return verdict(self._stopping) == "failure"
+
+    @property
+    def _stopping(self) -> list[Finding]:
+        """Findings without what a user may overrule: that the trial of an environment had no
+        signal, which may be chance."""
+        return [finding for finding in self.found_in_all if not self._may_be_overruled(finding)]
+
+    def _may_be_overruled(self, finding: Finding) -> bool:
+        return finding.check == "signal" and self.environment is not None
 
     @property
     def warnings(self) -> list[Finding]:
-        return [finding for finding in self.found_in_all if finding.level == "warning"]
+        """What the user is asked about before it is submitted."""
+        return [
+            finding
+            for finding in self.found_in_all
+            if finding.level == "warning"
+            or (finding.level == "failure" and self._may_be_overruled(finding))
+        ]
 
     def blocked(self, run: Run, faults: Sequence[str]) -> str:
         """Why it cannot be submitted, in a line; empty if it can. `faults`: the invalid fields."""

@@ -1,8 +1,9 @@
 """A worker that speaks the protocol of `hud_tui.rollouts.worker` without the SDK: it samples sums
 through the gateway, grades them, and reports them, as the SDK would.
 
-A task's args may have a `fault` for its rollouts: error, exit, or wait (until the source file has
-a file called ``go`` beside it). With `tool` the policy has a tool that adds, and several turns.
+A task's args may have a `fault` for its rollouts: error, exit, dull (no reward), or wait (until the
+source file has a file called ``go`` beside it). With `tool` the policy has a tool that adds, and
+several turns.
 """
 
 import json
@@ -87,7 +88,9 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
     text, began = (choice["message"]["content"] or "").strip(), time()
     right = text == str(args["a"] + args["b"])
     failed = args.get("fault") == "error"
-    reward = 0.0 if failed else 1.0 if right else 0.1 * text.isdigit()
+    reward = 1.0 if right else 0.1 * text.isdigit()
+    if failed or args.get("fault") == "dull":
+        reward = 0.0
     ended = {"status": "error" if failed else "completed", "reward": reward}
     post(f"{api}/v2/trace/{trace_id}/exit", ended)
     failure = {"phase": "grade", "type": "KeyError", "message": "'shelf'"}
@@ -106,6 +109,7 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
         "stop_reason": "done",
         "turns": turn,
         "tool_calls": calls,
+        "calls": {"made": calls, "known": calls, "fit": calls, "unknown": []},
         "tokens": len(sample["output_token_ids"]),
         "prompt_tokens": len(sample["prompt_token_ids"]),
         "content": text,

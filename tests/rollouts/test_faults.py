@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from pydantic import RootModel
 
-from hud_tui.rollouts.environment import Trial
 from hud_tui.rollouts.host import _row
+from hud_tui.rollouts.trial import Trial
 from hud_tui.rollouts.watched import Doing, Watched, mend_messages
 from hud_tui.rollouts.worker import _ended
 from tests.conftest import PATIENCE_S
@@ -399,7 +399,7 @@ async def test_a_template_that_ends_without_a_grade_scores_nothing_and_says_so()
     assert grade == {"score": 0.0, "info": {"no grade": place}}
     made_so = {"turns": 1, "tokens": 1, "tool_calls": 0, "reward": 0.0, "seconds": 1.0}
     rollout = {"error": None, **made_so, "info": grade["info"]}
-    finding = Trial("t", "j", rollout).finding(Path("log"))
+    [finding] = Trial("j", [("t", rollout)], 1.0)._ungraded()
     assert finding.level == "warning"
     assert place in finding.message
 

@@ -28,7 +28,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.own_numbers import conditions, pooled
 from hud_tui.rollouts.control import exited, known_runs, require_absent_run, works_of
-from hud_tui.rollouts.environment import Trial, setting_of
+from hud_tui.rollouts.environment import setting_of
 from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.service.routes import training
 from hud_tui.service.store import jobs
@@ -43,7 +43,7 @@ from tests.service.headless import Command, Text
 FLAGS = ("--group-size", "4", "--tasks-per-step", "3", "--lr", "0.3", "--max-tokens", "20")
 
 
-async def test_check_says_what_is_in_it_and_how_one_rollout_went(
+async def test_check_says_what_is_in_it_and_how_some_rollouts_went(
     hud: Command, source: Path
 ) -> None:
     done = await hud("train", str(source), "-m", "arith-rl", "--check", *FLAGS)
@@ -52,35 +52,33 @@ async def test_check_says_what_is_in_it_and_how_one_rollout_went(
     assert done.data["interpreter"]["found"].startswith(".venv of")
     run = done.data["rollout"]["run"]
     assert (run["turns"], run["tokens"] > 0, "samples" in run) == (1, True, False)
-    [warned] = [one for one in done.data["findings"] if "made no call" in one["message"]]
+    [warned] = [one for one in done.data["findings"] if "called a tool" in one["message"]]
     assert warned["check"] == "rollout"
     assert warned["level"] == done.data["verdict"] == "warning"
-    assert warned["message"] == "the environment has tools, but arith-rl made no call"
-    assert "taught to call them" in warned["fix"]
+    assert warned["message"] == "the environment has tools, and 0 of 16 rollouts called a tool"
+    assert warned["fix"].startswith("its prompt must name the tools")
     assert warned["message"] in done.err
+    signal = done.data["signal"]
+    assert (signal["sampled"], signal["rollouts"], signal["calls"]["made"]) == (4, 16, 0)
+    assert len(signal["tasks"][0]["rewards"]) == 4
+    assert done.data["estimate"].startswith("a step 12 rollouts, ")
 
 
-def test_who_was_not_taught_tools_is_told_what_to_fork() -> None:
-    for base, capabilities, calls, fix in (
-        ("tiny/chars-128k", ["tools (mcp)"], 0, "fork tiny/agent-1M, and train the fork"),
-        ("tiny/agent-1M", ["tools (mcp)"], 0, "its prompt must name the tools"),
-        ("tiny/chars-128k", ["tools (mcp)"], 1, None),
-        ("tiny/chars-128k", [], 0, None),
-    ):
-        model = Model(id="1", name="a", model_name="arith-rl", is_trainable=True, base_model=base)
-        trial = Trial("t", "j", {"turns": 1, "tool_calls": calls}, capabilities)
-        found = trial.unused_tools(model)
-        assert [one.fix.startswith(fix or "?") for one in found] == [True] * (fix is not None)
-        if fix and base != "tiny/agent-1M":
-            assert f"its base {base} was not taught tools" in found[0].message
-
-
-def test_of_a_rollout_that_the_service_made_only_the_reward_is_known() -> None:
-    run = {"error": None, "turns": None, "tool_calls": 0, "tokens": 0, "reward": 0.5}
-    finding = Trial("t", "j", {**run, "seconds": 2.0}).finding(Path("log"))
-    assert (finding.level, finding.message[:19]) == ("ok", "reward 0.5 in 2.0 s")
-    finding = Trial("t", "j", {**run, "turns": 0, "seconds": 2.0}).finding(Path("log"))
-    assert finding.level == "failure"
+async def test_a_check_without_signal_fails_unless_the_user_goes_on_anyway(
+    hud: Command, text: Text, source: Path
+) -> None:
+    write_sums(source.parent, [{"args": {"a": 1, "b": n, "fault": "dull"}} for n in range(3)])
+    words = ["train", str(source), "-m", "arith-rl", "--check", *FLAGS]
+    done = await hud(*words, "--check-rollouts", "2")
+    [found] = [one for one in done.data["findings"] if one["check"] == "signal"]
+    assert (done.code, found["level"], done.data["signal"]["rollouts"]) == (5, "failure", 6)
+    assert found["message"].startswith("0 of 6 rollouts called a tool: low signal: 0 of 3 tasks")
+    code, out, _ = await text(*words, "--anyway")
+    lines = out.splitlines()
+    assert (code, lines[-1]) == (0, "verdict      warning")
+    assert lines[-2].startswith("estimate     a step 12 rollouts, ")
+    refused = await hud(*words, "--check-rollouts", "0")
+    assert (refused.code, refused.err) == (2, "hud-tui: --check-rollouts 0 (from 1 to 256)\n")
 
 
 def test_hud_s_runtime_needs_hud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,6 +203,7 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         said = " ".join(finding.message for finding in view.draft.findings)
         assert "reward" in said
         assert len(view.draft.tasks) == 12
+        assert [len(signal.rewards) for signal in view.draft.trial.signals.values()] == [4] * 4
         found = view.draft.findings
         assert "edits the run;" in flown.said("#lead"), "no sweep is offered"
         seed = view.query_one("#seed", Input)

@@ -1,10 +1,12 @@
 """What Launch shows of tasks that were tried, and which it submits."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hud_tui.client.preflight import choose_tasks
+from hud_tui.rl.findings import Finding
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.signal import Outcome, Pace, Progress, Size, TaskSignal
 from hud_tui.rl.tasks.task import HELD_OUT
@@ -63,6 +65,20 @@ def test_the_verdict_is_of_what_is_left_in_and_a_failure_blocks_until_the_dead_a
     out = Draft("s", TASKS, trial=draft.trial.toggled(frozenset(signals)))
     assert not out.failed
     assert [task.slug for task in out.chosen] == ["even", "new", "held"]
+
+
+def test_that_an_environment_s_trial_had_no_signal_is_asked_about_and_blocks_nothing() -> None:
+    """It may be chance, and the check has said the reason, so it is not told twice."""
+    signals = {slug: SIGNALS[slug] for slug in ("dead", "easy")}
+    found = Finding("signal", "failure", "every reward is 0: low signal")
+    ok = Finding("rollout", "ok", "16 rollouts")
+    trial = Trial(signals, TRIED.size)
+    draft = Draft("e.py", TASKS, (ok, found), trial=trial, environment=Path("e.py"))
+    assert not draft.failed
+    assert draft.warnings == [found]
+    assert draft.found_in_all == (ok, found)
+    broken = Finding("rollout", "failure", "every rollout failed")
+    assert replace(draft, findings=(broken, found)).failed
 
 
 def test_rows_say_what_was_seen_and_are_ordered_by_std_those_not_tried_last() -> None:

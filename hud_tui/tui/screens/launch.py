@@ -35,8 +35,9 @@ from hud_tui.rl.sweep import SweepSize
 from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import check_parameters
 from hud_tui.rl.text import one_line
+from hud_tui.rollouts import trial as own
 from hud_tui.rollouts.control import begin, order_of
-from hud_tui.rollouts.environment import Loaded, environment_at, prepare
+from hud_tui.rollouts.environment import Loaded, environment_at
 from hud_tui.rollouts.run_files import Options
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import (
@@ -316,7 +317,7 @@ class LaunchScreen(HudScreen):
         typed = parameters(values or {}).model_dump(exclude_none=True)
         self._checked_options = dict(self.form.options)
         order = order_of(self.client, model, source, typed, **self.form.options)
-        async with aclosing(prepare(self.client, order, model, self._state)) as prepared:
+        async with aclosing(own.prepare(self.client, order, model, self._state)) as prepared:
             async for report in prepared:
                 if isinstance(report, Loaded):
                     self.draft = replace(self.draft, tasks=tuple(report.tasks))
@@ -324,6 +325,11 @@ class LaunchScreen(HudScreen):
                 elif isinstance(report, Finding):
                     self.draft = self.draft.found(report)
                     self.show_state()
+                else:
+                    signals = {signal.slug: signal for signal in report.signals}
+                    size = own.size_of(order, self.draft.tasks)
+                    trial = Trial(signals, size, report.pace, by_std=True)
+                    self._show(trial)
 
     @property
     def _state(self) -> Path:

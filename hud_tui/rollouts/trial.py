@@ -1,0 +1,347 @@
+"""The trial before a run on an environment of the user's own: a few rollouts with the head.
+
+They say whether groups of the run will have a gradient, whether tools are called as they are
+offered, what fails, and what a step takes.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+from typing import Any
+from uuid import uuid4
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import check_update
+from hud_tui.client.signal import choose
+from hud_tui.rl.findings import Finding, Severity, verdict
+from hud_tui.rl.tasks.signal import (
+    Estimate,
+    Outcome,
+    Pace,
+    Size,
+    TaskSignal,
+    check_signal,
+    document,
+    estimate,
+    with_signal,
+)
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import counted, duration, names_text, one_line
+from hud_tui.rl.timeline import OVERFLOW, why_failed
+from hud_tui.rollouts.environment import Loaded, check, load, rollout_of, started
+from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
+from hud_tui.rollouts.run_files import Order
+from hud_tui.rollouts.watched import UNGRADED, error_text
+from hud_tui.wire import Model
+from hud_tui.wire_rollouts import JobEnter
+
+TASKS, ROLLOUTS = 4, 4
+"""Tasks of a trial, and rollouts of each."""
+CALLS_TOOLS = "tiny/agent-1M"
+"""The embedded service's only tiny base that was taught to call tools."""
+CUT, FIT = 0.25, 0.5
+"""Share of answers cut off from which it is a warning, and of right calls below which it is."""
+LONGER = "more --max-tokens, or a shorter prompt"
+Report = Mapping[str, Any]
+"""A worker's report of a rollout: reward, subscores, info, turns, calls, tokens, seconds, error,
+failure."""
+
+
+@dataclass(frozen=True)
+class Calls:
+    """Tool calls of some rollouts."""
+
+    made: int = 0
+    known: int = 0
+    """Those that name a tool there is."""
+    fit: int = 0
+    """Those of them whose arguments fit its schema."""
+    unknown: Sequence[str] = ()
+    """Names of tools that there are not, the most called first."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Rollouts of some tasks."""
+
+    job_id: str
+    runs: Sequence[tuple[str, Report]]
+    """Slug of the task and report of each."""
+    seconds: float
+    """That they took together."""
+    capabilities: Sequence[str] = ()
+    """What the environment offers beside its prompt."""
+
+    @property
+    def first(self) -> dict[str, Any]:
+        """The first rollout, as a document."""
+        task, run = self.runs[0]
+        capabilities = self.capabilities
+        return {"task": task, "job_id": self.job_id, "run": run, "capabilities": capabilities}
+
+    @property
+    def failure(self) -> Report | None:
+        """Where the first rollout that failed did, in the user's code."""
+        return next((run["failure"] for _, run in self.runs if run.get("failure")), None)
+
+    @property
+    def graded(self) -> list[Report]:
+        """Those that have a reward."""
+        return [run for _, run in self.runs if run["error"] is None]
+
+    @property
+    def signals(self) -> list[TaskSignal]:
+        slugs = dict.fromkeys(slug for slug, _ in self.runs)
+        return [self._signal(slug) for slug in slugs]
+
+    def _signal(self, task: str) -> TaskSignal:
+        runs = [run for slug, run in self.runs if slug == task]
+        outcomes = tuple(
+            Outcome(run["reward"], run["tokens"], run["seconds"], run["stop_reason"] == "length")
+            for run in runs
+            if run["error"] is None
+        )
+        return TaskSignal(task, outcomes, errors=len(runs) - len(outcomes))
+
+    @property
+    def pace(self) -> Pace:
+        return Pace(len(self.runs), self.seconds)
+
+    @property
+    def calls(self) -> Calls:
+        each = [run["calls"] for run in self.graded]
+        unknown = Counter(name for calls in each for name in calls["unknown"])
+        made, known, fit = (sum(calls[n] for calls in each) for n in ("made", "known", "fit"))
+        return Calls(made, known, fit, [name for name, _ in unknown.most_common()])
+
+    def findings(self, model: Model, size: Size, program: str, log: Path) -> list[Finding]:
+        """What they say of a run. `program`: how commands for this service begin; `log`: what the
+        environment printed."""
+        if not self.graded:
+            return list(self._failed(log))
+        findings = [*self._failed(log), *self._ungraded()]
+        if any(run["turns"] == 0 for run in self.graded):
+            message = "a rollout has no turn of the model: nothing would be trained"
+            findings.append(Finding("rollout", "failure", message))
+        findings += [self._summary(), *self._cut(), *self._called(model)]
+        return [*findings, self._signal_of(model, size, program)]
+
+    def _failed(self, log: Path) -> Iterator[Finding]:
+        failed = [(slug, run) for slug, run in self.runs if run["error"] is not None]
+        if not failed:
+            return
+        slug, first = failed[0]
+        count = f"{len(failed)} of {counted(len(self.runs), 'rollout')} failed"
+        level: Severity = "failure" if len(failed) == len(self.runs) else "warning"
+        fix = f"correct it; what it printed is in {log}"
+        if why_failed("error", first.get("stop_reason"), first["error"]) == OVERFLOW:
+            fix = "shorten the prompt, or train a model with a longer context"
+        message = f"{count}: {one_line(error_text(first))}"
+        yield Finding("rollout", level, message, one_line(slug), fix)
+
+    def _ungraded(self) -> Iterator[Finding]:
+        for slug, run in self.runs:
+            if run["error"] is None and (template := (run.get("info") or {}).get(UNGRADED)):
+                end = "the template ended without a grade, which counts 0"
+                message = f"{one_line(template, 300)}: {end}"
+                fix = "yield the reward after the prompt"
+                yield Finding("rollout", "warning", message, one_line(slug), fix)
+                return
+
+    def _summary(self) -> Finding:
+        runs = self.graded
+        made = f"{counted(len(runs), 'rollout')} of {counted(len(self.signals), 'task')}"
+        said = f"{made}: mean reward {sum(run['reward'] for run in runs) / len(runs):.3g}"
+        if all(run["turns"] is not None for run in runs):
+            figures = ((name, sum(run[name] for run in runs) / len(runs)) for name in COUNTED)
+            said += "".join(f", {figure:.3g} {COUNTED[name]}" for name, figure in figures)
+            said += " each"
+        else:
+            said += ", made by the service"
+        return Finding("rollout", "ok", f"{said}; {self.seconds:.1f} s")
+
+    def _cut(self) -> Iterator[Finding]:
+        runs = self.graded
+        cut = sum(run["stop_reason"] == "length" for run in runs)
+        if cut >= CUT * len(runs):
+            message = f"{cut} of {counted(len(runs), 'rollout')} ended in an answer cut off"
+            yield Finding("rollout", "warning", message, fix=LONGER)
+
+    def _called(self, model: Model) -> Iterator[Finding]:
+        """Whether tools are called as they are offered."""
+        calls = self.calls
+        if not self._has_turns or not self.capabilities:
+            return
+        if not calls.made:
+            message = f"the environment has tools, and {_none_called(self.graded)}"
+            yield Finding("rollout", "warning", message, fix=self._teaches(model))
+            return
+        share = calls.fit / calls.made
+        message = (
+            f"{calls.fit} of {counted(calls.made, 'tool call')} name a tool there is, and fit it"
+        )
+        apart = []
+        if calls.unknown:
+            apart.append(f"there is no {names_text(calls.unknown, 3)}")
+        if calls.known > calls.fit:
+            apart.append(f"{calls.known - calls.fit} with arguments that do not fit")
+        message = "; ".join([message, *apart])
+        yield Finding("rollout", "ok" if share >= FIT else "warning", message)
+
+    @property
+    def _has_turns(self) -> bool:
+        """Whether it is known what the model said."""
+        return any(run["turns"] for run in self.graded)
+
+    def _teaches(self, model: Model) -> str:
+        base = one_line(model.base_model or "", 60)
+        if base.startswith("tiny/") and base != CALLS_TOOLS:
+            return f"its base {base} was not taught tools: fork {CALLS_TOOLS}, and train the fork"
+        return "its prompt must name the tools, and the model must have been taught to call them"
+
+    def _signal_of(self, model: Model, size: Size, program: str) -> Finding:
+        """Whether groups will have a gradient; if none has, the likeliest reason."""
+        signals = self.signals
+        finding = check_signal(signals, size, program)
+        if with_signal(signals, size.group_size):
+            return finding
+        for reason, fix in self._reasons(model, program):
+            return replace(finding, message=f"{reason}: {finding.message}", fix=fix)
+        return finding
+
+    def _reasons(self, model: Model, program: str) -> Iterator[tuple[str, str]]:
+        """Why rewards do not differ, and what to do; the likeliest reason first."""
+        runs, calls = self.graded, self.calls
+        if any(run["reward"] for run in runs):
+            return
+        if self.capabilities and self._has_turns and not calls.made:
+            yield _none_called(runs), self._teaches(model)
+        if calls.made and not calls.fit:
+            wrong = f"none of {counted(calls.made, 'tool call')} fits a tool there is"
+            yield wrong, "say in the prompt which tools there are and what they take"
+        if all(run["stop_reason"] == "length" for run in runs):
+            yield "every answer was cut off", LONGER
+        yield "every reward is 0", "give partial credit, or use easier tasks"
+
+    def document(self, size: Size) -> dict[str, Any]:
+        """As ``signal`` of a document."""
+        calls, failed = self.calls, [run for _, run in self.runs if run["error"] is not None]
+        reasons = [why_failed("error", run.get("stop_reason"), run["error"]) for run in failed]
+        more = {"job_id": self.job_id, "seconds": self.seconds, "calls": vars(calls)}
+        more["overflows"] = reasons.count(OVERFLOW)
+        return document(self.signals, size, self.pace, more)
+
+    def estimate(self, size: Size) -> str:
+        """What a step and the run take, in words."""
+        step, run = (
+            estimate(self.signals, each, self.pace) for each in (replace(size, steps=1), size)
+        )
+        return f"a step {_taken(step)}; the run {_taken(run)}, without its optimizer steps"
+
+
+COUNTED = {"turns": "turns", "tool_calls": "tool calls", "tokens": "tokens"}
+
+
+def _none_called(runs: Sequence[Report]) -> str:
+    return f"0 of {counted(len(runs), 'rollout')} called a tool"
+
+
+def _taken(estimate: Estimate) -> str:
+    """E.g. ``64 rollouts, 2 600 tokens, 12 s``."""
+    parts = [counted(estimate.rollouts, "rollout")]
+    if estimate.tokens is not None:
+        parts.append(counted(estimate.tokens, "token"))
+    if estimate.seconds is not None:
+        parts.append(duration(estimate.seconds))
+    return ", ".join(parts)
+
+
+def size_of(order: Order, tasks: Sequence[Task]) -> Size:
+    """Size of the run that is ordered."""
+    sizes = order.parameters
+    return Size(
+        group_size=sizes["group_size"],
+        tasks_per_step=sizes.get("tasks_per_step"),
+        steps=sizes.get("steps"),
+        train_tasks=sum(not task.heldout for task in tasks),
+    )
+
+
+async def make_trial(
+    worker: WorkerProcess,
+    client: HudClient,
+    order: Order,
+    loaded: Loaded,
+    model: Model,
+    rollouts: int = ROLLOUTS,
+) -> tuple[Trial | None, list[Finding]]:
+    """Start the environment, and roll out some of its tasks with the model's head.
+
+    Args:
+        rollouts: Of each task.
+
+    Returns:
+        The result, None if it did not start, or in read-only mode; and findings.
+    """
+    tasks = list({id(task): task for task in choose(loaded.tasks, TASKS)}.values())
+    tasks = tasks or list(loaded.tasks[:1])
+    begun: dict[str, Any] = {"capabilities": [], "seconds": 0.0}
+    findings = []
+    if order.runtime in ("subprocess", "local") or order.runtime.startswith("tcp"):
+        task = tasks[0]
+        try:
+            begun = await worker.call("start", task=task.row(), runtime=order.runtime)
+        except EnvironmentFailed as error:
+            message = f"{one_line(task.env)} does not start: {one_line(error.message)}"
+            return None, [Finding("environments", "failure", message, one_line(task.env))]
+        offers = ", ".join(begun["capabilities"]) or "no capabilities"
+        message = f"{one_line(task.env)} starts in {begun['seconds']:.1f} s; it has {offers}"
+        findings.append(Finding("environments", "ok", one_line(message), one_line(task.env)))
+    if why := client.wire.guard.shut:
+        message = f"no rollout was tried: {why.why}"
+        return None, [*findings, Finding("rollout", "warning", message, fix=why.cure)]
+    job_id = str(uuid4())
+    entered = JobEnter(name=f"trial of {order.name}"[:200], group=rollouts)
+    await client.rollouts.enter_job(job_id.replace("-", ""), entered)
+    began = monotonic()
+    asked = {"is_trial": True}  # then calls are compared with the tools there are
+    requests = (rollout_of(order, job_id, task, rollouts) | asked for task in tasks)
+    results = await asyncio.gather(*(worker.call("roll_out", **each) for each in requests))
+    runs = [
+        (task.slug, {key: value for key, value in run.items() if key != "samples"})
+        for task, result in zip(tasks, results, strict=True)
+        for run in result["runs"]
+    ]
+    trial = Trial(job_id, runs, monotonic() - began, begun["capabilities"])
+    size, program = size_of(order, loaded.tasks), client.settings.program
+    return trial, [*findings, *trial.findings(model, size, program, worker.setting.log)]
+
+
+# All checks in order: what Launch and the command line show before a run.
+
+
+async def prepare(
+    client: HudClient, order: Order, model: Model, state: Path
+) -> AsyncGenerator[Loaded | Finding | Trial]:
+    """Import an environment, check its tasks, start it, and try some: yields its content, then
+    findings, and the result of the trial. Its output goes to a log in the state directory.
+
+    Raises:
+        HudError: It cannot be imported, or has nothing to train on.
+    """
+    async with started(client, order, state) as worker:
+        loaded = await load(worker, client, order)
+        yield loaded
+        findings = check(loaded, model, order.parameters, client.settings.program)
+        findings += await check_update(client, model.id, order.parameters)
+        for finding in findings:
+            yield finding
+        if verdict(findings) != "failure":
+            trial, tried = await make_trial(worker, client, order, loaded, model)
+            for finding in tried:
+                yield finding
+            if trial is not None:
+                yield trial

@@ -1,0 +1,146 @@
+"""The trial before a run on an environment of one's own: what a few rollouts say of it."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hud_tui.rl.findings import Finding, verdict
+from hud_tui.rl.tasks.signal import Size
+from hud_tui.rollouts.trial import Trial
+from hud_tui.rollouts.worker import calls_of
+from hud_tui.wire import Model
+
+SIZE = Size(group_size=8, tasks_per_step=4, steps=20, train_tasks=12)
+TOOLS = ["tools (mcp)"]
+NONE = {"made": 0, "known": 0, "fit": 0, "unknown": []}
+
+
+def report(reward: float = 0.0, **more: Any) -> dict[str, Any]:
+    """A worker's report of a rollout."""
+    usual = {"error": None, "failure": None, "stop_reason": "done", "info": None, "calls": NONE}
+    return {"reward": reward, "turns": 2, "tool_calls": 0, "tokens": 10, "seconds": 1.0} | (
+        usual | more
+    )
+
+
+def called(*unknown: str, made: int = 2, fit: int = 0) -> dict[str, Any]:
+    """Fields of a report of so many tool calls."""
+    counts = {"made": made, "known": made - len(unknown), "fit": fit}
+    return {"tool_calls": made, "calls": {**counts, "unknown": list(unknown)}}
+
+
+def said_of(
+    *runs: dict[str, Any], capabilities: list[str] = TOOLS, base: str = "tiny/agent-1M"
+) -> dict[str, Finding]:
+    """Its findings, by their check; the last one where a check has several."""
+    model = Model(id="1", name="a", model_name="sums-rl", is_trainable=True, base_model=base)
+    trial = Trial("j", [(f"task-{i // 2}", run) for i, run in enumerate(runs)], 4.0, capabilities)
+    found = trial.findings(model, SIZE, "hud-tui", Path("log"))
+    return {finding.check: finding for finding in found}
+
+
+def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
+    runs = [report(i % 2, **called(fit=2)) for i in range(8)]
+    found = said_of(*runs)
+    assert verdict(list(found.values())) == "ok"
+    assert found["signal"].message.startswith("4 of 4 tasks with signal at group size 8")
+    assert found["rollout"].message == "16 of 16 tool calls name a tool there is, and fit it"
+    trial = Trial("j", [(f"task-{i // 2}", run) for i, run in enumerate(runs)], 4.0, TOOLS)
+    assert trial.estimate(SIZE) == (
+        "a step 32 rollouts, 320 tokens, 16 s;"
+        " the run 640 rollouts, 6 400 tokens, 5m20s, without its optimizer steps"
+    )
+    document = trial.document(SIZE)
+    assert (document["rollouts"], document["errors"], document["overflows"]) == (8, 0, 0)
+    assert document["calls"] == {"made": 16, "known": 16, "fit": 16, "unknown": []}
+    assert document["expected_share"]["8"] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("runs", "base", "reason", "fix"),
+    [
+        ([report()] * 4, "tiny/mixed-0.2M", "0 of 4 rollouts called a tool", "fork tiny/agent-1M"),
+        ([report()] * 4, "tiny/agent-1M", "0 of 4 rollouts called a tool", "its prompt must name"),
+        ([report(**called("plus", "plus"))] * 4, "", "none of 8 tool calls fits", "say in the"),
+        (
+            [report(stop_reason="length", **called(fit=2))] * 4,
+            "",
+            "every answer was cut",
+            "more --",
+        ),
+        ([report(**called(fit=2))] * 4, "", "every reward is 0", "give partial credit"),
+        ([report(1.0, **called(fit=2))] * 4, "", "low signal: 0 of 2 tasks", "use harder tasks"),
+    ],
+)
+def test_without_signal_it_fails_with_the_likeliest_reason(
+    runs: list[dict[str, Any]], base: str, reason: str, fix: str
+) -> None:
+    found = said_of(*runs, base=base)["signal"]
+    assert found.level == "failure"
+    assert found.message.startswith(reason), found.message
+    assert fix in found.fix
+
+
+def test_calls_that_name_no_tool_are_warned_of_by_name() -> None:
+    found = said_of(*[report(i % 2, **called("plus", made=3, fit=1)) for i in range(4)])["rollout"]
+    assert found.level == "warning"
+    assert found.message == (
+        "4 of 12 tool calls name a tool there is, and fit it; there is no plus;"
+        " 4 with arguments that do not fit"
+    )
+
+
+def test_an_environment_without_tools_is_not_asked_for_calls() -> None:
+    found = said_of(*[report(i % 2) for i in range(4)], capabilities=[])
+    assert found["rollout"].message.startswith("4 rollouts of 2 tasks: mean reward 0.5, 2 turns")
+    assert found["rollout"].level == "ok"
+    assert said_of(*[report()] * 4, capabilities=[])["signal"].message.startswith("every reward")
+
+
+def test_answers_cut_off_are_counted() -> None:
+    runs = [report(i % 2, stop_reason=("length", "done", "done")[i % 3]) for i in range(6)]
+    found = said_of(*runs, capabilities=[])["rollout"]
+    assert (found.level, found.message) == (
+        "warning",
+        "2 of 6 rollouts ended in an answer cut off",
+    )
+
+
+def test_where_some_rollouts_fail_a_run_may_begin_and_where_all_do_it_may_not() -> None:
+    error = {"error": "KeyError: 'shelf'", "failure": {"phase": "grade", "message": "'shelf'"}}
+    some = said_of(report(1.0), report(0.0), report(**error), report(1.0), capabilities=[])
+    assert verdict(list(some.values())) == "warning"
+    every = said_of(*[report(**error)] * 4)
+    assert every["rollout"].level == "failure"
+    assert every["rollout"].message.startswith("4 of 4 rollouts failed: ")
+    assert "signal" not in every
+    too_long = said_of(*[report(error="400: context_length_exceeded: the prompt has 3000 tokens")])
+    assert "longer context" in too_long["rollout"].fix
+
+
+def test_of_rollouts_that_the_service_made_only_the_reward_is_known() -> None:
+    found = said_of(*[report(i % 2, turns=None, tokens=0) for i in range(4)])["rollout"]
+    assert found.message == "4 rollouts of 2 tasks: mean reward 0.5, made by the service; 4.0 s"
+
+
+def test_a_call_fits_if_there_is_the_tool_and_it_takes_the_arguments() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    tools = {"add": schema, "broken": {"type": 7}}
+
+    def call(name: str, arguments: Any, error: str = "") -> Any:
+        result = SimpleNamespace(isError=bool(error), content=[SimpleNamespace(text=error)])
+        return SimpleNamespace(call=SimpleNamespace(name=name, arguments=arguments), result=result)
+
+    steps = [
+        SimpleNamespace(source="agent"),
+        call("add", {"a": 1}),
+        call("add", {"a": "1"}, "a tool's own error"),
+        call("add", {}, "missing"),
+        call("add", '{"a": 1', "incomplete"),
+        call("broken", {"x": 1}),
+        call("elsewhere", {"x": 1}),
+        call("plus", {"a": 1}, "unknown tool: 'plus'"),
+    ]
+    assert calls_of(steps, tools) == {"made": 7, "known": 6, "fit": 3, "unknown": ["plus"]}
