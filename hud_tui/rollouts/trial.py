@@ -156,8 +156,9 @@ class Trial:
         made = f"{counted(len(runs), 'rollout')} of {counted(len(self.signals), 'task')}"
         said = f"{made}: mean reward {sum(run['reward'] for run in runs) / len(runs):.3g}"
         if all(run["turns"] is not None for run in runs):
-            figures = ((name, sum(run[name] for run in runs) / len(runs)) for name in COUNTED)
-            said += "".join(f", {figure:.3g} {COUNTED[name]}" for name, figure in figures)
+            for name, thing in COUNTED.items():
+                figure = sum(run[name] for run in runs) / len(runs)
+                said += f", {figure:.3g} {thing}{'s' * (figure != 1)}"
             said += " each"
         else:
             said += ", made by the service"
@@ -177,7 +178,8 @@ class Trial:
             return
         if not calls.made:
             message = f"the environment has tools, and {_none_called(self.graded)}"
-            yield Finding("rollout", "warning", message, fix=self._teaches(model))
+            if any(run["reward"] for run in self.graded):  # else it is why there is no signal
+                yield Finding("rollout", "warning", message, fix=self._teaches(model))
             return
         share = calls.fit / calls.made
         message = (
@@ -185,7 +187,8 @@ class Trial:
         )
         apart = []
         if calls.unknown:
-            apart.append(f"there is no {names_text(calls.unknown, 3)}")
+            names = [f"“{one_line(name, 20)}”" for name in calls.unknown]
+            apart.append(f"there is no {names_text(names, 3)}")
         if calls.known > calls.fit:
             apart.append(f"{calls.known - calls.fit} with arguments that do not fit")
         message = "; ".join([message, *apart])
@@ -242,7 +245,7 @@ class Trial:
         return f"a step {_taken(step)}; the run {_taken(run)}, without its optimizer steps"
 
 
-COUNTED = {"turns": "turns", "tool_calls": "tool calls", "tokens": "tokens"}
+COUNTED = {"turns": "turn", "tool_calls": "tool call", "tokens": "token"}
 
 
 def _none_called(runs: Sequence[Report]) -> str:

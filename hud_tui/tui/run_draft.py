@@ -587,12 +587,9 @@ class Draft:
     @property
     def warnings(self) -> list[Finding]:
         """What the user is asked about before it is submitted."""
-        return [
-            finding
-            for finding in self.found_in_all
-            if finding.level == "warning"
-            or (finding.level == "failure" and self._may_be_overruled(finding))
-        ]
+        overruled = [each for each in self.found_in_all if self._may_be_overruled(each)]
+        failures = [finding for finding in overruled if finding.level == "failure"]
+        return [*failures, *(each for each in self.found_in_all if each.level == "warning")]
 
     def blocked(self, run: Run, faults: Sequence[str]) -> str:
         """Why it cannot be submitted, in a line; empty if it can. `faults`: the invalid fields."""

@@ -87,7 +87,7 @@ def test_calls_that_name_no_tool_are_warned_of_by_name() -> None:
     found = said_of(*[report(i % 2, **called("plus", made=3, fit=1)) for i in range(4)])["rollout"]
     assert found.level == "warning"
     assert found.message == (
-        "4 of 12 tool calls name a tool there is, and fit it; there is no plus;"
+        "4 of 12 tool calls name a tool there is, and fit it; there is no “plus”;"
         " 4 with arguments that do not fit"
     )
 

@@ -55,7 +55,7 @@ CHECKS = {
     "remote": "MCP servers",
     "lock": "lock file",
     "signal": "signal",
-    "rollout": "one rollout",
+    "rollout": "rollouts",
 }
 SHOWN = frozenset(list(CHECKS)[:7])
 """Checks with a line when they pass; the others only if they find something."""
