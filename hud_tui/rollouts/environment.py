@@ -42,6 +42,8 @@ from hud_tui.wire import Model
 
 LOAD_S = 120.0
 """Longest import of the environment, seconds."""
+CALLS_TOOLS = "tiny/agent-1M"
+"""The embedded service's only tiny base that was taught to call tools."""
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,14 @@ from hud_tui.rl.tasks.signal import (
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, duration, names_text, one_line
 from hud_tui.rl.timeline import OVERFLOW, why_failed
-from hud_tui.rollouts.environment import Loaded, check, load, rollout_of, started
+from hud_tui.rollouts.environment import (
+    CALLS_TOOLS,
+    Loaded,
+    check,
+    load,
+    rollout_of,
+    started,
+)
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import Order
 from hud_tui.rollouts.watched import UNGRADED, error_text
@@ -40,8 +47,6 @@ from hud_tui.wire_rollouts import JobEnter
 
 TASKS, ROLLOUTS = 4, 4
 """Tasks of a trial, and rollouts of each."""
-CALLS_TOOLS = "tiny/agent-1M"
-"""The embedded service's only tiny base that was taught to call tools."""
 CUT, FIT = 0.25, 0.5
 """Share of answers cut off from which it is a warning, and of right calls below which it is."""
 LONGER = "more --max-tokens, or a shorter prompt"
