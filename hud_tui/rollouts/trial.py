@@ -26,7 +26,6 @@ from hud_tui.rl.tasks.signal import (
     check_signal,
     document,
     estimate,
-    with_signal,
 )
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, duration, names_text, one_line
@@ -211,16 +210,16 @@ class Trial:
         return "its prompt must name the tools, and the model must have been taught to call them"
 
     def _signal_of(self, model: Model, size: Size, program: str) -> Finding:
-        """Whether groups will have a gradient; if none has, the likeliest reason."""
+        """Whether groups will have a gradient; if all rewards are equal, the likeliest reason."""
         signals = self.signals
         finding = check_signal(signals, size, program)
-        if with_signal(signals, size.group_size):
-            return finding
-        for reason, fix in self._reasons(model, program):
+        if len({reward for signal in signals for reward in signal.rewards}) > 1:
+            return replace(finding, level="warning") if finding.level == "failure" else finding
+        for reason, fix in self._reasons(model):
             return replace(finding, message=f"{reason}: {finding.message}", fix=fix)
         return finding
 
-    def _reasons(self, model: Model, program: str) -> Iterator[tuple[str, str]]:
+    def _reasons(self, model: Model) -> Iterator[tuple[str, str]]:
         """Why rewards do not differ, and what to do; the likeliest reason first."""
         runs, calls = self.graded, self.calls
         if any(run["reward"] for run in runs):

@@ -83,6 +83,12 @@ def test_without_signal_it_fails_with_the_likeliest_reason(
     assert fix in found.fix
 
 
+def test_tasks_that_differ_from_each_other_only_are_a_warning() -> None:
+    """Four rollouts of a task may be equal by chance."""
+    found = said_of(*[report(float(i < 4), **called(fit=2)) for i in range(8)])["signal"]
+    assert (found.level, found.message[:11]) == ("warning", "low signal:")
+
+
 def test_calls_that_name_no_tool_are_warned_of_by_name() -> None:
     found = said_of(*[report(i % 2, **called("plus", made=3, fit=1)) for i in range(4)])["rollout"]
     assert found.level == "warning"
