@@ -248,6 +248,7 @@ MEANINGS = {
     "^o": "Open a file.",
     "^r": "Reconnect.",
     "^s": "Submit the run.",
+    "^t": "Play: be the policy yourself.",
     "^c": "Copy the selection, or quit.",
     "^q": "Copy the selection, or quit.",
 }
@@ -383,6 +384,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("file", "ctrl+o", "open file", "Type the path of a task file, or of an environment."),
         ("edit", "e", "edit run", "Edit the run's parameters."),
         ("try", "T", "try tasks", "Sample groups to see which tasks give signal."),
+        ("play", "ctrl+t", "play", "Be the policy of the task under the cursor."),
         ("leave_out", "space", "leave out", "Leave the task out; or take it in."),
         ("drop", "D", "drop no-signal", "Leave out every task with no signal; or not."),
         ("order", "o", "order", "Signal first, or as in the file."),
@@ -563,6 +565,17 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("help", "question_mark,f1", "help", "All keys of the group; Enter runs one."),
         ("leave", "escape", "back", "Back to the run."),
     ),
+    "play": (
+        ("let_policy", "T", "policy", "The policy makes this turn, or all; asks which."),
+        ("take_over", "space", "take over", "Make the next turn yourself."),
+        ("details", "d", "tools", "The tools in full, with their schemas."),
+        ("page(1)", "pagedown", "page down", "Scroll the conversation down."),
+        ("page(-1)", "pageup", "page up", "Scroll the conversation up."),
+        ("field(1)", "down", "next field", "To the next field.", False),
+        ("field(-1)", "up", "previous field", "To the previous field.", False),
+        ("help", "question_mark,f1", "help", "All keys of the game; Enter runs one."),
+        ("leave", "escape", "back", "Out of the field; then leave the game."),
+    ),
     "overlays": (
         ("choose", "enter", "compare", "Overlay it on the curves."),
         ("leave", "escape", "back", "Leave the curves as they are.", False),
@@ -683,7 +696,7 @@ ACTIONS = tuple(Action(view, *row) for view, rows in ROWS.items() for row in row
 
 WRITES = frozenset(
     {
-        *("models.fork", "launch.submit", "launch.try", "alarms.set_head"),
+        *("models.fork", "launch.submit", "launch.try", "launch.play", "alarms.set_head"),
         *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
         *("checkpoints.try", "checkpoints.pin", "checkpoints.fork", "checkpoints.evaluate"),
         *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation", "compare.evaluate"),

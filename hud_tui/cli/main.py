@@ -98,10 +98,11 @@ def script() -> NoReturn:
 
 def start_of(args: argparse.Namespace) -> "Start":
     """What the app opens with."""
-    from hud_tui.cli.flags import parameters, swept
+    from hud_tui.cli.flags import given, parameters, swept
+    from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS
     from hud_tui.tui.start import Start
 
-    flags = vars(args)
+    flags, is_play = vars(args), args.command == "play"
     return Start(
         command=args.command,
         view=COMMANDS[args.command].view,
@@ -112,6 +113,8 @@ def start_of(args: argparse.Namespace) -> "Start":
         parameters=parameters(args),
         swept=swept(args),
         at_once=flags.get("at_once"),
+        task=flags.get("task"),
+        options=given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS)) if is_play else {},
         sample=flags.get("sample"),
         verbose=flags.get("verbose", False),
     )

@@ -17,10 +17,8 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS
 from hud_tui.rl.game import FORMS, BadMove, Game, Phase, Turn
 from hud_tui.rl.text import one_line
-from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import check_source
-from hud_tui.rollouts.play import GameFailed, OwnWorld, Play, policy_of
-from hud_tui.rollouts.run_files import environment_name
+from hud_tui.rollouts.play import GameFailed, Play, own_play
 
 THE_POLICY, THIS_TURN, TO_THE_END = "policy", "turn", "rest"
 
@@ -32,15 +30,11 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
         HudError: It cannot begin; the environment failed; stdin ended before the game.
     """
     source = check_source(args.source)
-    named = await client.model(args.model) if args.model else None
-    model = policy_of(await client.models(), named)
-    sampled = given(args, EVALUATION_PARAMETERS)
-    order = order_of(client, model, source, sampled, **given(args, ROLLOUT_OPTIONS))
-    states = asyncio.Queue[Game]()
-    game = Game(environment_name(order.source), most=order.turns)
-    world = OwnWorld(client, order, paths_of(args).state, args.task)
-    session = Play(client, world, game, states.put_nowait)
-    print_notice(f"starting {one_line(order.source)}; the policy is {one_line(order.model)}")
+    model = await client.model(args.model) if args.model else None
+    options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))
+    states, state = asyncio.Queue[Game](), paths_of(args).state
+    session = await own_play(client, source, state, states.put_nowait, args.task, model, options)
+    print_notice(f"starting {one_line(source)}; the policy is {one_line(session.policy)}")
     running = asyncio.ensure_future(session.run())
     lines = lines_of_stdin()
     told = 0
@@ -58,7 +52,8 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
         await asyncio.gather(running, return_exceptions=True)
     if game.grade is None:
         raise session.error or GameFailed(game)
-    emit("played", {**_about(game), "model": order.model, "turns": list(map(turn_row, game.turns))})
+    turns = [turn_row(turn) for turn in game.turns]
+    emit("played", {**_about(game), "model": session.policy, "turns": turns})
     return 0
 
 

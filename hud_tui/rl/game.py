@@ -45,6 +45,17 @@ class BadMove(HudUsage):
 # The tools, and the turns.
 
 
+KINDS = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a JSON list",
+    "object": "a JSON object",
+}
+"""The kinds of arguments, in words."""
+
+
 @dataclass(frozen=True)
 class Argument:
     """An argument of a tool, as its schema has it."""
@@ -73,10 +84,9 @@ class Argument:
     @property
     def expected(self) -> str:
         """What may be typed, in words."""
-        kinds = {"array": "a JSON list", "object": "a JSON object", "number": "a number"}
         if self.choices:
             return names_text([str(choice) for choice in self.choices], 8)
-        return kinds.get(self.kind, "a whole number" if self.kind == "integer" else self.kind)
+        return KINDS.get(self.kind, "")
 
 
 @dataclass(frozen=True)

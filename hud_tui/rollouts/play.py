@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
@@ -20,9 +21,10 @@ from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.game import PERSON, POLICY, Game, Grade, Move, Phase, completion_of, move_of
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import names_text, one_line
+from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import CALLS_TOOLS, load, rollout_of, setting_of
 from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
-from hud_tui.rollouts.run_files import Order, environment_name, log_of_checks
+from hud_tui.rollouts.run_files import Options, Order, environment_name, log_of_checks
 from hud_tui.rollouts.seat import Request, Seat
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
@@ -78,10 +80,16 @@ class Play:
     """One game, from its beginning to its grade."""
 
     def __init__(
-        self, client: HudClient, world: World, game: Game, changed: Callable[[Game], object]
+        self,
+        client: HudClient,
+        world: World,
+        game: Game,
+        changed: Callable[[Game], object],
+        policy: str = "",
     ) -> None:
-        """`changed` is called with each new state of the game."""
-        self.game = game
+        """`changed` is called with each new state of the game; `policy` is the slug of the model
+        that may go on."""
+        self.game, self.policy = game, policy
         self.error: HudError | None = None
         """Why it could not begin."""
         self._client, self._world, self._changed = client, world, changed
@@ -193,6 +201,35 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
 
 
 # On an environment of the user's own.
+
+
+async def own_play(
+    client: HudClient,
+    source: Path,
+    state: Path,
+    changed: Callable[[Game], object],
+    task: str | None = None,
+    model: Model | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Play:
+    """A game on an environment, which is not begun.
+
+    Args:
+        state: The state directory.
+        task: As `task_named` takes it.
+        model: As `policy_of` takes it.
+        options: Fields of `Options`, and how the policy is sampled, by their wire names.
+
+    Raises:
+        HudError: An option is invalid, or the service does not answer.
+    """
+    policy = policy_of(await client.models(), model)
+    of_rollouts = {key: value for key, value in options.items() if key in Options.model_fields}
+    sampled = {key: value for key, value in options.items() if key not in of_rollouts}
+    order = order_of(client, policy, source, sampled, **of_rollouts)
+    game = Game(environment_name(order.source), most=order.turns)
+    world = OwnWorld(client, order, state, task)
+    return Play(client, world, game, changed, order.model)
 
 
 class OwnWorld:

@@ -23,6 +23,10 @@ class Start:
     """Run parameters given with several values, by wire name: a sweep."""
     at_once: int | None = None
     """Maximum number of runs of a sweep at the same time."""
+    task: str | None = None
+    """A task to play: its slug, or a template."""
+    options: dict[str, Any] = field(default_factory=dict)
+    """Options of rollouts on an environment given as flags, by wire name."""
     sample: int | None = None
     """Number of groups to roll out in preflight."""
     verbose: bool = False

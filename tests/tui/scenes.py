@@ -16,8 +16,11 @@ from textual.pilot import Pilot
 
 from hud_tui.events import CheckpointAdded, Event, MovesRead, StepTaken, TreeRead, WorkChanged
 from hud_tui.remote.machines import Machines
+from hud_tui.rl.game import Game
+from hud_tui.rollouts.play import Play, Result
 from hud_tui.service_file import write_rental
 from hud_tui.tui.app import HudApp
+from hud_tui.tui.screens.play import PlayScreen
 from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint, Identity, Job, Model
 from hud_tui.wire_rollouts import Trace
@@ -375,6 +378,72 @@ async def _time_of_step(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: len(screen.pane.timeline.times) == 1)
 
 
+FLOWERS = {"type": "string", "enum": ["tulip", "rose", "aster"]}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": name,
+            "description": about,
+            "parameters": {"type": "object", "properties": fields, "required": required},
+        },
+    }
+    for name, about, fields, required in (
+        ("stock", "How many of a flower are in stock.", {"flower": FLOWERS}, ["flower"]),
+        (
+            "order",
+            "Order flowers for a customer.",
+            {
+                "flower": FLOWERS,
+                "count": {"type": "integer", "description": "at most 20"},
+                "gift": {"type": "boolean", "description": "wrapped"},
+                "note": {"type": "string"},
+            },
+            ["flower", "count"],
+        ),
+    )
+]
+PROMPT = "A customer wants eight tulips as a gift. Look how many there are, then order them."
+
+
+class Shop:
+    """A world whose second turn is waited for."""
+
+    def __init__(self) -> None:
+        self._answers = asyncio.Queue[Any]()
+
+    async def play(self, begun: Any, asked: Callable[[Any], object]) -> Result:
+        messages: list[Any] = [{"role": "user", "content": PROMPT}]
+        while True:
+            asked({"model": "sums", "messages": messages, "tools": TOOLS})
+            said = (await self._answers.get())["choices"][0]["message"]
+            told = {"role": "tool", "content": '{"flower": "tulip", "stock": 12, "price": 2.5}'}
+            messages = [*messages, said, told]
+
+    def answer(self, completion: Any) -> None:
+        self._answers.put_nowait(completion)
+
+
+async def _play(app: HudApp, pilot: Pilot[None]) -> None:
+    """The second turn of a game on an environment with two tools."""
+    await _followed(app, pilot)
+    await _quiet(app, pilot)
+
+    async def begin(changed: Callable[[Game], object]) -> Play:
+        assert app.workspace is not None
+        return Play(app.workspace.session.client, Shop(), Game("shop", most=6), changed, "sums")
+
+    screen = PlayScreen("shop order-8-tulips", begin)
+    await app.push_screen(screen)
+    await settle(pilot, lambda: screen.game.number == 1 and screen.query("#argument-0"))
+    screen.form.call()
+    await settle(pilot, lambda: screen.game.number == 2 and screen.game.waits)
+    await settle(pilot, lambda: screen.focused is not None)
+    await pilot.press("right")
+    await settle(pilot, lambda: screen.query("#argument-3"))
+    await pilot.press("tab", "tab", "8", "enter")
+
+
 async def _help(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     await _quiet(app, pilot)
@@ -407,6 +476,7 @@ SCENES = {
     "runs-compared": Scene(Start("status", model="mixed-rl"), _compared),
     "alarms": Scene(Start("status", model="mixed-rl"), _alarms),
     "machines": Scene(Start("models"), _machines, machines=True),
+    "play": Scene(Start("models"), _play),
     "help": Scene(Start("models"), _help),
 }
 VIEWS = ("models", "launch", "live", "checkpoints", "runs", "jobs", "alarms", "machines")

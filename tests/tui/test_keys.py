@@ -25,6 +25,7 @@ from hud_tui.tui.screens.json import JsonScreen
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
+from hud_tui.tui.screens.play import PlayScreen
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.screens.time import TimeScreen
@@ -57,6 +58,7 @@ HOLDERS: dict[str, type] = {
     "ship": ShipPanel,
     "bisect": BisectPanel,
     "time": TimeScreen,
+    "play": PlayScreen,
     **{view: view_class(view) for view in VIEWS},
 }
 
@@ -102,6 +104,7 @@ WAYS: dict[str, set[str]] = {
     "enter": {"open", "choose", "enlarge", "fold"},
     "space": {
         *("play", "acknowledge", "fold", "leave_out", "mark", "open", "pick(1)", "show_or_hide"),
+        "take_over",
     },
     "esc": {"leave", "close"},
     "a": {"fold_all", "charts", "arrange"},
@@ -109,6 +112,7 @@ WAYS: dict[str, set[str]] = {
     "E": {"baseline", "evaluate"},
     "o": {"order", "arrange"},
     "q": {"quit", "leave"},
+    "T": {"try", "let_policy"},
     "R": {"resume_run", "resume_job", "resume_evaluation", "resume_sampling"},
     "X": {"cancel_run", "cancel_job", "cancel_evaluation", "cancel_sampling"},
 }

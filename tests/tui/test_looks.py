@@ -27,7 +27,7 @@ from tests.unit.inspecting import rows_of
 pytestmark = pytest.mark.usefixtures("still_time")
 SMALL, USUAL = SIZES
 
-VIEWED = ("welcome", "models", "launch", "jobs", "machines", "help", "runs", "evaluations")
+VIEWED = ("welcome", "models", "launch", "jobs", "machines", "help", "runs", "evaluations", "play")
 OVER = (
     *("runs-grouped", "runs-columns", "runs-empty", "evaluate", "evaluated-head"),
     *("compare", "history", "ship", "time"),

@@ -330,6 +330,7 @@ PLACES = {
     "group": "the group",
     "json": "the JSON document",
     "log": "the command log",
+    "play": "the game",
 }
 """What the help calls what is no view of its own."""
 

@@ -6,7 +6,7 @@ dialog asks for confirmation, except on a first start, where that line suffices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -29,6 +29,7 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.findings import Finding
+from hud_tui.rl.game import Game
 from hud_tui.rl.run import Run
 from hud_tui.rl.settings import Value, form_values, parameters, without_field
 from hud_tui.rl.sweep import SweepSize
@@ -37,8 +38,9 @@ from hud_tui.rl.tasks.checks import check_parameters
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts import trial as own
 from hud_tui.rollouts.control import begin, order_of
-from hud_tui.rollouts.environment import Loaded, environment_at
-from hud_tui.rollouts.run_files import Options
+from hud_tui.rollouts.environment import Loaded, check_source, environment_at
+from hud_tui.rollouts.play import Play, own_play
+from hud_tui.rollouts.run_files import Options, environment_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import (
     LEADS,
@@ -57,6 +59,7 @@ from hud_tui.tui.run_draft import (
 )
 from hud_tui.tui.screens.base import WIDTHS, HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.dialogs import ConfirmDialog
+from hud_tui.tui.screens.play import PlayScreen
 from hud_tui.tui.sweep_actions import start_sweep
 from hud_tui.tui.widgets.form import (
     FileSuggester,
@@ -172,6 +175,38 @@ class LaunchScreen(HudScreen):
         self.draft = replace(self.draft, trial=trial)
         self.show_tasks()
 
+    def action_play(self) -> None:
+        """Play the task under the cursor, else the first one."""
+        source, tasks = self.draft.environment, self.draft.tasks
+        if source is None or not tasks:
+            self.notice("select an environment first", "warning")
+            return
+        slug = tasks[self.task_index or 0].slug
+        options = {**self.form.options, **self._sampled}
+        self._play(source, slug, options)
+
+    @property
+    def _sampled(self) -> dict[str, Any]:
+        """How the policy is sampled, as typed in the form."""
+        values = self.form.read() or {}
+        return {key: values[key] for key in ("max_tokens", "temperature") if key in values}
+
+    def _play_from_start(self) -> None:
+        """What the command line asks for."""
+        start = self.context.start
+        try:
+            self._play(check_source(start.source or ""), start.task, start.options)
+        except HudError as error:
+            self.show_error(error)
+
+    def _play(self, source: Path, task: str | None, options: Mapping[str, Any]) -> None:
+        model, state = self.run.model, self._state
+
+        async def begin(changed: Callable[[Game], object]) -> Play:
+            return await own_play(self.client, source, state, changed, task, model, options)
+
+        self.app.push_screen(PlayScreen(environment_name(source), begin))
+
     def action_leave_out(self) -> None:
         task_index = self.task_index
         if task_index is not None:
@@ -211,6 +246,8 @@ class LaunchScreen(HudScreen):
             self.sources.select(self.draft.source or FIRST_TASKSET)
         if self.context.start.source and self.context.start.command in ("preflight", "run"):
             self._take(self.context.start.source)
+        elif self.context.start.command == "play":
+            self._play_from_start()
 
     def _list_sources(self) -> None:
         self.sources.show(taskset_rows(self.tasksets or (), self.draft.source))
@@ -454,6 +491,8 @@ class LaunchScreen(HudScreen):
             case "try":
                 is_known = bool(draft.tasks) and not draft.checking and self.run.model is not None
                 return is_known and draft.environment is None
+            case "play":
+                return draft.environment is not None and bool(draft.tasks)
             case "leave_out" | "copy":
                 return self.task_index is not None
             case "drop":

@@ -1,0 +1,306 @@
+"""PlayScreen: a game, in which the user is the policy of one rollout."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from time import monotonic
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.widgets import Button, Input, Static
+
+from hud_tui.errors import HudError
+from hud_tui.keys import keyed
+from hud_tui.rl.game import PERSON, POLICY, RECORDED, Game, Move, Phase, Tool
+from hud_tui.rl.outcome import grade_notes, subscores
+from hud_tui.rl.text import clean, one_line
+from hud_tui.rl.transcript import ASSISTANT, Call, laid_out, transcript_of
+from hud_tui.rl.transcript_forms import reward_text
+from hud_tui.rollouts.play import Play
+from hud_tui.tui.keys import OPENS, FootLine, bindings
+from hud_tui.tui.screens.base import TextPanel
+from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Over, show_notice
+from hud_tui.tui.theme import RAMP, ramp_index
+from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.tool_form import ToolForm, with_lines
+
+Begin = Callable[[Callable[[Game], object]], Awaitable[Play]]
+"""Makes a game; its argument is called with each state."""
+
+SCROLL = "{play.page.-1} {play.page.1} scroll"
+YOURS = f"{{play.let_policy}} policy  {{play.details}} tools  {SCROLL}"
+TYPING = f"enter next, call  tab next  {SCROLL}"
+POLICYS = f"{{play.take_over}} take over  {SCROLL}"
+END = "{play.help} help  {play.leave} back"
+OUT = "{play.leave} out of the field"
+"""The last line, by what can be done."""
+WAITED_S = 1.0
+"""Seconds from which on it is said how long something takes."""
+LEFT = [
+    "The game is not over: it is not graded.",
+    "What was played is kept as a rollout that was cancelled.",
+]
+INDENT = 2
+WHO = {PERSON: "you", POLICY: "policy", RECORDED: "policy, replayed"}
+
+
+class PlayScreen(Over[None]):
+    VIEW: ClassVar = "play"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("play")
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+
+    def __init__(self, name: str, begin: Begin) -> None:
+        """`name`: of what is played, for the title."""
+        super().__init__()
+        self.heading = f"play {one_line(name, 60)}"
+        self.game = Game(name)
+        self.form = ToolForm(id="play-form")
+        self.pane = TextPane(id="play-turns")
+        self.answer = Input(id="play-answer", placeholder="your last answer", compact=True)
+        self._begin = begin
+        self._play: Play | None = None
+        self._since = monotonic()
+        """When the present state began."""
+
+    def compose(self) -> ComposeResult:
+        with Vertical(id="play") as box:
+            box.border_title = self.heading
+            yield Static("", id="play-said", markup=False)
+            yield self.pane
+            with Vertical(id="play-move"):
+                yield self.form
+                with Horizontal(id="play-last"):
+                    yield self.answer
+                    yield Button("Answer", id="play-send", compact=True)
+            yield Button("Play again", id="play-again", compact=True)
+            yield FootLine(END, id="play-foot")
+
+    def on_mount(self) -> None:
+        self.form.display = False
+        self.pane.focus()
+        self.set_interval(WAITED_S, self._say)
+        self.play_it()
+
+    @work(exclusive=True, group="play")
+    async def play_it(self) -> None:
+        """Play one game to its end."""
+        try:
+            self._play = await self._begin(self.take)
+            await self._play.run()
+        except HudError as error:
+            self.take(self.game.failed(error.in_one))
+
+    def take(self, game: Game) -> None:
+        """Show a state of the game."""
+        before, self.game, self._since = self.game, game, monotonic()
+        if self.is_mounted:
+            self._show(before)
+
+    @work(exclusive=True, group="show")
+    async def _show(self, before: Game) -> None:
+        game = self.game
+        self.set_class(game.is_over, "-over")
+        self.set_class(bool(game.prompt) and not game.is_over, "-begun")
+        self._say()
+        self._hint()
+        self._lay_out()
+        self.call_after_refresh(self._to_end)
+        if game.phase is Phase.YOURS:
+            await self.form.show(game.tools)
+        if game.phase is Phase.YOURS and before.phase is Phase.STARTING:
+            self._focus_first()
+        elif game.is_over:
+            self.query_one("#play-again", Button).focus()
+
+    def _to_end(self) -> None:
+        self._lay_out()
+        self.pane.action_last()
+
+    def on_descendant_focus(self) -> None:
+        self._hint()
+
+    def _hint(self) -> None:
+        """Say what can be done now."""
+        hints = {Phase.YOURS: f"{YOURS}  {END}", Phase.POLICYS: f"{POLICYS}  {END}"}
+        text = hints.get(self.game.phase, f"{SCROLL}  {END}")
+        if isinstance(self.focused, Input):
+            text = f"{TYPING}  {OUT}"
+        self.query_one(FootLine).show_text(text)
+
+    def _focus_first(self) -> None:
+        if self.game.tools:
+            self.form.focus_first()
+        else:
+            self.answer.focus()
+
+    @on(TextPane.Resized)
+    def _lay_out(self) -> None:
+        self.pane.show(list(game_lines(self.game, max(8, self.pane.width))))
+
+    def _say(self) -> None:
+        """What the game waits for, or how it ended."""
+        self.query_one("#play-said", Static).update(said_of(self.game, monotonic() - self._since))
+
+    # What the player does.
+
+    @property
+    def is_yours(self) -> bool:
+        """Whether a turn is yours to make; says why, if it is not."""
+        if self.game.phase is not Phase.YOURS:
+            show_notice(self.app, said_of(self.game, 0.0).plain, "warning")
+        return self.game.phase is Phase.YOURS
+
+    def _move(self, move: Move) -> None:
+        if self._play is not None and self.is_yours:
+            self._play.move(move)
+
+    @on(ToolForm.Called)
+    def _called(self, event: ToolForm.Called) -> None:
+        self._move(event.move)
+
+    @on(Input.Submitted, "#play-answer")
+    @on(Button.Pressed, "#play-send")
+    def _answered(self) -> None:
+        self._move(Move(with_lines(self.answer.value)))
+
+    @on(Button.Pressed, "#play-again")
+    def _again(self) -> None:
+        self.answer.value = ""
+        self.take(Game(self.game.source))
+        self.pane.focus()
+        self.play_it()
+
+    @work(exclusive=True, group=OPENS)
+    async def action_let_policy(self) -> None:
+        """Ask for how long the policy is to go on."""
+        if self._play is None or not self.is_yours:
+            return
+        choices = [("turn", "This turn"), ("rest", "To the end")]
+        lines = [f"{one_line(self._play.policy, 60)} goes on from here, as it is served now."]
+        dialog = ChoiceDialog("Let the policy go on", lines, choices, yes="turn", safe=True)
+        chosen = await self.app.push_screen_wait(dialog)
+        if chosen is not None:
+            self._play.let_policy(chosen == "rest")
+
+    def action_take_over(self) -> None:
+        """Make the next turn yourself."""
+        if self._play is not None:
+            self._play.take_over()
+
+    def action_details(self) -> None:
+        tools = self.game.tools
+        lines = [line for tool in tools for line in tool_lines(tool)]
+        none = [Content("This task has no tools.")]
+        panel = TextPanel(
+            "The tools", lambda width: [part for each in lines or none for part in each.wrap(width)]
+        )
+        self.app.push_screen(panel)
+
+    def action_page(self, pages: int) -> None:
+        self.pane.action_page(pages)
+
+    def action_field(self, by: int) -> None:
+        """To the next field, or the one before."""
+        if by > 0:
+            self.focus_next()
+        else:
+            self.focus_previous()
+
+    async def action_help(self) -> None:
+        await self.app.run_action("app.help")
+
+    def action_leave(self) -> None:
+        """Out of the field; then leave, which ends the game."""
+        if isinstance(self.focused, Input):
+            self.pane.focus()
+        elif self.game.is_over or not self.game.turns:
+            self.dismiss(None)
+        else:
+            self._ask_to_leave()
+
+    @work(exclusive=True, group=OPENS)
+    async def _ask_to_leave(self) -> None:
+        dialog = ConfirmDialog("Leave the game", LEFT, "Leave", keep="Stay")
+        if await self.app.push_screen_wait(dialog):
+            self.dismiss(None)
+
+
+# What is said and drawn of a game. Its texts come from an environment or a model: they are cleaned,
+# and never parsed as markup.
+
+
+def said_of(game: Game, seconds: float) -> Content:
+    """What a game waits for, since so many seconds; or how it ended."""
+    takes = f" {seconds:.0f} s" if seconds >= WAITED_S else ""
+    of = f" of {game.most}" if game.most else ""
+    turn = f"turn {game.number}{of}"
+    match game.phase:
+        case Phase.YOURS:
+            notice = Content.styled(f"{one_line(game.notice, 300)}  ·  ", "$warning")
+            said = Content.assemble((turn, "bold"), ": your turn")
+            return notice + said if game.notice else said
+        case Phase.POLICYS:
+            stops = keyed("{play.take_over} takes over")
+            return Content(f"{turn}: the policy's turn …{takes}  ·  {stops}")
+        case Phase.WORKING:
+            return Content(f"{turn}: the environment works …{takes}")
+        case Phase.GRADED if game.grade is not None:
+            text = reward_text(game.grade.reward, subscores(game.grade.result))
+            colour = RAMP[ramp_index(game.grade.reward, 0.0, 1.0)]
+            return Content.assemble(("reward ", "bold"), (text, colour))
+        case Phase.FAILED:
+            return Content.styled(f"no grade: {one_line(game.trouble, 500)}", "$error")
+    return Content(f"starting {one_line(game.source, 60)} …{takes}")
+
+
+def game_lines(game: Game, width: int) -> Iterator[Content]:
+    """The conversation and the grade, `width` cells wide."""
+    transcript = transcript_of(game.events())
+    number = 0
+    for turn in transcript.turns:
+        if turn.role == ASSISTANT:
+            number += 1
+            yield Content.styled(f"{number}  {WHO[game.turns[number - 1].by]}", "bold $accent")
+        else:
+            yield Content.styled(one_line(turn.role, 20), "bold")
+        if turn.text:
+            yield from _indented(turn.text, width)
+        for call in turn.calls:
+            yield from _call_lines(call, width)
+        yield Content()
+    if game.grade is not None:
+        yield Content.styled("grade", "bold")
+        for name, text in _graded(game):
+            yield from _indented(f"{name}: {text}", width)
+
+
+def _graded(game: Game) -> Iterator[tuple[str, str]]:
+    assert game.grade is not None
+    yield from grade_notes(game.grade.result)
+    yield "stopped", game.grade.stop
+
+
+def _call_lines(call: Call, width: int) -> Iterator[Content]:
+    yield from _indented(
+        f"→ {one_line(call.name, 80)} {laid_out(call.arguments)}", width, "$accent"
+    )
+    if call.is_answered:
+        yield from _indented(laid_out(call.answer) or "(nothing)", width, indent=2 * INDENT)
+
+
+def _indented(text: str, width: int, style: str = "", indent: int = INDENT) -> Iterator[Content]:
+    content = Content.styled(clean(text).replace("\t", "    "), style)
+    for line in content.wrap(max(8, width - indent)):
+        yield line.pad_left(indent)
+
+
+def tool_lines(tool: Tool) -> Sequence[Content]:
+    """A tool in full."""
+    schema = clean(laid_out(dict(tool.schema))).split("\n")
+    about = [Content(clean(line)) for line in tool.about.split("\n")]
+    named = Content.styled(one_line(tool.name, 100), "bold")
+    return [named, *about, *(Content.styled(line, "$text-muted") for line in schema), Content()]

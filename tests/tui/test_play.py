@@ -1,0 +1,267 @@
+"""A game in the app: from the command line and from Launch, by keys."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.widgets import Input
+
+from hud_tui.rl.game import BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
+from hud_tui.rollouts import control
+from hud_tui.rollouts.play import Play, Result
+from hud_tui.tui.screens.play import PlayScreen, game_lines, said_of
+from hud_tui.tui.start import Start
+from hud_tui.tui.widgets.form import Picker
+from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.tui.widgets.tool_form import ToolForm
+from tests.conftest import Served, until
+from tests.rollouts.driving import make_venv, write_sums
+from tests.service.clients import fork_of, over_socket
+from tests.service.headless import point_at
+from tests.tui.cockpit import Cockpit, cockpit
+
+ROWS = [{"args": {"a": a, "b": 3, "tool": True}, "slug": f"task-{a}"} for a in (2, 4)]
+
+
+@asynccontextmanager
+async def seated(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **start: Any
+) -> AsyncIterator[Cockpit]:
+    """The app on Launch, with a model and an environment with a tool."""
+    point_at(monkeypatch, served.url, served.api_key)
+    monkeypatch.setattr(control, "mode_of", lambda client: "hud")
+    source = write_sums(tmp_path / "env", ROWS)
+    make_venv(tmp_path / "env" / ".venv")
+    async with over_socket(served) as client:
+        await fork_of(client)
+    begin = Start(view="launch", source=str(source), **start)
+    async with cockpit(served, begin, state=lambda: tmp_path / "state") as flown:
+        await flown.until(lambda: flown.view.VIEW == "launch")
+        yield flown
+
+
+def game(flown: Cockpit) -> Game:
+    screen = flown.screen
+    return screen.game if isinstance(screen, PlayScreen) else Game("none")
+
+
+def said(flown: Cockpit) -> str:
+    return str(flown.screen.query_one("#play-said").render())
+
+
+async def your_turn(flown: Cockpit, number: int) -> None:
+    await flown.until(lambda: (game(flown).phase, game(flown).number) == (Phase.YOURS, number))
+    await flown.pilot.pause()
+
+
+async def test_a_game_is_played_by_keys(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with seated(served, tmp_path, monkeypatch, command="play", task="task-4") as flown:
+        await your_turn(flown, 1)
+        await flown.until(lambda: flown.screen.focused is not None)
+        assert said(flown) == "turn 1 of 10: your turn"
+        await flown.until(lambda: getattr(flown.screen.focused, "id", "") == "argument-0")
+        await flown.press("4", "enter", "x", "enter")
+        assert [field.has_class("wrong") for field in flown.screen.query(".field.wide")] == [
+            *(False, True)
+        ]
+        await flown.press("backspace", "3", "enter")
+        await your_turn(flown, 2)
+        assert '→ plus {"a": 4, "b": 3}' in flown.screen.query_one(TextPane).plain
+        flown.screen.query_one("#play-answer", Input).focus()
+        await flown.press("7", "enter")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        await flown.until(lambda: said(flown) == "reward 1  =  answer 1 × 1")
+        async with over_socket(served) as client:
+            trace = await client.rollouts.trace(game(flown).trace_id)
+            assert (trace.played, trace.reward, trace.task_slug) == (True, 1.0, "task-4")
+        await flown.press("escape")
+        await flown.until(lambda: flown.screen is flown.view)
+
+
+async def test_a_task_of_launch_is_played_and_the_policy_goes_on(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with seated(served, tmp_path, monkeypatch, command="run") as flown:
+        view: Any = flown.view
+        await flown.until(lambda: view.draft.findings and not view.draft.checking)
+        view.tasks.focus()
+        await flown.press("down", "ctrl+t")
+        await your_turn(flown, 1)
+        assert game(flown).task == "task-4"
+        assert "4 + 3 = ?" in game(flown).prompt[0]["text"]
+        await flown.press("escape", "T", "right", "enter")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        assert [turn.by for turn in game(flown).turns] == ["policy"]
+
+
+class Halting:
+    """A world that never answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.is_over = asyncio.Event()
+
+    async def play(self, begun: Any, asked: Callable[[Any], object]) -> Result:
+        asked({"model": "m", "messages": [{"role": "user", "content": "Go."}]})
+        await self.is_over.wait()
+        return Result(Grade(0.5), "", "t")
+
+    def answer(self, completion: Any) -> None:
+        self.answers.append(completion["choices"][0]["message"]["content"])
+
+
+class Table(App[None]):
+    """A game without a service."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = Halting()
+
+    def on_mount(self) -> None:
+        async def begin(changed: Callable[[Game], object]) -> Play:
+            return Play(None, self.world, Game("world", most=3), changed, "m")  # type: ignore[arg-type]
+
+        self.push_screen(PlayScreen("world", begin))
+
+
+async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
+    app = Table()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, PlayScreen)
+        await pilot.pause()
+        assert screen.focused is screen.answer
+        await pilot.press("a", "enter", "b", "enter")
+        assert app.world.answers == ["a"]
+        assert screen.game.phase is Phase.WORKING
+        await pilot.press("escape", "escape")
+        await pilot.pause()
+        assert app.screen is not screen, "it asks"
+        await pilot.press("escape")
+        assert app.screen is screen
+        app.world.is_over.set()
+        await until(lambda: screen.game.phase is Phase.GRADED)
+        app.world.is_over.clear()
+        await pilot.pause()
+        await pilot.press("enter")
+        await until(lambda: (screen.game.phase, screen.game.turns) == (Phase.YOURS, ()))
+        await pilot.pause()
+        await pilot.press("c", "enter", "escape", "escape", "y")
+        await pilot.pause()
+        assert app.screen is not screen
+
+
+# The form.
+
+
+class FormApp(App[None]):
+    def __init__(self) -> None:
+        super().__init__()
+        self.form = ToolForm(id="form")
+
+    def compose(self) -> ComposeResult:
+        yield self.form
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "description": "of the file"},
+        "times": {"type": "integer", "default": 3},
+        "ratio": {"type": "number"},
+        "deep": {"type": "boolean"},
+        "how": {"enum": ["up", 2]},
+        "rows": {"type": "array", "items": {"type": "integer"}},
+        "any": {},
+    },
+    "required": ["name", "deep"],
+}
+FIELDS = ("name", "times", "ratio", "deep", "how", "rows", "any")
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ({"name": ""}, {"name": "", "deep": False}),
+        ({"name": r"a\nb", "deep": "yes"}, {"name": "a\nb", "deep": True}),
+        ({"name": "x", "times": "4", "ratio": "1"}, {"name": "x", "times": 4, "ratio": 1}),
+        ({"name": "x", "how": "2", "rows": "[1, 2]"}, {"name": "x", "how": 2, "rows": [1, 2]}),
+        ({"name": "5", "any": "5"}, {"name": "5", "any": "5"}),
+    ],
+)
+async def test_each_kind_of_argument_has_a_field(
+    typed: dict[str, str], read: dict[str, Any]
+) -> None:
+    async with shown(Tool("call", "", SCHEMA)) as form:
+        fill(form, typed)
+        [call] = form.read().calls
+        assert call.arguments == {"deep": False, **read}
+
+
+@pytest.mark.parametrize(
+    ("typed", "wrong"),
+    [({"times": "x"}, "times"), ({"ratio": '"1"'}, "ratio"), ({"rows": '[1, "a"]'}, "rows")],
+)
+async def test_what_does_not_fit_is_marked(typed: dict[str, str], wrong: str) -> None:
+    async with shown(Tool("call", "", SCHEMA)) as form:
+        fill(form, {"name": "x", **typed})
+        with pytest.raises(BadMove):
+            form.read()
+        [marked] = [each.name for each, field in form._fields if field.has_class("wrong")]
+        assert marked == wrong
+        fill(form, dict.fromkeys(typed, ""))
+        assert form.read()
+        assert not form.query(".wrong")
+
+
+async def test_another_tool_has_other_fields() -> None:
+    other = Tool("other", "Says it.", {"properties": {"word": {"type": "string"}}})
+    async with shown(Tool("call", "", SCHEMA), other) as form:
+        form.query_one("#play-tool", Picker).action_pick(1)
+        await until(lambda: [argument.name for argument, _ in form._fields] == ["word"])
+        assert form.read().calls == (Call("other", {}),)
+
+
+@asynccontextmanager
+async def shown(*tools: Tool) -> AsyncIterator[ToolForm]:
+    app = FormApp()
+    async with app.run_test() as pilot:
+        await app.form.show(tools)
+        await pilot.pause()
+        yield app.form
+
+
+def fill(form: ToolForm, typed: dict[str, str]) -> None:
+    for argument, field in form._fields:
+        if argument.name in typed:
+            field.field.value = typed[argument.name]
+
+
+# What is said.
+
+
+@pytest.mark.parametrize(
+    ("game", "text"),
+    [
+        (Game("sums"), "starting sums … 4 s"),
+        (Game("sums", phase=Phase.WORKING, most=3, turns=(Turn(Move("x"), "person"),)), ""),
+        (Game("sums", phase=Phase.FAILED, trouble="it\x1bhung"), "no grade: it␛hung"),
+        (Game("sums", phase=Phase.YOURS, notice="no"), "no  ·  turn 1: your turn"),
+    ],
+)
+def test_what_a_game_waits_for_is_said(game: Game, text: str) -> None:
+    text = text or "turn 1 of 3: the environment works … 4 s"
+    assert said_of(game, 4.0).plain == text
+
+
+def test_texts_of_a_game_are_cleaned() -> None:
+    hostile = Game("s").asked([{"role": "user", "content": "\x1b[2J [bold]x"}], None)
+    lines: Sequence[str] = [line.plain for line in game_lines(hostile, 40)]
+    assert lines[:2] == ["user", "  ␛[2J [bold]x"]
