@@ -90,8 +90,8 @@ async def test_a_task_of_launch_is_played_and_the_policy_goes_on(
     async with seated(served, tmp_path, monkeypatch, command="run") as flown:
         view: Any = flown.view
         await flown.until(lambda: view.draft.findings and not view.draft.checking)
-        view.tasks.focus()
-        await flown.press("down", "ctrl+t")
+        assert view.reach("task-4")
+        await flown.press("ctrl+t")
         await your_turn(flown, 1)
         assert game(flown).task == "task-4"
         assert "4 + 3 = ?" in game(flown).prompt[0]["text"]
