@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hud_tui.wire import Json, OpenRequest, Request, Response
+from hud_tui.wire import Json, Many, OpenRequest, Request, Response
 
 
 class CheckpointTrace(Response):
@@ -95,6 +95,12 @@ class Trace(Response):
     played: bool | None = None
     """Whether a person was the policy of at least one turn: it is never trained on, and counts in
     no statistics."""
+
+
+class Spans(Request):
+    """POST /trace/{id}/telemetry-upload."""
+
+    telemetry: Many[Json]
 
 
 class RolloutAgent(Request):

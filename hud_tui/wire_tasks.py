@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hud_tui.wire import Json, Many, OpenRequest, Response
+from hud_tui.wire import Json, Many, OpenRequest, Request, Response
 
 
 class RegistryItem(Response):
@@ -70,6 +70,23 @@ class UploadTasks(OpenRequest):
     taskset_id: str | None = None
     project_id: str | None = None
     tasks: Many[Json] = Field(min_length=1)
+
+
+class PlayTask(Request):
+    """POST /v1/environments/{name}/play (embedded): a task of the service's own environments."""
+
+    scenario: str
+    args: Json = Field(default_factory=dict)
+    answer: str | None = None
+    """To be graded; None asks for the prompt alone."""
+
+
+class PlayedTask(Response):
+    prompt: str
+    reward: float | None = None
+    """None without an answer, as is `expected`."""
+    expected: str | None = None
+    """The answer that earns the whole reward."""
 
 
 class UploadResult(Response):

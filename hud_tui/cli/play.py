@@ -17,8 +17,8 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS
 from hud_tui.rl.game import FORMS, BadMove, Game, Phase, Turn
 from hud_tui.rl.text import one_line
-from hud_tui.rollouts.environment import check_source
-from hud_tui.rollouts.play import GameFailed, Play, own_play
+from hud_tui.rollouts.play import GameFailed, Play
+from hud_tui.rollouts.play_service import play_of
 
 THE_POLICY, THIS_TURN, TO_THE_END = "policy", "turn", "rest"
 
@@ -29,12 +29,12 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     Raises:
         HudError: It cannot begin; the environment failed; stdin ended before the game.
     """
-    source = check_source(args.source)
     model = await client.model(args.model) if args.model else None
     options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))
     states, state = asyncio.Queue[Game](), paths_of(args).state
-    session = await own_play(client, source, state, states.put_nowait, args.task, model, options)
-    print_notice(f"starting {one_line(source)}; the policy is {one_line(session.policy)}")
+    asked = args.task, model, options
+    session = await play_of(client, args.source, state, states.put_nowait, *asked)
+    print_notice(f"starting {one_line(args.source)}; the policy is {one_line(session.policy)}")
     running = asyncio.ensure_future(session.run())
     lines = lines_of_stdin()
     told = 0

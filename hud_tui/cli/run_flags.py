@@ -75,10 +75,12 @@ def play(add: Add) -> None:
         "be the policy of one rollout: see what it sees, call its tools, be graded",
         "play env.py",
         "play sums/env.py total-1f3a --turns 4",
+        "--local play arith add-3-4",
         "--headless --local play env.py -m my-model",
     )
-    about = "a Python file with a hud Environment, or a directory of them"
-    parser.add_argument("source", metavar="ENV", help=about)
+    about = "a Python file with a hud Environment, or a directory of them; or a taskset, or a file "
+    about += "of tasks, of the service's own environments"
+    parser.add_argument("source", metavar="SOURCE", help=about)
     about = "slug of a task, or a template; default: the first task"
     parser.add_argument("task", nargs="?", metavar="TASK", help=about)
     about = "who goes on if you let it; default: your only trainable model, else a base"

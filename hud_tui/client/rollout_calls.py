@@ -1,5 +1,7 @@
 """Calls on rollouts: their traces, this client's own, and hosted ones."""
 
+from collections.abc import Sequence
+
 from hud_tui.change import Change
 from hud_tui.client.transport import Connection, Lookup
 from hud_tui.errors import HudNotFound
@@ -7,6 +9,7 @@ from hud_tui.wire import Json, Page, Request
 from hud_tui.wire_rollouts import (
     CheckpointTrace,
     JobEnter,
+    Spans,
     SubmitRollout,
     SubmittedRollout,
     Trace,
@@ -84,6 +87,11 @@ class RolloutCalls:
     async def exit_trace(self, trace_id: str, body: TraceExit) -> None:
         """Report the end of a rollout."""
         await self._tell("exit trace", "/v2/trace/{}/exit", trace_id, body)
+
+    async def upload_spans(self, trace_id: str, spans: Sequence[Json]) -> None:
+        """Report what happened in an own rollout. Idempotent: a span replaces that of its id."""
+        url = f"{self._wire.settings.telemetry_url}/trace/{trace_id}/telemetry-upload"
+        await self._wire.write("POST", url, Json, None, Spans(telemetry=list(spans)))
 
     async def _tell(self, verb: str, path: str, id_: str, body: Request) -> None:
         await self._wire.write("POST", self._wire.api(path, id_), Json, Change(verb, "", id_), body)

@@ -6,6 +6,8 @@ from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.names import canonical_id
 from hud_tui.wire_tasks import (
     EnvironmentConfig,
+    PlayedTask,
+    PlayTask,
     RegistryItem,
     ScenarioRecord,
     Taskset,
@@ -48,6 +50,12 @@ class TaskCalls:
         lookup = Lookup[UploadResult](hint=hint)
         url = self._wire.api("/v2/tasks/upload")
         return await self._wire.write("POST", url, UploadResult, change, body, lookup=lookup)
+
+    async def play(self, env: str, body: PlayTask) -> PlayedTask:
+        """A task of the embedded service's own environments: its prompt, and the grade of an
+        answer. Changes nothing. Raises HudNotFound: there is no such environment or scenario."""
+        url = self._wire.api("/v1/environments/{}/play", env)
+        return await self._wire.write("POST", url, PlayedTask, None, body)
 
     async def environment(self, name: str) -> EnvironmentConfig | None:
         """An environment's configuration; None if it does not exist."""

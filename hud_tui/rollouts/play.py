@@ -177,11 +177,13 @@ class Play:
         self._changed(game)
 
 
-def policy_of(models: Sequence[Model], model: Model | None = None) -> Model:
-    """The model that may go on: the given one, else the only one of the user's own, else a base
-    that calls tools, else any. Raises HudUsage: there is none."""
+def policy_of(
+    models: Sequence[Model], model: Model | None = None, needs_tools: bool = True
+) -> Model:
+    """The model that may go on: the given one, else the only one of the user's own, else a base,
+    one that calls tools if they are needed. Raises HudUsage: there is none."""
     own = own_models(models)
-    bases = [each for each in models if each.model_name == CALLS_TOOLS]
+    bases = [each for each in models if each.model_name == CALLS_TOOLS and needs_tools]
     candidates = [model] if model is not None else own if len(own) == 1 else [*bases, *models]
     for candidate in candidates:
         if candidate is not None:

@@ -13,6 +13,7 @@ import pytest
 
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.transcript import transcript_of
 from hud_tui.rollouts import seat
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.seat import Seat
@@ -178,6 +179,75 @@ async def test_a_game_is_begun_by_name_and_only_where_changes_are_allowed(plays:
     assert "add-1, add-2" in done.error["hint"]
     done = await plays(rows=rows, flags=("--read-only",))
     assert (done.code, done.error["type"]) == (1, "read_only")
+
+
+# The service's own environments.
+
+
+async def by_lines(hud: Command, monkeypatch: pytest.MonkeyPatch, lines: str, *words: str) -> Done:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    return await hud("play", *words)
+
+
+async def test_a_task_of_the_service_is_one_question_and_one_answer(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUD_TELEMETRY_URL", f"{served.url}/telemetry/v3/api")
+    done = await by_lines(hud, monkeypatch, '{"answer": "It is 3."}\n', "arith", "add")
+    first, played = (each["data"] for each in done.documents)
+    a, b = (int(part) for part in first["task"].split("-")[1:])
+    assert (first["of"], first["tools"]) == (1, [])
+    assert first["prompt"] == [{"role": "user", "text": f"{a} + {b} = ?"}]
+    assert (done.code, played["reward"]) == (0, 0.0)
+    assert (played["info"], played["model"]) == ({"expected": str(a + b)}, "arith-rl")
+    right = json.dumps({"answer": str(a + b)})
+    done = await by_lines(hud, monkeypatch, right, "arith", first["task"])
+    assert done.data["reward"] == 1.0
+    async with over_socket(served) as client:
+        trace = await client.rollouts.trace(done.data["trace_id"])
+        assert (trace.played, trace.reward, trace.status) == (True, 1.0, "completed")
+        events = (await client.rollouts.trace_events(trace.id)).events
+        transcript = transcript_of(events)
+        assert (transcript.prompt, transcript.answer) == (f"{a} + {b} = ?", str(a + b))
+        [graded] = transcript.grading
+        assert (graded.phase, graded.name) == ("grading", "add")
+        model = await client.model("arith-rl")
+    rows = await served.service.parts.store.read(kinds_of_events, model.id)
+    assert "rollout" not in rows
+
+
+async def test_a_task_that_the_service_cannot_make_says_so(
+    hud: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for row, said in (
+        ({"env": "shop", "id": "sell"}, "x: no such environment: shop"),
+        ({"env": "arith", "id": "divide"}, "x: arith has no scenario divide"),
+        ({"env": "arith", "id": "add", "args": {"a": 1}}, "args.b is missing"),
+    ):
+        file = tmp_path / "tasks.json"
+        file.write_text(json.dumps([{**row, "slug": "x"}]))
+        done = await by_lines(hud, monkeypatch, "", str(file))
+        assert done.code in (1, 2)
+        assert said in done.error["message"]
+
+
+async def test_a_report_that_is_lost_costs_no_grade(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUD_TELEMETRY_URL", "http://127.0.0.1:9")
+    done = await by_lines(hud, monkeypatch, '{"answer": "3"}', "arith")
+    assert (done.code, done.data["reward"] < 1.0) == (0, True)
+
+
+async def test_a_game_with_the_service_that_is_left_is_cancelled(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = await by_lines(hud, monkeypatch, "", "arith")
+    assert done.code == 2
+    async with over_socket(served) as client:
+        [job] = await client.jobs()
+        [trace] = await client.rollouts.job_traces(job.id)
+    assert (trace.status, trace.played) == ("cancelled", True)
 
 
 # Its trace is kept apart from what a policy has done.

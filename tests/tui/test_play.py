@@ -100,6 +100,21 @@ async def test_a_task_of_launch_is_played_and_the_policy_goes_on(
         assert [turn.by for turn in game(flown).turns] == ["policy"]
 
 
+async def test_a_task_of_the_service_is_played(served: Served) -> None:
+    async with over_socket(served) as client:
+        await fork_of(client)
+    async with cockpit(served, Start("run", view="launch", source="arith")) as flown:
+        view: Any = flown.view
+        await flown.until(lambda: view.draft.findings and not view.draft.checking)
+        await flown.press("ctrl+t")
+        await your_turn(flown, 1)
+        await flown.until(lambda: getattr(flown.screen.focused, "id", "") == "play-answer")
+        await flown.press("1", "enter")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        assert game(flown).grade is not None
+        assert game(flown).most == 1
+
+
 class Halting:
     """A world that never answers."""
 

@@ -24,9 +24,8 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import jobs, models, traces
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import CancelJob, Json, Many
-from hud_tui.wire import Request as Body
-from hud_tui.wire_rollouts import CancelRollout, SubmitRollout
+from hud_tui.wire import CancelJob, Json
+from hud_tui.wire_rollouts import CancelRollout, Spans, SubmitRollout
 from hud_tui.wire_training import Chat, Completion
 
 T = TypeVar("T")
@@ -279,15 +278,9 @@ ROLLOUT_ROUTES = [
 PREFIX = "/telemetry/v3/api"
 
 
-class Upload(Body):
-    """POST /trace/{id}/telemetry-upload."""
-
-    telemetry: Many[Json]
-
-
 async def upload(request: Request) -> Response:
     trace_id = canonical_id("trace", path(request, "trace_id"))
-    body = await read(request, Upload)
+    body = await read(request, Spans)
     await parts_of(request).store.write(_keep, trace_id, body.telemetry)
     return reply({"accepted": len(body.telemetry)})
 

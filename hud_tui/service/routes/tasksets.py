@@ -11,9 +11,10 @@ from starlette.routing import Route
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.service.environments import ENVIRONMENTS, Environment
+from hud_tui.service.environments import ENVIRONMENTS, Environment, find_scenario
 from hud_tui.service.http import (
     Refused,
+    bad_field,
     canonical,
     canonical_id,
     iso,
@@ -28,7 +29,7 @@ from hud_tui.service.routes import ANY, absent, parts_of, path
 from hud_tui.service.run_plan import twin_of
 from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
-from hud_tui.wire_tasks import UploadTasks
+from hud_tui.wire_tasks import PlayTask, UploadTasks
 
 # The registry: environments and scenarios, as preflight reads them.
 
@@ -84,6 +85,24 @@ async def build_status(request: Request) -> Response:
     raise not_found("build", build_id[:100])
 
 
+async def play(request: Request) -> Response:
+    """The prompt of a task for whoever plays it; with an answer also its grade. Nothing is
+    stored."""
+    body = await read(request, PlayTask)
+    try:
+        scenario = find_scenario(path(request, "name"), body.scenario)
+    except LookupError as error:
+        raise Refused(404, str(error)) from error
+    try:
+        prompt = scenario.prompt(body.args)
+    except ValueError as error:
+        raise bad_field("args", str(error)) from error
+    if body.answer is None:
+        return reply({"prompt": prompt})
+    reward, expected = scenario.grade(body.args, body.answer), scenario.answer(body.args)
+    return reply({"prompt": prompt, "reward": reward, "expected": expected})
+
+
 def _environment(ref: str) -> Environment:
     """An environment by its id in the registry. Raises Refused, 404."""
     for environment in ENVIRONMENTS.values():
@@ -136,6 +155,7 @@ ENVIRONMENT_ROUTES = [
     Route("/v2/qa/{rest:path}", absent(NO_CHECKS), methods=ANY),
     Route("/runtime/{rest:path}", absent(NO_TUNNELS), methods=ANY),
     Route("/environments/{name:path}/mcp-config", mcp_config),
+    Route("/v1/environments/{name}/play", play, methods=["POST"]),
 ]
 
 

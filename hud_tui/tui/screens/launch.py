@@ -38,8 +38,9 @@ from hud_tui.rl.tasks.checks import check_parameters
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts import trial as own
 from hud_tui.rollouts.control import begin, order_of
-from hud_tui.rollouts.environment import Loaded, check_source, environment_at
+from hud_tui.rollouts.environment import Loaded, environment_at
 from hud_tui.rollouts.play import Play, own_play
+from hud_tui.rollouts.play_service import play_of, service_play
 from hud_tui.rollouts.run_files import Options, environment_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import (
@@ -178,12 +179,18 @@ class LaunchScreen(HudScreen):
     def action_play(self) -> None:
         """Play the task under the cursor, else the first one."""
         source, tasks = self.draft.environment, self.draft.tasks
-        if source is None or not tasks:
-            self.notice("select an environment first", "warning")
+        if not tasks:
+            self.notice("select a taskset or an environment first", "warning")
             return
-        slug = tasks[self.task_index or 0].slug
-        options = {**self.form.options, **self._sampled}
-        self._play(source, slug, options)
+        task, options = tasks[self.task_index or 0], {**self.form.options, **self._sampled}
+        client, model = self.client, self.run.model
+
+        async def begin(changed: Callable[[Game], object]) -> Play:
+            if source is None:
+                return await service_play(client, task, changed, model, options)
+            return await own_play(client, source, self._state, changed, task.slug, model, options)
+
+        self.app.push_screen(PlayScreen(f"{task.env} {task.slug}", begin))
 
     @property
     def _sampled(self) -> dict[str, Any]:
@@ -193,19 +200,14 @@ class LaunchScreen(HudScreen):
 
     def _play_from_start(self) -> None:
         """What the command line asks for."""
-        start = self.context.start
-        try:
-            self._play(check_source(start.source or ""), start.task, start.options)
-        except HudError as error:
-            self.show_error(error)
-
-    def _play(self, source: Path, task: str | None, options: Mapping[str, Any]) -> None:
-        model, state = self.run.model, self._state
+        start, client, model = self.context.start, self.client, self.run.model
+        source = start.source or ""
 
         async def begin(changed: Callable[[Game], object]) -> Play:
-            return await own_play(self.client, source, state, changed, task, model, options)
+            asked = start.task, model, start.options
+            return await play_of(client, source, self._state, changed, *asked)
 
-        self.app.push_screen(PlayScreen(environment_name(source), begin))
+        self.app.push_screen(PlayScreen(f"{environment_name(source)} {start.task or ''}", begin))
 
     def action_leave_out(self) -> None:
         task_index = self.task_index
@@ -492,7 +494,7 @@ class LaunchScreen(HudScreen):
                 is_known = bool(draft.tasks) and not draft.checking and self.run.model is not None
                 return is_known and draft.environment is None
             case "play":
-                return draft.environment is not None and bool(draft.tasks)
+                return bool(draft.tasks)
             case "leave_out" | "copy":
                 return self.task_index is not None
             case "drop":

@@ -1,0 +1,143 @@
+"""Playing a task of the service's own environments: one question, one answer."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from uuid import uuid4
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_source
+from hud_tui.errors import HudError, HudNotFound, HudUsage
+from hud_tui.rl.game import Game, Grade, move_of
+from hud_tui.rl.tasks.task import Task
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.environment import check_source
+from hud_tui.rollouts.play import Play, Result, own_play, policy_of, task_named
+from hud_tui.rollouts.seat import Request
+from hud_tui.wire import Json, Model
+from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
+from hud_tui.wire_tasks import PlayTask
+
+NOT_HERE = "an environment of your own is played from its files: hud-tui play ENV.py"
+STEP = "hud.step.v1"
+"""Schema of a span's payload; the SDK's."""
+
+
+async def service_play(
+    client: HudClient,
+    task: Task,
+    changed: Callable[[Game], object],
+    model: Model | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Play:
+    """A game on a task of the service's own environments, which is not begun.
+
+    Args:
+        model: As `policy_of` takes it.
+        options: How the policy is sampled, by their wire names.
+
+    Raises:
+        HudError: The service does not answer.
+    """
+    policy = policy_of(await client.models(), model, needs_tools=False)
+    usual = policy.training_defaults
+    sampled = {"max_tokens": usual.max_tokens} if usual is not None else {}
+    sampled |= {key: options[key] for key in ("max_tokens", "temperature") if key in options}
+    world = ServiceWorld(client, task, {"model": policy.model_name, **sampled})
+    return Play(client, world, Game(task.env, most=1), changed, policy.model_name)
+
+
+async def play_of(
+    client: HudClient,
+    source: str,
+    state: Path,
+    changed: Callable[[Game], object],
+    task: str | None = None,
+    model: Model | None = None,
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> Play:
+    """A game on whatever a source names: an environment of the user's own (a Python file, or a
+    directory with one), else a taskset or a file of tasks. Arguments as of `own_play`.
+
+    Raises:
+        HudError: There is no such source or task; or as `own_play`.
+    """
+    if await asyncio.to_thread(_is_python, source):
+        own = check_source(source)
+        return await own_play(client, own, state, changed, task, model, options)
+    tasks, _ = await load_source(client, source)
+    return await service_play(client, task_named(tasks, task), changed, model, options)
+
+
+def _is_python(source: str) -> bool:
+    """Whether a source names a Python file, or a directory with one."""
+    path = Path(source).expanduser()
+    return path.suffix == ".py" or (path.is_dir() and any(path.glob("*.py")))
+
+
+class ServiceWorld:
+    """The service asks and grades; the rollout is reported as any client's."""
+
+    def __init__(self, client: HudClient, task: Task, request: Request) -> None:
+        """`request`: of the policy, without its messages."""
+        self._client, self._task, self._request = client, task, request
+        self._answers = asyncio.Queue[Mapping[str, Any]]()
+
+    async def play(
+        self, begun: Callable[[Task], object], asked: Callable[[Request], object]
+    ) -> Result:
+        self._client.wire.guard.check("play")
+        task, rollouts = self._task, self._client.rollouts
+        body = PlayTask(scenario=task.scenario, args=task.args)
+        try:
+            prompt = (await self._client.tasks.play(task.env, body)).prompt
+        except HudNotFound as error:
+            raise HudUsage(f"{one_line(task.slug)}: {error.detail}", NOT_HERE) from error
+        begun(task)
+        job_id, trace_id = uuid4().hex, uuid4().hex
+        name = one_line(f"played: {task.env} {task.slug}", 200)
+        await rollouts.enter_job(job_id, JobEnter(name=name, group=1))
+        model = str(self._request["model"])
+        entered = TraceEnter(job_id=job_id, task_slug=task.slug, model=model, played=True)
+        await rollouts.enter_trace(trace_id, entered)
+        spans = [_span(trace_id, "user", messages=[{"role": "user", "content": prompt}])]
+        try:
+            asked({**self._request, "messages": [{"role": "user", "content": prompt}]})
+            said = move_of((await self._answers.get())["choices"][0]["message"])
+        except asyncio.CancelledError:
+            told = TraceExit(status="cancelled", error="the player left")
+            await rollouts.exit_trace(trace_id, told)
+            raise
+        played = await self._client.tasks.play(
+            task.env, body.model_copy(update={"answer": said.text})
+        )
+        reward, info = played.reward or 0.0, {"expected": played.expected}
+        spans.append(_span(trace_id, "agent", content=said.text, model=model, done=True))
+        graded = {"phase": "evaluate", "name": task.scenario, "result": {"score": reward, **info}}
+        spans.append(_span(trace_id, "task", task_call=graded))
+        with suppress(HudError):  # a report that is lost costs no grade
+            await rollouts.upload_spans(trace_id, spans)
+        told = TraceExit(reward=reward, stop_reason="done", evaluation_result={"info": info})
+        await rollouts.exit_trace(trace_id, told)
+        return Result(Grade(reward, {"info": info}, "done"), "", trace_id)
+
+    def answer(self, completion: Mapping[str, Any]) -> None:
+        self._answers.put_nowait(completion)
+
+
+def _span(trace_id: str, source: str, **payload: Any) -> Json:
+    """A step of a rollout, as the SDK reports it."""
+    now = datetime.now(UTC).isoformat()
+    attributes = {"hud.schema": STEP, "hud.task_run_id": trace_id, "hud.payload": payload}
+    return {
+        "name": f"step.{source}",
+        "trace_id": trace_id,
+        "span_id": uuid4().hex[:16],
+        "start_time": now,
+        "end_time": now,
+        "attributes": attributes,
+    }
