@@ -83,6 +83,8 @@ class Trace(Response):
     checkpoint's. None if it was sampled to train `step`."""
     sampled_from: str | None = None
     """Id of the checkpoint whose weights gave its first answer, or ``base``; None if unknown."""
+    model: str | None = None
+    """Slug of the model that was sampled."""
     checkpoint_id: str | None = None
     """Id of the checkpoint that the step made which was trained on it; None if none was."""
     discarded: str | None = None

@@ -133,6 +133,16 @@ class ChatReply(Response):
     usage: Json | None = None
 
 
+class CompletionChoice(Response):
+    index: int = 0
+    text: str = ""
+    logprobs: Json | None = None
+
+
+class CompletionReply(Response):
+    choices: list[CompletionChoice]
+
+
 # Training calls: /v1/models/{id}/train/….
 
 

@@ -9,6 +9,8 @@ from hud_tui.wire_training import (
     Backward,
     Chat,
     ChatReply,
+    Completion,
+    CompletionReply,
     Forward,
     ForwardBackward,
     ForwardBackwardResult,
@@ -78,6 +80,11 @@ class TrainingCalls:
         HudNotFound: the service does not store keys."""
         url = self._wire.rl("/v1/models/{}/train/calls/{}/settle", model_id, key)
         return await self._wire.write("POST", url, Settled, None)
+
+    async def complete(self, body: Completion) -> CompletionReply:
+        """Completions of prompts without a chat template. Sent once."""
+        url = f"{self._wire.settings.gateway_url}/completions"
+        return await self._wire.write("POST", url, CompletionReply, None, body, TRAIN_S)
 
     async def chat(self, body: Chat, trace_id: str | None = None) -> ChatReply:
         """A completion by a model's head, or by the checkpoint that `body` pins. Sent once. The

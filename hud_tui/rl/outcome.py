@@ -114,12 +114,13 @@ def outcome_of(
         evaluated: Whether its job is an evaluation.
     """
     grade = trace.evaluation_result
+    expected = trace.expected or expected_of(grade)
     is_evaluated = evaluated or is_evaluated_only(trace)
     return Outcome(
         trace.reward,
         subscores(grade),
-        grade_notes(grade),
-        trace.expected or expected_of(grade),
+        [note for note in grade_notes(grade) if note[0] not in EXPECTED or note[1] != expected],
+        expected,
         None if is_evaluated else advantage,
         "" if is_evaluated else formula_end,
         fate_of(trace, is_evaluated),

@@ -5,13 +5,14 @@ group nor step, as for a job reported by a client, groups are unknown and rollou
 advantage.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp, log
 from statistics import fmean
 
 from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
+from hud_tui.wire import Group
 from hud_tui.wire_rollouts import Trace
 
 
@@ -39,6 +40,24 @@ class RolloutGroup:
     again."""
     rule: Advantages = PLAIN
     """How its advantages were computed."""
+    evaluated: bool = False
+    """Whether they are an evaluation's: nothing is trained on them."""
+    sides: Sequence[tuple[str, int]] = ()
+    """If they are of two sides that are compared: the name of each, and its number of rollouts, in
+    their order."""
+
+    def side_of(self, index: int) -> str:
+        """The name of the side of a rollout; empty if there are no sides."""
+        for name, count in self.sides:
+            if index < count:
+                return name
+            index -= count
+        return ""
+
+    def only(self, trace_ids: Collection[str]) -> "RolloutGroup":
+        """The group with these rollouts alone; their advantages stay."""
+        kept = tuple(r for r in self.rollouts if r.trace.id in trace_ids)
+        return replace(self, rollouts=kept)
 
     @property
     def is_played(self) -> bool:
@@ -89,13 +108,39 @@ def _group(traces: list[Trace], rule: Advantages | None) -> RolloutGroup:
     first = traces[0]
     ordered = sorted(traces, key=lambda trace: -1 if trace.rollout is None else trace.rollout)
     compared = first.group_id is not None or first.step is not None
-    compared = compared and rule is not None and first.evaluates is None and not first.played
+    evaluated = rule is None or first.evaluates is not None
+    compared = compared and not evaluated and not first.played
     heldout, rule = bool(first.heldout), rule or PLAIN
     trained = compared and not heldout
     advantages = _advantages(ordered, rule) if trained else [None] * len(ordered)
     rollouts = tuple(Rollout(*pair) for pair in zip(ordered, advantages, strict=True))
     slug, attempt = first.task_slug or "", first.attempt or 1
-    return RolloutGroup(slug, heldout, rollouts, compared, attempt, rule)
+    return RolloutGroup(slug, heldout, rollouts, compared, attempt, rule, evaluated)
+
+
+def known_group(
+    group: Group,
+    rule: Advantages | None,
+    step: int | None = None,
+    evaluated: bool = False,
+    sides: Sequence[tuple[str, int]] = (),
+) -> RolloutGroup:
+    """A group of which only rewards and ids are known. `rule`: None if it has no advantages."""
+    traces = [
+        Trace(id=id_, task_slug=group.task_slug, step=step, rollout=number, reward=reward)
+        for number, (id_, reward) in enumerate(zip(group.trace_ids, group.rewards, strict=False))
+    ]
+    advantages = [None] * len(traces) if rule is None else _advantages(traces, rule)
+    rollouts = tuple(Rollout(*pair) for pair in zip(traces, advantages, strict=True))
+    return RolloutGroup(
+        group.task_slug,
+        False,
+        rollouts,
+        rule is not None,
+        rule=rule or PLAIN,
+        evaluated=evaluated,
+        sides=sides,
+    )
 
 
 def _advantages(traces: list[Trace], rule: Advantages) -> list[float | None]:
@@ -104,22 +149,25 @@ def _advantages(traces: list[Trace], rule: Advantages) -> list[float | None]:
     return [None if trace.reward is None else next(advantages) for trace in traces]
 
 
-# Shading of an answer's tokens by logprob, importance ratio or advantage.
+# Shading of an answer's tokens by surprise, importance ratio or advantage.
 #
-# Each token has a value in the measure's unit and a position on the colour ramp, 0 … 1. A token
-# whose value is unknown has neither.
+# Each token has a value in the measure's unit and a position on a ramp, 0 … 1. A token whose value
+# is unknown has neither.
 
 
 SURE = 6.0
-"""Negative logprob at the low end of the ramp, in nats."""
+"""Negative logprob at the high end of the ramp of surprise, in nats."""
 TWOFOLD = log(2.0)
 """Log of the importance ratio at the high end of the ramp: a ratio of 2."""
+SURPRISES = ((0.9, "≥ .9"), (0.5, "≥ .5"), (0.1, "≥ .1"), (0.01, "≥ .01"), (0.0, "< .01"))
+"""Levels of surprise, from certain tokens to improbable ones: the least probability, and its
+label."""
 
 
 class Shade(StrEnum):
     """The measure that tokens are shaded by."""
 
-    LOGPROB = "logprob"
+    SURPRISE = "surprise"
     RATIO = "ratio"
     ADVANTAGE = "advantage"
 
@@ -137,10 +185,24 @@ class Shaded:
     """Labels of the ramp's two ends."""
 
 
-def by_logprob(logprobs: Sequence[float]) -> Shaded:
-    """Shading by the logprob that each token was sampled with."""
-    shares = [None if p != p else 1.0 - min(SURE, -min(0.0, p)) / SURE for p in logprobs]
-    return Shaded(Shade.LOGPROB, logprobs, shares, (f"-{SURE:.0f}", "0"))
+def by_surprise(logprobs: Sequence[float]) -> Shaded:
+    """Shading by the logprob that each token was sampled with: 0 for a certain one."""
+    shares = [None if p != p else min(SURE, -min(0.0, p)) / SURE for p in logprobs]
+    return Shaded(Shade.SURPRISE, logprobs, shares, ("0", f"-{SURE:.0f}"))
+
+
+def surprise_level(logprob: float | None) -> int:
+    """The index in `SURPRISES` of a token's logprob; that of a certain one if it is unknown."""
+    if logprob is None or logprob != logprob:
+        return 0
+    probability = exp(min(0.0, logprob))
+    return next(n for n, (least, _) in enumerate(SURPRISES) if probability >= least)
+
+
+def least_likely(logprobs: Sequence[float], most: int) -> list[int]:
+    """Indices of the tokens with the lowest logprobs, lowest first; certain ones are left out."""
+    unlikely = [n for n, p in enumerate(logprobs) if p == p and surprise_level(p)]
+    return sorted(unlikely, key=lambda n: logprobs[n])[:most]
 
 
 def by_ratio(now: Sequence[float | None], sampled: Sequence[float]) -> Shaded:

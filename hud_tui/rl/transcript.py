@@ -134,6 +134,8 @@ class Transcript:
     setup: Sequence[EnvironmentPart] = ()
     grading: Sequence[EnvironmentPart] = ()
     """Grading, and whatever else the environment reported."""
+    is_recorded: bool = True
+    """Whether the service has the conversation; if not, the turn is the answer of the row."""
 
     @cached_property
     def asked(self) -> int:
@@ -205,9 +207,10 @@ def transcript_of(events: Sequence[TraceEvent], completion: str | None = None) -
             number = sampled if event.sample is not None else None
             sampled += event.sample is not None
             turns.append(_turn(event, number))
+    is_recorded = bool(turns)
     if not turns and completion:
         turns.append(Turn(ASSISTANT, completion))
-    return Transcript(tuple(turns), tuple(setup), tuple(grading))
+    return Transcript(tuple(turns), tuple(setup), tuple(grading), is_recorded)
 
 
 def _part(event: TraceEvent) -> EnvironmentPart:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import TypeVar
 
 from textual.content import Content
 
@@ -19,10 +20,12 @@ from hud_tui.rl.text import age, count_unsafe, counted, one_line
 from hud_tui.rl.transcript import transcript_of
 from hud_tui.rl.work import EVALUATION, Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
-from hud_tui.tui.widgets.rollout import Answer
+from hud_tui.tui.widgets.rollout_columns import Answer
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
 from hud_tui.wire import Checkpoint, Group, Job
 from hud_tui.wire_rollouts import CheckpointTrace, Trace
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -224,8 +227,23 @@ def job_rows(
     return [item_row(JOBS, job.id, JobLine(job, names.get(job.id), now)) for job in shown]
 
 
+def trace_columns(groups: Iterable[RolloutGroup]) -> Sequence[Column[Rollout]]:
+    """The columns of rollouts; those of evaluations have no advantage."""
+    return TRACES if any(group.compared for group in groups) else _evaluated(TRACES)
+
+
+def sibling_columns(group: RolloutGroup) -> Sequence[Column[Sibling]]:
+    """The same for the rollouts of a group."""
+    return SIBLINGS if group.compared else _evaluated(SIBLINGS)
+
+
+def _evaluated(columns: Sequence[Column[T]]) -> list[Column[T]]:
+    return [column for column in columns if column.title not in ("advantage", "adv")]
+
+
 def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
     """Rollouts with this text under a heading per task, and per attempt if there are several."""
+    columns = trace_columns(groups)
     rows: list[Row] = []
     words = text.casefold().split()
     attempts = max((group.attempt for group in groups), default=1)
@@ -240,7 +258,7 @@ def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
             rows.append(Row(f"attempt {headed}", (heading,), heading=True))
         if members:
             rows.append(Row(f"heading {number}", (group_heading(group),), heading=True))
-        rows += [item_row(TRACES, rollout.trace.id, rollout) for rollout in members]
+        rows += [item_row(columns, rollout.trace.id, rollout) for rollout in members]
     return rows
 
 
@@ -258,13 +276,14 @@ def group_heading(group: RolloutGroup) -> Content:
     return Content("").join(parts)
 
 
-def sibling_rows(group: RolloutGroup, trace_id: str) -> list[Row]:
-    """The rollouts of a group, with the present one marked."""
+def sibling_rows(group: RolloutGroup, trace_id: str, beside: str | None = None) -> list[Row]:
+    """The rollouts of a group, with the shown ones marked."""
     siblings = (
-        Sibling(rollout, number, rollout.trace.id == trace_id)
+        Sibling(rollout, number, rollout.trace.id in (trace_id, beside))
         for number, rollout in enumerate(group.rollouts, 1)
     )
-    return [item_row(SIBLINGS, sibling.rollout.trace.id, sibling) for sibling in siblings]
+    columns = sibling_columns(group)
+    return [item_row(columns, sibling.rollout.trace.id, sibling) for sibling in siblings]
 
 
 def reward_cell(reward: float | None) -> Content:
@@ -453,7 +472,7 @@ def rollout_title(
 ) -> Content:
     """A rollout's task, place in the group and reward, in at most `width` cells. `removed`: control
     characters in its text; `hit`: number of the present match of a search, and of all."""
-    index = next(i for i, r in enumerate(group.rollouts) if r.trace is trace)
+    index = next(i for i, r in enumerate(group.rollouts) if r.trace.id == trace.id)
     parts: list[Ranked] = [(0, Content.styled(one_line(trace.task_slug or "rollout", 40), "bold"))]
     if trace.step is not None:
         parts.append((3, Content(f"step {trace.step}")))

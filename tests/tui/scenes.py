@@ -314,7 +314,7 @@ async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
     await pilot.press("enter")
     await settle(pilot, lambda: screen.part is not None)
     await pilot.press("enter")
-    await settle(pilot, lambda: screen.turns is not None)
+    await settle(pilot, lambda: getattr(app.screen, "transcript", None) is not None)
 
 
 async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:

@@ -1,4 +1,4 @@
-"""The Jobs view over the real service: three levels, every key, jobs of both kinds."""
+"""The Jobs view over the real service: jobs and rollouts, every key, jobs of both kinds."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -19,9 +19,11 @@ from hud_tui.rl.groups import Advantages
 from hud_tui.rl.metrics import short
 from hud_tui.service.run_plan import Planned
 from hud_tui.tui.rollout_reader import rollout_title
+from hud_tui.tui.screens.base import PageTitle
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
+from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.start import Start
 from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
@@ -64,11 +66,17 @@ async def opened(flown: Cockpit) -> None:
     await flown.until(lambda: screen(flown).level is Level.TRACES and keys_of(flown))
 
 
-async def one_rollout(flown: Cockpit) -> None:
+async def one_rollout(flown: Cockpit) -> RolloutScreen:
     """Enter the job, then the rollout under the cursor."""
     await opened(flown)
-    await flown.press("enter")
-    await flown.until(lambda: screen(flown).turns is not None)
+    return await read(flown)
+
+
+async def read(flown: Cockpit) -> RolloutScreen:
+    """Enter the rollout under the cursor."""
+    reader = await flown.open(RolloutScreen, "enter")
+    await flown.until(lambda: reader.transcript is not None)
+    return reader
 
 
 async def report(http: httpx.AsyncClient, job_id: str, rewards: list[float], text: str) -> None:
@@ -95,26 +103,23 @@ async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: S
 
 async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Served) -> None:
     async with jobs_of(served, group_size=8) as flown:
-        await one_rollout(flown)
-        rows = screen(flown).browser.list.rows
-        assert len(rows) == 8
-        part, trace = screen(flown).part, screen(flown).trace
-        group = part.group_of(trace)
+        reader = await one_rollout(flown)
+        group = reader.group
+        assert len(group.rollouts) == 8
         assert sum(r.advantage or 0.0 for r in group.rollouts) == pytest.approx(0.0, abs=1e-9)
-        said = screen(flown).browser.pane.plain
-        for word in ("user", "assistant", "logprob Σ"):
+        said = reader.view.plain
+        for word in ("reward", "user", "assistant", "advantage", "at step 3", "expected"):
             assert word in said
-        assert "reward" in flown.said("#jobs-title")
-        first = trace.id
-        await flown.press("j")
-        await flown.until(lambda: screen(flown).trace and screen(flown).trace.id != first)
-        shown = screen(flown).trace
-        assert [row.key for row in rows if row.cells[0].plain == "▸"] == [first]
-        assert shown.id == screen(flown).browser.list.key
+        first = reader.trace_id
+        await flown.press("tab", "j")
+        await flown.until(lambda: reader.transcript is not None)
+        shown = reader.trace_id
+        assert [row.key for row in reader.list.rows if row.cells[0].plain == "▸"] == [shown]
+        assert first != shown == reader.list.key
 
-        await flown.press("escape")
+        await flown.press("tab", "escape")
         assert screen(flown).level is Level.TRACES
-        assert screen(flown).browser.list.key == shown.id
+        assert screen(flown).browser.list.key == shown
         assert "step 3 of 3" in flown.said("#jobs-title")
         assert any("±" in heading for heading in headings(flown))
         for _ in range(2):
@@ -127,22 +132,20 @@ async def test_curly_brackets_go_through_the_listed_rollouts(served: Served) -> 
     async with jobs_of(served, steps=1, group_size=4, tasks_per_step=3) as flown:
         await opened(flown)
         keys = keys_of(flown)
-        await flown.press("enter")
+        reader = await read(flown)
         for _ in range(10):
             await flown.press("right_curly_bracket")
-        trace = screen(flown).trace
-        assert trace.id == keys[10]
+        assert reader.trace_id == keys[10]
         await flown.press("left_curly_bracket")
-        trace = screen(flown).trace
-        assert trace.id == keys[9]
+        assert reader.trace_id == keys[9]
         for edge, key, end in (
             ("g", "left_curly_bracket", "first"),
             ("G", "right_curly_bracket", "last"),
         ):
-            await flown.press("escape", edge, "enter")
-            await flown.until(lambda: screen(flown).level is Level.ROLLOUT)
+            await flown.press("escape", edge)
+            await read(flown)
             await flown.press(key, key)
-            said = f"This is the {end} rollout of the list."
+            said = f"This is the {end} rollout."
             await flown.until_notice(said)
             assert flown.notices.count(said) == 1
 
@@ -185,10 +188,11 @@ async def test_a_job_of_the_sdk_has_no_steps_and_its_text_cannot_act(served: Ser
         assert "[red]not markup[/]" in heading
         part = screen(flown).part
         assert {r.advantage for g in part.groups for r in g.rollouts} == {None}
-        await flown.press("enter")
-        await flown.until(lambda: screen(flown).turns is not None)
-        assert "no conversation" in screen(flown).browser.pane.plain
-        assert "\x1b" not in flown.said("#jobs-title")
+        reader = await read(flown)
+        assert "no conversation" in reader.view.plain
+        title = reader.query_one(PageTitle).line.plain
+        assert "[red]not markup[/]" in title
+        assert "\x1b" not in title
 
 
 async def test_the_last_rollout_of_a_job_without_steps_is_read_at_its_end(served: Served) -> None:
@@ -243,7 +247,7 @@ async def test_a_list_in_which_nothing_runs_grows_older_and_has_what_is_started_
 
 
 async def test_an_opened_job_is_shown_as_it_is_now(served: Served) -> None:
-    """At a step to which nothing is added, and at a rollout."""
+    """At a step to which nothing is added."""
     _, job_id = await training(served, steps=2)
     async with cockpit(served, Start("jobs", ref=job_id)) as flown:
         view = screen(flown)
@@ -253,13 +257,11 @@ async def test_an_opened_job_is_shown_as_it_is_now(served: Served) -> None:
         toy_of(served).rest_after(1)
         await flown.until(lambda: view.job.metadata["step"] == 3)
         assert "at step 3 of 10000" in await flown.ask("X")
-        await flown.press("escape", "enter")
-        await flown.until(lambda: view.level is Level.ROLLOUT and view.turns is not None)
+        await flown.press("escape")
         await cancel(served, job_id)
         await flown.until(lambda: view.job.status == "cancelled")
         assert not view.can("cancel_job")
         await flown.until_notice("has ended (cancelled): nothing to cancel.", "X")
-        await flown.press("escape")
         await flown.until(lambda: "cancelled" in flown.said("#jobs-title"))
         await flown.agree("R")
         await flown.until(lambda: view.job.status == "running")
@@ -336,14 +338,14 @@ async def test_no_jobs_says_what_to_press(served: Served) -> None:
 
 async def test_it_draws_at_every_size(served: Served) -> None:
     async with jobs_of(served) as flown:
-        for _ in range(3):
+        for _ in range(2):
             for size in ((40, 12), (120, 40)):
                 await flown.pilot.resize_terminal(*size)
                 shown = screen(flown).browser.list
                 lines = [shown.render_line(y) for y in range(shown.size.height)]
                 assert all(line.cell_length == shown.size.width for line in lines)
             await flown.press("enter")
-            await flown.until(lambda: keys_of(flown))
+            await flown.until(lambda: screen(flown).browser.list.rows)
 
 
 async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
@@ -393,13 +395,13 @@ async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: 
         assert all(heading.startswith(slug) for heading in headings(flown))
         await flown.press("escape")
         await flown.until(lambda: keys_of(flown) == everything)
-        await flown.press("enter")
-        await flown.until(lambda: screen(flown).turns is not None)
+        trace_id = screen(flown).browser.list.key
         await flown.press("y")
-        assert flown.app.clipboard in screen(flown).browser.pane.plain
-        before = screen(flown).turns
+        assert flown.app.clipboard == trace_id
+        reader = await read(flown)
+        before = reader.transcript
         await flown.press("r")
-        await flown.until(lambda: screen(flown).turns is not before)
+        await flown.until(lambda: reader.transcript is not before)
 
 
 async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> None:
@@ -422,46 +424,39 @@ async def test_after_a_new_run_the_view_is_back_at_the_jobs(served: Served) -> N
             await ended(http, second)
 
 
-async def test_a_rollout_is_shaded_searched_and_copied(served: Served) -> None:
+async def test_a_rollout_is_coloured_and_copied(served: Served) -> None:
     async with jobs_of(served) as flown:
-        await one_rollout(flown)
-        pane = screen(flown).browser.pane
-        assert "logprob when sampled" in pane.plain
-        await flown.press("v")
-        await flown.until(lambda: "importance ratio" in pane.plain)
-        trace = screen(flown).trace
-        await flown.until(lambda: screen(flown)._now.get(trace.id))
-        assert "some unknown" not in pane.plain
-        await flown.press("right_curly_bracket")
-        await flown.until(lambda: screen(flown).trace.id in screen(flown)._now)
-        await flown.press("v")
-        await flown.until(lambda: "advantage: − pushed down" in pane.plain)
-        await flown.press("v")
-        await flown.until(lambda: "logprob when sampled" in pane.plain)
+        reader = await one_rollout(flown)
+        legend = reader.query_one("#rollout-legend", Static)
 
-        slug = screen(flown).trace.task_slug
+        def colours(text: str) -> bool:
+            return legend.display and text in str(legend.render())
+
+        await flown.press("v")
+        await flown.until(lambda: colours("surprise"))
+        assert "logprob Σ" in reader.view.plain
+        await flown.until_notice("tells none", "d")
+        assert "[end]" in reader.view.plain
+        await flown.press("v")
+        await flown.until(lambda: colours("importance ratio"))
+        await flown.until(lambda: reader._now.get(reader.trace_id))
+        assert "some unknown" not in reader.view.plain
+        await flown.press("right_curly_bracket")
+        await flown.until(lambda: reader.trace_id in reader._now)
+        await flown.press("v")
+        await flown.until(lambda: colours("advantage: − pushed down"))
+        await flown.press("v")
+        assert not legend.display
+
+        slug = reader.rollout(reader.trace_id).trace.task_slug
         for keys, begins in ((["enter"], slug), (["right", "enter"], f"## {slug}")):
-            await flown.open(Dialog, "Y")
+            await flown.open(Dialog, "y")
             await flown.until(lambda: flown.app.screen.focused)
             await flown.press(*keys)
-            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
+            await flown.until(lambda: flown.app.screen is reader)
             await flown.until(lambda begins=begins: flown.app.clipboard.startswith(begins))
         assert "### assistant" in flown.app.clipboard
-
-        await flown.until_notice("/ starts one", "n")
-        await flown.press("slash", *"TOKEN")
-        await flown.until(lambda: "1 of 1 found" in flown.said("#jobs-title"))
-        await flown.press(*["backspace"] * 4, "enter")
-        assert len(pane.hits) > 1
-        await flown.press("n", "n", "N")
-        assert pane.hit == 1
-        await flown.until(lambda: f"2 of {len(pane.hits)} found" in flown.said("#jobs-title"))
-        await flown.press("escape")
-        assert pane.hits == []
-        assert screen(flown).level is Level.ROLLOUT
-        await flown.press("slash", *"qqqq")
-        await flown.until(lambda: "not found" in flown.said("#jobs-title"))
-        await flown.until_notice("No match in this rollout", "enter", "n")
+        assert "- expected:" in flown.app.clipboard
 
 
 async def test_ratios_of_a_model_that_trains_are_refused_until_its_run_has_ended(
@@ -470,19 +465,19 @@ async def test_ratios_of_a_model_that_trains_are_refused_until_its_run_has_ended
     _, job_id = await training(served)
     async with cockpit(served, Start("jobs")) as flown:
         await flown.until(lambda: keys_of(flown) == [job_id])
-        await one_rollout(flown)
-        trace = screen(flown).trace
+        reader = await one_rollout(flown)
+        await flown.press("v")
         await flown.until_notice(job_id, "v")
-        assert trace.id not in screen(flown)._now
+        assert reader.trace_id not in reader._now
         await cancel(served, job_id)
-        await flown.press("v", "v", "v")
-        await flown.until(lambda: screen(flown)._now.get(trace.id))
+        await flown.press("v", "v", "v", "v")
+        await flown.until(lambda: reader._now.get(reader.trace_id))
 
 
 async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Served) -> None:
     async with jobs_of(served, norm_adv_by_std=True, steps=1) as flown:
-        await one_rollout(flown)
-        part, trace = screen(flown).part, screen(flown).trace
+        reader = await one_rollout(flown)
+        part, trace = screen(flown).part, reader.rollout(reader.trace_id).trace
         taught = [group for group in part.groups if group.has_signal]
         assert taught
         for group in taught:
@@ -490,8 +485,9 @@ async def test_advantages_are_shown_as_the_run_was_trained_with_them(served: Ser
             assert round(sum(squares) / len(squares), 6) == 1.0
         said = rollout_title(part.group_of(trace), trace, 200).plain
         assert " ÷ std" in said
+        assert " ÷ std" in reader.view.plain
 
-        await flown.press("3")
+        await flown.press("escape", "3")
         await flown.until(lambda: flown.run.series.length == 1)
         group = await flown.open(GroupScreen, "tab", "enter")
         await flown.until(lambda: group.rule == Advantages(norm_by_std=True))

@@ -13,7 +13,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
-from hud_tui.tui.widgets.rollout import GAP, answers
+from hud_tui.tui.widgets.rollout_columns import GAP, answers
 from hud_tui.tui.widgets.run_status import EventLog
 from hud_tui.wire import Group
 from hud_tui.wire_rollouts import CheckpointTrace

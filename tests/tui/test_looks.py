@@ -14,7 +14,7 @@ from hud_tui.rl.run import Run
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.tui.screens.alarms import AlarmsScreen
-from hud_tui.tui.widgets.rollout import RolloutColumns
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns
 from hud_tui.tui.widgets.run_curves import RunPreview
 from hud_tui.wire import Checkpoint, WorkState
 from tests.conftest import until

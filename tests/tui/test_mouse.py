@@ -20,6 +20,7 @@ from hud_tui.tui.screens.dialogs import ConfirmDialog, Dialog, HelpScreen, Over,
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import Level
 from hud_tui.tui.screens.json import JsonScreen, JsonView
+from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_details import CheckpointDetails
@@ -28,7 +29,7 @@ from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.form import Findings, Picker
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.lines import TextPane
-from hud_tui.tui.widgets.rollout import RolloutColumns, RolloutPane
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns
 from hud_tui.tui.widgets.run_status import EventLog
 from hud_tui.tui.widgets.table import RowList
 from tests.tui import runs
@@ -139,7 +140,7 @@ OVERS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "live": {"charts": ("a",), "overlays": ("c",), "group": ("tab", "enter")},
     "checkpoints": {"head": ("b",), "history": ("V",), "compare": ("down", "c")},
-    "jobs": {"copy as": ("Y",)},
+    "jobs": {"copy as": ("y",)},
 }  # fmt: skip
 
 
@@ -251,14 +252,15 @@ async def test_all_findings_are_a_click_away() -> None:
 
 async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:
     async with scene("jobs") as (app, hand):
+        reader = app.screen
+        ids = [rollout.trace.id for rollout in reader.group.rollouts]
+        await hand.press("tab")
+        await hand.click(hand.cell(reader.list, 3, 3))
+        await hand.until(lambda: reader.trace_id == ids[2])
+        await hand.click((8 + 3, 1))
+        await hand.until(lambda: reader.trace_id == ids[3])
+        await hand.press("tab", "escape", "escape")
         screen = app.screen
-        pane, siblings = screen.browser.pane, screen.browser.list_of(Level.ROLLOUT)
-        await hand.until(lambda: len(siblings.rows) > 2)
-        first = screen.trace.id
-        await hand.click(hand.cell(siblings, 3, 3))
-        await hand.until(lambda: screen.trace.id == siblings.rows[2].key != first)
-        await hand.wheel(hand.cell(pane, 3, 2), 2)
-        await hand.press("escape", "escape")
         await hand.until(lambda: screen.level is Level.JOBS)
         jobs = screen.browser.list
         await hand.click(hand.cell(jobs, 5, jobs.cursor + 1), times=2)
@@ -267,7 +269,19 @@ async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:
         await hand.until(lambda: traces.rows)
         at = next(at for at, row in enumerate(traces.rows) if not row.heading)
         await hand.click(hand.cell(traces, 5, at + 1), times=2)
-        await hand.until(lambda: screen.level is Level.ROLLOUT)
+        await hand.until_screen(RolloutScreen)
+
+
+async def test_a_turn_folds_by_a_click_on_its_mark_or_by_two_on_its_line() -> None:
+    async with scene("jobs") as (app, hand):
+        view = app.screen.view
+        await hand.until(lambda: view.has_focus and all(block.is_open for block in view.blocks))
+        await hand.click(hand.cell(view, 0, 0))
+        await hand.until(lambda: not view.blocks[0].is_open)
+        await hand.click(hand.cell(view, 9, 1), times=2)
+        await hand.until(lambda: not view.blocks[1].is_open)
+        await hand.click(hand.cell(view, 9, 2))
+        assert view.blocks[2].is_open, "a click on the text selects only"
 
 
 async def test_a_compared_run_is_chosen_by_a_click() -> None:
@@ -512,31 +526,27 @@ async def test_steps_that_arrive_do_not_scroll_back_what_the_wheel_has_left() ->
 
 async def test_text_of_a_rollout_is_selected_and_copied() -> None:
     async with scene("jobs") as (app, hand):
-        pane = app.screen.query_one(RolloutPane)
-        await hand.until(lambda: pane.lines)
-        want = next(line.plain for line in pane.lines if len(line.plain.strip()) > 8)
-        y = next(y for y, line in enumerate(pane.lines) if line.plain == want)
-        start, end = hand.cell(pane, 0, y), hand.cell(pane, 5, y)
+        view = app.screen.view
+        await hand.until(lambda: view.blocks)
+        lines = view.plain.split("\n")
+        y = next(y for y, line in enumerate(lines) if line.startswith("  ") and len(line) > 8)
+        want = lines[y]
+        start, end = hand.cell(view, 0, y), hand.cell(view, 5, y)
         await hand.drag(start, end)
         await hand.until(lambda: app.screen.get_selected_text() == want[:6])
-        segments = list(pane.render_line(y))
-        assert segments[0].text == want[:6], "what is selected has colours of its own"
+        assert view.render_line(y).text[2:].startswith(want[2:6])
+        styles = {str(part.style.bgcolor) for part in view.render_line(y) if part.style}
+        assert len(styles) > 1, "what is selected has colours of its own"
         await hand.press("y")
         assert app.clipboard == want[:6]
-        await hand.drag(start, hand.cell(pane, 3, y + 2))
-        both = f"{want}\n{pane.lines[y + 1].plain}\n{pane.lines[y + 2].plain[:4]}"
+        await hand.drag(start, hand.cell(view, 3, y + 2))
+        both = f"{want}\n{lines[y + 1]}\n{lines[y + 2][:4]}"
         await hand.until(lambda: app.screen.get_selected_text() == both)
         await hand.press("ctrl+c")
         assert app.clipboard == both
         assert app.is_running
-        await hand.click(hand.cell(pane, 0, y))
+        await hand.click(hand.cell(view, 0, y))
         assert not app.screen.get_selected_text()
-        await hand.press("y")
-        assert app.clipboard not in (both, want[:6])
-        await hand.drag(start, end)
-        await hand.until(lambda: app.screen.get_selected_text())
-        await hand.press("escape")
-        assert not app.screen.get_selected_text(), "what is out of sight is not selected"
 
 
 # JSON

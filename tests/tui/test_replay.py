@@ -33,7 +33,7 @@ from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.group_grid import GroupGrid
-from hud_tui.tui.widgets.rollout import RolloutColumns
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns
 from hud_tui.tui.widgets.run_status import RunStatus
 from tests.conftest import Served
 from tests.tui.cockpit import cockpit

@@ -12,7 +12,7 @@ from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.screens.time import MOST_STEPS, NO_STEP, STEPS, TimeScreen
 from hud_tui.tui.start import Start
-from hud_tui.tui.widgets.rollout import RolloutColumns
+from hud_tui.tui.widgets.rollout_columns import RolloutColumns
 from tests.conftest import Served, caller, fork, submit
 from tests.tui.cockpit import Cockpit, cockpit
 from tests.tui.conftest import Opened, trained

@@ -5,13 +5,33 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.style import Style
 
 from hud_tui.rl.outcome import Subscore, fate_of, grade_notes, outcome_of, subscores
-from hud_tui.rl.rollouts import Shade, by_advantage, by_logprob, by_ratio, rollout_groups
-from hud_tui.rl.transcript import transcript_of
+from hud_tui.rl.rollouts import (
+    Shade,
+    by_advantage,
+    by_ratio,
+    by_surprise,
+    least_likely,
+    rollout_groups,
+    surprise_level,
+)
+from hud_tui.rl.transcript import Transcript, transcript_of
 from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.tui.rollout_reader import group_heading
-from hud_tui.tui.widgets.rollout import Reading, rollout_lines
+from hud_tui.tui.widgets.passages import (
+    LEAST,
+    Colouring,
+    Passage,
+    legend,
+    overlaid,
+    readable,
+    turn_passages,
+    wrapped,
+)
+from hud_tui.tui.widgets.transcript import Side, outcome_passages
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, content_text
 
@@ -19,8 +39,11 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 HOSTILE = "\x1b[2J ```\n```` \u202e end"
 
 
-def test_a_token_is_shaded_by_its_logprob_the_log_of_its_ratio_or_its_advantage() -> None:
-    assert by_logprob([0.0, -3.0, -6.0, -99.0]).shares == [1.0, 0.5, 0.0, 0.0]
+def test_a_token_is_shaded_by_its_surprise_the_log_of_its_ratio_or_its_advantage() -> None:
+    assert by_surprise([0.0, -3.0, -6.0, -99.0]).shares == [0.0, 0.5, 1.0, 1.0]
+    nan, logprobs = float("nan"), [-0.05, -0.6, -2.0, -4.0, -9.0]
+    assert [surprise_level(p) for p in (*logprobs, 0.5, nan, None)] == [0, 1, 2, 3, 4, 0, 0, 0]
+    assert least_likely([-0.01, -3.0, nan, -1.0, -9.0], 2) == [4, 1]
     shaded = by_ratio([-1.0, -0.5, None, float("nan")], [-1.0, -99.0, -1.0, -1.0])
     assert shaded.values[0] == pytest.approx(1.0)
     assert shaded.shares == [0.5, 1.0, None, None]
@@ -34,7 +57,7 @@ def test_a_token_is_shaded_by_its_logprob_the_log_of_its_ratio_or_its_advantage(
 @given(st.lists(st.tuples(NUMBERS, NUMBERS)))
 def test_no_number_leaves_the_ramp(pairs: list[tuple[float, float]]) -> None:
     now, sampled = [one for one, _ in pairs], [other for _, other in pairs]
-    for shaded in (by_logprob(sampled), by_ratio(now, sampled)):
+    for shaded in (by_surprise(sampled), by_ratio(now, sampled)):
         assert len(shaded.shares) == len(pairs)
         assert all(share is None or 0 <= share <= 1 for share in shaded.shares)
 
@@ -78,10 +101,10 @@ def test_a_grader_s_notes_are_bounded_and_plain() -> None:
     info = {f"key {n}": HOSTILE * 500 for n in range(100)}
     notes = grade_notes({"info": info})
     assert (len(notes), notes[-1]) == (25, ("…", "76 more"))
-    reading = Reading(grade={"info": info, "subscores": {"exact": 1}})
-    lines = rollout_lines(Trace(id="t", reward=0.5), TraceEvents(events=[]), reading, 60)
-    text = "\n".join(line.plain for line in lines)
-    assert "reward  .500  =  exact 1\nkey 0\n  ␛[2J" in text
+    trace = Trace(id="t", reward=0.5, evaluation_result={"info": info, "subscores": {"exact": 1}})
+    shown = list(outcome_passages(Side(Transcript(), outcome_of(trace))))
+    text = "\n".join(passage.title + passage.text for passage in shown)
+    assert "key 0␛[2J" in text
     assert "\x1b" not in text
     assert len(text) < 30_000
 
@@ -92,12 +115,9 @@ def test_an_image_is_a_line_and_a_call_is_text() -> None:
         "result_text": [{"type": "image", "data": "a" * 40_000, "mimeType": "image/png"}],
         "screenshot_url": "https://h/s.png",
     }  # fmt: skip
-    events = TraceEvents.model_validate({"events": [said]})
-    lines = rollout_lines(Trace(id="t"), events, Reading(), 60)
-    shown = [line.plain.strip() for line in lines if line.plain.strip()]
-    assert shown == [
-        "tool call", 'look {"at": "x"}', "tool result", "[image/png, 30 kB]",
-        "[image https://h/s.png]",
+    [turn] = transcript_of([TraceEvent.model_validate(said)]).turns
+    assert [passage.text for passage in turn_passages(turn, Colouring())] == [
+        '→ look {"at": "x"}', "← [image/png, 30 kB]\n[image https://h/s.png]",
     ]  # fmt: skip
 
 
@@ -116,48 +136,78 @@ def rollout() -> tuple[Trace, TraceEvents]:
     return Trace(id="t", task_slug="add-1", step=3, reward=0.5), TraceEvents(events=events)
 
 
+STYLES = {name: Style(dim=n % 2 == 0) for n, name in enumerate(("plain", "dim", "faint"))}
+
+
+def tone(name: str) -> Style:
+    return STYLES.get(name, Style())
+
+
 @pytest.mark.parametrize("shade", Shade)
 def test_every_shade_has_its_legend_and_its_values(shade: Shade) -> None:
-    trace, events = rollout()
-    reading = Reading(shade, advantage=0.25, most=0.5, now={0: [-0.1, -1.0]})
-    text = "\n".join(line.plain for line in rollout_lines(trace, events, reading, 60))
-    legend, value = {
-        Shade.LOGPROB: ("logprob when sampled", "-2.000"),
+    _, events = rollout()
+    _, turn, _ = transcript_of(events.events).turns
+    colouring = Colouring(shade, 0.25, 0.5, {0: [-0.1, -1.0]}, frozenset({0}))
+    told, value = {
+        Shade.SURPRISE: ("surprise", "-2.000"),
         Shade.RATIO: ("importance ratio", "2.718"),
         Shade.ADVANTAGE: ("advantage", "0.250"),
     }[shade]
-    assert legend in text
-    assert value in text
-    assert "4 !" in text
-    assert "tool call" in text
-    assert "tool result" in text
+    assert told in legend(colouring).plain
+    text, _, _, sums, tokens = turn_passages(turn, colouring)
+    assert (text.text, text.ends) == ("4 !", [1, 3])
+    assert sums.text.startswith("2 tokens   logprob Σ -2.10")
+    assert tokens.rows is not None
+    assert value in "".join(part.text for row in tokens.rows(60, tone) for part in row)
+    assert legend(Colouring()).plain == ""
 
 
 @pytest.mark.parametrize("tokens", [None, [], ["5"], ["5", "2", "", ""]])
 def test_an_answer_whose_pieces_are_unknown_is_its_text(tokens: list[str] | None) -> None:
     sample = TurnSample(output_token_ids=[53, 50, 1], output_logprobs=[-0.5, -0.25, -0.25])
     said = TraceEvent(id="0", seq=0, kind="agent_message", text="52", tokens=tokens, sample=sample)
-    lines = rollout_lines(Trace(id="t"), TraceEvents(events=[said]), Reading(), 80)
-    text = [line.plain.strip() for line in lines if line.plain.strip()]
-    assert text == [
-        "assistant",
+    [turn] = transcript_of([said]).turns
+    assert [passage.text for passage in turn_passages(turn, Colouring(Shade.SURPRISE))] == [
         "52",
-        "3 tokens   logprob Σ -1.00   mean -0.333   (token texts unknown: not shaded)",
+        "3 tokens   logprob Σ -1.00   mean -0.333   (token texts unknown: not coloured)",
     ]
 
 
-@pytest.mark.parametrize("width", [24, 40, 80])
-def test_no_line_is_wider_than_the_pane(width: int) -> None:
-    trace, events = rollout()
-    graded = Reading(grade={"subscores": {"a rather long name of a part": 0.25}})
-    lines = rollout_lines(trace, events, graded, width)
-    assert max(line.cell_length for line in lines) <= width
+@given(st.text(max_size=200), st.integers(LEAST, 40))
+def test_every_line_fits_and_nothing_but_spaces_and_ends_of_lines_is_left_out(
+    text: str, width: int
+) -> None:
+    text = readable(text)
+    lines, last = wrapped(text, width), 0
+    for start, stop in lines:
+        assert set(text[last:start]) <= {" ", "\n"}
+        assert len(text[last:start]) <= 1
+        assert cell_len(text[start:stop]) <= width
+        last = stop
+    assert last == len(text)
 
 
-def test_a_badge_says_what_was_removed_and_without_turns_the_completion_is_copied() -> None:
-    trace, events = rollout()
-    first = rollout_lines(trace, events, Reading(), 80)[0].plain
-    assert first == "␛ removed ×2, shown as symbols:  ␛ ×1  ⟨202E⟩ ×1"
+def test_a_long_word_is_cut_and_a_line_ends_at_a_space() -> None:
+    text = "one two three " + "x" * 12 + "\n\nfour"
+    lines = [text[start:stop] for start, stop in wrapped(text, 8)]
+    assert lines == ["one two", "three", "xxxxxxxx", "xxxx", "", "four"]
+    wide = "世界" * 6
+    assert [wide[start:stop] for start, stop in wrapped(wide, 8)] == ["世界世界"] * 3
+
+
+def test_parts_of_a_line_are_styled_by_token_and_marked_over() -> None:
+    passage = Passage("ab cd", ends=[1, 2, 5], styles=[lambda tone: tone("dim")] * 3)
+    assert [piece[:2] for piece in passage.pieces(1, 4, tone)] == [(1, 2), (2, 4)]
+    pieces = overlaid(passage.pieces(0, 5, tone), 1, 3, Style(bold=True))
+    assert [(start, stop, bool(style.bold)) for start, stop, style in pieces] == [
+        (0, 1, False), (1, 2, True), (2, 3, True), (3, 5, False),
+    ]  # fmt: skip
+    led = Passage("→ go now", tone="plain", title_tone="dim", lead=4)
+    assert [piece[:2] for piece in led.pieces(0, 8, tone)] == [(0, 4), (4, 8)]
+    assert [piece[:2] for piece in led.pieces(5, 8, tone)] == [(5, 8)]
+
+
+def test_without_turns_the_completion_is_copied() -> None:
     trace = Trace(id="t", completion="forty-two")
     for name in ("text", "answer"):
         assert "forty-two" in FORMS[name][1](copied(trace, TraceEvents(events=[])))

@@ -1,15 +1,22 @@
 """Rollouts by group, and rows and text made of them."""
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.style import Style
 
 from hud_tui.rl.groups import PLAIN, Advantages
-from hud_tui.rl.rollouts import rollout_groups
+from hud_tui.rl.outcome import outcome_of
+from hud_tui.rl.rollouts import Shade, rollout_groups
+from hud_tui.rl.text import pictures
+from hud_tui.rl.transcript import transcript_of
 from hud_tui.tui.rollout_reader import job_rows, sibling_rows, trace_rows
-from hud_tui.tui.widgets.rollout import Reading, completion_of, rollout_lines, unsafe
+from hud_tui.tui.widgets.passages import Colouring, turn_passages
+from hud_tui.tui.widgets.transcript import Side, outcome_passages
 from hud_tui.wire import Job
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample
@@ -17,8 +24,18 @@ from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample
 HOSTILE = "\x1b[31mred\x1b[0m [bold]plain[/] \u202eback"
 
 
-def rollout_text(one: Trace, events: TraceEvents | None, width: int) -> str:
-    return "\n".join(line.plain for line in rollout_lines(one, events, Reading(), width))
+def rollout_text(one: Trace, events: Sequence[TraceEvent], shade: Shade | None = None) -> str:
+    """Everything that the reader shows of a rollout."""
+    transcript = transcript_of(events, one.completion)
+    colouring = Colouring(shade, detailed=frozenset({0}))
+    removed = Counter(picture for text in transcript.texts() for picture in pictures(text))
+    side = Side(transcript, outcome_of(one), colouring, removed=removed)
+    passages = [*outcome_passages(side)]
+    for turn in transcript.turns:
+        passages += turn_passages(turn, colouring)
+    rows = [row for each in passages if each.rows for row in each.rows(60, lambda name: Style())]
+    lines = [f"{passage.title}\n{passage.text}" for passage in passages]
+    return "\n".join([*lines, *("".join(part.text for part in row) for row in rows)])
 
 
 def trace(number: int, reward: float | None, **fields: object) -> Trace:
@@ -92,41 +109,38 @@ def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
             TraceEvent(id="3", seq=3, kind=HOSTILE, text="odd"),
         ]
     )  # fmt: skip
-    said = rollout_text(one, events, 60)
-    for text in (drawn, said, completion_of(one, events)):
+    said = rollout_text(one, events.events)
+    for text in (drawn, said):
         assert not {"\x1b", "\u202e"} & set(text)
         assert "[bold]plain[/]" in text
-    assert unsafe(events) > 0
-    assert f"␛ removed ×{unsafe(events)}" in said
+    assert re.search(r"␛ removed ×\d+, shown as symbols:  ␛ ×\d+", said)
 
 
 def test_tokens_whose_texts_are_known_are_listed_and_logprobs_of_0_have_no_sign() -> None:
     sample = TurnSample(output_token_ids=[7, 8, 9], output_logprobs=[-0.5, -1.5, float("nan")])
     event = TraceEvent(id="0", seq=0, kind="agent_message", text="4", sample=sample)
-    said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
+    said = rollout_text(trace(0, 1.0), [event], Shade.SURPRISE)
     assert "logprob Σ -2.00" in said
     assert "-1.500" not in said, "an id tells a reader nothing"
     named = event.model_copy(update={"tokens": ["4", " ", "[end]"]})
-    said = rollout_text(trace(0, 1.0), TraceEvents(events=[named]), 60)
+    said = rollout_text(trace(0, 1.0), [named], Shade.SURPRISE)
     assert "logprob Σ -2.00" in said
     for token in (r"4 +-0\.500", r"␣ +-1\.500", r"\[end] +–"):
         assert re.search(token, said)
 
     sample = TurnSample(output_token_ids=[7, 8], output_logprobs=[-1e-5, -1e-6])
     event = TraceEvent(id="0", seq=0, kind="agent_message", sample=sample, tokens=["4", "[end]"])
-    said = rollout_text(trace(0, 1.0), TraceEvents(events=[event]), 60)
+    said = rollout_text(trace(0, 1.0), [event], Shade.SURPRISE)
     assert "logprob Σ 0.00   mean 0.000" in said
     assert "-0.00" not in said
 
 
 def test_without_a_conversation_the_row_speaks() -> None:
     one = trace(0, None, completion="forty-two", error="timed out")
-    said = rollout_text(one, TraceEvents(events=[]), 60)
+    said = rollout_text(one, [])
     assert "no conversation" in said
     assert "forty-two" in said
     assert "timed out" in said
-    assert "reading" in rollout_text(one, None, 60)
-    assert completion_of(one, None) == "forty-two"
 
 
 def attempt(number: int, attempt: int, slug: str, reward: float) -> Trace:

@@ -28,6 +28,7 @@ from hud_tui.rl.evaluation import Paired, TaskChange
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import metric, reading, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, count_rollouts, reward_of
+from hud_tui.rl.rollouts import known_group
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line
@@ -37,6 +38,7 @@ from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.dialogs import Panel, show_error, show_notice
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.table import Column, Row, RowList, item_row
@@ -112,7 +114,8 @@ class ComparePanel(Panel[bool]):
         self.both, self.reader, self.session = both, reader, session
         evaluate = "{compare.evaluate} evaluate both   " * self.can_evaluate
         self.FOOT = (
-            f"{{compare.open}} rollouts   {evaluate}tab next   ↑ ↓ scroll   {{panel.close}} back"
+            f"{{compare.open}} rollouts   {{compare.compare}} side by side   "
+            f"{evaluate}tab next   {{panel.close}} back"
         )
         self.sentences = Static("", id="compare-said", markup=False)
         self.tasks = RowList(CHANGES, id="compare-tasks", least=20)
@@ -136,8 +139,15 @@ class ComparePanel(Panel[bool]):
         (self.tasks if self.tasks.rows else self.pane).focus()
 
     @on(RowList.Opened)
+    def action_open(self) -> None:
+        self._open(False)
+
+    def action_compare(self) -> None:
+        self._open(True)
+
     @work(exclusive=True, group=OPENS)
-    async def action_open(self) -> None:
+    async def _open(self, compares: bool) -> None:
+        """Show the rollouts of the row under the cursor, or a rollout of A beside one of B."""
         if (row := self.tasks.key) is None or not self.tasks.has_focus:
             return
         try:
@@ -145,10 +155,17 @@ class ComparePanel(Panel[bool]):
         except HudError as error:
             show_error(self.app, error)
             return
+        client = None if self.session.replays else self.session.client
         if step is None:
             show_notice(self.app, "The service does not have its rollouts by task.")
+        elif compares and client is not None and step.sides and step.groups[0].trace_ids:
+            group = known_group(step.groups[0], None, sides=step.sides)
+            first = group.rollouts[0]
+            reader = RolloutScreen(
+                client, [group], first.trace.id, beside=counterpart(group, first)
+            )
+            await self.app.push_screen(reader)
         else:
-            client = None if self.session.replays else self.session.client
             await self.app.push_screen(GroupScreen(client, step))
 
     async def _opened(self, row: str) -> StepGroups | None:

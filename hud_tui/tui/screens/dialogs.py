@@ -331,6 +331,7 @@ PLACES = {
     "json": "the JSON document",
     "log": "the command log",
     "play": "the game",
+    "rollout": "the rollout",
 }
 """What the help calls what is no view of its own."""
 

@@ -21,20 +21,24 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages, group_stats
 from hud_tui.rl.metrics import short
+from hud_tui.rl.rollouts import known_group
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.tui.keys import FootLine, bindings
 from hud_tui.tui.rollout_reader import GroupReader, StepGroups
 from hud_tui.tui.screens.dialogs import Over, show_notice
+from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
 from hud_tui.tui.widgets.group_grid import GroupGrid, bars
-from hud_tui.tui.widgets.rollout import READING, Answer, RolloutColumns, answers
+from hud_tui.tui.widgets.rollout_columns import READING, Answer, RolloutColumns, answers
 from hud_tui.wire import Group
 
 AT_ONCE = 4
 """Rollouts that are read at the same time."""
+UNNAMED = "The service does not say which rollout this is."
 REPLAYED = "A replay has the rewards of a group, but neither its task nor its texts."
 FOOT = (
-    "{group.rollout.-1}{group.rollout.1} rollout  {group.move.-1}{group.move.1} scroll  "
-    "{group.group.-1}{group.group.1} group  {group.copy} copy  "
+    "{group.open} read  {group.compare} compare  "
+    "{group.rollout.-1}{group.rollout.1} rollout  {group.group.-1}{group.group.1} group  "
+    "{group.copy} copy  "
     "{group.help} help  {group.leave} back"
 )
 
@@ -191,6 +195,35 @@ class GroupScreen(Over[None]):
             self.show_group()
         else:
             show_notice(self.app, f"This is the {'last' if by > 0 else 'first'} group of the step.")
+
+    def action_open(self) -> None:
+        self._open_reader(False)
+
+    def action_compare(self) -> None:
+        self._open_reader(True)
+
+    def _open_reader(self, compares: bool) -> None:
+        """Read the rollout under the cursor, alone or beside another one."""
+        shown, picked = self.columns.answers, self.columns.picked
+        trace_id = shown[picked].trace_id if picked < len(shown) else None
+        if trace_id is None or self.client is None:
+            show_notice(self.app, REPLAYED if self.replayed else UNNAMED)
+            return
+        ids = {answer.number: answer.trace_id or "" for answer in shown}
+        named = self.group.model_copy(update={"trace_ids": [ids[n] for n in sorted(ids)]})
+        group = known_group(
+            named, self._shown_rule, self.step.step, bool(self.step.names), self.step.sides
+        )
+        reader = RolloutScreen(self.client, [group], trace_id, self.step.model_id)
+        if compares:
+            reader.beside = counterpart(group, reader.rollout(trace_id))
+        self.app.push_screen(reader, self._pick)
+
+    def _pick(self, trace_id: str | None) -> None:
+        """Move the cursor to a rollout."""
+        ids = [answer.trace_id for answer in self.columns.answers]
+        if trace_id in ids:
+            self.columns.picked = ids.index(trace_id)
 
     def action_move(self, rows: int) -> None:
         self.columns.scroll_rows(rows)

@@ -1,11 +1,11 @@
-"""JobsScreen: jobs, the rollouts of one, and one rollout with its siblings.
+"""JobsScreen: jobs, and the rollouts of one.
 
-Enter goes one level in, Esc one level out. Active jobs are refreshed.
+Enter goes one level in, at last to the reader of a rollout, Esc one level out. Active jobs are
+refreshed.
 """
 
 from __future__ import annotations
 
-from asyncio import gather
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import IntEnum
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from textual import on, work
 from textual.binding import BindingType
-from textual.containers import Container, Vertical
+from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
 from textual.reactive import reactive
@@ -24,37 +24,28 @@ from textual.widgets import Input, Static
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
-from hud_tui.rl.outcome import outcome_of
 from hud_tui.rl.progress import Liveness
-from hud_tui.rl.rollouts import Shade
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.rl.transcript import transcript_of
-from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.rl.work import Work, is_active, job_result
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import OPENS, bindings
 from hud_tui.tui.rollout_reader import (
     JOBS,
-    SIBLINGS,
     TRACES,
     JobReader,
     Part,
     job_rows,
     jobs_title,
     part_title,
-    rollout_title,
-    sibling_rows,
+    trace_columns,
     trace_rows,
 )
 from hud_tui.tui.screens.base import HudScreen, ViewContext, unread
-from hud_tui.tui.screens.dialogs import ChoiceDialog
+from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.rollout import Reading, RolloutPane, completion_of, unsafe
 from hud_tui.tui.widgets.table import RowList
 from hud_tui.wire import Job
-from hud_tui.wire_rollouts import Trace
-from hud_tui.wire_training import Forward, TraceEvents
 
 
 class Level(IntEnum):
@@ -62,11 +53,9 @@ class Level(IntEnum):
 
     JOBS = 0
     TRACES = 1
-    ROLLOUT = 2
 
 
 FILTER = "filter rows by text"
-SEARCH = "search the rollout; then n and N"
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST = 34
@@ -85,14 +74,12 @@ class JobsBrowser(Vertical):
         super().__init__(id=id)
         self.jobs_text = ""
         """The filter of the jobs, kept while one of them is open."""
-        self.pane = RolloutPane(id="rollout-pane")
         self._title_line = Static("", id="jobs-title", markup=False)
         self._reason = Static("", id="jobs-reason", markup=False)
         self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
         self._lists = {
             Level.JOBS: RowList(JOBS, id="jobs", least=NAME_LEAST),
             Level.TRACES: RowList(TRACES, id="traces"),
-            Level.ROLLOUT: RowList(SIBLINGS, id="siblings"),
         }
         self.field = FilterField(FILTER, "jobs-filter", self._lists[Level.JOBS])
 
@@ -101,9 +88,6 @@ class JobsBrowser(Vertical):
         yield self.field
         yield self._lists[Level.JOBS]
         yield self._lists[Level.TRACES]
-        with Container(id="rollout"):
-            yield self.pane
-            yield self._lists[Level.ROLLOUT]
         yield self._empty
         yield self._reason
 
@@ -119,8 +103,7 @@ class JobsBrowser(Vertical):
 
     def watch_level(self) -> None:
         """Show the level, with the cursor in its list, and without the other level's filter."""
-        rollout = self.level is Level.ROLLOUT
-        self.field.placeholder, self.field.rows = SEARCH if rollout else FILTER, self.list
+        self.field.rows = self.list
         for level in Level:
             self.set_class(level is self.level, f"-{level.name.lower()}")
         self.field.fill(self.jobs_text if self.level is Level.JOBS else "")
@@ -148,7 +131,9 @@ class JobsBrowser(Vertical):
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:
         """Show some of a job's rollouts; None while they are being read."""
         rows = trace_rows(part.groups if part is not None else (), self.field.value)
-        self.list_of(Level.TRACES).show(rows)
+        traces = self.list_of(Level.TRACES)
+        traces.lay(trace_columns(() if part is None else part.groups))
+        traces.show(rows)
         empty = keyed("No rollout matches. {^jobs.leave} shows all.")
         if part is None:
             empty = "reading the rollouts …"
@@ -160,24 +145,6 @@ class JobsBrowser(Vertical):
                 )
         title = part_title(part, job, following, self.size.width - 2)
         self._title(title, "" if rows else empty)
-
-    def show_rollout(
-        self, part: Part, trace: Trace, turns: TraceEvents | None, reading: Reading
-    ) -> None:
-        """Show one rollout beside its siblings; turns are None while they are being read."""
-        group = part.group_of(trace)
-        siblings = self.list_of(Level.ROLLOUT)
-        siblings.show(sibling_rows(group, trace.id))
-        siblings.select(trace.id)
-        self.pane.show_rollout(trace, turns, reading)
-        self.pane.find(self.field.value)
-        removed = 0 if turns is None else unsafe(turns)
-        hit = (self.pane.hit + 1, len(self.pane.hits)) if self.field.value else None
-        self._title(rollout_title(group, trace, self.size.width - 2, removed, hit), "")
-
-    @on(RolloutPane.Resized)
-    def _lay_out(self) -> None:
-        self.pane.lay_out()
 
     def show_reason(self, why: str) -> None:
         self._reason.display = bool(why)
@@ -202,20 +169,7 @@ AGAIN_S, POLLED_S = 2.0, 10.0
 started elsewhere, and grow older."""
 
 
-NEXT = {Shade.LOGPROB: Shade.RATIO, Shade.RATIO: Shade.ADVANTAGE, Shade.ADVANTAGE: Shade.LOGPROB}
-NOT_SEARCHED = "No search yet: {jobs.filter} starts one."
-NOT_FOUND = "No match in this rollout."
-
-
-AT_LEVEL = {
-    "open": {Level.JOBS, Level.TRACES},
-    "step": {Level.TRACES},
-    "follow": {Level.TRACES},
-    "rollout": {Level.ROLLOUT},
-    "next_view": {Level.ROLLOUT},
-    "match": {Level.ROLLOUT},
-    "copy_as": {Level.ROLLOUT},
-}
+AT_LEVEL = {"step": Level.TRACES, "follow": Level.TRACES}
 
 
 class JobsScreen(HudScreen):
@@ -225,8 +179,6 @@ class JobsScreen(HudScreen):
     """The newest jobs; None until they were read."""
     part: reactive[Part | None] = reactive(None, init=False)
     """The listed rollouts; None until they were read."""
-    turns: reactive[TraceEvents | None] = reactive(None, init=False, always_update=True)
-    """The conversation of the displayed rollout; None until it was read."""
     VIEW = "jobs"
     BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
@@ -236,9 +188,6 @@ class JobsScreen(HudScreen):
         self.browser = JobsBrowser(id="browser")
         self.filter_field = self.browser.field
         self.reader: JobReader | None = None
-        self.trace: Trace | None = None
-        self.whole: Trace | None = None
-        """The same with its grading; None until it was read."""
         self.following = False
         """Whether the newest step is shown, whichever that is."""
         self.number: int | None = None
@@ -248,9 +197,6 @@ class JobsScreen(HudScreen):
         self.reasons: dict[str, str] = {}
         """Why jobs ended, by id, if the list of jobs does not say."""
         self._asked: set[tuple[str, str | None]] = set()
-        self.shade = Shade.LOGPROB
-        self._now: dict[str, dict[int, list[float]]] = {}
-        """Logprobs under the current policy, by trace and turn; a trace is absent until read."""
         self._opened = False
         self._read_at = 0.0
         """When the list was read, Unix seconds."""
@@ -294,7 +240,7 @@ class JobsScreen(HudScreen):
         due = due and not self.session.freshness.offline
         runs = changed or due or any(is_active(listed.status) for listed in self.jobs or ())
         grows = self.following or (self.part is not None and not self.part.final)
-        if {Level.JOBS: runs, Level.TRACES: grows}.get(self.level, False):
+        if grows if is_open else runs:
             self.read()
         elif is_open and job is not None and (changed or is_active(job.status)):
             self._read_job(job)
@@ -303,15 +249,8 @@ class JobsScreen(HudScreen):
     async def read(self) -> None:
         if self.level is Level.JOBS:
             await self.read_jobs()
-        elif self.level is Level.TRACES and self.reader is not None:
+        elif self.reader is not None:
             await self._read_part(self.reader)
-        elif self.level is Level.ROLLOUT and self.trace is not None:
-            trace = self.trace
-            read = gather(self.client.rollouts.trace_events(trace.id), self._graded(trace))
-            told = await self.attempt(read)
-            if told is not None and trace is self.trace:
-                turns, self.whole = told
-                self.turns = turns
         await self._read_reason()
 
     def sheet(self) -> Sheet:
@@ -319,7 +258,7 @@ class JobsScreen(HudScreen):
         sheet = rollouts_sheet(() if self.part is None else self.part.groups)
         if self.level is Level.JOBS:
             sheet = jobs_sheet(self.jobs or ())
-        if self.level is Level.ROLLOUT or not self.browser.field.value:
+        if not self.browser.field.value:
             return sheet
         return sheet.only({row.key for row in self.browser.list.rows if not row.heading})
 
@@ -351,13 +290,6 @@ class JobsScreen(HudScreen):
         if other:
             self.browser.list_of(Level.TRACES).action_first()
 
-    async def _graded(self, trace: Trace) -> Trace | None:
-        """The rollout with its grading; None if that cannot be read."""
-        try:
-            return await self.client.rollouts.trace(trace.id)
-        except HudError:
-            return None
-
     async def _read_reason(self) -> None:
         """Read why the job ended, if its row does not say."""
         job = self.job
@@ -371,90 +303,13 @@ class JobsScreen(HudScreen):
 
     def show_reason(self) -> None:
         job, own = self.job, self.run.job
-        if job is None or self.level is Level.ROLLOUT:
+        if job is None:
             self.browser.show_reason("")
         elif own is not None and own.id == job.id and is_active(job.status):
             self.browser.show_reason(own.note or "")
         else:
             why = job_result(job) or Work.of(job).why or self.reasons.get(job.id, "")
             self.browser.show_reason(why)
-
-    # One rollout is read, searched and copied.
-
-    @property
-    def reading(self) -> Reading:
-        trace, part = self.trace, self.part
-        if trace is None or part is None:
-            return Reading(self.shade)
-        group = part.group_of(trace)
-        own = next((r.advantage for r in group.rollouts if r.trace.id == trace.id), None)
-        most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
-        grade = None if self.whole is None else self.whole.evaluation_result
-        return Reading(
-            self.shade,
-            own,
-            most,
-            self._now.get(trace.id, {}),
-            grade,
-        )
-
-    def action_next_view(self) -> None:
-        self.shade = NEXT[self.shade]
-        self.redraw()
-        self.read_ratios()
-
-    def redraw(self) -> None:
-        if self.level is Level.ROLLOUT and self.part is not None and self.trace is not None:
-            self.browser.show_rollout(self.part, self.trace, self.turns, self.reading)
-
-    def read_ratios(self) -> None:
-        """Request the current logprobs, if they are needed and unknown."""
-        trace = self.trace
-        if self.shade is Shade.RATIO and trace is not None and trace.id not in self._now:
-            self._read_now(trace)
-
-    @work(exclusive=True, group="ratios")
-    async def _read_now(self, trace: Trace) -> None:
-        """One forward pass over this rollout: it changes nothing. While a run trains the model the
-        service refuses it, which is shown."""
-        model_id = None if self.job is None else Work.of(self.job).model_id
-        if model_id is None and self.run.model is not None:
-            model_id = self.run.model.id
-        if model_id is None:
-            self.notice(keyed("No model selected to compare with: {app.view.models} chooses one."))
-            return
-        forward = Forward(inputs=[trace.id])
-        passed = await self.attempt(self.client.training.forward(model_id, forward))
-        if passed is not None:
-            self._now[trace.id] = {
-                turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
-                for turn, datum in enumerate(passed.data)
-            }
-            self.redraw()
-
-    def action_match(self, way: int) -> None:
-        pane = self.browser.pane
-        if not pane.hits:
-            self.notice(keyed(NOT_SEARCHED) if not pane.search_text else NOT_FOUND)
-        pane.next_hit(way)
-        self.redraw()
-
-    @work(exclusive=True, group="copy")
-    async def action_copy_as(self) -> None:
-        trace, turns = self.trace, self.turns
-        if trace is None:
-            return
-        choices = [(name, label) for name, (label, _) in FORMS.items()]
-        lines = ["The whole rollout: its turns, its tool calls, its reward."]
-        form = await self.app.push_screen_wait(
-            ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
-        )
-        if form is not None:
-            events = () if turns is None else turns.events
-            outcome = outcome_of(self.whole or trace, self.reading.advantage)
-            transcript = transcript_of(events, trace.completion)
-            copied = Copied(trace, transcript, outcome, events)
-            self.app.copy_to_clipboard(FORMS[form][1](copied))
 
     # The view: what it holds, and what its keys do.
 
@@ -524,12 +379,22 @@ class JobsScreen(HudScreen):
         self._go_to(Level.TRACES)
 
     def open_trace(self, trace_id: str) -> None:
-        traces = self.part.traces if self.part is not None else []
-        named = next((trace for trace in traces if trace.id == trace_id), None)
-        if named is not None:
-            self.trace, self.whole, self.turns = named, None, None
-            self._go_to(Level.ROLLOUT)
-            self.read_ratios()
+        """Open the reader; the cursor will be on the rollout that it showed last."""
+        if self.part is None:
+            return
+        listed = {row.key for row in self.browser.list.rows if not row.heading}
+        groups = [group.only(listed) for group in self.part.groups]
+        model_id = None if self.job is None else Work.of(self.job).model_id
+        if model_id is None and self.run.model is not None:
+            model_id = self.run.model.id
+        reader = RolloutScreen(
+            self.client,
+            [group for group in groups if group.rollouts],
+            trace_id,
+            model_id,
+            self.context.aside,
+        )
+        self.app.push_screen(reader, lambda shown: self.browser.list.select(shown or trace_id))
 
     def _go_to(self, level: Level) -> None:
         self.browser.level = level
@@ -554,14 +419,12 @@ class JobsScreen(HudScreen):
         if self.level is Level.JOBS:
             runs = {id_: self.session.at_newest(run) for id_, run in self.runs.items()}
             self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, runs)
-        elif self.level is Level.TRACES and job is not None:
+        elif job is not None:
             self.browser.show_part(self.part, job, self.following)
-        else:
-            self.redraw()
         self.show_reason()
         self.renew_hints()
 
-    watch_part = watch_turns = show
+    watch_part = show
 
     @property
     def _instead(self) -> str:
@@ -572,12 +435,7 @@ class JobsScreen(HudScreen):
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:
-        """Moving the cursor opens a sibling; among jobs it changes the possible actions."""
         self.refresh_bindings()
-        key = self.browser.list_of(Level.ROLLOUT).key
-        shown = self.trace if self.level is Level.ROLLOUT else None
-        if key is not None and shown is not None and key != shown.id:
-            self.open_trace(key)
         self.show_reason()
 
     @on(RowList.Opened)
@@ -585,25 +443,15 @@ class JobsScreen(HudScreen):
         key, job = self.browser.list.key, self.job
         if self.level is Level.JOBS and job is not None:
             self.open_job(job)
-        elif self.level is Level.TRACES and key is not None:
+        elif key is not None:
             self.open_trace(key)
 
     def action_leave(self) -> None:
         if self.filter_field.leave() or self.level is Level.JOBS:
             return
-        shown = self.trace.id if self.trace is not None else ""
-        self._go_to(Level(self.level - 1))
-        self.browser.list.select(shown)
-
-    def action_rollout(self, way: int) -> None:
-        rows = self.browser.list_of(Level.TRACES).rows
-        keys = [row.key for row in rows if not row.heading]
-        if self.trace is not None and self.trace.id in keys:
-            index = keys.index(self.trace.id) + way
-            if 0 <= index < len(keys):
-                self.open_trace(keys[index])
-            else:
-                self.notice(f"This is the {'last' if way > 0 else 'first'} rollout of the list.")
+        opened = "" if self.job is None else self.job.id
+        self._go_to(Level.JOBS)
+        self.browser.list.select(opened)
 
     def action_step(self, way: int) -> None:
         if self.part is not None:
@@ -619,10 +467,7 @@ class JobsScreen(HudScreen):
         self.read()
 
     def action_copy(self) -> None:
-        """Copy the displayed rollout's answer; else the id under the cursor."""
-        if self.level is Level.ROLLOUT and self.trace is not None:
-            self.copy(completion_of(self.trace, self.turns))
-        elif (key := self.browser.list.key) is not None:
+        if (key := self.browser.list.key) is not None:
             self.copy(key)
 
     def action_cancel_job(self) -> None:
@@ -660,19 +505,17 @@ class JobsScreen(HudScreen):
         self._again(changed=True)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        return action not in AT_LEVEL or self.level in AT_LEVEL[action]
+        return action not in AT_LEVEL or self.level is AT_LEVEL[action]
 
     def can(self, action: str) -> bool:
         job, browser = self.job, self.browser
         match action:
             case "open" | "copy":
-                return self.level is Level.ROLLOUT or browser.list.key is not None
+                return browser.list.key is not None
             case "filter":
                 return self.level is not Level.JOBS or bool(self.jobs)
             case "leave":
                 return self.level is not Level.JOBS or bool(browser.field.value)
-            case "match(1)" | "match(-1)":
-                return bool(browser.pane.hits)
             case "cancel_job":
                 return job is not None and not self._work(job).why_no_cancel
             case "resume_job":

@@ -1,0 +1,436 @@
+"""RolloutScreen: the reader of one rollout, or of two side by side, wherever it is opened."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import Input, Static
+
+from hud_tui.client.client import HudClient
+from hud_tui.client.transcripts import ReadRollout, read_alternatives, read_rollout
+from hud_tui.errors import HudError
+from hud_tui.keys import Action, keyed
+from hud_tui.rl.metrics import short
+from hud_tui.rl.outcome import outcome_of
+from hud_tui.rl.rollouts import Rollout, RolloutGroup, Shade
+from hud_tui.rl.text import one_line, pictures
+from hud_tui.rl.transcript import Transcript, Turn
+from hud_tui.rl.transcript_forms import FORMS, Copied
+from hud_tui.tui.keys import ClickableText, KeyLine, bindings, does
+from hud_tui.tui.rollout_reader import SIBLINGS, STOPS, rollout_title, sibling_columns, sibling_rows
+from hud_tui.tui.screens.base import Aside, PageTitle
+from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable, make_way, show_error, show_notice
+from hud_tui.tui.theme import RAMP, eighth, ramp_index
+from hud_tui.tui.widgets.form import FilterField
+from hud_tui.tui.widgets.passages import Alternative, Colouring, legend
+from hud_tui.tui.widgets.table import RowList, Table
+from hud_tui.tui.widgets.transcript import Side, TranscriptView
+from hud_tui.wire_training import Forward
+
+KEPT = 16
+"""Rollouts that are kept after they were read."""
+SEARCH = "find in this rollout; then n and N"
+NOT_SEARCHED = "No search yet: {rollout.filter} starts one."
+NOT_FOUND = "No match in this rollout."
+VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
+MUTED = "$text-muted"
+
+
+class RolloutScreen(Leavable[str]):
+    """Closes with the id of the rollout that was shown last."""
+
+    VIEW: ClassVar = "rollout"
+    BINDINGS: ClassVar[list[BindingType]] = bindings("rollout")
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012
+
+    def __init__(
+        self,
+        client: HudClient,
+        groups: Sequence[RolloutGroup],
+        trace_id: str,
+        model_id: str | None = None,
+        aside: Callable[[], Aside] = Aside,
+        beside: str | None = None,
+        search: str = "",
+    ) -> None:
+        """
+        Args:
+            groups: What `{` and `}` go through; one of them has the rollout.
+            model_id: The model whose present policy importance ratios compare with; None if there
+                is none.
+            beside: Id of the rollout that is shown beside it at first.
+            search: Text that is searched at first.
+        """
+        super().__init__()
+        self.client, self.groups, self.model_id, self._aside = client, groups, model_id, aside
+        self.trace_id, self.beside = trace_id, beside
+        self.view = TranscriptView(id="transcript")
+        self.filter_field = FilterField(SEARCH, "rollout-filter", self.view)
+        self.filter_field.value = search
+        self.list = RowList(SIBLINGS, id="siblings")
+        self.list.display = False
+        self.shade: Shade | None = None
+        self._read: dict[str, ReadRollout] = {}
+        self._failed: dict[str, str] = {}
+        self._removed: dict[str, Counter[str]] = {}
+        self._now: dict[str, dict[int, list[float]]] = {}
+        """Logprobs under the current policy, by trace and turn; a trace is absent until read."""
+        self._detailed: dict[str, set[int]] = {}
+        """Numbers of the turns whose tokens are listed, by trace."""
+        self._alternatives: dict[str, dict[int, list[Alternative]]] = {}
+        self._shown: tuple[str | None, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield PageTitle(self._aside, "rollout-title")
+        yield self.filter_field
+        yield ClickableText(id="rollout-group")
+        yield Static(id="rollout-legend", markup=False)
+        yield self.view
+        yield self.list
+        yield KeyLine(self.VIEW)
+
+    def on_mount(self) -> None:
+        self.filter_field.fill(self.filter_field.value)
+        self.view.focus()
+        self.show()
+        self.read()
+
+    def watch_focused(self) -> None:
+        self.call_after_refresh(make_way, self)
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show_lines)
+
+    # What is shown.
+
+    @property
+    def listed(self) -> list[Rollout]:
+        """Every rollout, in the order of the list."""
+        return [rollout for group in self.groups for rollout in group.rollouts]
+
+    def group_of(self, trace_id: str) -> RolloutGroup:
+        return next(g for g in self.groups if any(r.trace.id == trace_id for r in g.rollouts))
+
+    @property
+    def group(self) -> RolloutGroup:
+        return self.group_of(self.trace_id)
+
+    def rollout(self, trace_id: str) -> Rollout:
+        return next(r for r in self.group_of(trace_id).rollouts if r.trace.id == trace_id)
+
+    @property
+    def transcript(self) -> Transcript | None:
+        """What the shown rollout says; None until it was read."""
+        read = self._read.get(self.trace_id)
+        return None if read is None else read.transcript
+
+    def _side(self, trace_id: str) -> Side:
+        rollout, group = self.rollout(trace_id), self.group_of(trace_id)
+        read = self._read.get(trace_id)
+        trace = rollout.trace if read is None else read.trace
+        most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
+        outcome = outcome_of(trace, rollout.advantage, group.rule.formula_end, group.evaluated)
+        if outcome.reward is None:
+            outcome = replace(outcome, reward=rollout.trace.reward)
+        stopped = trace.stop_reason
+        why = "" if not stopped else STOPS.get(stopped) or one_line(stopped, 20)
+        return Side(
+            None if read is None else read.transcript,
+            outcome,
+            Colouring(
+                self.shade,
+                rollout.advantage,
+                most,
+                self._now.get(trace_id, {}),
+                frozenset(self._detailed.get(trace_id, ())),
+                self._alternatives.get(trace_id, {}),
+            ),
+            self._which(trace_id),
+            f"stopped: {why}" if why else "",
+            self._removed.get(trace_id, Counter()),
+        )
+
+    def _which(self, trace_id: str) -> str:
+        """Which of two it is; empty if it is alone."""
+        if self.beside is None:
+            return ""
+        group = self.group_of(trace_id)
+        number = [r.trace.id for r in group.rollouts].index(trace_id) + 1
+        side = f"{one_line(group.side_of(number - 1), 40)}, " if group.sides else ""
+        return f"{side}rollout {number} of {len(group.rollouts)}"
+
+    def show(self) -> None:
+        """Show what has been read."""
+        ids = (self.trace_id,) if self.beside is None else (self.trace_id, self.beside)
+        shown = tuple(id_ if id_ in self._read else None for id_ in ids)
+        self.view.failure = next((self._failed[id_] for id_ in ids if id_ in self._failed), "")
+        self.view.show([self._side(id_) for id_ in ids], shown != self._shown)
+        self._shown = shown
+        self.view.find(self.filter_field.value)
+        self._show_lines()
+
+    def _show_lines(self) -> None:
+        """The title, the group's line, and its list."""
+        width, pane = self.size.width - 2, self.view
+        hit = (pane.hit + 1, len(pane.hits)) if pane.search_text else None
+        trace = self.rollout(self.trace_id).trace
+        removed = self._removed.get(self.trace_id, Counter()).total()
+        title = rollout_title(self.group, trace, width, removed, hit)
+        self.query_one(PageTitle).title = Content(" ") + title
+        self.query_one("#rollout-group", ClickableText).update(self._strip(width))
+        line = self.query_one("#rollout-legend", Static)
+        line.display = self.shade is not None
+        line.update(legend(self._side(self.trace_id).colouring))
+        with self.prevent(Table.Moved):
+            self.list.lay(sibling_columns(self.group))
+            self.list.show(sibling_rows(self.group, self.trace_id, self.beside))
+            self.list.select(self.beside or self.trace_id)
+        self.query_one(KeyLine).renew()
+
+    def _strip(self, width: int) -> Content:
+        """The rewards of the group as bars, with the shown rollouts marked; a click shows one."""
+        group, rollouts = self.group, self.group.rollouts
+        rewards = [r.trace.reward for r in rollouts]
+        known = group.rewards
+        high = max(1.0, *known, 1.0)
+        ids = [r.trace.id for r in rollouts]
+        begin = ids.index(self.trace_id)
+        stat = f"{short(group.mean)} ± {short(group.std)}" if known else "no rewards yet"
+        room = max(8, width - len(stat) - 12)
+        first = max(0, min(begin - room // 2, len(ids) - room))
+        parts = [Content.styled(" group ", MUTED)]
+        for number in range(first, min(len(ids), first + room)):
+            bar = _bar(rewards[number], high)
+            if ids[number] in (self.trace_id, self.beside):
+                bar = Content.styled("▸", "bold $accent") + bar
+            parts.append(bar.stylize(does(f"screen.show_rollout({number})")))
+        return Content("").join([*parts, Content.styled(f"  {stat}", MUTED)])
+
+    # Reading.
+
+    @work(exclusive=True, group="read")
+    async def read(self, again: bool = False) -> None:
+        for trace_id in filter(None, (self.trace_id, self.beside)):
+            if trace_id in self._read and not again:
+                continue
+            try:
+                read = await read_rollout(self.client, trace_id, self.rollout(trace_id).trace)
+            except HudError as error:
+                self._failed[trace_id] = one_line(f"Cannot be read: {error.message}", 400)
+                self.show()
+                continue
+            self._keep(trace_id, read)
+            self.show()
+        self.read_ratios()
+
+    def _keep(self, trace_id: str, read: ReadRollout) -> None:
+        self._failed.pop(trace_id, None)
+        self._read.pop(trace_id, None)
+        self._read[trace_id] = read
+        self._removed[trace_id] = Counter(
+            picture for text in read.transcript.texts() for picture in pictures(text)
+        )
+        for old in list(self._read)[:-KEPT]:
+            if old not in (self.trace_id, self.beside):
+                del self._read[old]
+
+    def show_trace(self, trace_id: str) -> None:
+        """Show another rollout: in place of the one beside, if there is one."""
+        if self.beside is not None:
+            self.beside = trace_id
+        else:
+            self.trace_id = trace_id
+        self.show()
+        self.read()
+
+    # Keys.
+
+    def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
+        """The actions among these that can be done now: see `HudScreen.hints`."""
+        idle: set[str] = set() if self.view.hits else {"match(1)", "match(-1)"}
+        idle |= set() if len(self.listed) > 1 else {"rollout(1)", "rollout(-1)"}
+        idle |= set() if len(self.group.rollouts) > 1 else {"compare", "pane(1)"}
+        return [action for action in actions if action.name not in idle]
+
+    @on(TranscriptView.Opened)
+    def action_fold(self) -> None:
+        if self.list.has_focus:
+            self.view.focus()
+        else:
+            self.view.fold()
+
+    def action_fold_all(self) -> None:
+        self.view.fold_all()
+
+    def action_rollout(self, way: int) -> None:
+        keys = [r.trace.id for r in self.listed if r.trace.id != (self.beside and self.trace_id)]
+        index = keys.index(self.beside or self.trace_id) + way
+        if 0 <= index < len(keys):
+            self.show_trace(keys[index])
+        else:
+            show_notice(self.app, f"This is the {'last' if way > 0 else 'first'} rollout.")
+
+    def action_show_rollout(self, number: int) -> None:
+        self.show_trace(self.group.rollouts[number].trace.id)
+
+    @on(RowList.Moved, "#siblings")
+    def _moved(self, moved: RowList.Moved) -> None:
+        if moved.key is not None and moved.key not in (self.trace_id, self.beside):
+            self.show_trace(moved.key)
+
+    @on(RowList.Opened, "#siblings")
+    def action_pane(self, by: int = 1) -> None:
+        """Show the group as a list and go there; then back to the text."""
+        if self.list.has_focus:
+            self.list.display = False
+            self.view.focus()
+        else:
+            self.list.display = True
+            self.list.focus()
+        self.call_after_refresh(self._show_lines)
+
+    def action_compare(self) -> None:
+        """Show another rollout of the group beside this one, the one with the most different
+        reward; or this one alone."""
+        if self.beside is not None:
+            self.beside = None
+        else:
+            self.beside = counterpart(self.group, self.rollout(self.trace_id))
+            if self.beside is None:
+                show_notice(self.app, "Its group has no other rollout.")
+                return
+        self.show()
+        self.read()
+
+    def action_next_view(self) -> None:
+        """The next measure that colours the tokens; of an evaluation only surprise."""
+        views = VIEWS if self.group.compared and not self.group.heldout else VIEWS[:2]
+        place = views.index(self.shade) if self.shade in views else 0
+        self.shade = views[(place + 1) % len(views)]
+        self.show()
+        self.read_ratios()
+
+    def action_filter(self) -> None:
+        self.filter_field.focus()
+
+    @on(Input.Changed, "#rollout-filter")
+    def _typed(self) -> None:
+        self.view.find(self.filter_field.value)
+        self._show_lines()
+
+    def action_match(self, way: int) -> None:
+        if not self.view.hits:
+            text = NOT_FOUND if self.view.search_text else keyed(NOT_SEARCHED)
+            show_notice(self.app, text)
+        self.view.next_hit(way)
+        self._show_lines()
+
+    def action_refresh(self) -> None:
+        self.read(again=True)
+
+    @work(exclusive=True, group="copy")
+    async def action_copy(self) -> None:
+        """Copy what is selected, else the rollout in a form that the user chooses."""
+        if text := self.get_selected_text():
+            self.app.copy_to_clipboard(text)
+            return
+        read = self._read.get(self.trace_id)
+        if read is None:
+            return
+        choices = [(name, label) for name, (label, _) in FORMS.items()]
+        lines = ["Text, Markdown, JSON: the whole rollout with its tool calls and its reward."]
+        dialog = ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
+        form = await self.app.push_screen_wait(dialog)
+        if form is not None:
+            outcome = self._side(self.trace_id).outcome
+            copied = Copied(read.trace, read.transcript, outcome, read.events)
+            self.app.copy_to_clipboard(FORMS[form][1](copied))
+
+    def action_leave(self) -> None:
+        if not self.filter_field.leave():
+            self.dismiss(self.trace_id)
+
+    # What the service computes on request.
+
+    def read_ratios(self) -> None:
+        """Request the current logprobs, if they are needed and unknown."""
+        if self.shade is Shade.RATIO and self.trace_id not in self._now:
+            self._read_now(self.trace_id)
+
+    @work(exclusive=True, group="ratios")
+    async def _read_now(self, trace_id: str) -> None:
+        """One forward pass over this rollout: it changes nothing. While a run trains the model the
+        service refuses it, which is shown."""
+        if self.model_id is None:
+            text = "No model selected to compare with: {app.view.models} chooses one."
+            show_notice(self.app, keyed(text))
+            return
+        forward = Forward(inputs=[trace_id])
+        passed = await self._attempt(self.client.training.forward(self.model_id, forward))
+        if passed is not None:
+            self._now[trace_id] = {
+                turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
+                for turn, datum in enumerate(passed.data)
+            }
+            self.show()
+
+    @work(exclusive=True, group="alternatives")
+    async def action_details(self) -> None:
+        """List the tokens of the turn under the cursor, else of the last turn with tokens, or not;
+        and ask for the likeliest ones in place of its least likely ones."""
+        trace_id, read, turn = self.trace_id, self._read.get(self.trace_id), self._turn
+        if read is None or turn is None or turn.number is None:
+            show_notice(self.app, "No turn with tokens.")
+            return
+        self.shade = self.shade or Shade.SURPRISE
+        detailed = self._detailed.setdefault(trace_id, set())
+        detailed ^= {turn.number}
+        self.show()
+        known = self._alternatives.setdefault(trace_id, {})
+        if turn.number in detailed and turn.number not in known:
+            found = await self._attempt(read_alternatives(self.client, read.trace, turn))
+            if found is not None:
+                known[turn.number] = [Alternative(index, others) for index, others in found]
+                self.show()
+
+    @property
+    def _turn(self) -> Turn | None:
+        """The turn under the cursor, if it has tokens, else the last one that has."""
+        block = self.view.block
+        item = None if block is None else block.items[0]
+        turn = None if item is None else item.source
+        if isinstance(turn, Turn) and turn.sample is not None:
+            return turn
+        turns = () if self.transcript is None else self.transcript.turns
+        return next((turn for turn in reversed(turns) if turn.sample is not None), None)
+
+    async def _attempt(self, call: Any) -> Any:
+        try:
+            return await call
+        except HudError as error:
+            show_error(self.app, error)
+            return None
+
+
+def _bar(reward: float | None, high: float) -> Content:
+    if reward is None or reward != reward:
+        return Content.styled("·", MUTED)
+    return Content.styled(eighth(max(reward, 1e-6) / high), RAMP[ramp_index(reward, 0.0, high)])
+
+
+def counterpart(group: RolloutGroup, rollout: Rollout) -> str | None:
+    """The rollout of its group whose reward differs most, of the other side if there are two; None
+    if it is alone."""
+    own = rollout.trace.reward or 0.0
+    sides = {r.trace.id: group.side_of(n) for n, r in enumerate(group.rollouts)}
+    others = [r for r in group.rollouts if r.trace.id != rollout.trace.id]
+    across = [r for r in others if sides[r.trace.id] != sides[rollout.trace.id]] or others
+    farthest = max(across, key=lambda r: abs((r.trace.reward or 0.0) - own), default=None)
+    return None if farthest is None else farthest.trace.id
