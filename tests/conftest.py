@@ -86,7 +86,7 @@ def _first_database() -> bytes:
     with TemporaryDirectory() as directory:
         file = Path(directory) / DATABASE
         with closing(connect(file)) as db:
-            recover(db, [TOY.name])
+            recover(db, {TOY.name: TOY.id})
         return file.read_bytes()
 
 

@@ -187,8 +187,8 @@ class ServiceContext:
                 await session.rest()
 
     def bases(self) -> dict[str, Base]:
-        """The engine's bases, by name."""
-        return {base.name: base for base in self.engine.bases()}
+        """The engine's bases, by their keys."""
+        return {base.id: base for base in self.engine.bases()}
 
     def base(self, model: ModelRow) -> Base:
         """The base of a model. Raises Refused, 409: the running engine does not offer it."""
@@ -203,7 +203,7 @@ class ServiceContext:
 
     async def tokenizer(self, model: ModelRow) -> Tokenizer:
         """The tokenizer of a model's base. Raises Refused as `base`, EngineError as the engine."""
-        return await self.engine.tokenizer(self.base(model).name)
+        return await self.engine.tokenizer(self.base(model).id)
 
 
 def trainable(model: ModelRow) -> ModelRow:

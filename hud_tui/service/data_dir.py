@@ -393,7 +393,7 @@ class Retention:
         """Disk usage of a base's checkpoints; None if they are stored on a server."""
         if base is None or self._engine.about().server is not None:
             return None
-        size = await self._store.read(checkpoints.measured, base.name) or base.state_bytes
+        size = await self._store.read(checkpoints.measured, base.id) or base.state_bytes
         used = await self._store.read(checkpoints.used)
         if not size:
             return None

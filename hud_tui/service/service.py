@@ -1,6 +1,7 @@
 """Service: starts and stops the parts of the embedded service in order."""
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -41,8 +42,8 @@ class Service:
             await self.parts.store.open(prepared.id)
             await asyncio.to_thread(mark, self.data_dir, prepared.id)
             await self._engine.start()
-            names = [base.name for base in self._engine.bases()]
-            await self.parts.store.write(recover, names)
+            offered = {base.name: base.id for base in self._engine.bases() if base.offered}
+            await self.parts.store.write(recover, offered)
             await asyncio.to_thread(tidy, self.data_dir, prepared.known)
             await self.parts.weights.survey()
         except BaseException:
@@ -69,7 +70,7 @@ class Service:
         await self.parts.store.close()
 
 
-def recover(db: Db, bases: list[str]) -> None:
+def recover(db: Db, bases: Mapping[str, str]) -> None:
     """Restore the catalog and the tasksets, and mark what a crash interrupted."""
     models.offer_bases(db, bases)
     for builtin in TASKSETS.values():

@@ -1,15 +1,56 @@
 """The catalog, forks, the tree and the head."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
 from httpx import AsyncClient
 
+from hud_tui.service.engines.base import Base, Tokenizer
 from hud_tui.service.service import Service
 from hud_tui.wire import Identity, Model, Page
-from tests.conftest import calling, fork, tasks_of
+from tests.conftest import blank, calling, fork, tasks_of
 from tests.service.calls import Json, catalog, detail, fork_from, ran, set_head, step, tree
-from tests.toy_engine import ToyEngine
+from tests.toy_engine import TOY, ToyEngine
+
+
+class Anew(ToyEngine):
+    """Its base was made anew since."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened: list[str | Path] = []
+
+    def bases(self) -> Sequence[Base]:
+        return [replace(TOY, key="toy/four-2", context=64), replace(TOY, offered=False)]
+
+    async def tokenizer(self, base: str) -> Tokenizer:
+        return self.tokens
+
+    async def open(self, source: str | Path) -> str:
+        self.opened.append(source)
+        return await super().open(source)
+
+
+async def test_a_fork_keeps_the_base_that_it_was_made_of(tmp_path: Path) -> None:
+    """Its weights belong to that base's tokens."""
+    data, said = blank(tmp_path / "data"), {"messages": [{"role": "user", "content": "hi"}]}
+    async with Service(data, ToyEngine()) as service, calling(service) as http:
+        await fork(http, "earlier")
+    engine = Anew()
+    async with Service(data, engine) as service, calling(service) as http:
+        await fork(http, "later")
+        rows = await catalog(http)
+        assert [row["model_name"] for row in rows] == ["toy/four", "earlier", "later"]
+        assert [row["base_model"] for row in rows] == ["toy/four"] * 3
+        assert [row["context_length"] for row in rows] == [64, 128, 64]
+        for row in rows:
+            body = {"model": row["id"], "max_tokens": 2, **said}
+            assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
+        assert engine.opened == ["toy/four-2", "toy/four"], "one that is opened serves two"
+        trained = [await step(http, row) for row in rows[1:]]
+        assert all(trained)
 
 
 async def test_a_base_says_what_a_run_starts_from(http: AsyncClient) -> None:

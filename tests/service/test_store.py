@@ -18,7 +18,7 @@ from hud_tui.wire import Checkpoint
 @pytest.fixture
 def db(tmp_path: Path) -> Iterator[Db]:
     db = connect(tmp_path / "service.db")
-    models.offer_bases(db, ["toy/four"])
+    models.offer_bases(db, {"toy/four": "toy/four"})
     models.fork(db, models.find(db, "toy/four"), "fork")
     yield db
     db.close()

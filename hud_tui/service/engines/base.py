@@ -106,6 +106,15 @@ class Base:
     state_bytes: int = 0
     """Approximate size of a saved state on this machine's disk, bytes; 0 if it is stored
     elsewhere."""
+    key: str = ""
+    """What the engine and the store know it by; empty: its name. A base that is made anew gets
+    another one, so that forks of the one before keep that and its tokens."""
+    offered: bool = True
+    """Whether it can be forked; else it serves the forks that there are."""
+
+    @property
+    def id(self) -> str:
+        return self.key or self.name
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,7 @@ def _model(model: ModelRow, base: Base) -> dict[str, Any]:
         "object": "model",
         "created": int(model.created_at),
         "owned_by": model.base.partition("/")[0],
-        "root": model.base,
+        "root": base.name,
         "parent": model.forked_from,
         "max_model_len": base.context,
     }

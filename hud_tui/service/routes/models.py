@@ -209,7 +209,7 @@ def record(model: ModelRow, base: Base | None, about: About, disk: Disk | None) 
         "public": model.is_base,
         "status": "ready" if base else "unavailable",
         "provider": {"name": model.base.partition("/")[0]},
-        "base_model": model.base,
+        "base_model": base.name if base else model.base,
         "context_length": base.context if base else None,
         "forked_from": model.forked_from,
         "checkpoint_count": model.checkpoint_count,

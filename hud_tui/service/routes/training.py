@@ -297,7 +297,7 @@ async def _batch(
     check_scale(body.reward_scale)
     check_groups(len(body.inputs), body.group_size)
     trajectories, left_out = await parts.store.read(
-        resolve, body.inputs, base.name, parts.origins, body.group_size
+        resolve, body.inputs, base.id, parts.origins, body.group_size
     )
     check_trajectories(trajectories, base, loss_fn)
     batch = make_batch(trajectories, body.group_size, loss_fn, body.reward_scale)

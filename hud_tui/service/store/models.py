@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -35,12 +35,15 @@ _SELECT = f"""SELECT model.*, {intact("model")}, (SELECT coalesce(max(step), 0) 
 """Steps are numbered from 1 without gaps, so the largest number is their count."""
 
 
-def offer_bases(db: Db, names: Iterable[str]) -> None:
-    """Add the engine's bases; existing ones are not changed."""
+def offer_bases(db: Db, bases: Mapping[str, str]) -> None:
+    """Add the engine's bases, key by name. One that has another key now is another base from here
+    on; its forks keep the one that they were made from."""
     insert = """INSERT OR IGNORE INTO model (id, slug, name, name_key, is_base, base, created_at)
         VALUES (?, ?, ?, ?, 1, ?, ?)"""
-    for name in names:
-        db.execute(insert, (named_id("base", name), name, name, name.casefold(), name, now()))
+    for name, key in bases.items():
+        id_ = named_id("base", name)
+        db.execute(insert, (id_, name, name, name.casefold(), key, now()))
+        db.execute("UPDATE model SET base = ? WHERE id = ? AND base <> ?", (key, id_, key))
 
 
 def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
