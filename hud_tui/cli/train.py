@@ -319,7 +319,7 @@ def _job_text(document: Mapping[str, Any]) -> str:
 
 def init_env(args: argparse.Namespace) -> int:
     """Write a small environment; returns the exit code. Raises HudUsage: it cannot be written."""
-    files = write_environment(args.name, Path(args.output or "."))
+    files = write_environment(args.name, Path(args.output or "."), args.kind)
     shown = [one_line(file) for file in files]
     changed(f"write {', '.join(shown)}")
     folder, tests = (quote(one_line(path.parent)) for path in files)

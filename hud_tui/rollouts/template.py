@@ -1,5 +1,7 @@
-"""The environment that ``hud-tui init-env`` writes: two tools, three templates, and tests."""
+"""The environments that ``hud-tui init-env`` writes: two tools, three templates, and tests."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from hud_tui.errors import HudUsage
@@ -7,7 +9,37 @@ from hud_tui.rl.text import one_line
 from hud_tui.storage import write_named
 
 NAME = "@NAME@"
-ENVIRONMENT = r'''"""@NAME@: an environment to edit, and to train on at once.
+SERVING = r"""@env.initialize
+async def serve_tools() -> None:
+    listening = socket.create_server(("127.0.0.1", 0))  # from here on the port is taken
+    port = listening.getsockname()[1]
+    serving = tools.run_async(
+        transport="http",
+        port=port,
+        show_banner=False,
+        log_level="critical",
+        uvicorn_config={"fd": listening.fileno()},
+    )
+    env.serving = asyncio.create_task(serving), listening
+    env.add_capability(Capability.mcp(name="tools", url=f"http://127.0.0.1:{port}/mcp"))
+"""
+GRADED = r'''def graded(
+    answer: object, right: int, wanted: list[tuple[object, ...]]
+) -> EvaluationResult:
+    """Half for the calls that were asked for, half for the right number at the end."""
+    made = sum(call in calls for call in wanted) / len(wanted)
+    numbers = re.findall(r"-?\d+", str(answer))
+    said = float(bool(numbers) and int(numbers[-1]) == right)
+    return EvaluationResult(
+        reward=round(0.5 * made + 0.5 * said, 3),
+        subscores=[
+            SubScore(name="calls", weight=0.5, value=made),
+            SubScore(name="answer", weight=0.5, value=said),
+        ],
+        info={"expected": right, "calls": [list(call) for call in calls]},
+    )
+'''
+SUMS = r'''"""@NAME@: an environment to edit, and to train on at once.
 
     hud-tui --local train @NAME@/env.py -m MODEL
 
@@ -28,7 +60,7 @@ from hud.graders import EvaluationResult, SubScore
 
 env = Environment(name="@NAME@")
 tools = FastMCP(name="@NAME@-tools")
-calls: list[tuple[str, int, int]] = []
+calls: list[tuple[object, ...]] = []
 """What the model has called in this rollout."""
 
 
@@ -49,37 +81,13 @@ def times(a: int, b: int) -> str:
     return str(a * b)
 
 
-@env.initialize
-async def serve_tools() -> None:
-    listening = socket.create_server(("127.0.0.1", 0))  # from here on the port is taken
-    port = listening.getsockname()[1]
-    serving = tools.run_async(
-        transport="http",
-        port=port,
-        show_banner=False,
-        log_level="critical",
-        uvicorn_config={"fd": listening.fileno()},
-    )
-    env.serving = asyncio.create_task(serving), listening
-    env.add_capability(Capability.mcp(name="tools", url=f"http://127.0.0.1:{port}/mcp"))
+@SERVING@
 
 
 # How an answer is graded.
 
 
-def graded(answer: object, right: int, wanted: list[tuple[str, int, int]]) -> EvaluationResult:
-    """Half for the calls that were asked for, half for the right number at the end."""
-    made = sum(call in calls for call in wanted) / len(wanted)
-    numbers = re.findall(r"-?\d+", str(answer))
-    said = float(bool(numbers) and int(numbers[-1]) == right)
-    return EvaluationResult(
-        reward=round(0.5 * made + 0.5 * said, 3),
-        subscores=[
-            SubScore(name="calls", weight=0.5, value=made),
-            SubScore(name="answer", weight=0.5, value=said),
-        ],
-        info={"expected": right, "calls": [list(call) for call in calls]},
-    )
+@GRADED@
 
 
 # The kinds of tasks.
@@ -119,7 +127,7 @@ for _task in tasks[::6]:
     _task.columns = {"split": "heldout"}
 '''
 
-TESTS = r'''"""Tests without a model:
+SUMS_TESTS = r'''"""Tests without a model:
 
     @NAME@/.venv/bin/python -m unittest discover @NAME@/tests
 """
@@ -168,9 +176,172 @@ if __name__ == "__main__":
     unittest.main()
 '''
 
+LOOKUP = r'''"""@NAME@: an environment to edit, and to train on at once.
 
-def write_environment(name: str, directory: Path) -> list[Path]:
-    """Write a small environment into a new folder; returns its files.
+    hud-tui --local train @NAME@/env.py -m MODEL
+
+The model answers questions about a shop by calling tools: `lookup` gives the code of a thing,
+`stock` says how many are left of a code. Each `@env.template` below is a kind of task: it yields
+the prompt, receives the model's last answer, and yields the reward with how it came about. `tasks`
+at the end is what is trained on. Every rollout has a process of its own, so what a module keeps, as
+`calls` here, belongs to one rollout.
+"""
+
+import asyncio
+import re
+import socket
+
+from fastmcp import FastMCP
+from hud import Environment
+from hud.capabilities import Capability
+from hud.graders import EvaluationResult, SubScore
+
+env = Environment(name="@NAME@")
+tools = FastMCP(name="@NAME@-tools")
+calls: list[tuple[object, ...]] = []
+"""What the model has called in this rollout."""
+CODES = {
+    "hinge": 417, "walnut": 62, "lantern": 8350, "violin": 29, "gravel": 906, "marble": 53,
+    "cactus": 1274, "saffron": 38, "falcon": 640, "badger": 7715, "cobalt": 81, "velvet": 332,
+}  # fmt: skip
+LEFT = {code: 3 + 7 * code % 90 for code in CODES.values()}
+"""How many there are of each code."""
+
+
+# The tools that the model calls, over MCP.
+
+
+@tools.tool
+def lookup(item: str) -> str:
+    """The code of an item."""
+    calls.append(("lookup", item))
+    return str(CODES[item]) if item in CODES else f"error: no {item}"
+
+
+@tools.tool
+def stock(code: int) -> str:
+    """How many items of a code are left."""
+    calls.append(("stock", code))
+    return str(LEFT[code]) if code in LEFT else f"error: no {code}"
+
+
+@SERVING@
+
+
+# How an answer is graded.
+
+
+@GRADED@
+
+
+# The kinds of tasks.
+
+
+@env.template(description="one call of lookup, then the code")
+async def code_of(item: str):
+    calls.clear()
+    answer = yield f"Use the lookup tool for {item}, then say its code."
+    yield graded(answer, CODES[item], [("lookup", item)])
+
+
+@env.template(description="one call of stock, then the number")
+async def left_of(code: int):
+    calls.clear()
+    answer = yield f"How many are left of code {code}? The stock tool knows. Say the number."
+    yield graded(answer, LEFT[code], [("stock", code)])
+
+
+@env.template(description="a call of lookup, then one of stock with what it said")
+async def left(item: str):
+    calls.clear()
+    answer = yield (
+        f"Use the lookup tool for {item}. Give its code to the stock tool, then say how many"
+        " are left."
+    )
+    code = CODES[item]
+    yield graded(answer, LEFT[code], [("lookup", item), ("stock", code)])
+
+
+# What is trained on; every sixth task is held out, for evaluations.
+
+tasks = [code_of(item=item) for item in CODES]
+tasks += [left_of(code=code) for code in LEFT]
+tasks += [left(item=item) for item in CODES]
+for _task in tasks[::6]:
+    _task.columns = {"split": "heldout"}
+'''
+
+LOOKUP_TESTS = r'''"""Tests without a model:
+
+    @NAME@/.venv/bin/python -m unittest discover @NAME@/tests
+"""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import env as own
+
+
+class Templates(unittest.IsolatedAsyncioTestCase):
+    async def grade(self, made, answer: str, *calls: tuple[str, object]) -> float:
+        prompt = await made.__anext__()
+        self.assertIn("tool", prompt)
+        for name, argument in calls:
+            getattr(own, name)(argument)
+        return (await made.asend(answer)).reward
+
+    async def test_the_call_and_the_code_earn_everything(self) -> None:
+        made = own.code_of.func(item="hinge")
+        self.assertEqual(await self.grade(made, "417", ("lookup", "hinge")), 1.0)
+
+    async def test_a_number_without_a_call_earns_half(self) -> None:
+        made = own.left_of.func(code=417)
+        self.assertEqual(await self.grade(made, f"It is {own.LEFT[417]}."), 0.5)
+
+    async def test_the_wrong_call_earns_nothing(self) -> None:
+        made = own.code_of.func(item="hinge")
+        self.assertEqual(await self.grade(made, "8", ("lookup", "walnut")), 0.0)
+
+    async def test_one_of_two_calls_is_a_quarter(self) -> None:
+        made = own.left.func(item="hinge")
+        self.assertEqual(await self.grade(made, "417", ("lookup", "hinge")), 0.25)
+
+    async def test_what_there_is_not_is_an_error(self) -> None:
+        self.assertEqual(own.lookup("gold"), "error: no gold")
+        self.assertEqual(own.stock(0), "error: no 0")
+
+    async def test_every_task_is_of_a_template(self) -> None:
+        self.assertEqual({task.id for task in own.tasks}, {"code_of", "left_of", "left"})
+
+
+if __name__ == "__main__":
+    unittest.main()
+'''
+
+
+@dataclass(frozen=True)
+class Kind:
+    environment: str
+    tests: str
+
+    def texts(self, name: str) -> tuple[str, str]:
+        """The environment of this name, and its tests."""
+        text = self.environment.replace("@SERVING@\n", SERVING).replace("@GRADED@\n", GRADED)
+        return text.replace(NAME, name), self.tests.replace(NAME, name)
+
+
+KINDS: Mapping[str, Kind] = {
+    "sums": Kind(SUMS, SUMS_TESTS),
+    "lookup": Kind(LOOKUP, LOOKUP_TESTS),
+}
+"""The first one is written unless another is named."""
+
+
+def write_environment(name: str, directory: Path, kind: str = "sums") -> list[Path]:
+    """Write a small environment of a kind of `KINDS` into a new folder; returns its files.
 
     Raises:
         HudUsage: The name is not a plain word, the folder exists, or it cannot be written.
@@ -182,5 +353,6 @@ def write_environment(name: str, directory: Path) -> list[Path]:
     folder = directory / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HudUsage(f"{one_line(folder, 200)} exists", "choose another name")
-    files = {folder / "env.py": ENVIRONMENT, folder / "tests" / "test_env.py": TESTS}
-    return [write_named(file, [text.replace(NAME, name)]) for file, text in files.items()]
+    paths = (folder / "env.py", folder / "tests" / "test_env.py")
+    texts = KINDS[kind].texts(name)
+    return [write_named(path, [text]) for path, text in zip(paths, texts, strict=True)]

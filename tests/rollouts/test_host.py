@@ -29,6 +29,7 @@ from hud_tui.rollouts.process import (
     how_to_get_the_sdk,
 )
 from hud_tui.rollouts.run_files import Options, read_option
+from hud_tui.rollouts.template import KINDS
 from hud_tui.rollouts.watched import failure_of, failure_text
 from hud_tui.rollouts.worker import Worker, ask_where_after, not_served, probe
 from tests.rollouts.driving import make_venv
@@ -266,15 +267,16 @@ async def test_a_server_that_goes_away_is_the_failure_of_the_rollouts_that_it_br
     assert "(start it again: python -m hud.environment.server ENV.py --port " in said
 
 
+@pytest.mark.parametrize("flags", [(), *(("--kind", kind) for kind in KINDS)])
 def test_it_writes_an_environment_with_tools_templates_and_tests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: tuple[str, ...]
 ) -> None:
-    assert main(["--headless", "init-env", "rose-bed", "-o", str(tmp_path)]) == 0
+    assert main(["--headless", "init-env", "rose-bed", "-o", str(tmp_path), *flags]) == 0
     files = json.loads(capsys.readouterr().out)["data"]["files"]
     assert [Path(file).name for file in files] == ["env.py", "test_env.py"]
     text = Path(files[0]).read_text()
     assert 'Environment(name="rose-bed")' in text
-    assert "@NAME@" not in text
+    assert not re.findall(r"@[A-Z]+@", text)
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.AsyncFunctionDef)]
     marks = [ast.unparse(mark) for node in functions for mark in node.decorator_list]
     assert sum(mark.startswith("env.template") for mark in marks) == 3

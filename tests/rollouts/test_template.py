@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.rollouts.template import write_environment
+from hud_tui.rollouts.template import KINDS, write_environment
 
 
 class Tools:
@@ -39,10 +39,8 @@ class Environment:
         self.urls.append(url)
 
 
-async def test_the_port_of_the_tools_is_taken_from_the_moment_it_is_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Rollouts begin together: a port that is only looked up is soon taken by another."""
+@pytest.fixture
+def sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {
         "fastmcp": {"FastMCP": Tools},
         "hud": {"Environment": Environment},
@@ -53,9 +51,41 @@ async def test_the_port_of_the_tools_is_taken_from_the_moment_it_is_chosen(
         module = ModuleType(name)
         vars(module).update(contents)
         monkeypatch.setitem(sys.modules, name, module)
-    [file, *_] = write_environment("sums", tmp_path)
-    written: dict[str, Any] = {}
-    exec(compile(file.read_text(), str(file), "exec"), written)
+
+
+def written_in(folder: Path, kind: str) -> dict[str, Any]:
+    """What the module of an environment has."""
+    [file, _] = write_environment("shop", folder, kind)
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_sixth_task_is_held_out(sdk: None, tmp_path: Path, kind: str) -> None:
+    tasks = written_in(tmp_path, kind)["tasks"]
+    assert len(tasks) >= 20
+    assert [task for task in tasks if hasattr(task, "columns")] == tasks[::6]
+
+
+async def test_a_lookup_is_graded_by_its_calls_and_its_answer(sdk: None, tmp_path: Path) -> None:
+    shop = written_in(tmp_path, "lookup")
+    code = int(shop["lookup"]("hinge"))
+    assert shop["lookup"]("gold") == "error: no gold"
+    wanted = [("lookup", "hinge"), ("stock", code)]
+    assert shop["graded"](f"It is {code}.", code, wanted[:1]).reward == 1
+    assert shop["graded"](f"{code} or 3", code, wanted[:1]).reward == 0.5
+    assert shop["graded"](f"{code}", code, wanted).reward == 0.75
+    assert shop["stock"](code) == str(shop["LEFT"][code])
+    assert shop["graded"](f"{code}", 3, wanted).reward == 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_port_of_the_tools_is_taken_from_the_moment_it_is_chosen(
+    sdk: None, tmp_path: Path, kind: str
+) -> None:
+    """Rollouts begin together: a port that is only looked up is soon taken by another."""
+    written = written_in(tmp_path, kind)
     await written["serve_tools"]()
     serving, listening = written["env"].serving
     await serving
