@@ -571,6 +571,9 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "play": (
         ("let_policy", "T", "policy", "The policy makes this turn, or all; asks which."),
         ("take_over", "space", "take over", "Make the next turn yourself."),
+        ("replay_step(1)", "full_stop", "replay", "Replay the next recorded turn."),
+        ("replay_step(-1)", "comma", "one back", "Begin again, up to the turn before."),
+        ("replay_to", "at", "to a turn", "Replay up to a turn that you type."),
         ("details", "d", "tools", "The tools in full, with their schemas."),
         ("page(1)", "pagedown", "page down", "Scroll the conversation down."),
         ("page(-1)", "pageup", "page up", "Scroll the conversation up."),
@@ -655,6 +658,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("cancel_job", "X", "cancel", "Cancel the job's run; asks first."),
         ("resume_job", "R", "resume", "Resume a run that ended early; asks first."),
         ("copy", "y", "copy id", "Copy the id of the job or of the rollout."),
+        ("play", "ctrl+t", "play", "Replay the rollout, and take over at any turn."),
         ("refresh", "r", "refresh", "Read it again.", False),
         ("export", "ctrl+e", "export", EXPORT, False),
     ),
@@ -686,6 +690,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ),
         ("pane(1)", "tab", "group", "The group as a list; then back to the text."),
         ("copy", "y", "copy", "Copy as text, Markdown or JSON; or what is selected."),
+        ("play", "ctrl+t", "play", "Replay the rollout, and take over at any turn."),
         ("refresh", "r", "refresh", "Read it again.", False),
         ("leave", "escape,q", "back", "Out of the search; back to the list."),
     ),
@@ -724,7 +729,9 @@ ACTIONS = tuple(Action(view, *row) for view, rows in ROWS.items() for row in row
 
 WRITES = frozenset(
     {
-        *("models.fork", "launch.submit", "launch.try", "launch.play", "alarms.set_head"),
+        *("models.fork", "launch.submit", "launch.try", "launch.play", "jobs.play"),
+        "rollout.play",
+        "alarms.set_head",
         *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
         *("checkpoints.try", "checkpoints.pin", "checkpoints.fork", "checkpoints.evaluate"),
         *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation", "compare.evaluate"),

@@ -94,6 +94,8 @@ class Trace(Response):
     """The answer that earns the whole reward, if the environment is the service's own."""
     evaluation_result: Any = None
     """What the grader reported, as in `TraceExit`; only in the reply for one trace."""
+    task: Json | None = None
+    """The row of its task, if the service made it; only in the reply for one trace."""
     played: bool | None = None
     """Whether a person was the policy of at least one turn: it is never trained on, and counts in
     no statistics."""

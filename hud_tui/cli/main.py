@@ -114,6 +114,8 @@ def start_of(args: argparse.Namespace) -> "Start":
         swept=swept(args),
         at_once=flags.get("at_once"),
         task=flags.get("task"),
+        rollout=flags.get("rollout"),
+        replay=flags.get("replay") or 0,
         options=given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS)) if is_play else {},
         sample=flags.get("sample"),
         verbose=flags.get("verbose", False),

@@ -18,9 +18,10 @@ from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS
 from hud_tui.rl.game import FORMS, BadMove, Game, Phase, Turn
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.play import GameFailed, Play
+from hud_tui.rollouts.play_rollout import rollout_play
 from hud_tui.rollouts.play_service import play_of
 
-THE_POLICY, THIS_TURN, TO_THE_END = "policy", "turn", "rest"
+THE_POLICY, REPLAY, THIS_TURN, TO_THE_END = "policy", "replay", "turn", "rest"
 
 
 async def play(client: HudClient, args: argparse.Namespace) -> int:
@@ -32,9 +33,18 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     model = await client.model(args.model) if args.model else None
     options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))
     states, state = asyncio.Queue[Game](), paths_of(args).state
-    asked = args.task, model, options
-    session = await play_of(client, args.source, state, states.put_nowait, *asked)
-    print_notice(f"starting {one_line(args.source)}; the policy is {one_line(session.policy)}")
+    changed = states.put_nowait
+    if args.rollout is not None:
+        asked = args.source, model, options
+        session = await rollout_play(client, args.rollout, state, changed, *asked)
+    elif args.source is not None:
+        asked = args.task, model, options
+        session = await play_of(client, args.source, state, changed, *asked)
+    else:
+        raise HudUsage("what is to be played?", "name an environment, or a rollout: --rollout ID")
+    game = session.game
+    print_notice(f"starting {one_line(game.source)}; the policy is {one_line(session.policy)}")
+    session.replay(args.replay)
     running = asyncio.ensure_future(session.run())
     lines = lines_of_stdin()
     told = 0
@@ -45,7 +55,7 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
             elif game.waits and told < game.number:
                 told = game.number
                 _tell(game)
-            if game.phase is Phase.YOURS:
+            if session.game is game and game.phase is Phase.YOURS:  # else it is replayed
                 await _move(session, lines, args)
     finally:
         running.cancel()
@@ -69,6 +79,8 @@ def _tell(game: Game) -> None:
                 for tool in game.tools
             ],
         }
+    if game.upcoming:
+        document["recorded"] = turn_row(game.upcoming[0])
     emit("turn", document | {"last": turn_row(game.turns[-1]) if game.turns else None})
 
 
@@ -98,6 +110,8 @@ async def _move(
             read = _read(line)
             if isinstance(read, Mapping) and THE_POLICY in read:
                 session.let_policy(_is_to_the_end(read))
+            elif isinstance(read, Mapping) and REPLAY in read:
+                session.replay(_turns(read, len(session.game.upcoming)))
             else:
                 session.move(session.game.read_move(read))
         except BadMove as error:
@@ -118,6 +132,20 @@ def _is_to_the_end(read: Mapping[str, Any]) -> bool:
         hint = f'{{"{THE_POLICY}": "{THIS_TURN}"}} or {{"{THE_POLICY}": "{TO_THE_END}"}}'
         raise BadMove(THE_POLICY, "expected one of turn, rest, and nothing else", hint)
     return bool(read[THE_POLICY] == TO_THE_END)
+
+
+def _turns(read: Mapping[str, Any], known: int) -> int:
+    """How many recorded turns are to be replayed. Raises BadMove: there are none, or it is no
+    number of turns."""
+    turns = read[REPLAY]
+    if not known:
+        raise BadMove(REPLAY, "no recorded turn is left: the rollout has ended, or went otherwise")
+    if turns == TO_THE_END and len(read) == 1:
+        return known
+    if len(read) > 1 or isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
+        hint = f'{{"{REPLAY}": 1}} or {{"{REPLAY}": "{TO_THE_END}"}}'
+        raise BadMove(REPLAY, "expected a number of turns, or rest, and nothing else", hint)
+    return turns
 
 
 def lines_of_stdin() -> "asyncio.Queue[str | None]":

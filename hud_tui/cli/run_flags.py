@@ -76,13 +76,18 @@ def play(add: Add) -> None:
         "play env.py",
         "play sums/env.py total-1f3a --turns 4",
         "--local play arith add-3-4",
+        "play --rollout 3f2a91bc --replay 2",
         "--headless --local play env.py -m my-model",
     )
     about = "a Python file with a hud Environment, or a directory of them; or a taskset, or a file "
     about += "of tasks, of the service's own environments"
-    parser.add_argument("source", metavar="SOURCE", help=about)
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
     about = "slug of a task, or a template; default: the first task"
     parser.add_argument("task", nargs="?", metavar="TASK", help=about)
+    about = "a policy's rollout, to be replayed: by id; SOURCE is then where it was made"
+    parser.add_argument("--rollout", metavar="ID", help=about)
+    about = "turns of it to replay at once"
+    parser.add_argument("--replay", type=whole_number, default=0, metavar="N", help=about)
     about = "who goes on if you let it; default: your only trainable model, else a base"
     parser.add_argument("-m", "--model", "--model-id", metavar="MODEL", help=about)
     add_flags(parser, PLAY, ROLLOUT_OPTIONS)

@@ -11,8 +11,10 @@ from enum import StrEnum
 from typing import Any
 
 from hud_tui.errors import HudUsage
+from hud_tui.rl import transcript as stored
 from hud_tui.rl.tasks.task import kind_of, validator
 from hud_tui.rl.text import has_surrogate, names_text, one_line
+from hud_tui.rl.transcript import ASSISTANT, Transcript
 from hud_tui.wire_training import TraceEvent, content_text
 
 PERSON, POLICY, RECORDED = "person", "policy", "recorded"
@@ -146,6 +148,14 @@ class Turn:
     """PERSON, POLICY or RECORDED."""
     replies: tuple[str, ...] = ()
     """What its calls returned, in order; then what the environment's user said."""
+    expected: tuple[str, ...] = ()
+    """What its calls returned when they were recorded."""
+
+    @property
+    def differs(self) -> bool:
+        """Whether the environment answers otherwise than when the turn was recorded."""
+        pairs = zip(self.replies, self.expected, strict=False)
+        return any(there.split() != here.split() for here, there in pairs if there)
 
 
 @dataclass(frozen=True)
@@ -176,7 +186,9 @@ class Game:
     trouble: str = ""
     """Why it ended without a grade."""
     notice: str = ""
-    """Why the policy gave no answer to this turn, which is yours still."""
+    """What is to be known of this turn: e.g. why the policy gave no answer to it."""
+    upcoming: tuple[Turn, ...] = ()
+    """Recorded turns that can be replayed; none after any other turn was made."""
     trace_id: str = ""
 
     @property
@@ -202,14 +214,12 @@ class Game:
         after = _after_last_answer(messages)
         if self.turns:
             *before, last = self.turns
-            replies = tuple(text_of(message) for message in after)
-            game = replace(self, turns=(*before, replace(last, replies=replies)))
+            last = replace(last, replies=tuple(text_of(message) for message in after))
+            game = replace(self, turns=(*before, last), notice=DIFFERS * last.differs)
         else:
             prompt = tuple({"role": _role(each), "text": text_of(each)} for each in messages)
             game = replace(self, prompt=prompt)
-        return replace(
-            game, phase=Phase.YOURS, tools=tuple(map(_tool, tools or ())), notice="", trouble=""
-        )
+        return replace(game, phase=Phase.YOURS, tools=tuple(map(_tool, tools or ())))
 
     def left_to_policy(self) -> "Game":
         """The policy is to make this turn."""
@@ -221,8 +231,10 @@ class Game:
 
     def moved(self, move: Move, by: str = PERSON) -> "Game":
         """The turn was made."""
-        turns = (*self.turns, Turn(move, by))
-        return replace(self, phase=Phase.WORKING, turns=turns, notice="")
+        expected = self.upcoming[0].expected if by == RECORDED and self.upcoming else ()
+        upcoming = self.upcoming[1:] if by == RECORDED else ()
+        turns = (*self.turns, Turn(move, by, expected=expected))
+        return replace(self, phase=Phase.WORKING, turns=turns, upcoming=upcoming, notice="")
 
     def graded(self, grade: Grade, trace_id: str = "") -> "Game":
         trace_id = trace_id or self.trace_id
@@ -281,6 +293,7 @@ class Game:
         ]
 
 
+DIFFERS = "the environment answers otherwise than when this was recorded"
 FORMS = 'a line is {"call": NAME, "arguments": {…}} or {"answer": TEXT}'
 
 
@@ -306,6 +319,26 @@ def _text(name: str, value: Any) -> str:
     if has_surrogate(value):
         raise BadMove(name, "a lone surrogate is no text")
     return value
+
+
+def recorded_turns(transcript: Transcript) -> tuple[Turn, ...]:
+    """The policy's turns of a stored rollout, to be replayed."""
+    return tuple(
+        Turn(
+            Move(turn.text, tuple(_again(call) for call in turn.calls)),
+            RECORDED,
+            expected=tuple(call.answer for call in turn.calls),
+        )
+        for turn in transcript.turns
+        if turn.role == ASSISTANT
+    )
+
+
+def _again(call: stored.Call) -> Call:
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else ""
+    if isinstance(call.arguments, str):
+        arguments = call.arguments
+    return Call(call.name, {} if call.arguments is None else arguments)
 
 
 # OpenAI's format.

@@ -16,9 +16,19 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudError, HudUsage
+from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.rl.checkpoint_tree import own_models
-from hud_tui.rl.game import PERSON, POLICY, Game, Grade, Move, Phase, completion_of, move_of
+from hud_tui.rl.game import (
+    PERSON,
+    POLICY,
+    RECORDED,
+    Game,
+    Grade,
+    Move,
+    Phase,
+    completion_of,
+    move_of,
+)
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import names_text, one_line
 from hud_tui.rollouts.control import order_of
@@ -29,7 +39,7 @@ from hud_tui.rollouts.seat import Request, Seat
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
 from hud_tui.wire_rollouts import JobEnter, TraceExit
-from hud_tui.wire_training import Chat
+from hud_tui.wire_training import Chat, ChatReply
 
 LONGEST_S = 86_400.0
 """Longest rollout, seconds: the player's time does not count towards the order's limit."""
@@ -96,7 +106,11 @@ class Play:
         self._request: Request = {}
         self._is_left = False
         """Whether the policy makes all further turns."""
+        self._to_replay = 0
+        """Recorded turns that are to be replayed without being asked for each."""
         self._policy: asyncio.Task[None] | None = None
+        self.checkpoint: str | None = None
+        """Whose weights go on: its id, or `BASE`; None for the model as it is served."""
 
     async def run(self) -> Game:
         """Play it to its end; nothing that happens in the environment is an error here."""
@@ -134,7 +148,19 @@ class Play:
 
     def take_over(self) -> None:
         """Make the next turn yourself."""
-        self._is_left = False
+        self._is_left, self._to_replay = False, 0
+
+    def replay(self, turns: int) -> None:
+        """Replay so many recorded turns, from this one or from the first; fewer if the environment
+        answers otherwise."""
+        self._to_replay = turns
+        if self.game.phase is Phase.YOURS:
+            self._replay_next()
+
+    def _replay_next(self) -> None:
+        if self._to_replay > 0 and self.game.upcoming:
+            self._to_replay -= 1
+            self.move(self.game.upcoming[0].move, RECORDED)
 
     def _begin_policy(self) -> None:
         self._policy = asyncio.get_running_loop().create_task(self._ask_policy())
@@ -143,7 +169,7 @@ class Play:
         fields = {key: value for key, value in self._request.items() if key in SENT}
         number = self.game.number
         try:
-            reply = await self._client.training.chat(Chat.model_validate(fields))
+            reply = await self._sampled(fields)
             said = move_of(reply.choices[0].message.model_dump())
         except ValidationError as error:
             trouble = str(error.errors(include_url=False)[0]["msg"])
@@ -160,6 +186,16 @@ class Play:
             notice = f"the policy cannot go on: {one_line(trouble, 300)}"
             self._show(self.game.given_back(notice))
 
+    async def _sampled(self, fields: Mapping[str, Any]) -> ChatReply:
+        """An answer of the policy; by its head, if the weights of a checkpoint are gone."""
+        if self.checkpoint is not None:
+            pinned = Chat.model_validate({**fields, "checkpoint": self.checkpoint})
+            try:
+                return await self._client.training.chat(pinned)
+            except HudNotFound:
+                self.checkpoint = None
+        return await self._client.training.chat(Chat.model_validate(fields))
+
     def _begun(self, task: Task) -> None:
         self._show(replace(self.game, task=task.slug))
 
@@ -170,7 +206,9 @@ class Play:
             self._show(game.left_to_policy())
             self._begin_policy()
         else:
+            self._to_replay = 0 if game.notice else self._to_replay
             self._show(game)
+            self._replay_next()
 
     def _show(self, game: Game) -> None:
         self.game = game
@@ -184,10 +222,9 @@ def policy_of(
     one that calls tools if they are needed. Raises HudUsage: there is none."""
     own = own_models(models)
     bases = [each for each in models if each.model_name == CALLS_TOOLS and needs_tools]
-    candidates = [model] if model is not None else own if len(own) == 1 else [*bases, *models]
-    for candidate in candidates:
-        if candidate is not None:
-            return candidate
+    candidates = own if len(own) == 1 else [*bases, *models]
+    if model is not None or candidates:
+        return model or candidates[0]
     raise HudUsage("the service has no model", "a game is reported as a rollout of one")
 
 

@@ -52,6 +52,7 @@ from hud_tui.tui.screens.dialogs import (
     HelpScreen,
     Leavable,
     Over,
+    PlayRollout,
     Unlogged,
     ViewList,
     is_alarm,
@@ -369,6 +370,10 @@ class HudApp(App[None]):
                 self.post_message(Unlogged(str(why)))
 
         return client.observed(observe)
+
+    def on_play_rollout(self, event: PlayRollout) -> None:
+        if self.workspace is not None:
+            self.workspace.play_rollout(event.trace_id)
 
     def on_unlogged(self, event: Unlogged) -> None:
         """Say once what prevents that changes are logged, after what the change itself shows."""

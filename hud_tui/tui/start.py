@@ -25,6 +25,10 @@ class Start:
     """Maximum number of runs of a sweep at the same time."""
     task: str | None = None
     """A task to play: its slug, or a template."""
+    rollout: str | None = None
+    """A rollout to play from: its id."""
+    replay: int = 0
+    """Turns of it to replay at once."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of rollouts on an environment given as flags, by wire name."""
     sample: int | None = None

@@ -10,6 +10,7 @@ from asyncio import sleep, to_thread
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import time
 
@@ -279,6 +280,20 @@ class Workspace:
             return
         title, document = await read_document(self.session.client, model, ref)
         await self._app.push_screen(JsonScreen(title, document, self.context.aside))
+
+    def play_rollout(self, trace_id: str) -> None:
+        """Begin a game from a rollout, unless changes are not allowed, or no files are kept."""
+        from hud_tui.rollouts.play_rollout import rollout_play  # with all that makes rollouts
+        from hud_tui.tui.screens.play import PlayScreen
+
+        state, client = self.session.store.directory, self.session.client
+        if not self.writes.may_change():
+            return
+        if state is None:
+            show_notice(self._app, "this session keeps no files: see --state-dir", "warning")
+            return
+        begin = partial(rollout_play, client, trace_id, state)
+        self._app.push_screen(PlayScreen(f"from rollout {trace_id[:8]}", begin))
 
     def show_machines(self) -> None:
         state = self.session.store.directory

@@ -3,10 +3,12 @@
 import asyncio
 import io
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import UUID, uuid4
 
 import httpx
 import pytest
@@ -18,13 +20,15 @@ from hud_tui.rollouts import seat
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.seat import Seat
 from hud_tui.service.store.db import Db
+from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from tests.conftest import Served, until
-from tests.rollouts.driving import write_sums
-from tests.service.clients import answered, over_socket
+from tests.rollouts.driving import begun, order_for, write_sums
+from tests.service.clients import answered, over_socket, train
 from tests.service.headless import Command
 from tests.service.headless import Result as Done
 
 TOOL = [{"args": {"a": 2, "b": 3, "tool": True}, "slug": "two"}]
+WALK = {"id": "1", "type": "function", "function": {"name": "walk", "arguments": "{}"}}
 CALL = {"call": "plus", "arguments": {"a": 2, "b": 3}}
 Plays = Callable[..., Any]
 
@@ -114,8 +118,7 @@ async def test_the_policy_goes_on_to_the_end_unless_the_player_takes_over(
 
     def walks(request: httpx.Request) -> httpx.Response:
         sent.append(json.loads(request.content))
-        step = {"id": "1", "type": "function", "function": {"name": "walk", "arguments": "{}"}}
-        message = {"role": "assistant", "content": None, "tool_calls": [step]}
+        message = {"role": "assistant", "content": None, "tool_calls": [WALK]}
         choice = {"index": 0, "message": message, "token_ids": [1]}
         return httpx.Response(200, json={"id": "1", "model": "m", "choices": [choice]})
 
@@ -248,6 +251,139 @@ async def test_a_game_with_the_service_that_is_left_is_cancelled(
         [job] = await client.jobs()
         [trace] = await client.rollouts.job_traces(job.id)
     assert (trace.status, trace.played) == ("cancelled", True)
+
+
+# From a policy's rollout.
+
+
+@pytest.fixture
+async def rolled_out(hud: Command, served: Served, source: Path, tmp_path: Path) -> str:
+    """A rollout of a run that was begun here, with three turns; its id."""
+    write_sums(source.parent, TOOL)
+    trace_id = uuid4().hex
+    async with over_socket(served) as client:
+        model = await client.model("arith-rl")
+        order = order_for(model, source, tmp_path, mode="hud", turns=3)
+        begun(tmp_path / "state", order)
+        job_id = order.job_id.replace("-", "")
+        await client.rollouts.enter_job(job_id, JobEnter(name="a run", group=1))
+        entered = TraceEnter(job_id=job_id, task_slug="two", model="arith-rl")
+        await client.rollouts.enter_trace(trace_id, entered)
+        calls = [[{"name": "plus", "arguments": {"a": 2, "b": b}}] for b in (3, 5)]
+        steps: list[tuple[str, dict[str, Any]]] = [
+            ("user", {"messages": [{"role": "user", "content": "2 + 3 = ?"}]}),
+            ("agent", {"content": "", "tool_calls": calls[0]}),
+            ("tool", {"call": calls[0][0], "result": "5"}),
+            ("agent", {"content": "", "tool_calls": calls[1]}),
+            ("tool", {"call": calls[1][0], "result": "8"}),
+            ("agent", {"content": "7"}),
+        ]
+        spans: list[Any] = [
+            {
+                "name": f"step.{name}",
+                "span_id": f"{number:016x}",
+                "start_time": f"2026-01-01T00:00:0{number}Z",
+                "attributes": {"hud.payload": payload},
+            }
+            for number, (name, payload) in enumerate(steps)
+        ]
+        await client.rollouts.exit_trace(trace_id, TraceExit(reward=0.0))
+    headers = {"Authorization": f"Bearer {served.api_key}"}
+    url = f"{served.url}/telemetry/v3/api/trace/{trace_id}/telemetry-upload"
+    async with httpx.AsyncClient(headers=headers) as http:
+        assert (await http.post(url, json={"telemetry": spans})).is_success
+    return trace_id
+
+
+async def test_a_rollout_is_replayed_until_somebody_takes_over(
+    hud: Command, rolled_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = '{"replay": 1}\n{"answer": "5"}\n{"replay": 1}\n'
+    done = await by_lines(hud, monkeypatch, lines, "--rollout", rolled_out)
+    first, second, played = (each["data"] for each in done.documents)
+    assert (first["task"], first["of"]) == ("two", 3)
+    assert first["recorded"]["calls"] == [{"name": "plus", "arguments": {"a": 2, "b": 3}}]
+    assert second["last"]["by"] == "recorded"
+    assert (done.code, played["reward"]) == (0, 1.0)
+    assert [turn["by"] for turn in played["turns"]] == ["recorded", "person"]
+
+
+async def test_replaying_stops_where_the_environment_answers_otherwise(
+    hud: Command, rolled_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = '{"replay": "all"}\n{"replay": "rest"}\n'
+    flags = ("--rollout", rolled_out, "--replay", "2")
+    done = await by_lines(hud, monkeypatch, lines, *flags)
+    told, *_, played = done.documents
+    errors = [each["error"]["message"] for each in done.documents if each["kind"] == "error"]
+    assert told["data"]["turn"] == 1
+    assert "answers otherwise" in errors[0], "2 + 5 was recorded as 8"
+    assert errors[1].startswith("replay: expected a number of turns, or rest")
+    assert (done.code, played["data"]["reward"]) == (0, 0.1)
+    assert [turn["by"] for turn in played["data"]["turns"]] == ["recorded"] * 3
+
+
+async def test_after_another_turn_nothing_is_left_to_replay(
+    hud: Command, rolled_out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = f'{json.dumps(CALL)}\n{{"replay": 1}}\n{{"policy": "turn"}}\n'
+    done = await by_lines(hud, monkeypatch, lines, "--rollout", rolled_out)
+    [error] = [each["error"] for each in done.documents if each["kind"] == "error"]
+    assert error["field"] == "replay"
+    assert [turn["by"] for turn in done.data["turns"]] == ["person", "policy"]
+
+
+async def test_a_rollout_of_a_managed_run_is_replayed_with_the_service(
+    hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with over_socket(served) as client:
+        await train(client, await client.model("arith-rl"), steps=1, group_size=2)
+        [job] = await client.jobs()
+        traces = await client.rollouts.job_traces(job.id)
+        told = await client.rollouts.trace(traces[0].id)
+    assert told.task is not None
+    lines = '{"replay": "rest"}\n'
+    done = await by_lines(hud, monkeypatch, lines, "--rollout", traces[0].id)
+    assert (done.code, done.data["reward"]) == (0, traces[0].reward)
+    assert (done.data["task"], done.data["model"]) == (traces[0].task_slug, "arith-rl")
+
+
+async def test_the_policy_goes_on_with_the_weights_that_sampled_the_rollout() -> None:
+    asked: list[str | None] = []
+
+    def answers(request: httpx.Request) -> httpx.Response:
+        asked.append(json.loads(request.content).get("checkpoint"))
+        if asked[-1] is not None and len(asked) > 1:
+            return httpx.Response(410, json={"detail": "expired"})
+        message = {"role": "assistant", "content": "", "tool_calls": [WALK]}
+        choice = {"index": 0, "message": message}
+        return httpx.Response(200, json={"id": "1", "model": "m", "choices": [choice]})
+
+    def changed(game: Game) -> None:
+        if game.phase is Phase.YOURS:
+            session.let_policy()
+
+    async with answered(answers) as client:
+        session = Play(client, Rounds(), Game("world"), changed)
+        session.checkpoint = "c1"
+        await session.run()
+    assert asked == ["c1", "c1", None, None], "an expired one gives way to the head"
+
+
+async def test_a_rollout_that_cannot_be_played_says_why(
+    hud: Command, served: Served, rolled_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.rmtree(tmp_path / "state")
+    done = await by_lines(hud, monkeypatch, "", "--rollout", rolled_out)
+    assert (done.code, "is not known here" in done.error["message"]) == (2, True)
+    assert f"play ENV.py --rollout {UUID(rolled_out)}" in done.error["hint"]
+    done = await by_lines(hud, monkeypatch, "")
+    assert (done.code, "what is to be played?" in done.error["message"]) == (2, True)
+    async with over_socket(served) as client:
+        empty = uuid4().hex
+        await client.rollouts.enter_trace(empty, TraceEnter())
+    done = await by_lines(hud, monkeypatch, "", "--rollout", empty)
+    assert "has no turns" in done.error["message"]
 
 
 # Its trace is kept apart from what a policy has done.

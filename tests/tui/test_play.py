@@ -20,7 +20,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.tool_form import ToolForm
 from tests.conftest import Served, until
 from tests.rollouts.driving import make_venv, write_sums
-from tests.service.clients import fork_of, over_socket
+from tests.service.clients import fork_of, over_socket, train
 from tests.service.headless import point_at
 from tests.tui.cockpit import Cockpit, cockpit
 
@@ -113,6 +113,47 @@ async def test_a_task_of_the_service_is_played(served: Served) -> None:
         await flown.until(lambda: game(flown).phase is Phase.GRADED)
         assert game(flown).grade is not None
         assert game(flown).most == 1
+
+
+async def test_a_rollout_in_jobs_is_replayed_and_taken_over(served: Served, tmp_path: Path) -> None:
+    async with over_socket(served) as client:
+        model = await fork_of(client)
+        await train(client, model, steps=1, group_size=2)
+        [job] = await client.jobs()
+        trace = (await client.rollouts.job_traces(job.id))[0]
+    async with cockpit(
+        served, Start("jobs", view="jobs"), state=lambda: tmp_path / "state"
+    ) as flown:
+        view: Any = flown.view
+        await flown.until(lambda: bool(view.jobs))
+        await flown.press("enter")
+        await flown.until(lambda: view.part is not None)
+        view.browser.list.select(trace.id)
+        await flown.press("enter")
+        await flown.until(lambda: getattr(flown.screen, "transcript", None) is not None)
+        await flown.press("ctrl+t")
+        await your_turn(flown, 1)
+        assert [turn.move.text for turn in game(flown).upcoming] != []
+        assert "1  next, as recorded" in flown.screen.query_one(TextPane).plain
+        await flown.press("full_stop")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        grade = game(flown).grade
+        assert grade is not None
+        assert grade.reward == trace.reward
+        assert [turn.by for turn in game(flown).turns] == ["recorded"]
+        await flown.press("comma")
+        await your_turn(flown, 1)
+        await flown.press("at", "1", "enter")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        await flown.press("comma")
+        await your_turn(flown, 1)
+        flown.screen.query_one("#play-answer", Input).focus()
+        await flown.press("0", "enter")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        assert [turn.by for turn in game(flown).turns] == ["person"]
+        await flown.press("escape", "escape", "ctrl+t")
+        await your_turn(flown, 1)
+        assert game(flown).upcoming, "also from the list of rollouts"
 
 
 class Halting:

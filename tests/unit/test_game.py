@@ -1,12 +1,14 @@
 """A game as a value: what was asked and done, and what is no turn."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hud_tui.rl.game import (
     POLICY,
+    RECORDED,
     BadMove,
     Call,
     Game,
@@ -15,7 +17,10 @@ from hud_tui.rl.game import (
     Phase,
     completion_of,
     move_of,
+    recorded_turns,
 )
+from hud_tui.rl.transcript import transcript_of
+from hud_tui.wire_training import TraceEvent
 
 SCHEMA = {
     "type": "object",
@@ -96,6 +101,33 @@ def test_what_is_no_turn_names_its_field(line: Any, field: str) -> None:
     with pytest.raises(BadMove) as wrong:
         BEGUN.read_move(line)
     assert wrong.value.details == {"field": field}
+
+
+def test_recorded_turns_are_replayed_until_another_turn_is_made() -> None:
+    called = Call("move", {"a": 1})
+    rows: list[dict[str, Any]] = [
+        {"kind": "user_message", "text": "Move it."},
+        {"kind": "agent_message", "tool_calls": [{"name": "move", "arguments": {"a": 1}}]},
+        {"kind": "tool_call", "tool_name": "move", "arguments": {"a": 1}, "result_text": "moved"},
+        {"kind": "agent_message", "tool_calls": [{"name": "move", "arguments": "{broken"}]},
+        {"kind": "agent_message", "text": "done"},
+    ]
+    events = [TraceEvent(id=str(n), seq=n, **row) for n, row in enumerate(rows)]
+    turns = recorded_turns(transcript_of(events))
+    assert [turn.move for turn in turns] == [
+        Move(calls=(called,)),
+        Move(calls=(Call("move", "{broken"),)),
+        Move("done"),
+    ]
+    game = replace(BEGUN, upcoming=turns)
+    other = game.moved(Move("mine"))
+    assert other.upcoming == ()
+    replayed = game.moved(turns[0].move, RECORDED)
+    assert replayed.upcoming == turns[1:]
+    said = completion_of(turns[0].move, "m", 1)["choices"][0]["message"]
+    for result, differs in ((" moved\n", False), ("stuck", True)):
+        again = replayed.asked([*ASKED, said, {"role": "tool", "content": result}], TOOLS)
+        assert (again.turns[0].differs, bool(again.notice)) == (differs, differs)
 
 
 def test_what_a_model_said_is_the_turn_that_it_made() -> None:

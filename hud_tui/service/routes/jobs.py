@@ -324,7 +324,7 @@ async def get(request: Request) -> Response:
     more = {
         "evaluation_result": json.loads(result) if result else None,
         "discarded": discarded,
-        "expected": _expected(tasks, row["task_slug"]),
+        **_known(tasks, row["task_slug"]),
     }
     return reply(trace_record(row) | more)
 
@@ -336,14 +336,16 @@ def _told(db: Db, trace_id: str) -> tuple[sqlite3.Row, str | None, list[dict[str
     return row, times.why_discarded(db, job_id, trace_id), works.known_tasks(db, job_id)
 
 
-def _expected(tasks: Sequence[dict[str, Any]], slug: str | None) -> str | None:
-    """The right answer to a task of an environment of the service; None for any other task."""
+def _known(tasks: Sequence[dict[str, Any]], slug: str | None) -> dict[str, Any]:
+    """The row of a task of an environment of the service, and the right answer; None for any other
+    task."""
     rows = [row for row in tasks if row.get("slug", slug) == slug]  # without one it is derived
     try:
         task = next(task for task in read_rows(rows) if task.slug == slug)
-        return find_scenario(task.env, task.scenario).answer(task.args)
+        answer = find_scenario(task.env, task.scenario).answer(task.args)
     except (StopIteration, HudUsage, LookupError, ValueError):
-        return None
+        return {"task": None, "expected": None}
+    return {"task": task.row(), "expected": answer}
 
 
 async def trace_events(request: Request) -> Response:

@@ -447,6 +447,14 @@ def show_error(app: App[None], error: HudError) -> None:
     app.notify(text, severity="error", markup=False, timeout=10)
 
 
+class PlayRollout(Message):
+    """A game is asked for, from a policy's rollout."""
+
+    def __init__(self, trace_id: str) -> None:
+        super().__init__()
+        self.trace_id = trace_id
+
+
 class Unlogged(Message):
     """A change was made that the command log lacks."""
 

@@ -42,6 +42,7 @@ from hud_tui.tui.rollout_reader import (
     trace_rows,
 )
 from hud_tui.tui.screens.base import HudScreen, ViewContext, unread
+from hud_tui.tui.screens.dialogs import PlayRollout
 from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.table import RowList
@@ -169,7 +170,7 @@ AGAIN_S, POLLED_S = 2.0, 10.0
 started elsewhere, and grow older."""
 
 
-AT_LEVEL = {"step": Level.TRACES, "follow": Level.TRACES}
+AT_LEVEL = {"step": Level.TRACES, "follow": Level.TRACES, "play": Level.TRACES}
 
 
 class JobsScreen(HudScreen):
@@ -469,6 +470,11 @@ class JobsScreen(HudScreen):
     def action_copy(self) -> None:
         if (key := self.browser.list.key) is not None:
             self.copy(key)
+
+    def action_play(self) -> None:
+        """Play from the rollout under the cursor."""
+        if (key := self.browser.list.key) is not None:
+            self.post_message(PlayRollout(key))
 
     def action_cancel_job(self) -> None:
         self._act(ask_cancel, attrgetter("why_no_cancel"))

@@ -40,6 +40,7 @@ from hud_tui.rollouts import trial as own
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at
 from hud_tui.rollouts.play import Play, own_play
+from hud_tui.rollouts.play_rollout import rollout_play
 from hud_tui.rollouts.play_service import play_of, service_play
 from hud_tui.rollouts.run_files import Options, environment_name
 from hud_tui.tui.keys import bindings
@@ -200,14 +201,18 @@ class LaunchScreen(HudScreen):
 
     def _play_from_start(self) -> None:
         """What the command line asks for."""
-        start, client, model = self.context.start, self.client, self.run.model
-        source = start.source or ""
+        start, client = self.context.start, self.client
+        model = self.run.model if start.model or start.rollout is None else None
 
         async def begin(changed: Callable[[Game], object]) -> Play:
-            asked = start.task, model, start.options
-            return await play_of(client, source, self._state, changed, *asked)
+            if start.rollout is not None:
+                asked = start.source, model if start.model else None, start.options
+                return await rollout_play(client, start.rollout, self._state, changed, *asked)
+            of_task = start.task, model, start.options
+            return await play_of(client, start.source or "", self._state, changed, *of_task)
 
-        self.app.push_screen(PlayScreen(f"{environment_name(source)} {start.task or ''}", begin))
+        name = environment_name(start.source) if start.source else f"from {start.rollout}"
+        self.app.push_screen(PlayScreen(f"{name} {start.task or ''}", begin, start.replay))
 
     def action_leave_out(self) -> None:
         task_index = self.task_index

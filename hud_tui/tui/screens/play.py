@@ -23,7 +23,7 @@ from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.rollouts.play import Play
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.screens.base import TextPanel
-from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, Over, show_notice
+from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog, Over, show_notice
 from hud_tui.tui.theme import RAMP, ramp_index
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.tool_form import ToolForm, with_lines
@@ -31,6 +31,8 @@ from hud_tui.tui.widgets.tool_form import ToolForm, with_lines
 Begin = Callable[[Callable[[Game], object]], Awaitable[Play]]
 """Makes a game; its argument is called with each state."""
 
+NOT_RECORDED = "No recorded turn is left: the rollout ended here, or went otherwise."
+REPLAY = "{play.replay_step.1} replay a turn  {play.let_policy} policy"
 SCROLL = "{play.page.-1} {play.page.1} scroll"
 YOURS = f"{{play.let_policy}} policy  {{play.details}} tools  {SCROLL}"
 TYPING = f"enter next, call  tab next  {SCROLL}"
@@ -53,16 +55,18 @@ class PlayScreen(Over[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("play")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, name: str, begin: Begin) -> None:
-        """`name`: of what is played, for the title."""
+    def __init__(self, name: str, begin: Begin, replay: int = 0) -> None:
+        """`name`: of what is played, for the title; `replay`: recorded turns to replay at first."""
         super().__init__()
         self.heading = f"play {one_line(name, 60)}"
         self.game = Game(name)
         self.form = ToolForm(id="play-form")
         self.pane = TextPane(id="play-turns")
         self.answer = Input(id="play-answer", placeholder="your last answer", compact=True)
-        self._begin = begin
+        self._begin, self._replay = begin, replay
         self._play: Play | None = None
+        self._games = 0
+        """Games begun so far."""
         self._since = monotonic()
         """When the present state began."""
 
@@ -88,9 +92,18 @@ class PlayScreen(Over[None]):
     @work(exclusive=True, group="play")
     async def play_it(self) -> None:
         """Play one game to its end."""
+        self._games += 1
+        number = self._games
+
+        def changed(game: Game) -> None:
+            if number == self._games:  # the game before may still be ending
+                self.take(game)
+
         try:
-            self._play = await self._begin(self.take)
-            await self._play.run()
+            self._play = play = await self._begin(changed)
+            self.take(play.game)
+            play.replay(self._replay)
+            await play.run()
         except HudError as error:
             self.take(self.game.failed(error.in_one))
 
@@ -108,10 +121,14 @@ class PlayScreen(Over[None]):
         self._say()
         self._hint()
         self._lay_out()
+        if game.task:
+            title = f"play {one_line(game.source, 40)} {one_line(game.task, 60)}"
+            self.query_one("#play", Vertical).border_title = title
         self.call_after_refresh(self._to_end)
         if game.phase is Phase.YOURS:
             await self.form.show(game.tools)
-        if game.phase is Phase.YOURS and before.phase is Phase.STARTING:
+        is_first = game.phase is Phase.YOURS and before.phase is Phase.STARTING
+        if is_first and not game.upcoming:
             self._focus_first()
         elif game.is_over:
             self.query_one("#play-again", Button).focus()
@@ -127,6 +144,10 @@ class PlayScreen(Over[None]):
         """Say what can be done now."""
         hints = {Phase.YOURS: f"{YOURS}  {END}", Phase.POLICYS: f"{POLICYS}  {END}"}
         text = hints.get(self.game.phase, f"{SCROLL}  {END}")
+        if self.game.phase is Phase.YOURS and self.game.upcoming:
+            text = f"{REPLAY}  {{play.details}} tools  {SCROLL}  {END}"
+        elif self.game.is_over and self._replayed:
+            text = f"{{play.replay_step.-1}} one turn back  {SCROLL}  {END}"
         if isinstance(self.focused, Input):
             text = f"{TYPING}  {OUT}"
         self.query_one(FootLine).show_text(text)
@@ -168,8 +189,12 @@ class PlayScreen(Over[None]):
         self._move(Move(with_lines(self.answer.value)))
 
     @on(Button.Pressed, "#play-again")
-    def _again(self) -> None:
-        self.answer.value = ""
+    def _pressed_again(self) -> None:
+        self._again(0)
+
+    def _again(self, replay: int) -> None:
+        """Begin again, and replay so many recorded turns."""
+        self._replay, self.answer.value = replay, ""
         self.take(Game(self.game.source))
         self.pane.focus()
         self.play_it()
@@ -180,11 +205,57 @@ class PlayScreen(Over[None]):
         if self._play is None or not self.is_yours:
             return
         choices = [("turn", "This turn"), ("rest", "To the end")]
-        lines = [f"{one_line(self._play.policy, 60)} goes on from here, as it is served now."]
+        weights = "by the weights that sampled the rollout"
+        how = "as it is served now" if self._play.checkpoint is None else weights
+        lines = [f"{one_line(self._play.policy, 60)} goes on from here, {how}."]
         dialog = ChoiceDialog("Let the policy go on", lines, choices, yes="turn", safe=True)
         chosen = await self.app.push_screen_wait(dialog)
         if chosen is not None:
             self._play.let_policy(chosen == "rest")
+
+    @property
+    def _replayed(self) -> int:
+        """Recorded turns made so far."""
+        return sum(turn.by == RECORDED for turn in self.game.turns)
+
+    def action_replay_step(self, by: int) -> None:
+        """Replay the next recorded turn; or begin again, up to the one before."""
+        if by < 0:
+            self._replay_up_to(self._replayed - 1)
+        elif self._play is not None and self.is_yours and self._has_more():
+            self._play.replay(1)
+
+    def _has_more(self) -> bool:
+        """Whether recorded turns are left; says so, if they are not."""
+        if not self.game.upcoming:
+            show_notice(self.app, NOT_RECORDED)
+        return bool(self.game.upcoming)
+
+    @work(exclusive=True, group=OPENS)
+    async def action_replay_to(self) -> None:
+        """Ask for the turn."""
+        most = self._replayed + len(self.game.upcoming)
+        if not most:
+            show_notice(self.app, NOT_RECORDED)
+            return
+
+        def check(text: str) -> str:
+            return "" if text.isdigit() and int(text) <= most else f"a number, 0 to {most}"
+
+        lines = [f"{most} turns are recorded."]
+        dialog = InputDialog("Replay up to turn", lines, "Replay", check=check)
+        typed = await self.app.push_screen_wait(dialog)
+        if typed:
+            self._replay_up_to(int(typed))
+
+    def _replay_up_to(self, turns: int) -> None:
+        """Have so many recorded turns made, from the beginning if need be."""
+        is_ahead = self.game.phase is Phase.YOURS and len(self.game.turns) == self._replayed
+        more = turns - self._replayed
+        if self._play is not None and is_ahead and more > 0:
+            self._play.replay(more)
+        elif turns >= 0 and self._replayed:
+            self._again(turns)
 
     def action_take_over(self) -> None:
         """Make the next turn yourself."""
@@ -272,6 +343,9 @@ def game_lines(game: Game, width: int) -> Iterator[Content]:
         for call in turn.calls:
             yield from _call_lines(call, width)
         yield Content()
+    if game.phase is Phase.YOURS and game.upcoming:
+        yield Content.styled(f"{number + 1}  next, as recorded", "$text-muted")
+        yield from _move_lines(game.upcoming[0].move, width)
     if game.grade is not None:
         yield Content.styled("grade", "bold")
         for name, text in _graded(game):
@@ -282,6 +356,14 @@ def _graded(game: Game) -> Iterator[tuple[str, str]]:
     assert game.grade is not None
     yield from grade_notes(game.grade.result)
     yield "stopped", game.grade.stop
+
+
+def _move_lines(move: Move, width: int) -> Iterator[Content]:
+    if move.text:
+        yield from _indented(move.text, width, "$text-muted")
+    for call in move.calls:
+        called = f"→ {one_line(call.name, 80)} {laid_out(call.arguments)}"
+        yield from _indented(called, width, "$text-muted")
 
 
 def _call_lines(call: Call, width: int) -> Iterator[Content]:

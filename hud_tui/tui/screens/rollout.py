@@ -26,7 +26,14 @@ from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.tui.keys import ClickableText, KeyLine, bindings, does
 from hud_tui.tui.rollout_reader import SIBLINGS, STOPS, rollout_title, sibling_columns, sibling_rows
 from hud_tui.tui.screens.base import Aside, PageTitle
-from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable, make_way, show_error, show_notice
+from hud_tui.tui.screens.dialogs import (
+    ChoiceDialog,
+    Leavable,
+    PlayRollout,
+    make_way,
+    show_error,
+    show_notice,
+)
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.passages import Alternative, Colouring, legend
@@ -331,6 +338,10 @@ class RolloutScreen(Leavable[str]):
             show_notice(self.app, text)
         self.view.next_hit(way)
         self._show_lines()
+
+    def action_play(self) -> None:
+        """Play from the rollout that is shown."""
+        self.post_message(PlayRollout(self.trace_id))
 
     def action_refresh(self) -> None:
         self.read(again=True)

@@ -53,23 +53,26 @@ class ToolForm(VerticalScroll, can_focus=False):
     @property
     def tool(self) -> Tool | None:
         """The chosen one; None if there are none."""
-        return next((tool for tool in self.tools if tool.name == self._picker.value), None)
+        return self._chosen(self.tools)
+
+    def _chosen(self, tools: Sequence[Tool]) -> Tool | None:
+        return next((tool for tool in tools if tool.name == self._picker.value), None)
 
     async def show(self, tools: Sequence[Tool]) -> None:
         """Offer these tools; the chosen one stays, if it is among them."""
         if tuple(tools) == self.tools:
             return
-        self.tools = tuple(tools)
         names = tuple(tool.name for tool in tools)
         self._picker.options = names
         if self._picker.value not in names:
             self._picker.value = names[0] if names else ""
         self.display = bool(tools)
-        await self._lay_out()
+        await self._lay_out(tools)
+        self.tools = tuple(tools)  # last: showing may be cut short by the next turn
 
-    async def _lay_out(self) -> None:
+    async def _lay_out(self, tools: Sequence[Tool]) -> None:
         """The fields of the chosen tool."""
-        tool = self.tool
+        tool = self._chosen(tools)
         arguments = [] if tool is None else tool.arguments
         about = "" if tool is None else one_line(tool.about, 400)
         self._about.update(Content.styled(about, "$text-muted"))
@@ -121,7 +124,7 @@ class ToolForm(VerticalScroll, can_focus=False):
     async def _picked(self, event: Picker.Changed) -> None:
         event.stop()
         if event.picker is self._picker:
-            await self._lay_out()
+            await self._lay_out(self.tools)
 
     @on(Input.Submitted)
     def _typed(self, event: Input.Submitted) -> None:
