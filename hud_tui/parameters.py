@@ -83,7 +83,7 @@ class Parameter:
     def title(self) -> str:
         """Display name, with its unit."""
         title = self.label or self.name.replace("_", " ")
-        return f"{title}, {self.unit}" if self.unit else title
+        return f"{title} ({self.unit})" if self.unit else title
 
     @property
     def is_number(self) -> bool:

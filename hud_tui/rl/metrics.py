@@ -442,7 +442,7 @@ def finite(value: float | None) -> float | None:
 
 
 def short(value: float | None) -> str:
-    """A number in at most 6 characters, e.g. ``.847``, ``1.21``, ``41k``, ``3.1e-4``."""
+    """A number in at most 6 characters, e.g. ``.847``, ``.0031``, ``1.21``, ``41k``, ``3.1e-4``."""
     if value is None or value != value:
         return "–"
     if isinf(value):
@@ -458,8 +458,10 @@ def short(value: float | None) -> str:
         return f"{value:.1f}"
     if size >= 0.9995:
         return f"{value:.2f}"
-    if size >= 0.01:
+    if size >= 0.00995:
         return f"{value:.3f}".replace("0.", ".", 1)
+    if size >= 0.000995:
+        return f"{value:.2g}".replace("0.", ".", 1)
     return f"{value:.1e}".replace("e-0", "e-").replace(".0e", "e")
 
 

@@ -19,7 +19,7 @@ O(branches).
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import accumulate
 
@@ -403,6 +403,12 @@ class Lanes:
         """Width of the drawing in lanes."""
         self.branches = 0
         """Number of tips of the tree."""
+        self._room = 0
+        """Rows in sight: what fits is not folded, until the user folds something."""
+        self._folded: list[list[Piece]] = []
+        """The pieces if there were no room."""
+        self.by_hand = False
+        """Whether the user decides what is folded, whatever there is room for."""
 
     def show(self, tree: Tree) -> None:
         """Show a later version of the tree, which must extend the present one (`Tree.extends`)."""
@@ -417,6 +423,11 @@ class Lanes:
     def __len__(self) -> int:
         """Number of rows; the base weights are always one."""
         return self._starts[-1]
+
+    def fit(self, room: int) -> None:
+        """Unfold what fits in so many rows, the newest first, unless the user folded something."""
+        self._room = room
+        self._fill(len(self._strands))
 
     def row(self, number: int) -> Row:
         """One row, numbered from 0 at the top.
@@ -475,6 +486,11 @@ class Lanes:
 
     def fold(self, position: int) -> bool:
         """Fold the unfolded run that contains a node; False if there is none."""
+        if not self.by_hand and self._pieces is not self._folded:
+            self.select(None)  # it divides a run
+            opened = self._opened()
+            self._fold_by_hand()
+            self._refold(self._unfolded.only([*self._unfolded.runs, *opened]))
         changed = None if position == ROOT else self._unfolded.fold(position)
         self._refold(changed or set())
         return changed is not None
@@ -489,9 +505,11 @@ class Lanes:
         """Incremented with every change of unfolding."""
         return self._unfolded.edition
 
-    def unfold_only(self, runs: list[tuple[int, int]]) -> None:
-        """Unfold these runs and fold all others."""
-        self._refold(self._unfolded.only(runs))
+    def unfold_only(self, runs: list[tuple[int, int]] | None) -> None:
+        """Unfold these runs and fold all others; None: as there is room."""
+        self._refold(self._unfolded.only(runs or []))
+        self.by_hand = runs is not None
+        self.fit(self._room)
 
     @property
     def all_open(self) -> bool:
@@ -512,7 +530,13 @@ class Lanes:
 
     def fold_all(self) -> None:
         """Fold every segment."""
+        self._fold_by_hand()
         self._refold(self._unfolded.none())
+
+    def _fold_by_hand(self) -> None:
+        """From now on only what the user unfolds is unfolded."""
+        self.by_hand = True
+        self.fit(self._room)
 
     def _reordered(self, head: int | None, moved: set[int]) -> bool:
         """Whether branches, their order, or the lineage of the head through them have changed."""
@@ -528,8 +552,8 @@ class Lanes:
         self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
         self.branches = sum(strand.joint for strand in self._strands) + bool(self._strands)
         self._unfolded.recut()
-        self._pieces = [self._cut(strand) for strand in self._strands]
-        self._count(0)
+        self._folded = [self._cut(strand) for strand in self._strands]
+        self._fill(0)
 
     def _refold(self, segments: set[int]) -> None:
         """Recompute the pieces of these segments, and the row counts above the lowest one that
@@ -537,10 +561,58 @@ class Lanes:
         changed = len(self._strands)
         for index in (self._place[segment] for segment in segments):
             pieces = self._cut(self._strands[index])
-            if pieces != self._pieces[index]:
-                self._pieces[index] = pieces
+            if pieces != self._folded[index]:
+                self._folded[index] = pieces
                 changed = min(changed, index)
+        self._fill(changed)
+
+    def _fill(self, changed: int) -> None:
+        """Unfold what there is room for, and count the rows. `changed`: index of the lowest strand
+        with other pieces."""
+        before, was_folded = self._pieces, self._pieces is self._folded
+        self._pieces = self._roomy() or self._folded
+        if not was_folded or self._pieces is not self._folded:
+            pairs = enumerate(zip(before, self._pieces, strict=False))
+            changed = min(changed, next((i for i, (old, new) in pairs if old != new), changed))
         self._count(changed)
+
+    def _roomy(self) -> list[list[Piece]]:
+        """The pieces with all folds open that fit, the newest first; empty if none fits."""
+        if self.by_hand or len(self._strands) >= self._room:
+            return []
+        rows = sum(strand.joint for strand in self._strands) + sum(
+            piece.rows for pieces in self._folded for piece in pieces
+        )
+        free, opened = self._room - 1 - rows, set[tuple[int, int]]()
+        folds = (
+            (self.segments.nodes[strand.segment][piece.high], number, piece)
+            for number, strand in enumerate(self._strands)
+            for piece in self._folded[number]
+            if piece.folded
+        )
+        for _, number, piece in sorted(folds, key=lambda fold: -fold[0]):
+            if (more := piece.high - piece.low) <= free:
+                free -= more
+                opened.add((number, piece.low))
+        if not opened:
+            return []
+        return [
+            [
+                replace(piece, folded=piece.folded and (number, piece.low) not in opened)
+                for piece in pieces
+            ]
+            for number, pieces in enumerate(self._folded)
+        ]
+
+    def _opened(self) -> list[Run]:
+        """The runs that are unfolded because there is room."""
+        runs = []
+        for strand, folded, shown in zip(self._strands, self._folded, self._pieces, strict=True):
+            nodes = self.segments.nodes[strand.segment]
+            for before, now in zip(folded, shown, strict=True):
+                if before.folded and not now.folded:
+                    runs.append((nodes[now.low], nodes[now.high]))
+        return runs
 
     def _count(self, first: int) -> None:
         self.drawing += first < len(self._strands)
@@ -766,8 +838,13 @@ class TreeCursor:
         """Ids of the oldest and newest checkpoint of each run that the user unfolded."""
         return [(self.tree[old].id, self.tree[new].id) for old, new in self.lanes.unfolded]
 
-    def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Unfold these runs and fold all others; unknown ids are ignored."""
+    def unfold_only(self, runs: Iterable[tuple[str, str]] | None) -> None:
+        """Unfold these runs and fold all others, unknown ids are ignored; None: as there is
+        room."""
+        if runs is None:
+            self.lanes.unfold_only(None)
+            self.go(self.position, self._on_fold)
+            return
         ends = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
         self.lanes.unfold_only([(o, n) for o, n in ends if o is not None and n is not None])
         self.go(self.position, self._on_fold)

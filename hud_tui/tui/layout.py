@@ -109,7 +109,7 @@ class Layout:
     details: bool | None = None
     """Whether a checkpoint's details are shown; None: if there is space."""
     unfolded: Annotated[dict[Line, Runs], Field(max_length=20)] = field(default_factory=dict)
-    """Unfolded parts of the tree, by model id."""
+    """Unfolded parts of the tree, by model id; of a model that is not here, as there is room."""
     pane: Literal["metrics", "groups", "events"] = "metrics"
     """The focused pane in Live."""
     full_pane: bool = False

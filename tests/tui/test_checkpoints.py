@@ -252,6 +252,8 @@ async def test_fold_keys_and_what_was_said_on_a_fold_stays_while_it_grows(served
     """What comes before the head and where alarms began stay in sight, and the base below."""
     async with tree_of(served, 20) as (flown, model_id):
         shown = tree(flown)
+        await flown.until(lambda: len(shown.rows) == 21)  # there is room
+        await flown.press("G", "up", "h")
         folded = len(shown.rows)
         assert folded == 13
         for opened, closed in ("lh", ("right", "left"), ["enter"] * 2, ["space"] * 2):

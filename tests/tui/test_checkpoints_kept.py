@@ -356,7 +356,7 @@ async def test_an_alarm_s_onset_is_on_its_node(served: Served) -> None:
         title = "entropy collapse"
         alarm = runs.alarm(11, title=title, checkpoint_id=tip.id, evidence=evidence)
         flown.view.run = replace(flown.view.run, alarms=Report(alarms=(alarm,), steps=30))
-        await flown.until(lambda: any("⚑" in line(flown, y) for y in range(20)))
+        await flown.until(lambda: any("⚑" in line(flown, y) for y in range(40)))
         await flown.press("apostrophe")  # the best is none: all steps are of one batch
         assert under_cursor(flown) == "step-000011"
         await flown.until(lambda: "⚑ entropy collapse: entropy .100" in details_of(flown))

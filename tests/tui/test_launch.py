@@ -118,7 +118,7 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
     served: Served,
 ) -> None:
     async with launch(served) as app:
-        assert "· rows load" in said(app, "#findings")
+        assert "· rows" in said(app, "#findings")
         app.net.free = lambda: False
         await app.press("r", "home")
         await app.until(lambda: app.net.held)
@@ -126,7 +126,7 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
         await app.until(lambda: not app.net.held)
         await app.press("enter")
         found = await checked(app)
-        for line in ("rows load", "arith: 132 tasks, export", "arith-rl is trainable", "args fit"):
+        for line in ("✔ rows", "arith: 132 tasks, export", "arith-rl is trainable", "✔ args"):
             assert line in found
         assert found.count("✔") >= 3
         assert len(rows(app)) == 132
@@ -224,7 +224,7 @@ async def test_a_file_is_typed_checked_and_its_mistakes_named(
             if body is not None:
                 (tmp_path / name).write_text(body)
             found = await found_in(name)
-            assert "✘ rows load" in found
+            assert "✘ rows" in found
             assert problem in found.replace("\n", "")
             assert view(app).button.disabled
         found = await found_in("mine.jsonl")
@@ -570,7 +570,7 @@ async def test_a_run_under_way_is_mentioned(served: Served) -> None:
         await app.until_view("launch")
         await app.until(lambda: "already training" in said(app, "#summary"))
         found = " ".join((await checked(app)).split())
-        assert "⚠ model ready a run already trains" in found
+        assert "⚠ ready a run already trains" in found
         assert "cancel it: 3 Live, X" in found
         assert job_id not in found
         assert found.count(job_id[:8]) == 1

@@ -40,6 +40,35 @@ def test_every_node_is_drawn_exactly_once_when_unfolded(
     assert rows(lanes)[-1].kind is Kind.BASE
 
 
+@given(parents(), st.integers(0, 80))
+def test_what_there_is_room_for_is_unfolded_until_the_user_folds(
+    chosen: list[int], room: int
+) -> None:
+    folded, lanes = drawn(tree_of(chosen)), drawn(tree_of(chosen))
+    lanes.fit(room)
+    whole = len(drawn(tree_of(chosen), unfolded=True))
+    assert len(lanes) == whole if whole <= room else len(lanes) <= max(room, len(folded))
+    for row in rows(lanes):
+        if row.kind is Kind.FOLD:
+            assert len(lanes) + row.newest - row.oldest > room or len(lanes.segments) > room
+    for position in range(len(chosen)):
+        assert lanes.row_of(position) < len(lanes)
+    lanes.fold_all()
+    assert rows(lanes) == rows(folded)
+
+
+def test_a_tree_that_grows_beyond_its_room_folds_what_is_oldest() -> None:
+    lanes = Lanes()
+    lanes.fit(26)
+    for steps in range(1, 40):
+        lanes.show(tree_of(list(range(-1, steps - 1)), steps - 1))
+        assert (len(lanes) == steps + 1) == (steps <= 25)
+        assert len(lanes) <= 26
+    assert [row.oldest for row in rows(lanes) if row.kind is Kind.FOLD] == [0]
+    lanes.fit(60)
+    assert len(lanes) == 40
+
+
 @given(parents())
 def test_a_branch_is_joined_by_unbroken_lines_to_its_parent_which_is_below_it(
     chosen: list[int],

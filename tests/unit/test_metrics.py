@@ -47,7 +47,10 @@ from hud_tui.wire import Checkpoint
         (128.4, "128"),
         (41_234.0, "41k"),
         (-3653.2, "-3.7k"),
-        (0.0031, "3.1e-3"),
+        (0.0031, ".0031"),
+        (0.003, ".003"),
+        (0.00996, ".010"),
+        (0.00099, "9.9e-4"),
         (3e-4, "3e-4"),
     ],
 )
@@ -157,7 +160,7 @@ def test_rounding_of_a_kl_or_a_ratio_is_no_change_no_curve_and_no_number() -> No
         assert signed(curve.readout(20).delta) == "=0"
     assert not Curves().of(series, "entropy", 0.9).is_constant
     assert (reading("kl_sample_train", 1.9e-7), reading("entropy", 1.9e-7)) == ("0", "1.9e-7")
-    assert reading("kl_sample_train", 0.002) == "2e-3"
+    assert reading("kl_sample_train", 0.002) == ".002"
     assert change(1e-8, 3e-7, "optim/kl_sample_train_v1") == 0.0
     assert change(1e-3, 3e-3, "kl_sample_train") == pytest.approx(2e-3)
 

@@ -354,14 +354,14 @@ class CheckpointsScreen(HudScreen):
             layout = self.context.layout.now
             self.filter_field.fill(layout.tree_filter)
             self._filter()
-            self.tree_list.unfold_only(layout.unfolded.get(model.id, ()))
+            self.tree_list.unfold_only(layout.unfolded.get(model.id))
             self._folds = (lanes, lanes.edition)
         elif self._folds[1] != lanes.edition:
             self._folds = (lanes, lanes.edition)
             others = self.context.layout.now.unfolded.items()
             newest = [(id_, runs) for id_, runs in others if id_ != model.id][1 - MODELS :]
-            if runs := tuple(self.tree_list.cursor.unfolded)[-RUNS:]:
-                newest.append((model.id, runs))
+            if lanes.by_hand or self.tree_list.cursor.unfolded:
+                newest.append((model.id, tuple(self.tree_list.cursor.unfolded)[-RUNS:]))
             self.context.layout.arrange(unfolded=dict(newest))
 
     def action_details(self) -> None:

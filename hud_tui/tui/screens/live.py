@@ -493,16 +493,15 @@ class LiveScreen(HudScreen):
     def body(self) -> Iterable[Widget]:
         here = LiveScreen
         steps = {"run": here.shown, "chart_view": here.chart_view, "cursor": here.cursor}
-        charts = {**steps, "signs": here.signs}
         yield RunStatus().data_bind(run=here.run, freshness=here.freshness)
         yield Reason().data_bind(run=here.run, freshness=here.freshness)
         yield ClickableText(id="nothing")
         with Vertical(id="panes"):
             yield FocusChart(self.chart_data).data_bind(
-                key=here.focus_key, opened=here.opened, **charts
+                key=here.focus_key, opened=here.opened, signs=here.signs, **steps
             )
             yield MetricGrid(self.chart_data).data_bind(
-                charts=here.charts, hidden=here.hidden, chosen=here.focus_key, **charts
+                charts=here.charts, hidden=here.hidden, chosen=here.focus_key, **steps
             )
             yield ConstantLine().data_bind(run=here.shown, charts=here.charts)
             with Container(id="foot"):

@@ -7,7 +7,7 @@ without asking: its name is on the screen.
 from __future__ import annotations
 
 from asyncio import Semaphore, gather
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -24,16 +24,17 @@ from hud_tui.rl.checkpoint_tree import Kind, Tree, free_name, kind, label, origi
 from hud_tui.rl.disk import retention_text
 from hud_tui.rl.export import Sheet, models_sheet
 from hud_tui.rl.metrics import short
-from hud_tui.rl.own_numbers import NONE, Own
+from hud_tui.rl.own_numbers import NONE, Own, reward_of
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import COLUMNS as COLUMNS_OF_RUNS
 from hud_tui.rl.runs import silent_s
-from hud_tui.rl.text import age, counted, one_line, seconds
+from hud_tui.rl.settings import setting_label
+from hud_tui.rl.text import age, counted, one_line, seconds, size, spaced
 from hud_tui.rl.work import Work
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.fork import ask_fork
-from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index
+from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index, reward_bar
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 from hud_tui.wire import Model
@@ -47,6 +48,47 @@ def about(model: Model | None) -> Content:
         return engine_line(model)
     base = kind(model) is Kind.BASE
     return Content.styled(one_line(model.description or "", 600) if base else "", "$text-muted")
+
+
+ROOMY = 45
+"""Rows of a view from which on facts of a model are shown below the list."""
+TITLE = 14
+CURVE = 60
+"""Most cells of the curve of a model's rewards."""
+
+
+def facts_of(model: Model, facts: Facts, run: Work | None, now: float) -> Iterator[Content]:
+    """What is known of a model, a line each. `run`: the one that trains it; `now`: Unix seconds."""
+    yield _fact("model", one_line(model.model_name, 80))
+    created = f"{age(model.created_at, now)} ago" if model.created_at else ""
+    if from_ := " · ".join(filter(None, (_other_base(model), origin(model), created))):
+        yield _fact("from", from_)
+    if model.context_length is not None:
+        yield _fact("context", f"{spaced(model.context_length)} tokens, prompt and answer together")
+    if kind(model) is Kind.OWN:
+        disk = model.disk
+        each = f", {size(disk.checkpoint_bytes)} each" if disk is not None and facts.steps else ""
+        head = f" · ▶ {facts.head}" if facts.head else ""
+        yield _fact("checkpoints", f"{facts.steps}{each}{head}")
+        if facts.own.known:
+            heldout = short(facts.own.heldout), facts.own.over_briefly
+            sampled = short(facts.own.reward), str(facts.own.sampled or "")
+            pairs = (("held-out", heldout), ("reward", sampled))
+            own = (f"{name} {value} of {over}" for name, (value, over) in pairs if over)
+            yield _fact("its rollouts", " · ".join(own))
+        if len(facts.rewards) > 1:
+            ends = f"  {short(facts.rewards[0])} → {short(facts.rewards[-1])}"
+            bars = (reward_bar(each, max(1.0, *facts.rewards)) for each in facts.rewards)
+            yield _fact("trained on", "") + Content("").join(bars) + Content.styled(ends, DIM)
+    if run is not None:
+        yield _fact("run", one_line(run.name or "", 80))
+    if model.training_defaults is not None:
+        usual = model.training_defaults.model_dump().items()
+        yield _fact("defaults", " · ".join(f"{setting_label(k)} {short(v)}" for k, v in usual))
+
+
+def _fact(title: str, text: str) -> Content:
+    return Content.assemble((f"{title:<{TITLE}}", DIM), text)
 
 
 def engine_line(model: Model | None) -> Content:
@@ -130,11 +172,16 @@ class Facts:
     head: str
     steps: int
     own: Own
+    rewards: Sequence[float] = ()
+    """Rewards of the head's lineage, oldest first, at most CURVE of them."""
 
     @classmethod
     def of(cls, tree: Tree) -> Facts:
         own = NONE if tree.head is None else tree.own(tree.head)
-        return cls(one_line(label(tree.served), 40), len(tree), own)
+        trained = [reward_of(tree[position]) for position in tree.path(tree.head)]
+        rewards = [reward for reward in trained if reward is not None]
+        thin = rewards[:: -(-len(rewards) // CURVE) or 1]
+        return cls(one_line(label(tree.served), 40), len(tree), own, thin)
 
     @classmethod
     def unread(cls, model: Model) -> Facts:
@@ -434,8 +481,14 @@ class ModelsScreen(HudScreen):
         """Show what Enter does to the model under the cursor."""
         note = enter_does(self.chosen, self.models or (), self.first_start)
         self.query_one("#note", Static).update(note)
-        pane = self.query_one("#about", Static)
-        pane.update(text := about(self.chosen))
+        pane, model = self.query_one("#about", Static), self.chosen
+        text = about(model)
+        if model is not None and self.size.height >= ROOMY:
+            known = self.facts.get(model.id) or Facts.unread(model)
+            run = self._going.get(model.id)
+            lines = [*facts_of(model, known, run, self.context.clock()), *([text] if text else [])]
+            text = Content("\n").join([*lines, Content()])  # apart from what Enter does
+        pane.update(text)
         pane.display = bool(text)
 
     def can(self, action: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf, isfinite
 from time import thread_time
 
@@ -30,7 +30,7 @@ from hud_tui.rl.metrics import (
     title,
 )
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD
-from hud_tui.rl.plot import BLANK, CROSSHAIR, Flag, Sketch, Span, crossed, flagged
+from hud_tui.rl.plot import BLANK, CROSSHAIR, Sketch, Span, crossed, flagged
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
@@ -66,7 +66,6 @@ class Look:
     """Styles by name; ``cursor`` is that of a chosen title."""
     alarms: Mapping[str, Alarm]
     """The most severe alarm of each metric that has one."""
-    flags: Sequence[Flag]
     cursor: int | None
     """The row under the crosshair; None reads the newest."""
     width: int
@@ -101,7 +100,7 @@ class SmallChart:
 
     def _state(self, look: Look) -> object:
         chart, alarm = look.chart, look.alarms.get(self.key)
-        drawn = chart.run.series, chart.reach, chart.view, alarm, look.cursor, look.flags
+        drawn = chart.run.series, chart.reach, chart.view, alarm, look.cursor
         return *drawn, look.width, look.height, look.tones
 
     def draw(self, look: Look, chosen: bool) -> None:
@@ -118,7 +117,8 @@ class SmallChart:
         numbers += [("", "dim")] * look.height
         strips = [self._title(look, chosen, alarm)]
         kinds = TONES | {LINE: alarm_tone(alarm) or "accent"}
-        curve = flagged(self._curve(look, alarm), look.flags)
+        began = {} if alarm is None else {alarm.row: Sign.ALARM}
+        curve = flagged(self._curve(look, alarm), chart.flags(began, look.cells))
         for row, (text, tone) in zip(curve, numbers, strict=False):
             marked = crossed(row, None if column is None else column // 2)
             parts = [(span.text, tones[kinds[span.name]]) for span in marked]
@@ -173,8 +173,6 @@ class RunChart(LinesView):
     chart_view: reactive[ChartView] = reactive(ChartView, repaint=False)
     cursor: reactive[int | None] = reactive[int | None](None, repaint=False)
     """The row under the crosshair; None follows the newest."""
-    signs: reactive[Mapping[int, Sign]] = reactive[Mapping[int, Sign]]({}, repaint=False)
-    """What happened at a step, by row of the lineage."""
 
     @dataclass
     class Pointed(Message):
@@ -205,7 +203,7 @@ class RunChart(LinesView):
             self._reach = reach
             self.redraw()
 
-    watch_chart_view = watch_cursor = watch_signs = LinesView.redraw
+    watch_chart_view = watch_cursor = LinesView.redraw
 
 
 CELL_COLUMNS = 36
@@ -317,8 +315,7 @@ class MetricGrid(RunChart):
         tones = {name: self.tone(name) for name in CELL_TONES}
         tones["cursor"] = self.tone("cursor" if self.has_focus else "cursor-blurred")
         chart, alarms = self.chart, self.run.alarms.by_metric
-        look = Look(chart, tones, alarms, (), self.pointed, cell, self.curve_rows)
-        return replace(look, flags=chart.flags(self.signs, look.cells))
+        return Look(chart, tones, alarms, self.pointed, cell, self.curve_rows)
 
     def _row(self, row: int, look: Look) -> list[Strip]:
         keys = self.keys[row * self.per_row : (row + 1) * self.per_row]

@@ -517,6 +517,7 @@ class CheckpointTree(LinesView, can_focus=True):
         self._look = None
 
     def on_resize(self) -> None:
+        self.lanes.fit(self.body_rows)
         self._reveal()
 
     def _look_now(self) -> Look:
@@ -575,6 +576,7 @@ class CheckpointTree(LinesView, can_focus=True):
         line, in_sight = self.cursor.number - scroll, self._in_sight
         if other := (run.model and run.model.id) != (before.model and before.model.id):
             self.cursor, self.follow = TreeCursor(), True
+            self.lanes.fit(self.body_rows)
             self.cursor.keep(self.marks.ids)
         self.cursor.show(run.tree, self.follow)
         self._measure(run)  # may draw, which takes the rows of this tree
@@ -620,8 +622,9 @@ class CheckpointTree(LinesView, can_focus=True):
         """Fold the run under the cursor again; the cursor is then on the fold."""
         return self._change(self.cursor.fold)
 
-    def unfold_only(self, runs: Iterable[tuple[str, str]]) -> None:
-        """Unfold these runs, by their checkpoints' ids, and fold all others."""
+    def unfold_only(self, runs: Iterable[tuple[str, str]] | None) -> None:
+        """Unfold these runs, by their checkpoints' ids, and fold all others; None: as there is
+        room."""
         self._change(lambda: self.cursor.unfold_only(runs))
 
     def fold_all(self) -> None:

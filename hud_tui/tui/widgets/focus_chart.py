@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -26,7 +26,7 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.axes import Axis, Scale
 from hud_tui.rl.chart import LINE, Chart, ChartData, beyond, held_sign, large_plot
 from hud_tui.rl.checkpoint_tree import label
-from hud_tui.rl.curves import DELTA_STEPS, Readout
+from hud_tui.rl.curves import DELTA_STEPS, Readout, Sign
 from hud_tui.rl.metrics import (
     change,
     distance,
@@ -198,6 +198,8 @@ class FocusChart(RunChart, can_focus=False):
     """
 
     key: reactive[str] = reactive("", repaint=False)
+    signs: reactive[Mapping[int, Sign]] = reactive[Mapping[int, Sign]]({}, repaint=False)
+    """What happened at a step, by row of the lineage."""
     opened: reactive[str] = reactive("", repaint=False)
     """Id of the alarm that was opened; others on its metric are then not drawn."""
     band: reactive[tuple[int, int] | None] = reactive[tuple[int, int] | None](None, repaint=False)
@@ -240,7 +242,7 @@ class FocusChart(RunChart, can_focus=False):
         super().__init__(chart_data)
         self._sketch = Sketch()
 
-    watch_key = watch_opened = watch_band = RunChart.redraw
+    watch_key = watch_signs = watch_opened = watch_band = RunChart.redraw
 
     @property
     def alarm(self) -> Alarm | None:
