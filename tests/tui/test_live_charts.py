@@ -329,7 +329,7 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
         assert text_of(chart) != before, "v hides the interval"
 
 
-async def test_a_branch_and_a_move_of_the_head_are_marked_in_the_large_chart_of_any_metric() -> None:
+async def test_a_branch_and_a_move_of_the_head_are_marked_in_the_large_chart() -> None:
     run = replace(runs.branched(60, 30, 40), history=History())
     async with staged(run) as (stage, pilot):
         chart, grid = stage.live.query_one(FocusChart), stage.live.query_one(MetricGrid)
