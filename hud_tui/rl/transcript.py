@@ -125,6 +125,10 @@ class EnvironmentPart:
     error: str = ""
     seconds: float | None = None
 
+    def is_as(self, other: "EnvironmentPart") -> bool:
+        """Whether both did the same, however long it took."""
+        return replace(self, seconds=None) == replace(other, seconds=None)
+
 
 @dataclass(frozen=True)
 class Transcript:
@@ -193,7 +197,7 @@ def transcript_of(events: Sequence[TraceEvent], completion: str | None = None) -
         events: In the order of their numbers.
         completion: The last answer as the trace's row has it; shown if there are no events.
     """
-    turns: list[Turn] = []
+    drafts: list[_Draft] = []
     setup: list[EnvironmentPart] = []
     grading: list[EnvironmentPart] = []
     sampled = 0
@@ -202,15 +206,20 @@ def transcript_of(events: Sequence[TraceEvent], completion: str | None = None) -
             part = _part(event)
             (setup if part.phase == SETUP else grading).append(part)
         elif event.kind == "tool_call":
-            _add_call(turns, _call(event))
+            _add_call(drafts, _call(event))
         else:
             number = sampled if event.sample is not None else None
             sampled += event.sample is not None
-            turns.append(_turn(event, number))
+            drafts.append((event, [_requested(call) for call in event.tool_calls or ()], number))
+    turns = [_turn(*draft) for draft in drafts]
     is_recorded = bool(turns)
     if not turns and completion:
         turns.append(Turn(ASSISTANT, completion))
     return Transcript(tuple(turns), tuple(setup), tuple(grading), is_recorded)
+
+
+_Draft = tuple[TraceEvent | None, list[Call], int | None]
+"""A turn's event, or None for calls that no turn made; its calls so far; its number."""
 
 
 def _part(event: TraceEvent) -> EnvironmentPart:
@@ -225,7 +234,9 @@ def _part(event: TraceEvent) -> EnvironmentPart:
     )
 
 
-def _turn(event: TraceEvent, number: int | None) -> Turn:
+def _turn(event: TraceEvent | None, calls: Sequence[Call], number: int | None) -> Turn:
+    if event is None:
+        return Turn(TOOL, calls=tuple(calls))
     role = ROLES.get(event.kind, event.kind)
     sample, pieces = event.sample, event.tokens or ()
     if sample is None or len(pieces) != len(sample.output_token_ids):
@@ -234,7 +245,7 @@ def _turn(event: TraceEvent, number: int | None) -> Turn:
         role,
         event.text or "",
         event.reasoning or "",
-        tuple(_requested(call) for call in event.tool_calls or ()),
+        tuple(calls),
         _error(event),
         _seconds(event) if role == ASSISTANT else None,
         sample,
@@ -271,19 +282,19 @@ def _seconds(event: TraceEvent) -> float | None:
     return None if began is None or ended is None else max(0.0, ended - began)
 
 
-def _add_call(turns: list[Turn], call: Call) -> None:
+def _add_call(drafts: list[_Draft], call: Call) -> None:
     """Give a call's result to the turn that made it; one that no turn made is added to the last
     turn of the policy, or is a turn of its own."""
-    if not turns or turns[-1].role not in (ASSISTANT, TOOL):
-        turns.append(Turn(TOOL, calls=(call,)))
+    event = drafts[-1][0] if drafts else None
+    if not drafts or (event is not None and event.kind != "agent_message"):
+        drafts.append((None, [call], None))
         return
-    calls = list(turns[-1].calls)
+    calls = drafts[-1][1]
     place = _place(calls, call)
     if place is None:
         calls.append(call)
     else:
         calls[place] = replace(call, id=call.id or calls[place].id)
-    turns[-1] = replace(turns[-1], calls=tuple(calls))
 
 
 def _place(calls: Sequence[Call], made: Call) -> int | None:

@@ -202,7 +202,11 @@ async def test_two_rollouts_are_side_by_side_from_their_first_difference() -> No
         _, right = next(line.split("│") for line in shown(screen).split("\n") if "so it is" in line)
         assert "it is not enough" in right
         block = screen.view.blocks[5]
-        assert block.texts()[0][0].text[screen.view._place_of_difference[1] :].startswith("so it")
+        assert (
+            block.texts(screen.view.sides)[0][0]
+            .text[screen.view._place_of_difference[1] :]
+            .startswith("so it")
+        )
         y = next(y for y, line in enumerate(hand.lines) if "so it is" in line)
         reversed_ = [p.text for p in screen.view.render_line(y - screen.view.region.y)
                      if p.style and p.style.reverse]  # fmt: skip

@@ -241,12 +241,18 @@ class RolloutScreen(Leavable[str]):
         self._failed.pop(trace_id, None)
         self._read.pop(trace_id, None)
         self._read[trace_id] = read
-        self._removed[trace_id] = Counter(
-            picture for text in read.transcript.texts() for picture in pictures(text)
-        )
+        if trace_id not in self._removed:
+            self.call_later(self._count_removed, trace_id, read)
         for old in list(self._read)[:-KEPT]:
             if old not in (self.trace_id, self.beside):
                 del self._read[old]
+
+    def _count_removed(self, trace_id: str, read: ReadRollout) -> None:
+        """Count the symbols that stand for control characters, once it is in sight."""
+        counts = Counter(symbol for text in read.transcript.texts() for symbol in pictures(text))
+        self._removed[trace_id] = counts
+        if counts:
+            self.show()
 
     def show_trace(self, trace_id: str) -> None:
         """Show another rollout: in place of the one beside, if there is one."""
@@ -415,8 +421,7 @@ class RolloutScreen(Leavable[str]):
     def _turn(self) -> Turn | None:
         """The turn under the cursor, if it has tokens, else the last one that has."""
         block = self.view.block
-        item = None if block is None else block.items[0]
-        turn = None if item is None else item.source
+        turn = None if block is None else block.sources[0]
         if isinstance(turn, Turn) and turn.sample is not None:
             return turn
         turns = () if self.transcript is None else self.transcript.turns

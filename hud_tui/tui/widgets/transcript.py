@@ -66,17 +66,6 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Item:
-    """A turn, a part of the environment, or the outcome, of one rollout."""
-
-    head: Callable[[bool], Head]
-    """The line; whether the block is unfolded."""
-    passages: Callable[[], Iterable[Passage]]
-    is_same: Callable[[Item], bool] = field(default=lambda other: True)
-    source: object = None
-
-
-@dataclass(frozen=True)
 class Side:
     """One rollout as it is shown."""
 
@@ -99,11 +88,16 @@ BLANK = (-1, 0, 0)
 """The line of a rollout beside one whose passage is longer."""
 
 
-@dataclass
+Source = Turn | EnvironmentPart | Side | None
+"""What a block has of a rollout: a turn, a part of the environment, or the outcome of that side;
+None if the other rollout has more."""
+
+
+@dataclass(slots=True)
 class Block:
     """What is folded and unfolded together: the same place of each rollout."""
 
-    items: Sequence[Item | None]
+    sources: Sequence[Source]
     is_open: bool = False
     passages: list[list[Passage]] | None = None
     """Of each rollout; None until they are needed."""
@@ -123,11 +117,11 @@ class Block:
         self.rows = None
         self.drawn.clear()
 
-    def texts(self) -> list[list[Passage]]:
+    def texts(self, sides: Sequence[Side]) -> list[list[Passage]]:
         """The passages of each rollout."""
         if self.passages is None:
-            made = (() if item is None else item.passages() for item in self.items)
-            self.passages = [list(passages) for passages in made]
+            pairs = zip(self.sources, sides, strict=True)
+            self.passages = [list(_passages(*pair)) for pair in pairs]
         return self.passages
 
 
@@ -224,10 +218,9 @@ class TranscriptView(Table):
         if len(self.sides) < 2:
             return
         for number, block in enumerate(self.blocks[1:], 1):
-            left, right = block.items
-            if left is None or right is None or not left.is_same(right):
+            if not _is_same(*block.sources):
                 self.first_difference = number
-                self._place_of_difference = _difference(*block.texts())
+                self._place_of_difference = _difference(*block.texts(self.sides))
                 return
 
     # Folding, and where lines are.
@@ -270,7 +263,7 @@ class TranscriptView(Table):
         width = self.side_width - MARK
         for block in self.blocks:
             if block.is_open and block.rows is None and self.width:
-                block.rows = _aligned(block.texts(), width, self.tone)
+                block.rows = _aligned(block.texts(self.sides), width, self.tone)
         self._starts = [0, *accumulate(block.height for block in self.blocks)]
         if not self.blocks:
             self._starts = [0, 1]
@@ -354,7 +347,7 @@ class TranscriptView(Table):
     def _found(self) -> Iterator[Hit]:
         needle, left = self.search_text.casefold(), MOST_FOUND
         for number, block in enumerate(self.blocks):
-            for side, passages in enumerate(block.texts()):
+            for side, passages in enumerate(block.texts(self.sides)):
                 for index, passage in enumerate(passages):
                     for start in _places(passage.text, needle):
                         yield Hit(number, side, index, start)
@@ -404,16 +397,13 @@ class TranscriptView(Table):
         return Strip(parts)
 
     def _mark(self, block: int, row: int, side: int, at: bool) -> str:
-        if row == 0 and self.blocks[block].items[side] is not None:
+        if row == 0 and self.blocks[block].sources[side] is not None:
             return "▾ " if self.blocks[block].is_open else "▸ "
         return "▎ " if at and not side else "  "
 
     def _head(self, number: int, side: int) -> list[Segment]:
         block = self.blocks[number]
-        item = block.items[side]
-        if item is None:
-            return [Segment("–", self.tone("faint"))]
-        head, width = item.head(block.is_open), self.side_width - MARK
+        head, width = _head(block.sources[side], block.is_open), self.side_width - MARK
         facts = head.facts[: max(0, width - ROLE)]
         mark = "≠ first difference  " if number == self.first_difference and side else ""
         room = max(0, width - ROLE - len(facts) - 1)
@@ -431,7 +421,7 @@ class TranscriptView(Table):
         if row >= len(rows) or rows[row] is BLANK:
             return []
         index, start, stop = rows[row]
-        passage = block.texts()[side][index]
+        passage = block.texts(self.sides)[side][index]
         if start == TITLE:
             return [Segment(passage.title, self.tone(passage.title_tone))]
         if passage.rows is not None:
@@ -558,25 +548,42 @@ def _blocks(sides: Sequence[Side]) -> Iterator[Block]:
     rollouts each by its place."""
     if not sides or any(side.transcript is None for side in sides):
         return
-    yield Block([_outcome_item(side) for side in sides])
+    yield Block(sides)
     transcripts = [side.transcript or Transcript() for side in sides]
-    for parts in zip_longest(*(each.setup for each in transcripts)):
-        yield Block([None if part is None else _part_item(part) for part in parts])
-    for turns in zip_longest(*(each.turns for each in transcripts)):
-        pairs = zip(turns, sides, strict=True)
-        yield Block([None if turn is None else _turn_item(turn, side) for turn, side in pairs])
-    for parts in zip_longest(*(each.grading for each in transcripts)):
-        yield Block([None if part is None else _part_item(part) for part in parts])
+    for kind in ("setup", "turns", "grading"):
+        yield from map(Block, zip_longest(*(getattr(each, kind) for each in transcripts)))
 
 
-def _outcome_item(side: Side) -> Item:
-    return Item(lambda is_open: _outcome_head(side), lambda: outcome_passages(side))
+def _is_same(left: Source, right: Source) -> bool:
+    if isinstance(left, Turn) and isinstance(right, Turn):
+        return left.is_as(right)
+    if isinstance(left, EnvironmentPart) and isinstance(right, EnvironmentPart):
+        return left.is_as(right)
+    return False
 
 
-def _outcome_head(side: Side) -> Head:
-    outcome = side.outcome
-    words = f"{side.name}   {reward_text(outcome.reward, outcome.subscores)}"
-    return Head("reward", words.strip(), words_tone="strong")
+def _head(source: Source, is_open: bool) -> Head:
+    match source:
+        case Turn():
+            return _turn_head(source, is_open)
+        case EnvironmentPart():
+            return _part_head(source, is_open)
+        case Side():
+            outcome = source.outcome
+            words = f"{source.name}   {reward_text(outcome.reward, outcome.subscores)}"
+            return Head("reward", words.strip(), words_tone="strong")
+    return Head("–", label_tone="faint")
+
+
+def _passages(source: Source, side: Side) -> Iterable[Passage]:
+    match source:
+        case Turn():
+            return turn_passages(source, side.colouring)
+        case EnvironmentPart():
+            return part_passages(source)
+        case Side():
+            return outcome_passages(source)
+    return ()
 
 
 def outcome_passages(side: Side) -> Iterator[Passage]:
@@ -613,36 +620,14 @@ def _counts(transcript: Transcript) -> Iterator[str]:
         yield counted(tokens, "token")
 
 
-def _part_item(part: EnvironmentPart) -> Item:
-    def head(is_open: bool) -> Head:
-        words = one_line(f"{part.phase} {part.name}".strip(), 80)
-        if not is_open:
-            words = f"{words}   {one_line(first_line(laid_out(part.arguments)), 200)}".rstrip()
-        if part.error:
-            words = f"{words}   ⚠ {one_line(first_line(part.error), 200)}"
-        tone = "hot" if part.error else "dim"
-        return Head("environment", words, seconds_text(part.seconds), "second", tone)
-
-    def is_same(other: Item) -> bool:
-        theirs = other.source
-        return isinstance(theirs, EnvironmentPart) and (
-            (part.phase, part.name, part.arguments, part.result, part.error)
-            == (theirs.phase, theirs.name, theirs.arguments, theirs.result, theirs.error)
-        )
-
-    return Item(head, lambda: part_passages(part), is_same, part)
-
-
-def _turn_item(turn: Turn, side: Side) -> Item:
-    def is_same(other: Item) -> bool:
-        return isinstance(other.source, Turn) and turn.is_as(other.source)
-
-    return Item(
-        lambda is_open: _turn_head(turn, is_open),
-        lambda: turn_passages(turn, side.colouring),
-        is_same,
-        turn,
-    )
+def _part_head(part: EnvironmentPart, is_open: bool) -> Head:
+    words = one_line(f"{part.phase} {part.name}".strip(), 80)
+    if not is_open:
+        words = f"{words}   {one_line(first_line(laid_out(part.arguments)), 200)}".rstrip()
+    if part.error:
+        words = f"{words}   ⚠ {one_line(first_line(part.error), 200)}"
+    tone = "hot" if part.error else "dim"
+    return Head("environment", words, seconds_text(part.seconds), "second", tone)
 
 
 def _turn_head(turn: Turn, is_open: bool) -> Head:
