@@ -39,10 +39,16 @@ def _jobs(add: Add) -> None:
 
 
 def _traces(add: Add) -> None:
-    examples = ("--headless traces JOB", "--headless traces JOB --step 12")
-    parser = add("list rollouts of a job, by default the newest 1000", *examples)
+    parser = add(
+        "list rollouts of a job, by default the newest 1000; or search in them",
+        "--headless traces JOB",
+        "--headless traces JOB --step 12",
+        "--headless traces JOB --filter 'tool:order error reward<.2'",
+    )
     parser.add_argument("job", metavar="JOB", help=WHICH_JOB)
     parser.add_argument("--step", type=whole_number, metavar="N", help="of one step only")
+    about = "words, tool:NAME, task:NAME, reward<.2, turns>5, is:error; all must hold"
+    parser.add_argument("--filter", metavar="TERMS", help=about)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--limit", type=whole_number, metavar="N", help="the newest N; 1000")
     which.add_argument("--all", action="store_true", help="all, one document per page of 1000")

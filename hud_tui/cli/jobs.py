@@ -3,8 +3,8 @@
 import argparse
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import aclosing, suppress
 from dataclasses import fields
 from itertools import accumulate, islice
 from shutil import get_terminal_size
@@ -24,9 +24,11 @@ from hud_tui.cli.output import (
 )
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
+from hud_tui.client.rollout_search import Match, read_searched, search
 from hud_tui.client.runs import RunList
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
+from hud_tui.rl.rollout_search import split_filter
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import find_run, left_s, silent_s
 from hud_tui.rl.settings import setting_label
@@ -119,15 +121,24 @@ PAGE = 1000
 
 
 async def traces(client: HudClient, args: argparse.Namespace) -> int:
-    """A job's rollouts in chronological order; with ``--all`` one document per page."""
+    """A job's rollouts in chronological order; with ``--all`` one document per page, with
+    ``--filter`` those that it keeps."""
     refuse_beyond("--limit", args.limit, {"ge": 1})
+    if args.filter is not None:
+        split_filter(args.filter)  # what is invalid raises before the service is asked
     job_id = await find_job(client, args.job)
+    if args.filter is not None:
+        return await _search(client, args, job_id)
     if args.all:
         return await _all(client, job_id, args.step)
     limit = args.limit or PAGE
     if args.step is None:
         total = (await client.rollouts.trace_page(job_id, 1, 0)).total
-        shown = [t async for page in _pages(client, job_id, max(0, total - limit)) for t in page]
+        shown = [
+            t
+            async for page in client.rollouts.trace_pages(job_id, max(0, total - limit), PAGE)
+            for t in page
+        ]
     else:
         rows = await client.rollouts.job_traces(job_id, args.step)
         total, shown = len(rows), rows[-limit:]
@@ -139,6 +150,37 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
+async def _search(client: HudClient, args: argparse.Namespace, job_id: str) -> int:
+    """Print the rollouts that a filter keeps, with where its first word stands in each."""
+    searched = await read_searched(client, job_id, args.step)
+    limit, matches, failed = args.limit or PAGE, list[Match](), 0
+    async with aclosing(search(client, searched.rollouts, args.filter)) as found:
+        async for progress in found:
+            matches += progress.matches
+            failed = progress.failed
+    shown = matches if args.all else matches[-limit:]
+    facts = {"total": searched.total, "searched": len(searched.rollouts) - failed}
+    rows = [_match_document(match) for match in shown]
+    more = {"matched": len(matches), "omitted": len(matches) - len(shown), "traces": rows}
+    emit("traces", {"job_id": job_id, "step": args.step, "filter": args.filter, **facts, **more})
+    if failed:
+        print_notice(f"{counted(failed, 'rollout')} could not be read")
+    if searched.total > len(searched.rollouts):
+        print_notice(f"only the newest {len(searched.rollouts):,} of {searched.total:,} searched")
+    return 0
+
+
+def _match_document(match: Match) -> dict[str, Any]:
+    """A rollout, its advantage, and where the first word of the filter stands in it."""
+    place = match.place
+    return {
+        **match.rollout.trace.model_dump(mode="json", exclude_none=True),
+        "advantage": match.rollout.advantage,
+        "where": None if place is None else place.where,
+        "excerpt": None if place is None else place.excerpt,
+    }
+
+
 async def _all(client: HudClient, job_id: str, step: int | None) -> int:
     """Print every rollout, one page in memory at a time."""
     if step is not None:
@@ -147,23 +189,12 @@ async def _all(client: HudClient, job_id: str, step: int | None) -> int:
             _print_traces(job_id, step, len(rows), offset, rows[offset : offset + PAGE])
         return 0
     total, offset = (await client.rollouts.trace_page(job_id, 1, 0)).total, 0
-    async for page in _pages(client, job_id, 0):
+    async for page in client.rollouts.trace_pages(job_id, 0, PAGE):
         _print_traces(job_id, step, max(total, offset + len(page)), offset, page)
         offset += len(page)
     if not offset:
         _print_traces(job_id, step, 0, 0, [])
     return 0
-
-
-async def _pages(client: HudClient, job_id: str, offset: int) -> AsyncIterator[list[Trace]]:
-    """The rollouts from an offset on, by page."""
-    while True:
-        page = await client.rollouts.trace_page(job_id, PAGE, offset)
-        if page.items:
-            yield page.items
-        offset += len(page.items)
-        if not page.items or offset >= page.total:
-            return
 
 
 def _print_traces(

@@ -1,6 +1,6 @@
 """Calls on rollouts: their traces, this client's own, and hosted ones."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from hud_tui.change import Change
 from hud_tui.client.transport import Connection, Lookup
@@ -39,6 +39,18 @@ class RolloutCalls:
         return await self._wire.get(
             self._wire.api("/v2/jobs/{}/traces", job_id), Page[Trace], asked
         )
+
+    async def trace_pages(
+        self, job_id: str, offset: int = 0, size: int = 1000
+    ) -> AsyncIterator[list[Trace]]:
+        """A job's traces from an offset on, by page."""
+        while True:
+            page = await self.trace_page(job_id, size, offset)
+            if page.items:
+                yield page.items
+            offset += len(page.items)
+            if not page.items or offset >= page.total:
+                return
 
     async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
         """All of a job's traces; with `step`, those of one step.

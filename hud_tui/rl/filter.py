@@ -1,6 +1,7 @@
 """Filter expressions for checkpoints: words of a name, and comparisons such as ``reward>.6``.
 
-Terms are separated by spaces and all must hold; ``!`` before one inverts it:
+Terms are separated by spaces and all must hold; ``!`` before one inverts it, and words in quotes
+belong together:
 
     step-0001          the name or the id contains it
     reward>=.6         a number: reward, eval, sampled, step, lr, traces, datums, tokens, a metric
@@ -50,6 +51,7 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "k": 1e3, "M": 1e6}
 """Suffixes of numbers: seconds, minutes, hours, days; thousands and millions."""
 IS = "is"
 _TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")
+_TERMS = re.compile(r'"[^"]*"?|[^\s"]\S*')
 _RANGE = "step:100..200"
 _EXAMPLE = "as in reward>.6"
 
@@ -78,12 +80,29 @@ def parse_terms(expression: str, fields: Fields[P]) -> Callable[P, bool]:
     Raises:
         HudUsage: An invalid term; the message names it.
     """
-    terms = [_term(word, fields) for word in expression.split()]
+    terms = [_term(word, fields) for word in terms_of(expression)]
 
     def holds(*args: P.args, **kwargs: P.kwargs) -> bool:
         return all(term(*args, **kwargs) for term in terms)
 
     return holds
+
+
+def terms_of(expression: str) -> list[str]:
+    """The terms of a filter: words, but what is in quotes belongs together."""
+    return _TERMS.findall(expression)
+
+
+def key_of(term: str) -> str:
+    """The name that a term compares, e.g. ``reward``; empty for a word to look for."""
+    match = None if term.startswith('"') else _TERM.match(term)
+    return "" if match is None else match[2].casefold()
+
+
+def bare_words(expression: str) -> list[str]:
+    """The words of a filter that texts are to contain."""
+    words = (term for term in terms_of(expression) if not key_of(term))
+    return [word.strip('"') for word in words if not word.startswith("!")]
 
 
 def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:

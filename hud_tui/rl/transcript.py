@@ -183,11 +183,11 @@ class Transcript:
     def texts(self) -> Iterator[str]:
         """Every text of it, in order."""
         for part in self.setup:
-            yield from _part_texts(part)
+            yield from part_texts(part)
         for turn in self.turns:
-            yield from _turn_texts(turn)
+            yield from turn_texts(turn)
         for part in self.grading:
-            yield from _part_texts(part)
+            yield from part_texts(part)
 
 
 def transcript_of(events: Sequence[TraceEvent], completion: str | None = None) -> Transcript:
@@ -322,13 +322,13 @@ def _answer_texts(turn: Turn) -> Iterator[str]:
     yield f"error: {turn.error}" if turn.error else ""
 
 
-def _turn_texts(turn: Turn) -> Iterator[str]:
+def turn_texts(turn: Turn) -> Iterator[str]:
     yield from (turn.reasoning, turn.text, turn.error)
     for call in turn.calls:
         yield from (call.text, call.answer, call.error)
 
 
-def _part_texts(part: EnvironmentPart) -> Iterator[str]:
+def part_texts(part: EnvironmentPart) -> Iterator[str]:
     yield from (part.phase, part.name, laid_out(part.arguments), part.result, part.error)
 
 

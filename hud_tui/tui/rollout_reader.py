@@ -14,6 +14,7 @@ from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
 from hud_tui.rl.outcome import PLAYED
+from hud_tui.rl.rollout_search import Keep, Sought
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.text import age, count_unsafe, counted, one_line
@@ -241,15 +242,15 @@ def _evaluated(columns: Sequence[Column[T]]) -> list[Column[T]]:
     return [column for column in columns if column.title not in ("advantage", "adv")]
 
 
-def trace_rows(groups: Sequence[RolloutGroup], text: str) -> list[Row]:
-    """Rollouts with this text under a heading per task, and per attempt if there are several."""
+def trace_rows(groups: Sequence[RolloutGroup], keep: Keep) -> list[Row]:
+    """Rollouts that a filter keeps under a heading per task, and per attempt if there are
+    several."""
     columns = trace_columns(groups)
     rows: list[Row] = []
-    words = text.casefold().split()
     attempts = max((group.attempt for group in groups), default=1)
     headed = 0
     for number, group in enumerate(groups):
-        members = [r for r in group.rollouts if all(w in _text_of(group, r) for w in words)]
+        members = [rollout for rollout in group.rollouts if keep(Sought(rollout))]
         if members and attempts > 1 and group.attempt != headed:
             headed = group.attempt
             heading = Content.styled(f"attempt {headed} of {attempts}", "bold $foreground")
@@ -422,11 +423,6 @@ SIBLINGS: Sequence[Column[Sibling]] = (
 def _haystack(job: Job) -> str:
     model = (job.metadata or {}).get("model") or ""
     return f"{job.name} {job.status} {job.id} {model} {job.taskset_name}".casefold()
-
-
-def _text_of(group: RolloutGroup, rollout: Rollout) -> str:
-    trace = rollout.trace
-    return f"{group.task_slug} {trace.completion} {trace.stop_reason} {trace.id}".casefold()
 
 
 # The title above each level of the jobs view, with totals.

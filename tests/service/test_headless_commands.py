@@ -114,6 +114,19 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     assert (step.data["total"], step.data["omitted"], step.err) == (total, 0, "")
     pages = await hud("traces", job_id, "--step", "1", "--all")
     assert sum(len(page["data"]["traces"]) for page in pages.documents) == total
+    kept = await hud("traces", job_id, "--filter", "reward>.9", "--limit", "1000")
+    right = [trace["id"] for trace in traces if trace["reward"] > 0.9]
+    assert [trace["id"] for trace in kept.data["traces"]] == right
+    assert (kept.data["total"], kept.data["matched"]) == (len(ids), len(right))
+    words = await hud("traces", job_id, "--step", "1", "--filter", '" = ?" is:trained')
+    assert (words.code, words.data["searched"]) == (0, total)
+    for trace in words.data["traces"]:
+        assert trace["where"] == "turn 1"
+        assert " = ?" in trace["excerpt"]
+        assert trace["advantage"] is not None
+    assert words.data["traces"]
+    wrong = await hud("traces", job_id, "--filter", "rewrad<1")
+    assert (wrong.code, wrong.error["message"]) == (2, "rewrad<1: no rollout has rewrad")
     none = await hud("traces", job_id, "--step", "99")
     assert (none.code, none.data["traces"], none.data["total"]) == (0, [], 0)
 

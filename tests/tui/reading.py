@@ -1,11 +1,12 @@
 """Rollouts that the reader's tests read: conversations with tools, errors and an environment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.rollouts import RolloutGroup, rollout_groups
+from hud_tui.wire import Job, Page
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import CompletionReply, TraceEvent, TraceEvents
 
@@ -38,6 +39,9 @@ class Shelf:
     def __init__(self, rollouts: Mapping[str, tuple[Trace, Sequence[dict[str, Any]]]]) -> None:
         self.known = {id_: (trace, told(events)) for id_, (trace, events) in rollouts.items()}
         self.rollouts = self.training = self
+        self.kind = "training"
+        self.unread: set[str] = set()
+        """Ids of rollouts that cannot be read."""
         self.asked: list[Any] = []
 
     async def trace(self, trace_id: str) -> Trace:
@@ -46,8 +50,29 @@ class Shelf:
         return self.known[trace_id][0]
 
     async def trace_events(self, trace_id: str) -> TraceEvents:
+        if trace_id in self.unread:
+            raise HudError("damaged")
         await self.trace(trace_id)
         return TraceEvents(events=self.known[trace_id][1])
+
+    async def job(self, job_id: str) -> Job:
+        metadata = {"kind": self.kind, "model_id": "m", "step": 12}
+        return Job(id=job_id, name="mixed on clerk-rl", status="succeeded", metadata=metadata)
+
+    async def known_job(self, job_id: str) -> None:
+        return None
+
+    async def job_traces(self, job_id: str, step: int | None = None) -> list[Trace]:
+        traces = [trace for trace, _ in self.known.values() if trace.job_id == job_id]
+        return [trace for trace in traces if step in (None, trace.step)]
+
+    async def trace_page(self, job_id: str, limit: int, offset: int) -> Page[Trace]:
+        traces = await self.job_traces(job_id)
+        page = traces[offset : offset + limit]
+        return Page(items=page, total=len(traces), limit=limit, offset=offset)
+
+    async def trace_pages(self, job_id: str, offset: int = 0) -> AsyncIterator[list[Trace]]:
+        yield (await self.trace_page(job_id, 1000, offset)).items
 
     async def complete(self, body: Any) -> CompletionReply:
         self.asked.append(body)
@@ -128,6 +153,17 @@ GRADE = {
     ],
     "info": {"expected": "19 yes", "found": "19"},
 }
+
+
+def two_steps() -> Shelf:
+    """Eight rollouts of one task, of the steps 11 and 12 of a run."""
+    shelf = stock_group()
+    before = {
+        f"{id_}11": (trace.model_copy(update={"id": f"{id_}11", "step": 11}), events)
+        for id_, (trace, events) in shelf.known.items()
+    }
+    shelf.known = before | shelf.known
+    return shelf
 
 
 def stock_group(evaluated: bool = False) -> Shelf:

@@ -27,6 +27,7 @@ from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.screens.palette import Palette
 from hud_tui.tui.screens.play import PlayScreen
 from hud_tui.tui.screens.rollout import RolloutScreen
+from hud_tui.tui.screens.rollout_search import RolloutSearch
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.screens.time import TimeScreen
@@ -61,6 +62,7 @@ HOLDERS: dict[str, type] = {
     "time": TimeScreen,
     "play": PlayScreen,
     "rollout": RolloutScreen,
+    "search": RolloutSearch,
     **{view: view_class(view) for view in VIEWS},
 }
 

@@ -11,6 +11,7 @@ from rich.style import Style
 
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.outcome import outcome_of
+from hud_tui.rl.rollout_search import parse_row_filter
 from hud_tui.rl.rollouts import Shade, rollout_groups
 from hud_tui.rl.text import pictures
 from hud_tui.rl.transcript import transcript_of
@@ -85,19 +86,22 @@ def test_groups_with_signal_come_first_and_without_group_or_step_there_is_no_adv
 def test_rows_have_a_heading_for_each_task_and_a_filter_hides_the_others() -> None:
     traces = [trace(i, i / 4, step=1, task_slug=f"task-{i // 2}", completion="x") for i in range(4)]
     groups = rollout_groups(traces)
-    rows = trace_rows(groups, "")
+    rows = trace_rows(groups, parse_row_filter(""))
     assert [row.heading for row in rows] == [True, False, False, True, False, False]
-    assert [row.key for row in trace_rows(groups, "task-1") if not row.heading] == ["t2", "t3"]
-    assert trace_rows(groups, "nothing") == []
+    assert [
+        row.key for row in trace_rows(groups, parse_row_filter("task-1")) if not row.heading
+    ] == ["t2", "t3"]
+    assert trace_rows(groups, parse_row_filter("nothing")) == []
 
 
 def test_hostile_text_in_rows_and_conversations_is_made_visible() -> None:
     one = trace(0, 1.0, step=1, task_slug=HOSTILE, completion=HOSTILE, stop_reason=HOSTILE)
     [group] = rollout_groups([one])
     drawn = "".join(
-        cell.plain for row in [*trace_rows([group], ""), *sibling_rows(group, "t0")]
+        cell.plain
+        for row in [*trace_rows([group], parse_row_filter("")), *sibling_rows(group, "t0")]
         for cell in row.cells
-    )  # fmt: skip
+    )
     events = TraceEvents(
         events=[
             TraceEvent(id="0", seq=0, kind="user_message", text=HOSTILE),
@@ -156,7 +160,9 @@ def test_attempts_at_a_step_are_told_apart_the_last_one_first() -> None:
     ]  # fmt: skip
     groups = rollout_groups(traces)
     assert [(group.attempt, group.has_signal) for group in groups] == [(2, True), (1, False)]
-    headings = [row.cells[0].plain for row in trace_rows(groups, "") if row.heading]
+    headings = [
+        row.cells[0].plain for row in trace_rows(groups, parse_row_filter("")) if row.heading
+    ]
     assert headings[0] == "attempt 2 of 2"
     assert headings[2] == "attempt 1 of 2: zero variance, sampled again"
 

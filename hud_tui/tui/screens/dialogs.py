@@ -332,6 +332,7 @@ PLACES = {
     "log": "the command log",
     "play": "the game",
     "rollout": "the rollout",
+    "search": "the search",
 }
 """What the help calls what is no view of its own."""
 

@@ -21,10 +21,11 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.progress import Liveness
+from hud_tui.rl.rollout_search import Keep, parse_row_filter
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active, job_result
@@ -44,6 +45,7 @@ from hud_tui.tui.rollout_reader import (
 from hud_tui.tui.screens.base import HudScreen, ViewContext, unread
 from hud_tui.tui.screens.dialogs import PlayRollout
 from hud_tui.tui.screens.rollout import RolloutScreen
+from hud_tui.tui.screens.rollout_search import RolloutSearch
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.table import RowList
 from hud_tui.wire import Job
@@ -75,6 +77,10 @@ class JobsBrowser(Vertical):
         super().__init__(id=id)
         self.jobs_text = ""
         """The filter of the jobs, kept while one of them is open."""
+        self._good: Keep = parse_row_filter("")
+        """The last filter of the rollouts that is valid and keeps any."""
+        self.wrong = ""
+        """What is wrong with the filter of the rollouts; empty if nothing is."""
         self._title_line = Static("", id="jobs-title", markup=False)
         self._reason = Static("", id="jobs-reason", markup=False)
         self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
@@ -131,9 +137,15 @@ class JobsBrowser(Vertical):
 
     def show_part(self, part: Part | None, job: Job, following: bool) -> None:
         """Show some of a job's rollouts; None while they are being read."""
-        rows = trace_rows(part.groups if part is not None else (), self.field.value)
+        groups, keep, self.wrong = (() if part is None else part.groups), self._good, ""
+        try:
+            keep = parse_row_filter(self.field.value)
+        except HudUsage as error:  # while the filter is incomplete, the rows stay
+            self.wrong = f"{error.message}: {error.hint}"
+        rows = trace_rows(groups, keep)
+        self._good = keep if rows else self._good
         traces = self.list_of(Level.TRACES)
-        traces.lay(trace_columns(() if part is None else part.groups))
+        traces.lay(trace_columns(groups))
         traces.show(rows)
         empty = keyed("No rollout matches. {^jobs.leave} shows all.")
         if part is None:
@@ -304,8 +316,8 @@ class JobsScreen(HudScreen):
 
     def show_reason(self) -> None:
         job, own = self.job, self.run.job
-        if job is None:
-            self.browser.show_reason("")
+        if job is None or self.browser.wrong:
+            self.browser.show_reason(self.browser.wrong)
         elif own is not None and own.id == job.id and is_active(job.status):
             self.browser.show_reason(own.note or "")
         else:
@@ -454,6 +466,18 @@ class JobsScreen(HudScreen):
         self._go_to(Level.JOBS)
         self.browser.list.select(opened)
 
+    def action_search(self) -> None:
+        """Search in all rollouts of the shown step, or of the job."""
+        if self.job is None:
+            return
+        part = self.part if self.level is Level.TRACES else None
+        step = part.number if part is not None and part.by_step else None
+        text = self.browser.field.value if self.level is Level.TRACES else ""
+        found = RolloutSearch(
+            self.client, RolloutScreen, self.job.id, step, text, self.context.aside
+        )
+        self.app.push_screen(found)
+
     def action_step(self, way: int) -> None:
         if self.part is not None:
             self.following, self.number = False, max(1, self.part.number + way)
@@ -516,7 +540,7 @@ class JobsScreen(HudScreen):
     def can(self, action: str) -> bool:
         job, browser = self.job, self.browser
         match action:
-            case "open" | "copy":
+            case "open" | "copy" | "search":
                 return browser.list.key is not None
             case "filter":
                 return self.level is not Level.JOBS or bool(self.jobs)

@@ -34,6 +34,7 @@ from hud_tui.tui.screens.dialogs import (
     show_error,
     show_notice,
 )
+from hud_tui.tui.screens.rollout_search import RolloutSearch
 from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.passages import Alternative, Colouring, legend
@@ -329,6 +330,20 @@ class RolloutScreen(Leavable[str]):
         self.shade = views[(place + 1) % len(views)]
         self.show()
         self.read_ratios()
+
+    def action_search(self) -> None:
+        """Search in all rollouts of the step, or of the job if it has no steps."""
+        trace = self.rollout(self.trace_id).trace
+        if (read := self._read.get(self.trace_id)) is not None:
+            trace = read.trace
+        if trace.job_id is None:
+            show_notice(self.app, "The service does not say which job it is of.")
+        else:
+            text = self.filter_field.value
+            found = RolloutSearch(
+                self.client, RolloutScreen, trace.job_id, trace.step, text, self._aside
+            )
+            self.app.push_screen(found)
 
     def action_filter(self) -> None:
         self.filter_field.focus()

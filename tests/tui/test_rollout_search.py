@@ -1,0 +1,143 @@
+"""The search in all rollouts of a step or a job, from the reader and from Jobs."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from textual.widgets import Static
+
+from hud_tui.client import rollout_search
+from hud_tui.tui.screens.jobs import JobsScreen
+from hud_tui.tui.screens.rollout import RolloutScreen
+from hud_tui.tui.screens.rollout_search import RolloutSearch
+from hud_tui.tui.start import Start
+from tests.conftest import Served, caller, ended, fork, submit
+from tests.tui import reading, runs
+from tests.tui.cockpit import cockpit
+from tests.tui.hand import Hand
+from tests.tui.stage import staged
+
+
+@asynccontextmanager
+async def searching(
+    shelf: reading.Shelf, text: str = "", size: tuple[int, int] = (100, 30)
+) -> AsyncIterator[tuple[RolloutSearch, Hand]]:
+    """The search, opened from the reader of step 12; `text` is in the reader's own search."""
+    async with staged(runs.run_of(3), size=size, notifications=True) as (app, pilot):
+        reader = RolloutScreen(shelf, shelf.groups(), "a", search=text)  # type: ignore[arg-type]
+        await app.push_screen(reader)
+        hand = Hand(app, pilot)
+        await hand.until(lambda: reader.transcript is not None)
+        await hand.press("backslash")
+        search = await hand.until_screen(RolloutSearch)
+        yield search, hand  # type: ignore[misc]
+
+
+def said(search: RolloutSearch) -> str:
+    return str(search.query_one("#search-said", Static).render())
+
+
+def ids(search: RolloutSearch) -> list[str]:
+    return [row.key for row in search.list.rows]
+
+
+async def test_all_rollouts_of_the_step_are_searched_then_those_of_the_run() -> None:
+    async with searching(reading.two_steps()) as (search, hand):
+        await hand.press(*"tool:stock error reward<.2", "enter")
+        await hand.until(lambda: said(search) == "1 of 4 rollouts")
+        assert ids(search) == ["c"]
+        row = "  ".join(cell.plain for cell in search.list.rows[0].cells)
+        assert "turn 3" in row
+        assert "warehouse south is closed" in row
+        await hand.press("v")
+        await hand.until(lambda: said(search) == "2 of 8 rollouts")
+        assert ids(search) == ["c11", "c"]
+        await hand.press("G", "enter")
+        reader = await hand.until_screen(RolloutScreen)
+        await hand.until(lambda: reader.view.hits)
+        assert reader.trace_id == "c"
+        assert reader.filter_field.value == "error"
+        await hand.press("escape", "left", "escape")
+        assert hand.screen is search
+        assert search.list.key == "c11", "the reader went through what was found"
+        await hand.press("y")
+        assert hand.app.clipboard == "c11"
+
+
+async def test_what_a_row_decides_needs_no_conversation() -> None:
+    shelf = reading.two_steps()
+    async with searching(shelf) as (search, hand):
+        shelf.unread = set(shelf.known)
+        await hand.press(*"reward>.5 is:trained", "enter")
+        await hand.until(lambda: said(search) == "2 of 4 rollouts")
+        await hand.press("slash", "end", *" twelve", "enter")
+        await hand.until(lambda: "2 rollouts could not be read" in said(search))
+        shelf.unread.clear()
+        await hand.press("r")
+        await hand.until(lambda: said(search) == "2 of 4 rollouts")
+
+
+async def test_the_reader_s_own_search_goes_on_in_all() -> None:
+    async with searching(reading.two_steps(), "enough") as (search, hand):
+        await hand.until(lambda: said(search) == "4 of 4 rollouts")
+        await hand.press("enter", "slash", *["backspace"] * 6, *"zebra", "enter")
+        await hand.until(lambda: said(search) == "No match. 0 of 4 rollouts")
+
+
+async def test_a_wrong_filter_is_told_while_it_is_typed() -> None:
+    async with searching(reading.two_steps()) as (search, hand):
+        await hand.press(*"rewrad<1")
+        await hand.until(lambda: "no rollout has rewrad; did you mean reward?" in said(search))
+        await hand.press("enter")
+        await hand.until(lambda: "no rollout has rewrad" in said(search))
+        assert ids(search) == []
+        await hand.press("escape")
+        assert isinstance(hand.screen, RolloutScreen)
+
+
+async def test_of_very_many_rollouts_the_newest_are_searched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollout_search, "MOST_ROLLOUTS", 4)
+    async with searching(reading.two_steps()) as (search, hand):
+        await hand.press(*"is:trained", "enter", "v")
+        await hand.until(lambda: "4 of 4 rollouts  ·  only the newest of 8" in said(search))
+        assert ids(search) == ["a", "b", "c", "d"]
+
+
+async def test_an_evaluation_s_rollouts_have_no_advantage() -> None:
+    shelf = reading.stock_group()
+    shelf.kind = "evaluation"
+    searched = await rollout_search.read_searched(shelf, "job", None)  # type: ignore[arg-type]
+    assert {rollout.advantage for rollout in searched.rollouts} == {None}
+
+
+async def test_jobs_filters_rows_and_searches_in_conversations(served: Served) -> None:
+    async with caller(served) as http:
+        model_id = str((await fork(http))["id"])
+        job_id = await submit(http, model_id, steps=2, group_size=4)
+        await ended(http, job_id)
+    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
+        view = flown.view
+        assert isinstance(view, JobsScreen)
+        rows = view.browser.list
+        await flown.until(lambda: view.part is not None and view.browser.list.rows)
+        before = len(view.browser.list.rows)
+        await flown.press("slash", *"reward>.9")
+        await flown.until(lambda: 0 < len(view.browser.list.rows) < before)
+        kept = {row.key for row in view.browser.list.rows if not row.heading}
+        assert {trace.id for trace in view.part.traces if (trace.reward or 0) > 0.9} == kept
+        assert view.sheet().shown == len(kept), "an export has what the filter leaves"
+        await flown.press(*" tool:x")
+        await flown.until(
+            lambda: "tool:x: only the conversations tell" in flown.said("#jobs-reason")
+        )
+        assert {row.key for row in view.browser.list.rows if not row.heading} == kept
+        await flown.press("escape", "escape", "backslash")
+        search = await flown.until_screen(RolloutSearch)
+        assert isinstance(search, RolloutSearch)
+        assert search.step == 2
+        await flown.press(*"reward>.9 -", "enter")
+        await flown.until(lambda: search.matches and " of " in said(search))
+        assert kept >= set(ids(search))
+        assert rows is not search.list

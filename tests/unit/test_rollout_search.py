@@ -1,0 +1,117 @@
+"""Filters of rollouts: what a row decides, what the conversation decides, and where it stands."""
+
+import pytest
+
+from hud_tui.errors import HudUsage
+from hud_tui.rl.rollout_search import (
+    LONGEST,
+    Needles,
+    Sought,
+    parse_row_filter,
+    place_of,
+    split_filter,
+)
+from hud_tui.rl.rollouts import Rollout
+from hud_tui.rl.transcript import transcript_of
+from hud_tui.wire_rollouts import Trace
+from tests.tui import reading
+
+TRACE = {
+    "id": "t1", "task_slug": "stock-7", "reward": 0.1, "step": 3, "attempt": 1, "rollout": 0,
+    "num_tokens": 40, "stop_reason": "length", "completion": "no idea", "checkpoint_id": "c",
+    "discarded": "timeout",
+}  # fmt: skip
+
+
+def sought(error: bool = True, **fields: object) -> Sought:
+    trace = Trace.model_validate({**TRACE, **fields})
+    events = reading.told(reading.stock("That makes 19.", error=error))
+    return Sought(Rollout(trace, -0.3), transcript_of(events))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "tool:stock error reward<.2", "warehouse", "WAREHOUSE", '"two warehouses"', "!order2",
+        "task:stock stop:length", "advantage<0 tokens:40 step=3 rollout=1", "turns=4 calls=2",
+        "errors=1", "is:error", "is:trained", "is:cut", "is:discarded", "!is:heldout",
+        "said:makes", "result:closed", "!said:closed", "id:t1", "count_stock", "no idea",
+    ],
+)  # fmt: skip
+def test_a_filter_keeps(expression: str) -> None:
+    by_row, whole = split_filter(expression)
+    one = sought()
+    assert by_row(one)
+    assert whole is None or whole(one)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "tool:order", "reward>.2", '"two shops"', "errors>1", "said:closed", "is:evaluated",
+        "task:add", "!warehouse", "turns>4", "is:played",
+    ],
+)  # fmt: skip
+def test_a_filter_drops(expression: str) -> None:
+    by_row, whole = split_filter(expression)
+    one = sought()
+    assert not (by_row(one) and (whole is None or whole(one)))
+
+
+def test_error_is_a_word_and_a_mark() -> None:
+    _, whole = split_filter("error")
+    assert whole is not None
+    assert whole(sought())
+    assert not whole(sought(error=False))
+    assert whole(sought(error=False, error_="", status="error"))
+    assert whole(sought(error=False, completion="an error of mine"))
+
+
+def test_only_what_a_conversation_decides_needs_it() -> None:
+    for expression in ("reward<.2 task:add", "is:trained is:cut", "", "id:t step:3..4"):
+        assert split_filter(expression)[1] is None
+    for expression in ("error", "tool:x", "turns>1", "is:error", "reward<.2 x"):
+        assert split_filter(expression)[1] is not None
+    rowless = Sought(sought().rollout)
+    by_row, _ = split_filter("reward<.2 tool:stock warehouse")
+    assert by_row(rowless), "what the row cannot tell is left open"
+
+
+def test_a_list_is_filtered_by_its_rows_alone() -> None:
+    rowless = Sought(sought().rollout)
+    assert parse_row_filter("stock reward<.2 idea")(rowless)
+    assert not parse_row_filter("warehouse")(rowless)
+    for expression in ("tool:stock", "turns>1", "is:error"):
+        with pytest.raises(HudUsage, match="only the conversations tell"):
+            parse_row_filter(expression)
+    with pytest.raises(HudUsage, match="no rollout has rewrad"):
+        parse_row_filter("rewrad<1")
+
+
+@pytest.mark.parametrize(
+    ("expression", "where", "excerpt"),
+    [
+        ("twelve", "turn 2", "order of twelve? Answer"),
+        (
+            "tool:stock reward<1",
+            "turn 3",
+            'stock {"warehouse": "north", "sku": "SKU-7"} ← {"stock": 12}',
+        ),
+        ("count_stock", "setup", "count_stock"),
+        ("done", "grading", '{"reward": 0.6, "done": true}'),
+        ("error", "turn 3", "warehouse south is closed"),
+        ('"SOUTH IS"', "turn 3", "warehouse south is closed"),
+    ],
+)
+def test_where_it_stands(expression: str, where: str, excerpt: str) -> None:
+    place = place_of(sought().read, Needles.of(expression))
+    assert place is not None
+    assert place.where == where
+    assert excerpt in place.excerpt
+    assert len(place.excerpt) <= LONGEST + 1
+
+
+def test_without_words_or_where_none_stands_there_is_no_place() -> None:
+    assert Needles.of("reward<.2 !no is:error !tool:x") == Needles([], [])
+    assert place_of(sought().read, Needles()) is None
+    assert place_of(sought().read, Needles(["zebra"], ["zebra"])) is None
