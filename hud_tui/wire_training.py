@@ -162,6 +162,15 @@ class Sample(Request):
     """Under the sampling policy, one per output token."""
 
 
+class Demonstration(Request):
+    """POST /v1/models/{id}/train/demonstration (embedded); the reply is a `Sample` without
+    logprobs, of the last message."""
+
+    messages: Many[Json]
+    """Of a chat completion; the last one is the assistant's."""
+    tools: Many[Json] | None = None
+
+
 class Payload(Request):
     """One trajectory, inline."""
 

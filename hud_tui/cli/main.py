@@ -116,6 +116,7 @@ def start_of(args: argparse.Namespace) -> "Start":
         task=flags.get("task"),
         rollout=flags.get("rollout"),
         replay=flags.get("replay") or 0,
+        keep=flags.get("keep"),
         options=given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS)) if is_play else {},
         sample=flags.get("sample"),
         verbose=flags.get("verbose", False),

@@ -18,6 +18,7 @@ from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS
 from hud_tui.rl.game import FORMS, BadMove, Game, Phase, Turn
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.play import GameFailed, Play
+from hud_tui.rollouts.play_keep import file_to_keep, keep
 from hud_tui.rollouts.play_rollout import rollout_play
 from hud_tui.rollouts.play_service import play_of
 
@@ -30,6 +31,7 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     Raises:
         HudError: It cannot begin; the environment failed; stdin ended before the game.
     """
+    file = None if args.keep is None else file_to_keep(args.keep)
     model = await client.model(args.model) if args.model else None
     options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))
     states, state = asyncio.Queue[Game](), paths_of(args).state
@@ -62,6 +64,8 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
         await asyncio.gather(running, return_exceptions=True)
     if game.grade is None:
         raise session.error or GameFailed(game)
+    if file is not None:
+        print_notice(await keep(client, file, session))
     turns = [turn_row(turn) for turn in game.turns]
     emit("played", {**_about(game), "model": session.policy, "turns": turns})
     return 0

@@ -86,6 +86,8 @@ def play(add: Add) -> None:
     parser.add_argument("task", nargs="?", metavar="TASK", help=about)
     about = "a policy's rollout, to be replayed: by id; SOURCE is then where it was made"
     parser.add_argument("--rollout", metavar="ID", help=about)
+    about = "append your turns to a file, to train on by cross_entropy; see docs/play.md"
+    parser.add_argument("--keep", metavar="FILE", help=about)
     about = "turns of it to replay at once"
     parser.add_argument("--replay", type=whole_number, default=0, metavar="N", help=about)
     about = "who goes on if you let it; default: your only trainable model, else a base"

@@ -11,6 +11,7 @@ from hud_tui.wire_training import (
     ChatReply,
     Completion,
     CompletionReply,
+    Demonstration,
     Forward,
     ForwardBackward,
     ForwardBackwardResult,
@@ -18,6 +19,7 @@ from hud_tui.wire_training import (
     Losses,
     OptimStep,
     OptimStepResult,
+    Sample,
 )
 
 T = TypeVar("T")
@@ -74,6 +76,12 @@ class TrainingCalls:
         sent = {"Idempotency-Key": key, "Hud-Tui-Run": run}
         headers = {name: value for name, value in sent.items() if value is not None}
         return await self._wire.write("POST", url, kind, change, body, TRAIN_S, headers)
+
+    async def demonstration(self, model_id: str, body: Demonstration) -> Sample:
+        """What somebody else said, as tokens of a model (embedded service). Changes nothing. Raises
+        HudNotFound: the service does not make them."""
+        url = self._wire.rl("/v1/models/{}/train/demonstration", model_id)
+        return await self._wire.write("POST", url, Sample, None, body)
 
     async def settle(self, model_id: str, key: str) -> Settled:
         """Outcome of a training write, by its key (embedded service). Safe to repeat. Raises

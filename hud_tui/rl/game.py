@@ -400,7 +400,8 @@ def completion_of(move: Move, model: str, number: int) -> dict[str, Any]:
 
 
 def _written(arguments: Mapping[str, Any] | str) -> str:
-    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+    """As policies write them: without blanks."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, separators=(",", ":"))
 
 
 def move_of(message: Mapping[str, Any]) -> Move:

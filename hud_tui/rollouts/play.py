@@ -39,7 +39,7 @@ from hud_tui.rollouts.seat import Request, Seat
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
 from hud_tui.wire_rollouts import JobEnter, TraceExit
-from hud_tui.wire_training import Chat, ChatReply
+from hud_tui.wire_training import Chat, ChatReply, Demonstration
 
 LONGEST_S = 86_400.0
 """Longest rollout, seconds: the player's time does not count towards the order's limit."""
@@ -100,6 +100,8 @@ class Play:
         """`changed` is called with each new state of the game; `policy` is the slug of the model
         that may go on."""
         self.game, self.policy = game, policy
+        self.demonstrated: list[Demonstration] = []
+        """The person's turns, each with the conversation before it."""
         self.error: HudError | None = None
         """Why it could not begin."""
         self._client, self._world, self._changed = client, world, changed
@@ -136,6 +138,10 @@ class Play:
         if not self.game.waits:
             return
         completion = completion_of(move, str(self._request.get("model")), self.game.number)
+        if by == PERSON:
+            said = completion["choices"][0]["message"]
+            messages, tools = self._request["messages"], self._request.get("tools")
+            self.demonstrated.append(Demonstration(messages=[*messages, said], tools=tools))
         self._show(self.game.moved(move, by))
         self._world.answer(completion)
 

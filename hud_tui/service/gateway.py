@@ -27,7 +27,7 @@ from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import TurnRow
 from hud_tui.wire import BASE
-from hud_tui.wire_training import Chat, Completion, Sampling
+from hud_tui.wire_training import Chat, Completion, Demonstration, Sampling
 
 # Prompts: the token ids that a request asks to continue.
 
@@ -59,6 +59,18 @@ def prompt_ids(body: Chat, tokens: Tokenizer) -> list[int]:
         if messages and messages[0].get("role") in ("system", "developer"):
             covered += 1
         return [*body.prompt_token_ids, *tokens.follow(messages, covered, options)]
+    except ValueError as error:
+        raise Refused(400, str(error)) from error
+
+
+def demonstrated(body: Demonstration, tokens: Tokenizer) -> tuple[list[int], list[int]]:
+    """Prompt and answer of the last message. Raises Refused, 400, as `prompt_ids`; or the last
+    message is not the assistant's."""
+    messages = [_readable(message) for message in body.messages]
+    if not messages or messages[-1].get("role") != "assistant":
+        raise Refused(400, "the last message must be the assistant's", param="messages")
+    try:
+        return tokens.demonstrate(messages, body.tools or ())
     except ValueError as error:
         raise Refused(400, str(error)) from error
 

@@ -29,6 +29,8 @@ class Start:
     """A rollout to play from: its id."""
     replay: int = 0
     """Turns of it to replay at once."""
+    keep: str | None = None
+    """A file to which a game is appended, as a demonstration."""
     options: dict[str, Any] = field(default_factory=dict)
     """Options of rollouts on an environment given as flags, by wire name."""
     sample: int | None = None

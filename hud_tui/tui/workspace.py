@@ -10,7 +10,6 @@ from asyncio import sleep, to_thread
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from time import time
 
@@ -283,8 +282,7 @@ class Workspace:
 
     def play_rollout(self, trace_id: str) -> None:
         """Begin a game from a rollout, unless changes are not allowed, or no files are kept."""
-        from hud_tui.rollouts.play_rollout import rollout_play  # with all that makes rollouts
-        from hud_tui.tui.screens.play import PlayScreen
+        from hud_tui.tui.games import game_from_rollout  # with all that makes rollouts
 
         state, client = self.session.store.directory, self.session.client
         if not self.writes.may_change():
@@ -292,8 +290,7 @@ class Workspace:
         if state is None:
             show_notice(self._app, "this session keeps no files: see --state-dir", "warning")
             return
-        begin = partial(rollout_play, client, trace_id, state)
-        self._app.push_screen(PlayScreen(f"from rollout {trace_id[:8]}", begin))
+        self._app.push_screen(game_from_rollout(client, trace_id, state))
 
     def show_machines(self) -> None:
         state = self.session.store.directory

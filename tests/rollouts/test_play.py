@@ -13,14 +13,18 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
+from hud_tui.client import TrainingClient
+from hud_tui.errors import HudRefused
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.transcript import transcript_of
 from hud_tui.rollouts import seat
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.seat import Seat
+from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
 from hud_tui.service.store.db import Db
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
+from hud_tui.wire_training import Demonstration
 from tests.conftest import Served, until
 from tests.rollouts.driving import begun, order_for, write_sums
 from tests.service.clients import answered, over_socket, train
@@ -384,6 +388,51 @@ async def test_a_rollout_that_cannot_be_played_says_why(
         await client.rollouts.enter_trace(empty, TraceEnter())
     done = await by_lines(hud, monkeypatch, "", "--rollout", empty)
     assert "has no turns" in done.error["message"]
+
+
+# As a demonstration.
+
+
+async def test_a_game_is_kept_as_a_demonstration_if_that_is_asked(
+    plays: Plays, served: Served, tmp_path: Path
+) -> None:
+    file = tmp_path / "demos.jsonl"
+    for _ in range(2):
+        done = await plays(CALL, {"answer": "5"}, flags=("--keep", str(file)))
+        assert f"kept in {file}" in done.err
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == 2
+    [first, second] = lines[0]["samples"]
+    assert lines[0]["reward"] == 1.0
+    assert "trace_id" not in lines[0]
+    tokens = CharTokenizer()
+    said = ["".join(tokens.pieces(each["output_token_ids"])) for each in (first, second)]
+    assert said == ['[call]plus{"a":2,"b":3}[end]', "5[end]"]
+    asked = "".join(tokens.pieces(second["prompt_token_ids"]))
+    assert asked.endswith(f"{said[0]}[tool]5[end][assistant]")
+    async with over_socket(served) as client:
+        model = await client.model("arith-rl")
+        async with TrainingClient(model.id, client) as trainer:
+            step = await trainer.step(lines, learning_rate=1e-3, loss_fn="cross_entropy")
+    assert step.step == 1
+
+
+async def test_what_is_kept_are_turns_of_the_person_alone(plays: Plays, tmp_path: Path) -> None:
+    file = tmp_path / "demos.jsonl"
+    done = await plays({"policy": "rest"}, flags=("--keep", str(file)))
+    assert (done.code, file.read_text()) == (0, "")
+    assert "nothing is kept: you made no turn" in done.err
+    done = await plays(CALL, {"answer": "6"}, flags=("--keep", str(tmp_path / "no" / "file")))
+    assert (done.code, "cannot be written" in done.error["message"]) == (2, True)
+
+
+async def test_a_demonstration_is_the_assistant_s_last_message(served: Served) -> None:
+    async with over_socket(served) as client:
+        model = (await client.models())[0]
+        for messages, status in (([], 400), ([{"role": "user", "content": "hi"}], 400)):
+            with pytest.raises(HudRefused) as refused:
+                await client.training.demonstration(model.id, Demonstration(messages=messages))
+            assert refused.value.status == status
 
 
 # Its trace is kept apart from what a policy has done.

@@ -84,6 +84,29 @@ async def test_a_game_is_played_by_keys(
         await flown.until(lambda: flown.screen is flown.view)
 
 
+async def test_a_game_of_the_command_line_is_kept(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "demos.jsonl"
+    start = {"command": "play", "keep": str(file)}
+    async with seated(served, tmp_path, monkeypatch, **start) as flown:
+        await your_turn(flown, 1)
+        flown.screen.query_one("#play-answer", Input).focus()
+        await flown.press("5", "enter")
+        await flown.until(lambda: bool(file.read_text()))
+        await flown.press("escape")
+        await flown.until(lambda: flown.screen is flown.view)
+        await flown.press("r")
+        await flown.pilot.pause()
+        assert flown.screen is flown.view, "it is begun once"
+    start["keep"] = str(tmp_path / "no" / "file")
+    async with cockpit(
+        served, Start(view="launch", source="arith", **start), state=lambda: tmp_path / "state"
+    ) as flown:
+        await flown.until(lambda: "cannot be written" in str(list(flown.app._notifications)))
+        assert flown.screen is flown.view
+
+
 async def test_a_task_of_launch_is_played_and_the_policy_goes_on(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -233,6 +233,14 @@ class Tokenizer(Protocol):
     ) -> list[int]:
         """The ids that `render` gives for the messages after the first `covered`."""
 
+    def demonstrate(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[list[int], list[int]]:
+        """The last message, which is the assistant's, as if the policy had said it: the ids of its
+        prompt, and of the answer with what ends it. Raises ValueError as `render` does."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens."""
 

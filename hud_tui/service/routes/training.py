@@ -28,6 +28,7 @@ from hud_tui.service.batches import (
 )
 from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import CONFIG_DEFAULTS, LOSSES, Adam
+from hud_tui.service.gateway import demonstrated
 from hud_tui.service.http import (
     Refused,
     bad_field,
@@ -50,7 +51,7 @@ from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.wire import WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation, SubmitEvaluation, SubmitJob
 from hud_tui.wire_time import DriverTime
-from hud_tui.wire_training import Backward, Forward, ForwardBackward, OptimStep
+from hud_tui.wire_training import Backward, Demonstration, Forward, ForwardBackward, OptimStep
 
 # Managed runs: submit, read, resume.
 
@@ -196,6 +197,14 @@ async def losses(request: Request) -> Response:
     return reply({"losses": list(LOSSES), "config": CONFIG_DEFAULTS})
 
 
+async def demonstration(request: Request) -> Response:
+    """What somebody else said, as tokens of the policy; nothing is stored."""
+    parts, body = parts_of(request), await read(request, Demonstration)
+    tokens = await parts.tokenizer(await find_model(request))
+    prompt, output = demonstrated(body, tokens)
+    return reply({"prompt_token_ids": prompt, "output_token_ids": output})
+
+
 async def forward_backward(request: Request) -> Response:
     parts, body = parts_of(request), await read(request, ForwardBackward)
     model = trainable(await find_model(request))
@@ -327,6 +336,7 @@ _TRAIN = "/v1/models/{model_id:path}/train"
 
 TRAINING_ROUTES = [
     Route(f"{_TRAIN}/losses", losses),
+    Route(f"{_TRAIN}/demonstration", demonstration, methods=["POST"]),
     Route(f"{_TRAIN}/forward-backward", forward_backward, methods=["POST"]),
     Route(f"{_TRAIN}/forward", forward, methods=["POST"]),
     Route(f"{_TRAIN}/backward", backward, methods=["POST"]),

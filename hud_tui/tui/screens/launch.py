@@ -6,7 +6,7 @@ dialog asks for confirmation, except on a first start, where that line suffices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
@@ -29,7 +29,6 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed, of_view
 from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.findings import Finding
-from hud_tui.rl.game import Game
 from hud_tui.rl.run import Run
 from hud_tui.rl.settings import Value, form_values, parameters, without_field
 from hud_tui.rl.sweep import SweepSize
@@ -39,10 +38,8 @@ from hud_tui.rl.text import one_line
 from hud_tui.rollouts import trial as own
 from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at
-from hud_tui.rollouts.play import Play, own_play
-from hud_tui.rollouts.play_rollout import rollout_play
-from hud_tui.rollouts.play_service import play_of, service_play
-from hud_tui.rollouts.run_files import Options, environment_name
+from hud_tui.rollouts.run_files import Options
+from hud_tui.tui.games import game_of_start, game_on_task
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.run_draft import (
     LEADS,
@@ -61,7 +58,6 @@ from hud_tui.tui.run_draft import (
 )
 from hud_tui.tui.screens.base import WIDTHS, HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.dialogs import ConfirmDialog
-from hud_tui.tui.screens.play import PlayScreen
 from hud_tui.tui.sweep_actions import start_sweep
 from hud_tui.tui.widgets.form import (
     FileSuggester,
@@ -108,7 +104,7 @@ class LaunchScreen(HudScreen):
         """Id of the model that the taskset was checked for."""
         self._checked_options: dict[str, Any] = {}
         """Options of an environment's rollouts when it was checked."""
-        self._sending = False
+        self._sending = self._is_played = False
         self._filled_for: str | None = None
         self._edited = False
 
@@ -184,14 +180,12 @@ class LaunchScreen(HudScreen):
             self.notice("select a taskset or an environment first", "warning")
             return
         task, options = tasks[self.task_index or 0], {**self.form.options, **self._sampled}
-        client, model = self.client, self.run.model
-
-        async def begin(changed: Callable[[Game], object]) -> Play:
-            if source is None:
-                return await service_play(client, task, changed, model, options)
-            return await own_play(client, source, self._state, changed, task.slug, model, options)
-
-        self.app.push_screen(PlayScreen(f"{task.env} {task.slug}", begin))
+        model, state = self.run.model, self.session.store.directory
+        if source is not None and state is None:
+            self.notice("this session keeps no files: see --state-dir", "warning")
+            return
+        game = game_on_task(self.client, task, source, state or Path(), model, options)
+        self.app.push_screen(game)
 
     @property
     def _sampled(self) -> dict[str, Any]:
@@ -200,19 +194,14 @@ class LaunchScreen(HudScreen):
         return {key: values[key] for key in ("max_tokens", "temperature") if key in values}
 
     def _play_from_start(self) -> None:
-        """What the command line asks for."""
-        start, client = self.context.start, self.client
-        model = self.run.model if start.model or start.rollout is None else None
-
-        async def begin(changed: Callable[[Game], object]) -> Play:
-            if start.rollout is not None:
-                asked = start.source, model if start.model else None, start.options
-                return await rollout_play(client, start.rollout, self._state, changed, *asked)
-            of_task = start.task, model, start.options
-            return await play_of(client, start.source or "", self._state, changed, *of_task)
-
-        name = environment_name(start.source) if start.source else f"from {start.rollout}"
-        self.app.push_screen(PlayScreen(f"{name} {start.task or ''}", begin, start.replay))
+        """Play what the command line asks for, once."""
+        start, self._is_played = self.context.start, True
+        try:
+            game = game_of_start(self.client, start, self.run.model, self._state)
+        except HudError as error:
+            self.show_error(error)
+        else:
+            self.app.push_screen(game)
 
     def action_leave_out(self) -> None:
         task_index = self.task_index
@@ -253,7 +242,7 @@ class LaunchScreen(HudScreen):
             self.sources.select(self.draft.source or FIRST_TASKSET)
         if self.context.start.source and self.context.start.command in ("preflight", "run"):
             self._take(self.context.start.source)
-        elif self.context.start.command == "play":
+        elif self.context.start.command == "play" and not self._is_played:
             self._play_from_start()
 
     def _list_sources(self) -> None:

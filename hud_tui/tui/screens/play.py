@@ -23,13 +23,22 @@ from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.rollouts.play import Play
 from hud_tui.tui.keys import OPENS, FootLine, bindings
 from hud_tui.tui.screens.base import TextPanel
-from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, InputDialog, Over, show_notice
+from hud_tui.tui.screens.dialogs import (
+    ChoiceDialog,
+    ConfirmDialog,
+    InputDialog,
+    Over,
+    show_error,
+    show_notice,
+)
 from hud_tui.tui.theme import RAMP, ramp_index
 from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.tool_form import ToolForm, with_lines
 
 Begin = Callable[[Callable[[Game], object]], Awaitable[Play]]
 """Makes a game; its argument is called with each state."""
+Keep = Callable[[Play], Awaitable[str]]
+"""Keeps a game that was graded; returns what was done, in a line."""
 
 NOT_RECORDED = "No recorded turn is left: the rollout ended here, or went otherwise."
 REPLAY = "{play.replay_step.1} replay a turn  {play.let_policy} policy"
@@ -55,15 +64,16 @@ class PlayScreen(Over[None]):
     BINDINGS: ClassVar[list[BindingType]] = bindings("play")
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
-    def __init__(self, name: str, begin: Begin, replay: int = 0) -> None:
-        """`name`: of what is played, for the title; `replay`: recorded turns to replay at first."""
+    def __init__(self, name: str, begin: Begin, replay: int = 0, keep: Keep | None = None) -> None:
+        """`name`: of what is played, for the title; `replay`: recorded turns to replay at first;
+        `keep`: what is to be done with a game that was graded."""
         super().__init__()
         self.heading = f"play {one_line(name, 60)}"
         self.game = Game(name)
         self.form = ToolForm(id="play-form")
         self.pane = TextPane(id="play-turns")
         self.answer = Input(id="play-answer", placeholder="your last answer", compact=True)
-        self._begin, self._replay = begin, replay
+        self._begin, self._replay, self._keep = begin, replay, keep
         self._play: Play | None = None
         self._games = 0
         """Games begun so far."""
@@ -104,8 +114,13 @@ class PlayScreen(Over[None]):
             self.take(play.game)
             play.replay(self._replay)
             await play.run()
+            if self._keep is not None and self.game.grade is not None:
+                show_notice(self.app, await self._keep(play))
         except HudError as error:
-            self.take(self.game.failed(error.in_one))
+            if self.game.grade is not None:  # it is only not kept
+                show_error(self.app, error)
+            else:
+                self.take(self.game.failed(error.in_one))
 
     def take(self, game: Game) -> None:
         """Show a state of the game."""

@@ -177,3 +177,18 @@ def test_calls_are_read_as_pairs_render_them(name: str, rest: str) -> None:
     ids = PAIRS.render([{"role": "assistant", "content": "So:", "tool_calls": [call]}])[1:-1]
     wanted = [Call(name.strip(), "{" + rest)] if name.strip() else []
     assert PAIRS.calls(ids) == ("So:", wanted)
+
+
+@BOTH
+def test_a_demonstration_is_the_last_message_as_the_policy_would_say_it(
+    tokenizer: CharTokenizer | BpeTokenizer,
+) -> None:
+    call = {"function": {"name": "plus", "arguments": '{"x":2}'}}
+    asked = {"role": "user", "content": "go"}
+    said = {"role": "assistant", "content": "so", "tool_calls": [call]}
+    tools = [{"function": {"name": "plus", "parameters": {"properties": {"x": {}}}}}]
+    prompt, output = tokenizer.demonstrate([asked, said], tools)
+    assert prompt == tokenizer.render([asked], tools)
+    assert output[-1] == END
+    assert tokenizer.calls(output[:-1]) == ("so", [Call("plus", '{"x":2}')])
+    assert tokenizer.render([asked, said], tools) == [*prompt, *output, ASSISTANT]

@@ -225,3 +225,17 @@ def test_templates_get_arguments_as_objects_and_a_tokenizer_reads_their_calls() 
     said = f"So: <tool_call>{PLUS}</tool_call>"
     beside, [call] = tokens.calls([*tokens.encode(said), 1])
     assert (beside, call.name, json.loads(call.arguments)) == ("So:", "plus", {"x": 2})
+
+
+def test_a_demonstration_is_what_the_template_adds_to_its_prompt(tokens: ChatTokenizer) -> None:
+    messages = [{"role": "user", "content": "2 + 2"}, {"role": "assistant", "content": "4"}]
+    prompt, output = tokens.demonstrate(messages)
+    assert prompt == tokens.render(messages[:1])
+    assert tokens.decode(output) == "4."
+
+    class Rewriting(Bytes):
+        def apply_chat_template(self, messages: Any, *given: Any, **more: Any) -> str:
+            return f"{len(messages)}" + super().apply_chat_template(messages, *given, **more)
+
+    with pytest.raises(ValueError, match="does not continue its own prompt"):
+        ChatTokenizer(Rewriting()).demonstrate(messages)

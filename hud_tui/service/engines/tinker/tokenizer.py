@@ -121,6 +121,19 @@ class ChatTokenizer:
             return self.render(messages[covered:], (), options)
         return self._ids(whole[len(before) :])
 
+    def demonstrate(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[list[int], list[int]]:
+        """Prompt and answer of the last message. Raises ValueError: the template does not accept
+        the conversation, or does not continue its prompt."""
+        prompt = self._text(messages[:-1], tools, NO_OPTIONS, True)
+        whole = self._text(messages, tools, NO_OPTIONS, False).rstrip()
+        if not whole.startswith(prompt):
+            raise ValueError("the model's chat template does not continue its own prompt")
+        return self._ids(prompt), self._ids(whole[len(prompt) :])
+
     def encode(self, text: str) -> list[int]:
         return self._ids(text)
 

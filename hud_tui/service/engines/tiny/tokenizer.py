@@ -81,6 +81,15 @@ class ChatTemplate(ABC):
             ids += [*self._calls(f"messages[{index}].tool_calls", message), END]
         return [*ids, ASSISTANT]
 
+    def demonstrate(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> tuple[list[int], list[int]]:
+        """Prompt and answer of the last message. Raises ValueError as `render` does."""
+        prompt = self.render(messages[:-1], tools)
+        return prompt, self.render(messages, tools)[len(prompt) : -1]  # without [assistant]
+
     def follow(
         self,
         messages: Sequence[Mapping[str, Any]],

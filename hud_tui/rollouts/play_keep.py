@@ -1,0 +1,56 @@
+"""Keeping what was played: as a demonstration to train on by cross_entropy.
+
+A line of a file is a payload of `TrainingClient.forward_backward`: the person's turns, as tokens of
+the model, and the reward, which weighs them. It names no trace: that one is never trained on.
+"""
+
+import asyncio
+import os
+from pathlib import Path
+
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.rl.text import one_line
+from hud_tui.rollouts.play import Play
+from hud_tui.storage import open_or_make
+from hud_tui.wire_training import Payload
+
+NOT_KEPT = "nothing is kept: only the embedded service writes what was said as tokens"
+
+
+def file_to_keep(text: str) -> Path:
+    """The file of --keep. Raises HudUsage: a line cannot be appended to it."""
+    file = Path(text).expanduser()
+    try:
+        os.close(open_or_make(file, os.O_APPEND))
+    except OSError as error:
+        why = f"{one_line(file)} cannot be written: {error.strerror or error}"
+        raise HudUsage(why, "name another file: --keep FILE") from error
+    return file
+
+
+async def keep(client: HudClient, file: Path, play: Play) -> str:
+    """Append a game that was graded to a file; returns what was done, in a line.
+
+    Raises:
+        HudError: The service does not answer, or makes no tokens.
+    """
+    grade = play.game.grade
+    if grade is None or not play.demonstrated:
+        return "nothing is kept: you made no turn" if grade is not None else "nothing is kept"
+    model = await client.model(play.policy)
+    try:
+        calls = (client.training.demonstration(model.id, said) for said in play.demonstrated)
+        samples = await asyncio.gather(*calls)
+    except HudNotFound as error:
+        raise HudUsage(NOT_KEPT, "leave out --keep") from error
+    payload = Payload(samples=list(samples), reward=grade.reward)
+    line = payload.model_dump_json(exclude_none=True, exclude_unset=True) + "\n"
+    await asyncio.to_thread(_append, file, line.encode())
+    weight = "" if grade.reward else "; its reward 0 gives it no weight"
+    return f"kept in {one_line(file)}{weight}"
+
+
+def _append(file: Path, line: bytes) -> None:
+    with open(open_or_make(file, os.O_APPEND), "ab") as opened:
+        opened.write(line)
