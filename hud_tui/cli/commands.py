@@ -145,6 +145,19 @@ def _keys(add: Add) -> None:
     parser.add_argument("view", nargs="?", metavar="VIEW", help="of this view only, e.g. live")
 
 
+def _completion(add: Add) -> None:
+    parser = add(
+        "print what completes commands, flags, models and jobs in a shell",
+        "completion bash",
+        "completion fish",
+    )
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="bash, zsh or fish")
+
+
+def _man(add: Add) -> None:
+    add("print the manual page", "man")
+
+
 def _init(add: Add) -> None:
     parser = add(
         "write a hud-vf-gym configuration for an environment, or show one",
@@ -420,6 +433,8 @@ COMMANDS = {
     "time": Command(_time, "timing:time", "live"),
     "doctor": Command(_doctor, "doctor:doctor"),
     "keys": Command(_keys, "files:keys"),
+    "completion": Command(_completion, "completion:completion"),
+    "man": Command(_man, "completion:man"),
     "init": Command(_init, "files:init"),
     "convert": Command(_convert, "files:convert"),
     "export": Command(_export, "files:export"),

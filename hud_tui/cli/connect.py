@@ -7,7 +7,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -61,11 +61,19 @@ class Connector:
         if mode == "local":
             from hud_tui import local_service
 
-            return await local_service.connect_local(
+            client = await local_service.connect_local(
                 self._paths(), progress, self._guard(), self._observe, self._flags, self._by
             )
-        settings = replace(read_settings(key), flags=self._flags, by=self._by)
-        return HudClient(settings, None, self._guard(), self._observe)
+        else:
+            settings = replace(read_settings(key), flags=self._flags, by=self._by)
+            client = HudClient(settings, None, self._guard(), self._observe)
+        client.on_names = self._keep_names
+        return client
+
+    def _keep_names(self, kind: str, names: Sequence[str]) -> None:
+        from hud_tui.known_names import keep
+
+        keep(self._paths().state, kind, names)
 
 
 def connector_of(args: argparse.Namespace, by: str = "headless") -> Connector:

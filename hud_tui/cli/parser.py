@@ -25,14 +25,18 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse, which calls this for the chosen command; that one refuses what it does not
         know, so that the hint names its help."""
-        module, _, name = self.later.partition(":")
-        if module:
-            self.later = ""
-            getattr(import_module(f"hud_tui.cli.{module}"), name)(self)
+        self.load()
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
+
+    def load(self) -> None:
+        """Add the flags that are added when the command is used."""
+        module, _, name = self.later.partition(":")
+        if module:
+            self.later = ""
+            getattr(import_module(f"hud_tui.cli.{module}"), name)(self)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse; ``--sort -reward`` and ``--columns -age`` are values, not flags."""

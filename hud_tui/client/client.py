@@ -68,6 +68,10 @@ class HudClient:
         """
         self.settings = settings
         self.wire = Connection(settings, transport, guard or Guard(), observe)
+        self.on_names: Callable[[str, list[str]], object] = lambda kind, names: None
+        """Called with the ``models`` or ``jobs`` that were read, when they are others than
+        before."""
+        self._names: dict[str, list[str]] = {}
         self._service_id: str | None = None
         self._trees: dict[str, TreeReader] = {}
         """By model id, most recently read last."""
@@ -159,7 +163,13 @@ class HudClient:
         """The whole catalog, all pages."""
         models = await self.wire.pages(self.wire.api("/v2/models"), Model)
         self.wire.writing.names |= {model.id: model.model_name for model in models}
+        self._note("models", [model.model_name for model in models])
         return models
+
+    def _note(self, kind: str, names: list[str]) -> None:
+        if names != self._names.get(kind):
+            self._names[kind] = names
+            self.on_names(kind, names)
 
     async def model(self, name: str) -> Model:
         """A model by id, name, slug or the last part of its slug; case-insensitive. Raises
@@ -366,7 +376,11 @@ class HudClient:
     async def jobs(self, limit: int = 200, taskset_id: str | None = None) -> list[Job]:
         """The newest jobs, at most `limit`; with `taskset_id` only those of one taskset."""
         asked = {} if taskset_id is None else {"taskset_id": taskset_id}
-        return await self.wire.pages(self.wire.api("/v2/jobs"), Job, min(limit, 100), limit, asked)
+        url = self.wire.api("/v2/jobs")
+        jobs = await self.wire.pages(url, Job, min(limit, 100), limit, asked)
+        if not asked:
+            self._note("jobs", [job.id for job in jobs])
+        return jobs
 
     async def rename_job(self, job_id: str, name: str) -> Job:
         """Rename a job, which also names its run. Sent once."""
