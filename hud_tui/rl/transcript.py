@@ -293,8 +293,10 @@ def _add_call(drafts: list[_Draft], call: Call) -> None:
     place = _place(calls, call)
     if place is None:
         calls.append(call)
+    elif call.id or not calls[place].id:
+        calls[place] = call
     else:
-        calls[place] = replace(call, id=call.id or calls[place].id)
+        calls[place] = replace(call, id=calls[place].id)
 
 
 def _place(calls: Sequence[Call], made: Call) -> int | None:
