@@ -88,7 +88,11 @@ def _fork(add: Add) -> None:
     parser.add_argument("--name", required=True, help="name of the new model")
     about = "start here instead of at its head: by id or name (embedded service)"
     parser.add_argument("--checkpoint", metavar="ID", help=about)
-    consent(parser)
+    about = "print the model of this name if there is one, and fork nothing"
+    parser.add_argument("--if-not-exists", action="store_true", help=about)
+    about = "say what would be forked; send nothing"
+    parser.add_argument("--dry-run", action="store_true", help=about)
+    consent(parser, changes=lambda args: not args.dry_run)
 
 
 def _checkpoints(add: Add) -> None:
@@ -115,7 +119,13 @@ def _head(add: Add) -> None:
     )
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
     which.add_argument("--history", action="store_true", help="who moved it, where and when")
-    consent(parser, changes=lambda args: args.checkpoint is not None or args.back is not None)
+    about = "with --set or --back: say what would be served; send nothing"
+    parser.add_argument("--dry-run", action="store_true", help=about)
+    consent(parser, changes=lambda args: _moves(args) and not args.dry_run)
+
+
+def _moves(args: argparse.Namespace) -> bool:
+    return args.checkpoint is not None or args.back is not None
 
 
 # Commands on files, without a service.

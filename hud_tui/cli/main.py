@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hud_tui import __version__
 from hud_tui.cli.commands import COMMANDS, Command, build_parser
+from hud_tui.cli.hud_words import translated
 from hud_tui.cli.streams import (
     INTERRUPTED,
     StdoutFailed,
@@ -51,10 +52,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    headless = "--headless" in argv
+    headless = "--headless" in argv or "--json" in argv
     args = argparse.Namespace(state_dir=None, data_dir=None)
     try:
         _check_text(argv)
+        argv = translated(argv)
         args = build_parser(argv).parse_args(argv)
         if args.version:
             if headless:
@@ -129,7 +131,8 @@ def needs_no_app(args: argparse.Namespace) -> bool:
     be looked at first, or ``--dry-run`` that it is only to be looked at."""
     if args.command == "run":
         return bool(args.headless or args.yes or args.dry_run)
-    return bool(args.headless or args.changes(args) or vars(args).get("history"))
+    shown_here = vars(args).get("history") or vars(args).get("dry_run")
+    return bool(args.headless or args.changes(args) or shown_here)
 
 
 DEMO_SPEED = 20.0

@@ -106,6 +106,12 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     if args.history:
         return await _history(client, model, args)
     tree = await read_tree(client, model)
+    if args.dry_run and (args.checkpoint is not None or args.back is not None):
+        target = _target(tree, args)
+        would = f"would serve {label(target)} instead of {label(tree.served)}"
+        heads = {"head": _id(tree.served), "would_be": _id(target)}
+        show(args, "head", {"dry_run": True, "model": model.model_name, **heads}, would)
+        return 0
     if not changes(args):
         emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
         return 0
@@ -289,18 +295,33 @@ async def models(client: HudClient, args: argparse.Namespace) -> int:
 
 async def fork(client: HudClient, args: argparse.Namespace) -> int:
     """Fork a model and print the new one."""
-    require_consent(args, client)
+    if changes(args):
+        require_consent(args, client)
+    if args.if_not_exists and (model := await _existing(client, args.name)) is not None:
+        show(args, "model", {"model": model}, f"there is a model named {model.model_name} already")
+        return 0
     if problem := name_problem(args.name, ()):  # the service refuses names that are taken
         raise HudUsage(f"the name {one_line(args.name, 40)!r}: {problem}")
     source = await client.model(args.source)
     start = await _start(client, source, args.checkpoint)
     where = "" if is_shared(source) else f" at {start.name}"
+    if args.dry_run:
+        would = {"source": source.model_name, "start": start.ref, "name": args.name}
+        what = f"would fork {source.model_name}{where} as {args.name}"
+        show(args, "fork", {"dry_run": True, **would}, what)
+        return 0
     await confirm(args, f"fork {source.model_name}{where} as {args.name}?")
     model = await client.fork(source.id, args.name, start.ref)
     train = client.settings.command("run", "TASKS", "-m", model.model_name)
     made = f"forked {source.model_name}{where} as {model.model_name}; train it: {train}"
     show(args, "model", {"model": model}, made)
     return 0
+
+
+async def _existing(client: HudClient, name: str) -> Model | None:
+    """The user's model of this name."""
+    named = (model for model in own_models(await client.models()))
+    return next((model for model in named if name in (model.name, model.model_name)), None)
 
 
 async def _start(client: HudClient, source: Model, ref: str | None) -> StartingPoint:

@@ -35,6 +35,21 @@ async def test_a_service_without_a_fork_and_with_one(bare: Command) -> None:
     assert (await bare("--version")).data["version"]
 
 
+async def test_a_fork_and_a_move_of_the_head_are_tried_without_doing_them(hud: Command) -> None:
+    model = await model_of(hud)
+    before = (await hud("models")).data
+    dry = await hud("models", "fork", model["base_model"], "-n", "other", "--dry-run")
+    assert (dry.code, dry.kind, dry.data["name"]) == (0, "fork", "other")
+    same = await hud("fork", model["base_model"], "--name", "arith-rl", "--if-not-exists", "-y")
+    assert (same.code, same.data["model"]["id"]) == (0, model["id"])
+    assert (await hud("models")).data == before
+    await hud(*RUN, "2")
+    head = (await hud("head", "arith-rl")).data["head"]["id"]
+    dry = await hud("head", "arith-rl", "--back", "1", "--dry-run")
+    assert (dry.data["head"], dry.data["would_be"] != head) == (head, True)
+    assert (await hud("head", "arith-rl")).data["head"]["id"] == head
+
+
 async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
     model = await model_of(hud)
     result = await hud(*RUN, "2")

@@ -1,0 +1,47 @@
+"""What users of HUD's own command line type."""
+
+import json
+
+import pytest
+
+from hud_tui.cli.hud_words import translated
+from hud_tui.cli.main import main
+from hud_tui.errors import HudUsage
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ("models list --json", "models --headless"),
+        ("models fork base -n mine --if-not-exists", "fork base --name mine --if-not-exists"),
+        ("models checkpoints mine", "checkpoints mine"),
+        ("--headless models head mine --set c1", "--headless head mine --set c1"),
+        ("jobs get 1a2b", "traces 1a2b"),
+        ("jobs cancel 1a2b -y", "jobs --cancel 1a2b -y"),
+        ("rl run tasks.json --model mine", "run tasks.json --model mine"),
+        ("rl tasks.json", "run tasks.json"),
+        ("rl status mine", "status mine"),
+        ("run --dataset arith -m mine", "run arith -m mine"),
+        ("jobs 1a2b", "jobs 1a2b"),
+        ("eval env.py -m list", "eval env.py -m list"),
+        ("", ""),
+    ],
+)
+def test_what_has_an_equal_is_done_by_it(there: str, here: str) -> None:
+    assert translated(there.split()) == here.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"), [("deploy .", "hud deploy"), ("hf tasks.json", "hud-tui convert --help")]
+)
+def test_what_has_none_is_answered_with_who_has(words: str, hint: str) -> None:
+    with pytest.raises(HudUsage) as refused:
+        translated(words.split())
+    assert hint in refused.value.hint
+
+
+def test_a_command_line_of_hud_s_is_answered_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sync", "tasks", "--json"]) == 2
+    document = json.loads(capsys.readouterr().out)
+    assert document["error"]["message"] == "hud-tui has no sync"
+    assert main(["version"]) == 0
