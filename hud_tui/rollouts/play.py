@@ -302,6 +302,9 @@ class OwnWorld:
     ) -> Result:
         self._client.wire.guard.check("play")
         self._asked, order = asked, self._order
+        if order.runtime == "hosted":
+            message = "--runtime hosted has HUD ask the model, and nobody else"
+            raise HudUsage(message, "leave it out, or --runtime hud")
         log = log_of_checks(self._state, order.source)
         async with self._seat.listening() as url:
             setting = setting_of(order, self._client.settings, log)

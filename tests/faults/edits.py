@@ -10,6 +10,7 @@ FEED = ("tests/service/test_client_feed.py",)
 BUDGET = ("tests/remote/test_money.py",)
 CANCELLED = "test_a_run_that_is_cancelled_before_it_holds_its_model_takes_no_step"
 REFUSED = "test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued"
+PLAYED = ("tests/rollouts/test_play.py", "tests/unit/test_game.py")
 RENTING = ("tests/remote/test_renting.py",)
 
 EDITS = (
@@ -229,5 +230,54 @@ EDITS = (
         "is_short = step_s is not None and step_s < self.tuning.least_s",
         "is_short = False",
         ("tests/unit/test_alarms.py",),
+    ),
+    Edit(
+        "what was played is never trained on",
+        "service/batches.py",
+        "if id_ is not None and traces.is_played(db, id_):",
+        "if False:",
+        PLAYED,
+    ),
+    Edit(
+        "what was played counts in no statistics",
+        "service/routes/jobs.py",
+        'if not first or not trace["model"] or trace["played"]:',
+        'if not first or not trace["model"]:',
+        PLAYED,
+    ),
+    Edit(
+        "the player's time does not count towards the limit of the environment's",
+        "rollouts/play.py",
+        "    def _take(self, request: Request) -> None:\n        self._works_since = None",
+        "    def _take(self, request: Request) -> None:\n        pass",
+        PLAYED,
+    ),
+    Edit(
+        "another turn than the recorded one takes over",
+        "rl/game.py",
+        "upcoming = self.upcoming[1:] if by == RECORDED else ()",
+        "upcoming = self.upcoming[1:]",
+        PLAYED,
+    ),
+    Edit(
+        "replaying stops where the environment answers otherwise",
+        "rollouts/play.py",
+        "self._to_replay = 0 if game.notice else self._to_replay",
+        "pass",
+        PLAYED,
+    ),
+    Edit(
+        "a demonstration is what the person said, not the policy",
+        "rollouts/play.py",
+        "        if by == PERSON:\n            said",
+        "        if True:\n            said",
+        PLAYED,
+    ),
+    Edit(
+        "a demonstration names no trace, which would not be trained on",
+        "rollouts/play_keep.py",
+        "reward=grade.reward)",
+        "reward=grade.reward, trace_id=play.game.trace_id)",
+        PLAYED,
     ),
 )

@@ -5,8 +5,10 @@ import io
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
+from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -18,7 +20,7 @@ from hud_tui.errors import HudRefused
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.transcript import transcript_of
-from hud_tui.rollouts import seat
+from hud_tui.rollouts import play, seat
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.seat import Seat
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
@@ -176,6 +178,30 @@ async def test_whatever_an_environment_does_ends_the_game_alone(
     assert why in done.error["message"]
 
 
+async def test_the_player_s_time_is_not_the_environment_s(
+    plays: Plays, hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, is_asked, take = [0.0], Event(), play.OwnWorld._take
+
+    def taken(world: play.OwnWorld, request: Any) -> None:
+        take(world, request)
+        is_asked.set()
+
+    def lines() -> Iterator[str]:
+        is_asked.wait()
+        clock[0] += 1000.0  # more than the limit
+        sleep(3 * play.LOOK_S)
+        yield '{"answer": "5"}\n'
+
+    monkeypatch.setattr(play.OwnWorld, "_take", taken)
+    monkeypatch.setattr(play, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(play, "LOOK_S", 0.05)
+    monkeypatch.setattr(sys, "stdin", lines())
+    write_sums(source.parent, TOOL)
+    done = await hud("play", str(source))
+    assert (done.code, done.kind) == (0, "played")
+
+
 async def test_a_game_is_begun_by_name_and_only_where_changes_are_allowed(plays: Plays) -> None:
     rows = [{"args": {"a": a, "b": 1}, "slug": f"add-{a}"} for a in (1, 2)]
     for name in ("add-2", "add"):
@@ -184,6 +210,8 @@ async def test_a_game_is_begun_by_name_and_only_where_changes_are_allowed(plays:
     done = await plays(rows=rows, flags=("nothing",))
     assert (done.code, done.error["message"]) == (2, "no task named nothing")
     assert "add-1, add-2" in done.error["hint"]
+    done = await plays(rows=rows, flags=("--runtime", "hosted"))
+    assert (done.code, "nobody else" in done.error["message"]) == (2, True)
     done = await plays(rows=rows, flags=("--read-only",))
     assert (done.code, done.error["type"]) == (1, "read_only")
 
@@ -316,7 +344,7 @@ async def test_replaying_stops_where_the_environment_answers_otherwise(
     hud: Command, rolled_out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = '{"replay": "all"}\n{"replay": "rest"}\n'
-    flags = ("--rollout", rolled_out, "--replay", "2")
+    flags = ("--rollout", rolled_out, "--replay", "3")
     done = await by_lines(hud, monkeypatch, lines, *flags)
     told, *_, played = done.documents
     errors = [each["error"]["message"] for each in done.documents if each["kind"] == "error"]
