@@ -21,6 +21,7 @@ from hud_tui.rollouts.play import Play, Result
 from hud_tui.service_file import write_rental
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.play import PlayScreen
+from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint, Identity, Job, Model
 from hud_tui.wire_rollouts import Trace
@@ -31,6 +32,7 @@ from hud_tui.wire_training import Losses, TraceEvents
 from tests.conftest import until
 from tests.tui import scene_data as data
 from tests.tui.conftest import asked, run_of, time_stands_still
+from tests.tui.reading import stock_group
 from tests.tui.still import StillClient, StillFeed
 
 SIZES = ((80, 24), (120, 40))
@@ -317,6 +319,23 @@ async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
     await settle(pilot, lambda: getattr(app.screen, "transcript", None) is not None)
 
 
+def _rollout(*keys: str) -> Callable[[HudApp, Pilot[None]], Awaitable[None]]:
+    """The reader over a rollout with tools, after these keys."""
+
+    async def ready(app: HudApp, pilot: Pilot[None]) -> None:
+        await _followed(app, pilot)
+        await _quiet(app, pilot)
+        shelf = stock_group()
+        screen = RolloutScreen(shelf, shelf.groups(), "a")  # type: ignore[arg-type]
+        await app.push_screen(screen)
+        await settle(pilot, lambda: screen.transcript is not None)
+        await pilot.press(*keys)
+        await settle(pilot, lambda: "c" not in keys or screen.view.first_difference is not None)
+        await settle(pilot, lambda: "d" not in keys or bool(shelf.asked))
+
+    return ready
+
+
 async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
     await _followed(app, pilot)
     await pilot.press("7")
@@ -469,6 +488,8 @@ SCENES = {
     "history": Scene(TREE, _history, evaluated=True, moved=True),
     "ship": Scene(TREE, _ship, evaluated=True),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
+    "rollout": Scene(Start("models"), _rollout("G", "k", "v", "d")),
+    "rollout-pair": Scene(Start("models"), _rollout("c")),
     "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
     "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),
     "runs-columns": Scene(Start("status", model="mixed-rl"), _runs("o", "down", "down")),
