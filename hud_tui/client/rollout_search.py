@@ -8,7 +8,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transcripts import ReadRollout, read_rollout
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import Advantages
-from hud_tui.rl.rollout_search import Needles, Place, Sought, place_of, split_filter
+from hud_tui.rl.rollout_search import Needles, Place, Sought, split_filter, where_found
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.work import EVALUATION, Work
 from hud_tui.wire_rollouts import Trace
@@ -99,7 +99,7 @@ async def search(
                 continue
             rollout = replace(rollout, trace=told.trace)
             if whole(Sought(rollout, told.transcript)):
-                matches.append(Match(rollout, place_of(told.transcript, needles)))
+                matches.append(Match(rollout, where_found(told.transcript, needles)))
         done += len(part)
         yield Progress(done, matches, failed)
     if not kept:

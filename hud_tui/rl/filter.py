@@ -93,7 +93,7 @@ def terms_of(expression: str) -> list[str]:
     return _TERMS.findall(expression)
 
 
-def key_of(term: str) -> str:
+def compared_name(term: str) -> str:
     """The name that a term compares, e.g. ``reward``; empty for a word to look for."""
     match = None if term.startswith('"') else _TERM.match(term)
     return "" if match is None else match[2].casefold()
@@ -101,7 +101,7 @@ def key_of(term: str) -> str:
 
 def bare_words(expression: str) -> list[str]:
     """The words of a filter that texts are to contain."""
-    words = (term for term in terms_of(expression) if not key_of(term))
+    words = (term for term in terms_of(expression) if not compared_name(term))
     return [word.strip('"') for word in words if not word.startswith("!")]
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.filter import Fields, bare_words, key_of, parse_terms, terms_of
+from hud_tui.rl.filter import Fields, bare_words, compared_name, parse_terms, terms_of
 from hud_tui.rl.outcome import is_evaluated_only
 from hud_tui.rl.rollouts import Rollout
 from hud_tui.rl.text import one_line
@@ -136,7 +136,7 @@ def parse_row_filter(expression: str) -> Keep:
     """
     parse_terms(expression, _ALL)
     for term in terms_of(expression):
-        if key_of(term) and _needs_transcript(term):
+        if compared_name(term) and _needs_transcript(term):
             what = f"{one_line(term, 40)}: only the conversations tell"
             raise HudUsage(what, "the search in all rollouts reads them")
     return parse_terms(expression, _ROW)
@@ -155,7 +155,7 @@ def split_filter(expression: str) -> tuple[Keep, Keep | None]:
 
 
 def _needs_transcript(term: str) -> bool:
-    key = key_of(term)
+    key = compared_name(term)
     if key == "is":
         return term.removeprefix("!").partition(":")[2].casefold() not in ROW_TRAITS
     return key not in ROW_TEXTS and key not in ROW_NUMBERS
@@ -171,12 +171,12 @@ class Needles:
     @classmethod
     def of(cls, expression: str) -> "Needles":
         words = [word.casefold() for word in bare_words(expression) if word]
-        terms = (term for term in terms_of(expression) if key_of(term) == "tool")
+        terms = (term for term in terms_of(expression) if compared_name(term) == "tool")
         tools = [term.partition(":")[2].casefold() for term in terms if not term.startswith("!")]
         return cls(words, tools)
 
 
-def place_of(transcript: Transcript, needles: Needles) -> Place | None:
+def where_found(transcript: Transcript, needles: Needles) -> Place | None:
     """Where the first of the words stands, else the first call of a tool; None if none does."""
     for where, text in _texts(transcript):
         folded = text.casefold()

@@ -3,6 +3,7 @@
 from tests.faults.faults import Edit
 
 OWN = ("tests/unit/test_own.py",)
+TRANSCRIPT = ("tests/unit/test_transcript.py",)
 CHOICE = ("tests/unit/test_choice.py",)
 EVALUATION = ("tests/unit/test_evaluation.py",)
 TIMELINE, TIMES = ("tests/unit/test_timeline.py",), ("tests/service/test_times.py",)
@@ -14,6 +15,48 @@ PLAYED = ("tests/rollouts/test_play.py", "tests/unit/test_game.py")
 RENTING = ("tests/remote/test_renting.py",)
 
 EDITS = (
+    Edit(
+        "a call's result belongs to the call with its id",
+        "rl/transcript.py",
+        "(same := [n for n in waiting if calls[n].id == made.id])",
+        "(same := [n for n in waiting if calls[n].name == made.name])",
+        TRANSCRIPT,
+    ),
+    Edit(
+        "a rollout that is evaluated has no advantage",
+        "rl/outcome.py",
+        "None if is_evaluated else advantage,",
+        "advantage,",
+        TRANSCRIPT,
+    ),
+    Edit(
+        "a word of a filter is looked for in conversations",
+        "rl/rollout_search.py",
+        "return key not in ROW_TEXTS and key not in ROW_NUMBERS",
+        "return bool(key) and key not in ROW_TEXTS and key not in ROW_NUMBERS",
+        ("tests/unit/test_rollout_search.py",),
+    ),
+    Edit(
+        "an improbable token stands out",
+        "rl/rollouts.py",
+        "if probability >= least)",
+        "if probability <= least)",
+        ("tests/unit/test_rollout_reading.py",),
+    ),
+    Edit(
+        "the first of two rollouts' turns that differs is marked",
+        "tui/widgets/transcript.py",
+        "if not _is_same(*block.sources):",
+        "if _is_same(*block.sources):",
+        ("tests/tui/test_rollout.py",),
+    ),
+    Edit(
+        "what the environment does is no turn",
+        "rl/transcript.py",
+        "if event.phase is not None:",
+        "if event.phase == SETUP:",
+        TRANSCRIPT,
+    ),
     Edit(
         "a star stands out from the newest and from the base",
         "rl/choice.py",

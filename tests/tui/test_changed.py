@@ -4,6 +4,7 @@ from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.evaluate import EvaluateDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.live import LiveScreen
+from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
 from tests.conftest import Served, caller, ended, fork, submit
@@ -40,6 +41,16 @@ async def test_a_step_in_live_is_explained_without_an_evaluation(served: Served)
         assert [rewards[0] >= rewards[2], rewards[1] >= rewards[3]] == [True, True]
         assert "not trained on" not in flown.drawn
         await flown.until(lambda: all(answer.text for answer in group.columns.answers))
+        reader = await flown.open(RolloutScreen, "c")
+        await flown.until(lambda: reader.view.blocks)
+        sides = [side.name.partition(",")[0] for side in reader.view.sides]
+        assert sides == ["A step-000001", "B step-000002"]
+        assert "advantage" not in reader.view.plain
+        await flown.press("escape", "escape")
+        await flown.until_screen(ComparePanel)
+        reader = await flown.open(RolloutScreen, "c")
+        await flown.until(lambda: len(reader.view.sides) == 2 and reader.view.blocks)
+        assert reader.beside is not None
         await flown.press("escape")
         await flown.until_screen(ComparePanel)
         batch = await panel._opened(next(key for key in keys if key.startswith("step ")))

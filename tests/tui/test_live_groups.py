@@ -10,6 +10,7 @@ from hud_tui.events import TreeRead
 from hud_tui.rl.run import Run
 from hud_tui.tui.screens.dialogs import HelpScreen
 from hud_tui.tui.screens.group import GroupScreen
+from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.theme import ALL_FAILED, ALL_SOLVED
 from hud_tui.tui.widgets.focus_chart import FocusChart
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
@@ -281,6 +282,34 @@ async def test_traces_are_asked_for_where_the_checkpoint_does_not_name_them() ->
         await pilot.press("left_parenthesis")  # whose listed rewards are others
         await until(lambda: "The service does not say" in text_of(screen.columns))
         assert client.asked == 1
+
+
+async def test_a_rollout_of_a_group_is_read_alone_or_beside_another() -> None:
+    async with staged(runs.run_of(5)) as (stage, pilot):
+        await pilot.press("tab", "enter")
+        screen = await opened(stage)
+        await pilot.press("right", "enter")
+        await until(lambda: isinstance(stage.screen, RolloutScreen))
+        reader = stage.screen
+        assert isinstance(reader, RolloutScreen)
+        assert reader.trace_id == screen.columns.answers[1].trace_id
+        await until(lambda: reader.transcript is not None)
+        assert "advantage" in reader.view.plain
+        await pilot.press("right", "escape")
+        await until(lambda: stage.screen is screen)
+        shown = screen.columns.answers[screen.columns.picked].trace_id
+        assert shown == reader.trace_id
+        await pilot.press("c")
+        await until(lambda: getattr(stage.screen, "beside", None) is not None)
+
+
+async def test_a_replay_has_nothing_to_read() -> None:
+    async with staged(runs.run_of(5)) as (stage, pilot):
+        await pilot.press("tab", "enter")
+        screen = await opened(stage)
+        screen.client = None
+        await pilot.press("enter", "c")
+        assert stage.screen is screen
 
 
 async def group_screen(stage: Stage) -> GroupScreen:

@@ -94,6 +94,12 @@ CONCEPTS = {
     "a label and what is beside it, and a text in so many cells": (
         "tui.widgets.lines: labelled fit_text"
     ),
+    "a rollout as it is read, and as text": (
+        "rl.transcript: Transcript EnvironmentPart transcript_of laid_out"
+    ),
+    "which rollouts a filter keeps, and where its words stand": (
+        "rl.rollout_search: Sought Needles split_filter parse_row_filter where_found"
+    ),
     "whether rewards have a gradient": "rl.groups: has_signal has_gradient CROSS_ENTROPY",
 }
 """The module that holds a concept, and names that no other module may give to something else."""

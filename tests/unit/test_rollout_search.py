@@ -8,8 +8,8 @@ from hud_tui.rl.rollout_search import (
     Needles,
     Sought,
     parse_row_filter,
-    place_of,
     split_filter,
+    where_found,
 )
 from hud_tui.rl.rollouts import Rollout
 from hud_tui.rl.transcript import transcript_of
@@ -104,7 +104,7 @@ def test_a_list_is_filtered_by_its_rows_alone() -> None:
     ],
 )
 def test_where_it_stands(expression: str, where: str, excerpt: str) -> None:
-    place = place_of(sought().read, Needles.of(expression))
+    place = where_found(sought().read, Needles.of(expression))
     assert place is not None
     assert place.where == where
     assert excerpt in place.excerpt
@@ -113,5 +113,5 @@ def test_where_it_stands(expression: str, where: str, excerpt: str) -> None:
 
 def test_without_words_or_where_none_stands_there_is_no_place() -> None:
     assert Needles.of("reward<.2 !no is:error !tool:x") == Needles([], [])
-    assert place_of(sought().read, Needles()) is None
-    assert place_of(sought().read, Needles(["zebra"], ["zebra"])) is None
+    assert where_found(sought().read, Needles()) is None
+    assert where_found(sought().read, Needles(["zebra"], ["zebra"])) is None

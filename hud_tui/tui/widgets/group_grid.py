@@ -79,7 +79,7 @@ class RewardFace:
             *self._numbers(row.stats),
             *bars(row.rewards, self.groups.low, self.groups.high, empty),
             Segment("  "),
-            Segment(fit_text(outcome_of(row), VERDICT), self.tone("dim")),
+            Segment(fit_text(no_signal_text(row), VERDICT), self.tone("dim")),
         ]
         if (room := _strip_room(width)) >= LEAST_STRIP:
             marks = list(self.history.of(row.task_slug))
@@ -108,7 +108,7 @@ def bars(rewards: Sequence[float], low: float, high: float, empty: Segment) -> l
     return drawn
 
 
-def outcome_of(row: GroupRow) -> str:
+def no_signal_text(row: GroupRow) -> str:
     """Why a group has no signal, in few words; empty if it has."""
     if row.stats is None:
         return "waiting"
