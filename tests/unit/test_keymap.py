@@ -1,7 +1,9 @@
 """Other keys for actions: what the config file may say, and that the screens' texts follow them."""
 
 import ast
+import importlib
 import json
+import pkgutil
 import re
 from collections.abc import Iterator
 from itertools import combinations
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from textual.keys import _character_to_key
+from textual.message_pump import MessagePump
 
 import hud_tui.tui
 from hud_tui.cli.main import main
@@ -237,3 +240,21 @@ def test_the_scan_finds_what_it_is_for() -> None:
         assert not SAID.search(text), text
     assert max(len(one.label) for one in ACTIONS) <= LABEL
     assert max(len(one.all_shown) for one in ACTIONS) <= KEYS
+
+
+def test_no_method_of_a_widget_or_screen_is_called_by_a_key() -> None:
+    """Textual calls a method ``key_at`` when ``@`` is pressed, which is named ``at``."""
+    for module in pkgutil.walk_packages(hud_tui.tui.__path__, "hud_tui.tui."):
+        importlib.import_module(module.name)
+    pumps = [MessagePump]
+    for pump in pumps:
+        pumps += pump.__subclasses__()
+    own = [pump for pump in pumps if pump.__module__.startswith("hud_tui.")]
+    assert len(own) > 50
+    called = {
+        f"{pump.__name__}.{name}"
+        for pump in own
+        for name in vars(pump)
+        if re.match(r"_?key_[a-z]", name)
+    }
+    assert called == set()

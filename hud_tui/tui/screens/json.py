@@ -69,7 +69,7 @@ class JsonView(Table):
     def count(self) -> int:
         return len(self.tree_of.lines)
 
-    def key_at(self, line: int) -> str:
+    def row_key(self, line: int) -> str:
         return str(line)
 
     def line_of(self, key: str) -> int | None:

@@ -276,7 +276,7 @@ class RunLegend(Table, inherit_bindings=False):
     def count(self) -> int:
         return len(self.rows) + 1 + len(self._same)
 
-    def key_at(self, line: int) -> str | None:
+    def row_key(self, line: int) -> str | None:
         return self.rows[line][0].id if line < len(self.rows) else None
 
     @property

@@ -108,7 +108,7 @@ class RunTable(Table):
     def count(self) -> int:
         return len(self.lines)
 
-    def key_at(self, line: int) -> str | None:
+    def row_key(self, line: int) -> str | None:
         row = self.lines[line]
         return row.id if isinstance(row, Work) else None
 

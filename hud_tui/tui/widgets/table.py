@@ -73,7 +73,7 @@ class Table(LinesView, can_focus=True):
         """The line under the cursor; −1 for none."""
 
     @abstractmethod
-    def key_at(self, line: int) -> str | None:
+    def row_key(self, line: int) -> str | None:
         """The key of the row that begins in a line; None for a line that the cursor passes."""
 
     def row_at(self, line: int) -> int:
@@ -89,7 +89,7 @@ class Table(LinesView, can_focus=True):
 
     @property
     def key(self) -> str | None:
-        return self.key_at(self.cursor) if 0 <= self.cursor < self.count else None
+        return self.row_key(self.cursor) if 0 <= self.cursor < self.count else None
 
     @property
     def cursor_y(self) -> int | None:
@@ -118,7 +118,7 @@ class Table(LinesView, can_focus=True):
             self.post_message(self.Moved(self, self.key))
 
     def line_of(self, key: str) -> int | None:
-        return next((line for line in range(self.count) if self.key_at(line) == key), None)
+        return next((line for line in range(self.count) if self.row_key(line) == key), None)
 
     def select(self, key: str) -> None:
         line = self.line_of(key)
@@ -129,7 +129,7 @@ class Table(LinesView, can_focus=True):
         """The first row from a line on, else before it; −1 for none."""
         start = min(max(line, 0), self.count)
         nearest = chain(range(start, self.count), range(start - 1, -1, -1))
-        return next((line for line in nearest if self.key_at(line) is not None), -1)
+        return next((line for line in nearest if self.row_key(line) is not None), -1)
 
     def _go(self, line: int) -> None:
         before, self.cursor = self.cursor, line
@@ -147,7 +147,7 @@ class Table(LinesView, can_focus=True):
     def action_move(self, rows: int) -> None:
         line = self.cursor + rows
         while 0 <= line < self.count:
-            if self.key_at(line) is not None:
+            if self.row_key(line) is not None:
                 self._go(line)
                 return
             line += 1 if rows > 0 else -1
@@ -170,7 +170,7 @@ class Table(LinesView, can_focus=True):
         if line >= self.count:
             return
         line = self.row_at(line)
-        key = self.key_at(line)
+        key = self.row_key(line)
         if key is None:
             return
         self._go(line)
@@ -246,7 +246,7 @@ class RowList(Table):
     def count(self) -> int:
         return len(self.rows)
 
-    def key_at(self, line: int) -> str | None:
+    def row_key(self, line: int) -> str | None:
         row = self.rows[line]
         return None if row.heading or row.continues else row.key
 

@@ -234,7 +234,7 @@ class TranscriptView(Table):
         block = bisect_right(self._starts, line) - 1
         return block, line - self._starts[block]
 
-    def key_at(self, line: int) -> str | None:
+    def row_key(self, line: int) -> str | None:
         if not self.blocks:
             return None
         block, row = self.place(line)
