@@ -185,6 +185,8 @@ class Game:
     grade: Grade | None = None
     trouble: str = ""
     """Why it ended without a grade."""
+    advice: str = ""
+    """What can be done about that."""
     notice: str = ""
     """What is to be known of this turn: e.g. why the policy gave no answer to it."""
     upcoming: tuple[Turn, ...] = ()
@@ -240,10 +242,10 @@ class Game:
         trace_id = trace_id or self.trace_id
         return replace(self, phase=Phase.GRADED, grade=grade, trace_id=trace_id, notice="")
 
-    def failed(self, trouble: str, trace_id: str = "") -> "Game":
+    def failed(self, trouble: str, advice: str = "", trace_id: str = "") -> "Game":
         """It ended without a grade."""
-        trace_id = trace_id or self.trace_id
-        return replace(self, phase=Phase.FAILED, trouble=trouble, trace_id=trace_id, notice="")
+        ended = replace(self, phase=Phase.FAILED, trouble=trouble, advice=advice, notice="")
+        return replace(ended, trace_id=trace_id or self.trace_id)
 
     # What can be read.
 

@@ -57,7 +57,7 @@ class GameFailed(HudError):
     kind = "environment"
 
     def __init__(self, game: Game) -> None:
-        super().__init__(game.trouble)
+        super().__init__(game.trouble, game.advice)
         self.details = {"trace_id": game.trace_id, "turn": game.number}
 
 
@@ -67,6 +67,7 @@ class Result(NamedTuple):
     grade: Grade | None
     trouble: str
     trace_id: str
+    advice: str = ""
 
 
 class World(Protocol):
@@ -117,16 +118,15 @@ class Play:
     async def run(self) -> Game:
         """Play it to its end; nothing that happens in the environment is an error here."""
         try:
-            grade, trouble, trace_id = await self._world.play(self._begun, self._asked)
+            ended = await self._world.play(self._begun, self._asked)
         except HudError as error:
             self.error = error
-            self._show(self.game.failed(error.in_one))
+            self._show(self.game.failed(error.message, error.hint))
         else:
-            game = self.game
-            ended = (
-                game.failed(trouble, trace_id) if grade is None else game.graded(grade, trace_id)
-            )
-            self._show(ended)
+            if ended.grade is None:
+                self._show(self.game.failed(ended.trouble, ended.advice, ended.trace_id))
+            else:
+                self._show(self.game.graded(ended.grade, ended.trace_id))
         finally:
             if self._policy is not None:
                 self._policy.cancel()
@@ -309,8 +309,8 @@ class OwnWorld:
         async with self._seat.listening() as url:
             setting = setting_of(order, self._client.settings, log)
             worker = self._make_worker(replace(setting, variables=seated(setting.variables, url)))
-            await worker.start()
             try:
+                await worker.start()
                 loaded = await load(worker, self._client, order)
                 task = task_named(loaded.tasks, self._task)
                 begun(task)
@@ -343,7 +343,8 @@ class OwnWorld:
         elif run["error"] is not None:
             why = error_text(run)
         if run is None or why:
-            return Result(None, why, trace_id)
+            printed = f"what it printed is in {worker.setting.log}"
+            return Result(None, why, trace_id, printed)
         graded = {key: run.get(key) for key in ("subscores", "info")}
         return Result(Grade(run["reward"], graded, run["stop_reason"] or ""), "", trace_id)
 

@@ -176,6 +176,7 @@ async def test_whatever_an_environment_does_ends_the_game_alone(
     done = await plays({"answer": "5"}, rows=rows, flags=("--rollout-timeout", "0.5"))
     assert (done.code, done.error["type"]) == (1, "environment")
     assert why in done.error["message"]
+    assert done.error["hint"].startswith("what it printed is in ")
 
 
 async def test_the_player_s_time_is_not_the_environment_s(

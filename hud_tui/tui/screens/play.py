@@ -120,7 +120,7 @@ class PlayScreen(Over[None]):
             if self.game.grade is not None:  # it is only not kept
                 show_error(self.app, error)
             else:
-                self.take(self.game.failed(error.in_one))
+                self.take(self.game.failed(error.message, error.hint))
 
     def take(self, game: Game) -> None:
         """Show a state of the game."""
@@ -323,7 +323,8 @@ def said_of(game: Game, seconds: float) -> Content:
     """What a game waits for, since so many seconds; or how it ended."""
     takes = f" {seconds:.0f} s" if seconds >= WAITED_S else ""
     of = f" of {game.most}" if game.most else ""
-    turn = f"turn {game.number}{of}"
+    last = ", the last" if game.number == game.most > 1 else ""
+    turn = f"turn {game.number}{of}{last}"
     match game.phase:
         case Phase.YOURS:
             notice = Content.styled(f"{one_line(game.notice, 300)}  ·  ", "$warning")
@@ -361,6 +362,8 @@ def game_lines(game: Game, width: int) -> Iterator[Content]:
     if game.phase is Phase.YOURS and game.upcoming:
         yield Content.styled(f"{number + 1}  next, as recorded", "$text-muted")
         yield from _move_lines(game.upcoming[0].move, width)
+    if game.advice:
+        yield from _indented(game.advice, width, "$text-muted", 0)
     if game.grade is not None:
         yield Content.styled("grade", "bold")
         for name, text in _graded(game):
