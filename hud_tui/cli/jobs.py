@@ -28,6 +28,7 @@ from hud_tui.client.rollout_search import Match, read_searched, search
 from hud_tui.client.runs import RunList
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudError, HudNotFound, HudUsage, refuse_beyond
+from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.rollout_search import split_filter
 from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import find_run, left_s, silent_s
@@ -36,7 +37,7 @@ from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work, is_lost
 from hud_tui.rollouts import control
-from hud_tui.wire import WorkState
+from hud_tui.wire import Model, WorkState
 from hud_tui.wire_rollouts import Trace
 
 
@@ -126,7 +127,13 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     refuse_beyond("--limit", args.limit, {"ge": 1})
     if args.filter is not None:
         split_filter(args.filter)  # what is invalid raises before the service is asked
-    job_id = await find_job(client, args.job)
+    try:
+        job_id = await find_job(client, args.job)
+    except HudUsage as error:
+        model = next((m for m in await client.models() if args.job in (m.id, m.model_name)), None)
+        if model is None:
+            raise error
+        return await _of_loop(client, args, model)
     if args.filter is not None:
         return await _search(client, args, job_id)
     if args.all:
@@ -147,6 +154,27 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     if omitted:
         more = "--limit N, --step N, or --all for one document per page"
         print_notice(f"{omitted:,} older rollouts omitted; for more: {more}")
+    return 0
+
+
+async def _of_loop(client: HudClient, args: argparse.Namespace, model: Model) -> int:
+    """The rollouts that the steps of a model were trained on, oldest first, where a loop outside
+    of this service trains it and reports no job."""
+    if args.filter is not None:
+        raise HudUsage("--filter needs a job", f"{model.model_name} is trained by a loop outside")
+    tree = Tree.of(await client.checkpoints(model.id))
+    steps = [tree[position] for position in tree.path(tree.head)]
+    if args.step is not None:
+        steps = [node for node in steps if node.step == args.step]
+    rows: list[dict[str, Any]] = []
+    while steps and (args.all or len(rows) < (args.limit or PAGE)):
+        node = steps.pop()
+        read = await client.rollouts.checkpoint_traces(model.id, node.id)
+        known = {"checkpoint": node.name, "step": node.step}
+        rows[:0] = [row.model_dump(mode="json", exclude_none=True) | known for row in read]
+    shown = rows if args.all else rows[-(args.limit or PAGE) :]
+    facts = {"job_id": None, "model": model.model_name, "step": args.step}
+    emit("traces", {**facts, "total": None if steps else len(rows), "traces": shown})
     return 0
 
 

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from hud_tui.cli import jobs as headless_traces
+from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import StoredEvaluation
 from hud_tui.rl.tasks.task import HELD_OUT
@@ -18,6 +19,7 @@ from hud_tui.settings import read_paths
 from hud_tui.wire import WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from tests.conftest import Served
+from tests.service.clients import fork_of, over_socket
 from tests.service.headless import Command, as_hud, forked, model_of
 
 RUN = ("run", "arith", "-y", "--follow", "--group-size", "2", "--steps")
@@ -48,6 +50,28 @@ async def test_a_fork_and_a_move_of_the_head_are_tried_without_doing_them(hud: C
     dry = await hud("head", "arith-rl", "--back", "1", "--dry-run")
     assert (dry.data["head"], dry.data["would_be"] != head) == (head, True)
     assert (await hud("head", "arith-rl")).data["head"]["id"] == head
+
+
+async def test_rollouts_of_a_loop_outside_are_listed_by_its_model(
+    hud: Command, served: Served
+) -> None:
+    async with over_socket(served) as client:
+        model = await fork_of(client, "loop-rl")
+        async with TrainingClient(model.id, client) as trainer:
+            for _ in range(2):
+                batch = await trainer.sample("1 + 1 = ?", group_size=3, task_slug="easy")
+                for number, rollout in enumerate(batch):
+                    rollout.reward = float(number % 2)
+                await trainer.step(batch, learning_rate=0.1, group_size=3)
+    listed = (await hud("traces", "loop-rl")).data
+    assert (listed["job_id"], listed["total"], len(listed["traces"])) == (None, 6, 6)
+    assert [row["step"] for row in listed["traces"]] == [1, 1, 1, 2, 2, 2]
+    assert {row["task_slug"] for row in listed["traces"]} == {"easy"}
+    newest = (await hud("traces", "loop-rl", "--limit", "2")).data
+    assert (newest["total"], [row["step"] for row in newest["traces"]]) == (None, [2, 2])
+    first = (await hud("traces", "loop-rl", "--step", "1")).data
+    assert [row["checkpoint"] for row in first["traces"]] == ["step-000001"] * 3
+    assert (await hud("traces", "loop-rl", "--filter", "error")).code == 2
 
 
 async def test_a_run_is_followed_to_its_result(hud: Command) -> None:
