@@ -326,13 +326,16 @@ def init_env(args: argparse.Namespace) -> int:
     begin = command_of(args, "train", shown[0], "-m", "MODEL")
     install = f"python3.11 -m venv {folder}/.venv && {folder}/.venv/bin/pip install {SDK_WORDS}"
     test = f"{folder}/.venv/bin/python -m unittest discover {tests}"
+    play = command_of(args, "play", shown[0])
     if args.headless:
-        emit("init-env", {"files": shown, "install": install, "test": test, "train": begin})
+        told = {"install": install, "test": test, "play": play, "train": begin}
+        emit("init-env", {"files": shown, **told})
         return 0
     for file in shown:
         print(f"wrote {file}")
     print(f"the SDK:   {install}")
     print(f"test it:   {test}")
+    print(f"play it:   {play}")
     print(f"check it:  {begin} --check")
     print(f"train it:  {begin}")
     return 0

@@ -62,7 +62,7 @@ WHO = {PERSON: "you", POLICY: "policy", RECORDED: "policy, replayed"}
 class PlayScreen(Over[None]):
     VIEW: ClassVar = "play"
     BINDINGS: ClassVar[list[BindingType]] = bindings("play")
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(self, name: str, begin: Begin, replay: int = 0, keep: Keep | None = None) -> None:
         """`name`: of what is played, for the title; `replay`: recorded turns to replay at first;
