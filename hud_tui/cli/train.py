@@ -33,7 +33,14 @@ from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
 from hud_tui.rollouts.environment import check, check_source, load, setting_of
 from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import Order, RunFolder, log_of_checks, losses_text, run_folder
+from hud_tui.rollouts.run_files import (
+    Order,
+    RunFolder,
+    keep_order,
+    log_of_checks,
+    losses_text,
+    run_folder,
+)
 from hud_tui.rollouts.template import write_environment
 from hud_tui.rollouts.trial import ROLLOUTS, Trial, make_trial, size_of
 from hud_tui.rollouts.watched import error_text
@@ -155,6 +162,8 @@ class _Command:
         if verdict(findings) != "failure" and not self._args.no_trial:
             count = self._args.check_rollouts or ROLLOUTS
             trial, tried = await make_trial(worker, self._client, order, loaded, model, count)
+            if trial is not None:
+                keep_order(self._paths.state, trial.job_id, order)
             if self._args.anyway:
                 tried = [_as_warning(finding) for finding in tried]
             for finding in tried:

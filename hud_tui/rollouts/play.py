@@ -34,7 +34,7 @@ from hud_tui.rl.text import names_text, one_line
 from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import CALLS_TOOLS, load, rollout_of, setting_of
 from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
-from hud_tui.rollouts.run_files import Options, Order, environment_name, log_of_checks
+from hud_tui.rollouts.run_files import Options, Order, environment_name, keep_order, log_of_checks
 from hud_tui.rollouts.seat import Request, Seat
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
@@ -331,6 +331,7 @@ class OwnWorld:
         name = f"played: {environment_name(order.source)} {task.slug}"
         entered = JobEnter(name=one_line(name, 200), group=1)
         await self._client.rollouts.enter_job(job_id.replace("-", ""), entered)
+        await asyncio.to_thread(keep_order, self._state, job_id, order)
         trace_id = uuid4().hex
         request = rollout_of(order, job_id, task, 1)
         request |= {"timeout": LONGEST_S, "trace_id": trace_id}

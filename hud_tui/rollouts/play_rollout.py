@@ -16,7 +16,7 @@ from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.evaluate import evaluation_files, order_of_evaluation
 from hud_tui.rollouts.play import OwnWorld, Play
 from hud_tui.rollouts.play_service import play_of, service_play
-from hud_tui.rollouts.run_files import Options, Order, environment_name
+from hud_tui.rollouts.run_files import Options, Order, environment_name, kept_order
 from hud_tui.wire import Model
 from hud_tui.wire_rollouts import Trace
 
@@ -79,10 +79,12 @@ async def _sampler(client: HudClient, trace: Trace) -> Model | None:
 
 
 def order_of_job(state: Path, job_id: str) -> Order | None:
-    """How the rollouts of a run or an evaluation that was begun here are made; None: the service
-    makes them, or it was begun elsewhere."""
+    """How the rollouts of a run, an evaluation, a trial or a game that was begun here are made;
+    None: the service makes them, or it was begun elsewhere."""
     folder = driven_here(state, job_id)
     if folder is not None:
         return folder.order()
     stored = evaluation_files(state).read(job_id)
-    return None if stored is None or stored.environment is None else order_of_evaluation(stored)
+    if stored is not None and stored.environment is not None:
+        return order_of_evaluation(stored)
+    return kept_order(state, job_id)

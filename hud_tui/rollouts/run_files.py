@@ -27,6 +27,8 @@ from hud_tui.storage import is_held, open_or_make, read_regular, write_atomic
 FOLDER = "driven"
 EVALUATIONS = "evaluations"
 MOST_BYTES = 256 << 20
+MOST_ORDERS = 200
+"""Most orders of trials and games that are kept."""
 MOST_FAILURES = 1000
 """Most lines of failures.jsonl: further ones are not written."""
 
@@ -378,6 +380,27 @@ def log_of_checks(state: Path, source: str) -> Path:
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     log.unlink(missing_ok=True)
     return log
+
+
+def keep_order(state: Path, job_id: str, order: Order) -> None:
+    """Store how rollouts of a job were made that is no run: a trial, or a game. Of the oldest
+    beyond MOST_ORDERS it is forgotten."""
+    folder = state / FOLDER / "checks"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_atomic(folder / f"{job_id}.json", order.model_dump_json())
+    with suppress(OSError):  # another program may do the same
+        stored = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+        for file in stored[:-MOST_ORDERS]:
+            file.unlink(missing_ok=True)
+
+
+def kept_order(state: Path, job_id: str) -> Order | None:
+    """How the rollouts of such a job were made; None: that is not stored, or cannot be read."""
+    try:
+        text = read_regular(state / FOLDER / "checks" / f"{job_id}.json", MOST_BYTES)
+        return Order.model_validate_json(text)
+    except (OSError, ValidationError):
+        return None
 
 
 def known_runs(state: Path) -> dict[str, RunFolder]:

@@ -39,7 +39,7 @@ from hud_tui.rollouts.environment import (
     started,
 )
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
-from hud_tui.rollouts.run_files import Order
+from hud_tui.rollouts.run_files import Order, keep_order
 from hud_tui.rollouts.watched import UNGRADED, error_text
 from hud_tui.wire import Model
 from hud_tui.wire_rollouts import JobEnter
@@ -351,4 +351,5 @@ async def prepare(
             for finding in tried:
                 yield finding
             if trial is not None:
+                await asyncio.to_thread(keep_order, state, trial.job_id, order)
                 yield trial

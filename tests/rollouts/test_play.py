@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -20,8 +21,9 @@ from hud_tui.errors import HudRefused
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.transcript import transcript_of
-from hud_tui.rollouts import play, seat
+from hud_tui.rollouts import play, run_files, seat
 from hud_tui.rollouts.play import Play, Result
+from hud_tui.rollouts.run_files import keep_order, kept_order
 from hud_tui.rollouts.seat import Seat
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
 from hud_tui.service.store.db import Db
@@ -401,6 +403,29 @@ async def test_the_policy_goes_on_with_the_weights_that_sampled_the_rollout() ->
         session.checkpoint = "c1"
         await session.run()
     assert asked == ["c1", "c1", None, None], "an expired one gives way to the head"
+
+
+async def test_a_rollout_of_a_trial_is_played_where_it_was_made(
+    hud: Command,
+    served: Served,
+    rolled_out: str,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shutil.rmtree(tmp_path / "state")
+    monkeypatch.setattr(run_files, "MOST_ORDERS", 2)
+    async with over_socket(served) as client:
+        order = order_for(await client.model("arith-rl"), source, tmp_path, mode="hud", turns=2)
+        job_id = (await client.rollouts.trace(rolled_out)).job_id or ""
+    for number, name in enumerate(("one", "two", job_id)):
+        keep_order(tmp_path / "state", name, order)
+        file = tmp_path / "state" / "driven" / "checks" / f"{name}.json"
+        os.utime(file, (number, number))
+    assert kept_order(tmp_path / "state", "one") is None, "the oldest is forgotten"
+    assert kept_order(tmp_path / "state", "two") == order
+    done = await by_lines(hud, monkeypatch, '{"replay": "rest"}\n', "--rollout", rolled_out)
+    assert (done.documents[0]["data"]["of"], done.documents[0]["data"]["task"]) == (2, "two")
 
 
 async def test_a_rollout_that_cannot_be_played_says_why(
