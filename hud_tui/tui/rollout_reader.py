@@ -501,7 +501,9 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
     where = "step" if part.by_step else "page"
     if part.by_step or part.newest > 1:
         yield 0, Content(f"{where} {part.number} of {_steps(part, job)}")
-    trained = [group for group in part.counted if group.evaluated or not group.heldout]
+    trained = part.counted
+    if any(group.compared for group in part.groups):  # else it is an evaluation
+        trained = [group for group in trained if not (group.heldout or group.evaluated)]
     yield from _rollouts(part, [reward for group in trained for reward in group.rewards])
     flat = sum(group.compared and bool(group.rewards) and not group.has_signal for group in trained)
     if flat:

@@ -15,7 +15,7 @@ from hud_tui.rl.rollout_search import parse_row_filter
 from hud_tui.rl.rollouts import Shade, rollout_groups
 from hud_tui.rl.text import pictures
 from hud_tui.rl.transcript import transcript_of
-from hud_tui.tui.rollout_reader import job_rows, sibling_rows, trace_rows
+from hud_tui.tui.rollout_reader import Part, job_rows, part_title, sibling_rows, trace_rows
 from hud_tui.tui.widgets.passages import Colouring, turn_passages
 from hud_tui.tui.widgets.transcript import Side, outcome_passages
 from hud_tui.wire import Job
@@ -190,3 +190,20 @@ def test_the_row_of_an_evaluation_shows_its_mean_reward() -> None:
     for job, shown in ((ended, ".718"), (running, "")):
         [row] = job_rows([job], "", 0.0)
         assert row.cells[4].plain == shown
+
+
+@pytest.mark.parametrize(("evaluates", "told"), [("c", "mean .500"), (None, "2 held-out")])
+def test_the_mean_is_of_what_is_trained_on_or_of_all_that_is_evaluated(
+    evaluates: str | None, told: str
+) -> None:
+    held = [
+        trace(n, float(n), step=1, task_slug="h", heldout=True, evaluates="c") for n in range(2)
+    ]
+    trained = [trace(n + 2, 0.25, step=1, task_slug="t", evaluates=evaluates) for n in range(2)]
+    traces = held if evaluates else [*held, *trained]
+    job = Job.model_validate({"id": "j", "name": "mixed", "status": "succeeded"})
+    groups = tuple(rollout_groups(traces, None if evaluates else PLAIN))
+    part = Part(job, 1, 1, evaluates is None, None if evaluates is None else 2, groups)
+    title = part_title(part, job, False, 200).plain
+    assert told in title
+    assert ("mean .250" in title) is (evaluates is None)

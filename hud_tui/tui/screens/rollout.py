@@ -425,6 +425,7 @@ class RolloutScreen(Leavable[str]):
         detailed = self._detailed.setdefault(trace_id, set())
         detailed ^= {turn.number}
         self.show()
+        self.view.unfold(turn)
         known = self._alternatives.setdefault(trace_id, {})
         if turn.number in detailed and turn.number not in known:
             found = await self._attempt(read_alternatives(self.client, read.trace, turn))

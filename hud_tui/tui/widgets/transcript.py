@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, zip_longest
+from itertools import accumulate, zip_longest
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -24,7 +24,15 @@ from textual.strip import Strip
 from hud_tui.rl.metrics import signed
 from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, Outcome
 from hud_tui.rl.text import clean, counted, one_line
-from hud_tui.rl.transcript import Call, EnvironmentPart, Transcript, Turn, first_line, laid_out
+from hud_tui.rl.transcript import (
+    Call,
+    EnvironmentPart,
+    Transcript,
+    Turn,
+    first_line,
+    laid_out,
+    turn_texts,
+)
 from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.tui.widgets.lines import fit_text, line
 from hud_tui.tui.widgets.passages import (
@@ -48,6 +56,7 @@ FACTS = 18
 """Most cells of tokens and seconds, at the right."""
 MOST_FOUND = 10_000
 """Most matches of a search."""
+DIFFERENCE = "≠ first difference  "
 READING = "reading the conversation …"
 WORDS_MOST, CALL_MOST = 32, 48
 """Most characters of a folded turn's words if it has calls, and of a call with its arguments."""
@@ -197,21 +206,29 @@ class TranscriptView(Table):
             self.reveal_block(self.first_difference)
 
     def _opened_at_first(self) -> Sequence[int]:
-        """Everything if it was asked for, or if it fits; else the outcome alone."""
-        everything = range(len(self.blocks))
-        if self.all_open or self._may_fit():
-            self._open(everything)
-            if self.all_open or self.count <= self.size.height:
-                return everything
+        """Everything if it was asked for; the outcome and the turns if they fit; else the outcome
+        alone."""
+        if self.all_open:
+            return range(len(self.blocks))
+        if self._may_fit():
+            environment = (EnvironmentPart, type(None))
+            told = [
+                number
+                for number, block in enumerate(self.blocks)
+                if not all(isinstance(source, environment) for source in block.sources)
+            ]
+            self._open(told)
+            if self.count <= self.size.height:
+                return told
         return [0]
 
     def _may_fit(self) -> bool:
         """Whether it is worth while to unfold everything and see whether that fits."""
         rows, room = len(self.blocks), self.size.height * self.width
-        texts = chain.from_iterable(
-            (side.transcript or Transcript()).texts() for side in self.sides
-        )
-        return rows < self.size.height and sum(map(len, texts)) <= room
+        turns = (turn for side in self.sides for turn in (side.transcript or Transcript()).turns)
+        if rows >= self.size.height:
+            return False
+        return sum(len(text) for turn in turns for text in turn_texts(turn)) <= room
 
     def _find_difference(self) -> None:
         self.first_difference = self._place_of_difference = None
@@ -283,6 +300,13 @@ class TranscriptView(Table):
             self.blocks[number].is_open = not self.blocks[number].is_open
             self._lay_out()
         self.post_message(self.Folded())
+
+    def unfold(self, turn: Turn) -> None:
+        """Unfold a turn of the first rollout, and go to it."""
+        places = (n for n, block in enumerate(self.blocks) if block.sources[0] is turn)
+        number = next(places, None)
+        if number is not None and not self.blocks[number].is_open:
+            self.reveal_block(number)
 
     def fold_all(self) -> None:
         """Unfold everything; if it is, fold all but the outcome."""
@@ -405,8 +429,10 @@ class TranscriptView(Table):
         block = self.blocks[number]
         head, width = _head(block.sources[side], block.is_open), self.side_width - MARK
         facts = head.facts[: max(0, width - ROLE)]
-        mark = "≠ first difference  " if number == self.first_difference and side else ""
         room = max(0, width - ROLE - len(facts) - 1)
+        mark = ""
+        if number == self.first_difference and side:
+            mark = DIFFERENCE if room >= len(DIFFERENCE) else "≠ "
         label = fit_text(head.label, max(ROLE, len(head.label) + 1 if not head.words else ROLE))
         return [
             Segment(label, self.tone(head.label_tone)),
