@@ -17,7 +17,8 @@ from typing import Any
 from hud_tui.rl.outcome import Outcome
 from hud_tui.rl.transcript import transcript_of
 from hud_tui.tui.app import settle
-from hud_tui.tui.widgets.transcript import Side, TranscriptView
+from hud_tui.tui.widgets.transcript import TranscriptView
+from hud_tui.tui.widgets.transcript_blocks import Side
 from hud_tui.wire_training import TraceEvents
 from tests.bench.timing import KEY, Goal, best_s, missed
 from tests.tui import reading, runs

@@ -46,8 +46,8 @@ EDITS = (
     Edit(
         "the first of two rollouts' turns that differs is marked",
         "tui/widgets/transcript.py",
-        "if not _is_same(*block.sources):",
-        "if _is_same(*block.sources):",
+        "if not is_same(*block.sources):",
+        "if is_same(*block.sources):",
         ("tests/tui/test_rollout.py",),
     ),
     Edit(

@@ -31,7 +31,7 @@ from hud_tui.tui.widgets.passages import (
     turn_passages,
     wrapped,
 )
-from hud_tui.tui.widgets.transcript import Side, outcome_passages
+from hud_tui.tui.widgets.transcript_blocks import Side, outcome_passages
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample, content_text
 

@@ -17,7 +17,7 @@ from hud_tui.rl.text import pictures
 from hud_tui.rl.transcript import transcript_of
 from hud_tui.tui.rollout_reader import Part, job_rows, part_title, sibling_rows, trace_rows
 from hud_tui.tui.widgets.passages import Colouring, turn_passages
-from hud_tui.tui.widgets.transcript import Side, outcome_passages
+from hud_tui.tui.widgets.transcript_blocks import Side, outcome_passages
 from hud_tui.wire import Job
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import TraceEvent, TraceEvents, TurnSample

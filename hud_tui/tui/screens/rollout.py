@@ -39,7 +39,8 @@ from hud_tui.tui.theme import RAMP, eighth, ramp_index
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.passages import Alternative, Colouring, legend
 from hud_tui.tui.widgets.table import RowList, Table
-from hud_tui.tui.widgets.transcript import Side, TranscriptView
+from hud_tui.tui.widgets.transcript import TranscriptView
+from hud_tui.tui.widgets.transcript_blocks import Side
 from hud_tui.wire_training import Forward
 
 KEPT = 16

@@ -1,137 +1,48 @@
 """TranscriptView: one rollout, or two side by side, as turns that fold to a line each.
 
-A `Block` is a turn, a part of the environment, or the outcome; of two rollouts it has both. A block
-is laid out when it is unfolded, and a line is drawn when it is in sight, so what is folded costs
-nothing, whatever its length.
+A block is laid out when it is unfolded, and a line is drawn when it is in sight, so what is folded
+costs nothing, whatever its length.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, zip_longest
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.events import Click
-from textual.message import Message
 from textual.selection import Selection
 from textual.strip import Strip
 
-from hud_tui.rl.metrics import signed
-from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, Outcome
-from hud_tui.rl.text import clean, counted, one_line
-from hud_tui.rl.transcript import (
-    Call,
-    EnvironmentPart,
-    Transcript,
-    Turn,
-    first_line,
-    laid_out,
-    turn_texts,
-)
-from hud_tui.rl.transcript_forms import reward_text
+from hud_tui.rl.transcript import EnvironmentPart, Transcript, Turn, turn_texts
 from hud_tui.tui.widgets.lines import fit_text, line
-from hud_tui.tui.widgets.passages import (
-    LEAST,
-    Colouring,
-    Passage,
-    Pieces,
-    overlaid,
-    part_passages,
-    readable,
-    seconds_text,
-    turn_passages,
-)
+from hud_tui.tui.widgets.passages import LEAST, Pieces, overlaid
 from hud_tui.tui.widgets.table import Table
+from hud_tui.tui.widgets.transcript_blocks import (
+    BLANK,
+    DRAWN,
+    LONGEST_ROLE,
+    TITLE,
+    Block,
+    Side,
+    blocks_of,
+    first_difference,
+    head_of,
+    is_same,
+)
 
-MARK, ROLE = 2, 12
+MARK, ROLE = 2, LONGEST_ROLE + 1
 """Cells of a block's mark, and of its role with the gap after it."""
 BETWEEN = " │ "
 """Between two rollouts."""
-FACTS = 18
-"""Most cells of tokens and seconds, at the right."""
 MOST_FOUND = 10_000
 """Most matches of a search."""
 DIFFERENCE = "≠ first difference  "
 READING = "reading the conversation …"
-WORDS_MOST, CALL_MOST = 32, 48
-"""Most characters of a folded turn's words if it has calls, and of a call with its arguments."""
-NO_TURNS = "The service has no conversation for this rollout."
-
-
-@dataclass(frozen=True)
-class Head:
-    """A block's line: what is seen of it while it is folded."""
-
-    label: str
-    words: str = ""
-    facts: str = ""
-    label_tone: str = "strong"
-    words_tone: str = "plain"
-
-
-@dataclass(frozen=True)
-class Side:
-    """One rollout as it is shown."""
-
-    transcript: Transcript | None
-    """None while it is being read."""
-    outcome: Outcome = field(default_factory=Outcome)
-    colouring: Colouring = field(default_factory=Colouring)
-    name: str = ""
-    """Which of two this is; empty if it is alone."""
-    why_stopped: str = ""
-    removed: Counter[str] = field(default_factory=Counter)
-    """Symbols that stand for control characters in its texts."""
-
-
-BodyRow = tuple[int, int, int]
-"""A line below a block's head: its passage, and the first and last + 1 offset of its text. The
-first is TITLE for the passage's title, and DRAWN − n for its n-th drawn line."""
-TITLE, DRAWN = -1, -2
-BLANK = (-1, 0, 0)
-"""The line of a rollout beside one whose passage is longer."""
-
-
-Source = Turn | EnvironmentPart | Side | None
-"""What a block has of a rollout: a turn, a part of the environment, or the outcome of that side;
-None if the other rollout has more."""
-
-
-@dataclass(slots=True)
-class Block:
-    """What is folded and unfolded together: the same place of each rollout."""
-
-    sources: Sequence[Source]
-    is_open: bool = False
-    passages: list[list[Passage]] | None = None
-    """Of each rollout; None until they are needed."""
-    rows: list[list[BodyRow]] | None = None
-    """Of each rollout, for the present width."""
-
-    @property
-    def height(self) -> int:
-        if not self.is_open or self.rows is None:
-            return 1
-        return 1 + max(map(len, self.rows), default=0)
-
-    drawn: dict[tuple[int, int], list[list[Segment]]] = field(default_factory=dict)
-    """Passages that are drawn as a whole, by rollout and passage."""
-
-    def forget_width(self) -> None:
-        self.rows = None
-        self.drawn.clear()
-
-    def texts(self, sides: Sequence[Side]) -> list[list[Passage]]:
-        """The passages of each rollout."""
-        if self.passages is None:
-            pairs = zip(self.sources, sides, strict=True)
-            self.passages = [list(_passages(*pair)) for pair in pairs]
-        return self.passages
 
 
 @dataclass(frozen=True, order=True)
@@ -149,9 +60,6 @@ class TranscriptView(Table):
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"transcript--match", "transcript--at"}
-
-    class Folded(Message):
-        """Something was folded or unfolded."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -185,7 +93,7 @@ class TranscriptView(Table):
         opened = [block.is_open for block in self.blocks]
         self.sides = sides
         with self.changing():
-            self.blocks = list(_blocks(sides))
+            self.blocks = list(blocks_of(sides))
             self._find_difference()
             self._laid_out = self.width
             self._begins = is_other or self._begins or len(opened) != len(self.blocks)
@@ -235,9 +143,9 @@ class TranscriptView(Table):
         if len(self.sides) < 2:
             return
         for number, block in enumerate(self.blocks[1:], 1):
-            if not _is_same(*block.sources):
+            if not is_same(*block.sources):
                 self.first_difference = number
-                self._place_of_difference = _difference(*block.texts(self.sides))
+                self._place_of_difference = first_difference(*block.texts(self.sides))
                 return
 
     # Folding, and where lines are.
@@ -279,8 +187,8 @@ class TranscriptView(Table):
         """Wrap what is unfolded and is not wrapped yet, and count the lines."""
         width = self.side_width - MARK
         for block in self.blocks:
-            if block.is_open and block.rows is None and self.width:
-                block.rows = _aligned(block.texts(self.sides), width, self.tone)
+            if block.is_open and self.width:
+                block.lay_out(self.sides, width, self.tone)
         self._starts = [0, *accumulate(block.height for block in self.blocks)]
         if not self.blocks:
             self._starts = [0, 1]
@@ -299,7 +207,6 @@ class TranscriptView(Table):
             self.cursor = self._starts[number]
             self.blocks[number].is_open = not self.blocks[number].is_open
             self._lay_out()
-        self.post_message(self.Folded())
 
     def unfold(self, turn: Turn) -> None:
         """Unfold a turn of the first rollout, and go to it."""
@@ -316,7 +223,6 @@ class TranscriptView(Table):
         with self.changing():
             self._open([0] if is_open else range(len(self.blocks)))
             self.cursor = self._starts[number]
-        self.post_message(self.Folded())
 
     def reveal_block(self, number: int, row: int = 0) -> None:
         """Unfold a block, and go to one of its rows."""
@@ -427,7 +333,7 @@ class TranscriptView(Table):
 
     def _head(self, number: int, side: int) -> list[Segment]:
         block = self.blocks[number]
-        head, width = _head(block.sources[side], block.is_open), self.side_width - MARK
+        head, width = head_of(block.sources[side], block.is_open), self.side_width - MARK
         facts = head.facts[: max(0, width - ROLE)]
         room = max(0, width - ROLE - len(facts) - 1)
         mark = ""
@@ -517,27 +423,6 @@ class TranscriptView(Table):
         return "\n".join(texts), "\n"
 
 
-def _aligned(
-    texts: Sequence[Sequence[Passage]], width: int, tone: Callable[[str], Style]
-) -> list[list[BodyRow]]:
-    """The rows of each rollout's passages; those of two begin in the same lines."""
-    rows: list[list[BodyRow]] = [[] for _ in texts]
-    for index, passages in enumerate(zip_longest(*texts)):
-        made = [_rows(index, passage, width, tone) if passage else [] for passage in passages]
-        height = max(map(len, made))
-        for own, lines in zip(rows, made, strict=True):
-            own += lines
-            own += [BLANK] * (height - len(lines))
-    return rows
-
-
-def _rows(index: int, passage: Passage, width: int, tone: Callable[[str], Style]) -> list[BodyRow]:
-    rows = [(index, TITLE, TITLE)] if passage.title else []
-    if passage.rows is not None:
-        return rows + [(index, DRAWN - n, 0) for n in range(len(passage.rows(width, tone)))]
-    return rows + [(index, start, stop) for start, stop in passage.lines(width)]
-
-
 def _places(text: str, needle: str) -> Iterator[int]:
     """Where a casefolded needle begins in a text."""
     folded = text.casefold()
@@ -547,140 +432,3 @@ def _places(text: str, needle: str) -> Iterator[int]:
     while start >= 0:
         yield start
         start = folded.find(needle, start + 1)
-
-
-def _difference(left: Sequence[Passage], right: Sequence[Passage]) -> tuple[int, int] | None:
-    """The first passage that differs, and the offset at which it does; None if only the number of
-    passages does."""
-    for index, pair in enumerate(zip(left, right, strict=False)):
-        one, other = (passage.text for passage in pair)
-        if one != other:
-            low, high = 0, min(len(one), len(other))
-            while low < high:  # comparing slices is much faster than comparing characters
-                middle = (low + high + 1) // 2
-                if one[low:middle] == other[low:middle]:
-                    low = middle
-                else:
-                    high = middle - 1
-            return index, low
-    return None
-
-
-# The blocks of rollouts.
-
-
-def _blocks(sides: Sequence[Side]) -> Iterator[Block]:
-    """The outcome, what the environment did before, the turns, and what it did after: of two
-    rollouts each by its place."""
-    if not sides or any(side.transcript is None for side in sides):
-        return
-    yield Block(sides)
-    transcripts = [side.transcript or Transcript() for side in sides]
-    for kind in ("setup", "turns", "grading"):
-        yield from map(Block, zip_longest(*(getattr(each, kind) for each in transcripts)))
-
-
-def _is_same(left: Source, right: Source) -> bool:
-    if isinstance(left, Turn) and isinstance(right, Turn):
-        return left.is_as(right)
-    if isinstance(left, EnvironmentPart) and isinstance(right, EnvironmentPart):
-        return left.is_as(right)
-    return False
-
-
-def _head(source: Source, is_open: bool) -> Head:
-    match source:
-        case Turn():
-            return _turn_head(source, is_open)
-        case EnvironmentPart():
-            return _part_head(source, is_open)
-        case Side():
-            outcome = source.outcome
-            words = f"{source.name}   {reward_text(outcome.reward, outcome.subscores)}"
-            return Head("reward", words.strip(), words_tone="strong")
-    return Head("–", label_tone="faint")
-
-
-def _passages(source: Source, side: Side) -> Iterable[Passage]:
-    match source:
-        case Turn():
-            return turn_passages(source, side.colouring)
-        case EnvironmentPart():
-            return part_passages(source)
-        case Side():
-            return outcome_passages(source)
-    return ()
-
-
-def outcome_passages(side: Side) -> Iterator[Passage]:
-    outcome, transcript = side.outcome, side.transcript or Transcript()
-    if outcome.expected:
-        expected = one_line(outcome.expected, NOTE_MOST)
-        yield Passage(f"expected   {expected}")
-    facts = []
-    if outcome.advantage is not None:
-        facts.append(f"advantage {signed(outcome.advantage)}{outcome.formula_end}")
-    facts += [outcome.fate, side.why_stopped, *_counts(transcript)]
-    yield Passage("  ·  ".join(filter(None, facts)), tone="dim")
-    if outcome.error:
-        yield Passage(readable(outcome.error[: 4 * NOTE_MOST]), "⚠ error", "hot", "hot")
-    for name, text in outcome.notes[: MOST_NOTES + 1]:
-        shown = clean(text, NOTE_MOST).replace("\t", "    ")
-        if "\n" in shown:
-            yield Passage(shown, one_line(name, 40))
-        else:
-            yield Passage(f"{one_line(name, 40)}   {shown}")
-    if removed := side.removed.total():
-        which = "  ".join(f"{symbol} ×{n}" for symbol, n in side.removed.most_common(6))
-        yield Passage(f"␛ removed ×{removed}, shown as symbols:  {which}", tone="warm")
-    if not transcript.is_recorded:
-        yield Passage(NO_TURNS, tone="dim")
-
-
-def _counts(transcript: Transcript) -> Iterator[str]:
-    if transcript.turns:
-        yield counted(len(transcript.turns), "turn")
-    if calls := len(transcript.calls):
-        yield counted(calls, "call")
-    if tokens := transcript.tokens:
-        yield counted(tokens, "token")
-
-
-def _part_head(part: EnvironmentPart, is_open: bool) -> Head:
-    words = one_line(f"{part.phase} {part.name}".strip(), 80)
-    if not is_open:
-        words = f"{words}   {one_line(first_line(laid_out(part.arguments)), 200)}".rstrip()
-    if part.error:
-        words = f"{words}   ⚠ {one_line(first_line(part.error), 200)}"
-    tone = "hot" if part.error else "dim"
-    return Head("environment", words, seconds_text(part.seconds), "second", tone)
-
-
-def _turn_head(turn: Turn, is_open: bool) -> Head:
-    tokens = "" if turn.tokens is None else f"{turn.tokens} tok"
-    facts = "  ".join(filter(None, (tokens, seconds_text(turn.seconds))))
-    role, tone = one_line(turn.role, ROLE - 1), "plain"
-    words = "" if is_open else "  ".join(_folded(turn))
-    if turn.has_error:
-        tone = "hot"
-        words = f"⚠ {words or 'error'}"
-    return Head(role, words, facts, "accent" if turn.number is not None else "strong", tone)
-
-
-def _folded(turn: Turn) -> Iterator[str]:
-    if turn.words:
-        yield one_line(turn.words, WORDS_MOST if turn.calls else 300)
-    for call in turn.calls:
-        yield _folded_call(call)
-    if turn.error:
-        yield one_line(first_line(turn.error), 200)
-
-
-def _folded_call(call: Call) -> str:
-    """A call in a few words, e.g. ``→ order {"n": 1} ← done``."""
-    text = f"→ {one_line(call.text, CALL_MOST)}"
-    if call.error:
-        return f"{text} ⚠ {one_line(first_line(call.error), 100)}"
-    if call.result is None:
-        return text
-    return f"{text} ← {one_line(first_line(call.result) or '(nothing)', 100)}"
