@@ -9,10 +9,12 @@ import json
 import logging
 import os
 from asyncio.subprocess import PIPE, Process, create_subprocess_exec
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
+from select import select
 from signal import SIGKILL
 from typing import IO, Any, NamedTuple
 
@@ -241,10 +243,44 @@ def reply(end: int, document: Document, codec: Codec = JSON) -> None:
         os._exit(0)
 
 
-def next_document(stream: IO[bytes], codec: Codec = JSON) -> Document | None:
-    """The next document; None at the end, also where it is in the middle of a line."""
-    line = stream.readline()
-    return codec.loads(line) if line.endswith(b"\n") else None
+READ = 1 << 20
+"""Most bytes that are read at a time."""
+
+
+class Inbox:
+    """Documents as they arrive at a blocking file descriptor, for who answers one at a time."""
+
+    def __init__(
+        self, end: int, codec: Codec = JSON, taken: Callable[[Document], bool] = lambda _: False
+    ) -> None:
+        """`taken`: called with each document when it is read; returns whether that was all, so that
+        it does not wait for its turn."""
+        self._end, self._codec, self._taken = end, codec, taken
+        self._waiting: deque[Document] = deque()
+        self._line = bytearray()
+        """The beginning of one that has not arrived."""
+
+    def next(self) -> Document | None:
+        """Wait for the next one; None at the end, also where that is in the middle of a line."""
+        while not self._waiting:
+            if not self._read():
+                return None
+        return self._waiting.popleft()
+
+    def look(self) -> None:
+        """Read what has arrived, without waiting."""
+        while select([self._end], [], [], 0)[0] and self._read():
+            pass
+
+    def _read(self) -> bool:
+        """Read some; returns whether there may be more."""
+        data = os.read(self._end, READ)
+        self._line += data
+        if b"\n" in data:
+            *lines, self._line = self._line.split(b"\n")
+            documents = [self._codec.loads(bytes(line)) for line in lines]
+            self._waiting.extend(one for one in documents if not self._taken(one))
+        return bool(data)
 
 
 async def answer_requests(

@@ -14,10 +14,12 @@ import pytest_asyncio
 from hud_tui.service.engines import modules
 from hud_tui.service.engines.base import (
     LOSSES,
+    PROGRESS,
     Datum,
     Engine,
     EngineError,
     EngineRefused,
+    Sampled,
     SampleRequest,
     Tokenizer,
     loss_config,
@@ -311,6 +313,26 @@ async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_pa
         await trial.step(handle)
     stepped = await trial.logprobs(whole, datums)
     assert await trial.logprobs(thin, datums) != pytest.approx(stepped, abs=1e-4)
+
+
+async def test_tokens_that_are_told_while_they_are_sampled_are_those_returned(trial: Trial) -> None:
+    """Engines that sample whole answers tell none."""
+    handle = await trial.open(trial.base.name)
+    told: dict[int, list[tuple[int, float]]] = {}
+
+    def progress(index: int, before: int, new: Sampled) -> None:
+        tokens = told.setdefault(index, [])
+        assert before == len(tokens)
+        tokens += zip(new.tokens, new.logprobs, strict=True)
+
+    listening = PROGRESS.set(progress)
+    sampled = await trial.sample(handle)
+    PROGRESS.reset(listening)
+    for index, tokens in told.items():
+        whole = list(zip(sampled[index].tokens, sampled[index].logprobs, strict=True))
+        assert tokens == whole[: len(tokens)]
+    again = await trial.sample(handle)
+    assert [one.tokens for one in again] == [one.tokens for one in sampled]
 
 
 async def test_policies_at_once_do_not_mix(trial: Trial) -> None:

@@ -39,9 +39,7 @@ CONCEPTS = {
     "a column of Runs": "rl.run_columns: BY_PARAMETER DEFAULT_COLUMNS meaning_of",
     "the cursor of a list": "tui.widgets.table: Table RowList item_row",
     "how far a list scrolls and pages": "tui.widgets.lines: revealed page_of",
-    "a request to a process and its answer": (
-        "pipes: Pipe ProcessEnded answer_requests next_document"
-    ),
+    "a request to a process and its answer": ("pipes: Pipe ProcessEnded answer_requests Inbox"),
     "waiting, and the next attempt": "patience: backoff retried Patience Looks in_time rest",
     "when a run samples, trains, evaluates and ends": (
         "rl.loop: Loop LoopFacts Streak FLAT_IN_A_ROW"

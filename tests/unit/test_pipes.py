@@ -1,7 +1,6 @@
 """Requests to a process and its answers, from both sides of the pipe."""
 
 import asyncio
-import io
 import os
 import signal
 import subprocess
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hud_tui.pipes import LARGE, Pipe, ProcessEnded, next_document, write_document
+from hud_tui.pipes import LARGE, Inbox, Pipe, ProcessEnded, write_document
 from tests.conftest import until
 
 ECHO = """
@@ -152,20 +151,47 @@ def _is_gone(group: int) -> Callable[[], bool]:
 
 
 def test_the_beginning_of_a_line_is_no_document() -> None:
-    stream = io.BytesIO(b'{"id": 1}\n{"id": 2}')
-    assert next_document(stream) == {"id": 1}
-    assert next_document(stream) is None
+    there, here = os.pipe()
+    inbox = Inbox(there)
+    os.write(here, b'{"id": 1}\n{"id"')
+    assert inbox.next() == {"id": 1}
+    os.write(here, b': 2}\n{"id": 3}')
+    os.close(here)
+    assert inbox.next() == {"id": 2}
+    assert inbox.next() is None
+    os.close(there)
+
+
+def test_what_need_not_wait_for_its_turn_is_taken_when_it_is_looked_for() -> None:
+    there, here = os.pipe()
+    heard = list[Any]()
+
+    def taken(document: dict[str, Any]) -> bool:
+        if "left" in document:
+            heard.append(document["left"])
+        return "left" in document
+
+    inbox = Inbox(there, taken=taken)
+    inbox.look()
+    os.write(here, b'{"id": 1}\n{"id": 2}\n{"left": 1}\n{"id": 3}\n')
+    assert inbox.next() == {"id": 1}
+    inbox.look()
+    assert heard == [1]
+    os.close(here)
+    inbox.look()  # the end is no reason to wait
+    assert [inbox.next() for _ in range(3)] == [{"id": 2}, {"id": 3}, None]
+    os.close(there)
 
 
 def test_a_document_is_written_whole_however_little_the_pipe_takes() -> None:
     there, here = os.pipe()
     value = "x" * (1 << 20)
-    with os.fdopen(there, "rb") as stream:
-        if os.fork() == 0:
-            write_document(here, {"value": value})
-            os._exit(0)
-        os.close(here)
-        assert next_document(stream) == {"value": value}
+    if os.fork() == 0:
+        write_document(here, {"value": value})
+        os._exit(0)
+    os.close(here)
+    assert Inbox(there).next() == {"value": value}
+    os.close(there)
 
 
 async def test_a_process_that_closed_its_input_has_ended_with_a_code() -> None:

@@ -273,6 +273,13 @@ class About:
 BEGUN: ContextVar[Callable[[], object]] = ContextVar("begun", default=lambda: None)
 """What an engine calls when it begins with the present call, which may have waited for others."""
 
+Progress = Callable[[int, int, Sampled], object]
+"""Takes new tokens of a request of a call: its index, the number of its tokens before them, and
+them. What is done again is told again, from 0 on. It must not raise."""
+PROGRESS: ContextVar[Progress | None] = ContextVar("progress", default=None)
+"""Who is told the tokens of the present `Engine.sample` as they are sampled. An engine that samples
+whole answers leaves it alone: all tokens are returned, told before or not."""
+
 
 class Engine(Protocol):
     """Losses, sampling and optimizer steps on open policies. Every call may run concurrently."""
@@ -297,8 +304,12 @@ class Engine(Protocol):
         """Discard a policy and its gradients. Unknown handles are ignored."""
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        """One completion per request, in order. Raises EngineRefused: a request is invalid, or
-        wants `top_logprobs` that the engine, or the server behind it, does not support."""
+        """One completion per request, in order; `PROGRESS` may be told of tokens before.
+
+        Once cancelled, no more is sampled, as far as a server behind the engine can be stopped.
+        Raises EngineRefused: a request is invalid, or wants `top_logprobs` that the engine, or the
+        server behind it, does not support.
+        """
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         """Current logprobs of the output tokens, one list of shape (T,) per datum."""

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from hud_tui.service.engines.base import (
+    PROGRESS,
     Adam,
     Datum,
     EngineError,
     EngineLost,
     EngineRefused,
+    Sampled,
     SampleRequest,
 )
 from hud_tui.service.engines.tiny import dispatch as dispatch_module
@@ -83,6 +85,70 @@ async def test_calls_at_once_get_what_each_would_get_alone(engine: TinyEngine) -
     sampled = await engine.sample(handle, many)
     assert len(sampled) == len(many), "more than a batch holds"
     assert sampled[-1].tokens == (await engine.sample(handle, many[-1:]))[0].tokens
+
+
+Told = dict[int, list[tuple[int, float]]]
+LONGEST = 1500
+
+
+def wordy(seed: int, max_tokens: int = LONGEST) -> SampleRequest:
+    """Of the agent, a request whose answer hardly ends by itself."""
+    return SampleRequest([3, 40, 41, 4], max_tokens, temperature=50.0, seed=(seed,))
+
+
+async def listened(
+    engine: TinyEngine, handle: str, requests: list[SampleRequest], told: Told
+) -> list[Sampled]:
+    """Sample, and keep what is told meanwhile."""
+
+    def progress(index: int, before: int, new: Sampled) -> None:
+        tokens = told.setdefault(index, [])
+        assert before == len(tokens)
+        tokens += zip(new.tokens, new.logprobs, strict=True)
+
+    PROGRESS.set(progress)
+    return await engine.sample(handle, requests)
+
+
+async def test_tokens_are_told_as_they_are_sampled_to_those_who_listen(engine: TinyEngine) -> None:
+    """Also in parts, and where their requests go with those of others; no number differs."""
+    handle = await engine.open(BASES[-1].name)
+    told, other = Told(), Told()
+    requests = [wordy(0, 60)]
+    busy = asyncio.create_task(engine.forward(handle, some_datums(8)))
+    await asyncio.sleep(0)
+    together = await asyncio.gather(
+        asyncio.create_task(listened(engine, handle, requests, told)),
+        asyncio.create_task(engine.sample(handle, [wordy(1, 60)])),
+        asyncio.create_task(listened(engine, handle, [wordy(2, 60), wordy(3, 60)], other)),
+    )
+    await busy
+    assert (set(told), set(other)) == ({0}, {0, 1})
+    for sampled, heard in ((together[0], told), (together[2], other)):
+        for index, tokens in heard.items():
+            whole = list(zip(sampled[index].tokens, sampled[index].logprobs, strict=True))
+            assert tokens == whole[: len(tokens)]
+    many = [SampleRequest(PROMPT, 12, temperature=2.0, seed=(7, j)) for j in range(ROWS + 9)]
+    small, heard = await engine.open(BASES[0].name), Told()
+    sampled = await asyncio.create_task(listened(engine, small, many, heard))
+    assert sampled == await engine.sample(small, many)
+    assert set(heard) == set(range(len(many)))
+    assert all(tokens[0][0] == sampled[index].tokens[0] for index, tokens in heard.items())
+
+
+async def test_what_nobody_waits_for_any_more_is_sampled_no_further(engine: TinyEngine) -> None:
+    handle, told = await engine.open(BASES[-1].name), Told()
+    leaving = asyncio.create_task(listened(engine, handle, [wordy(0)], told))
+    await until(lambda: bool(told))
+    [sent] = engine._worker._first.sent
+    later = asyncio.create_task(engine.sample(handle, [wordy(1, 20)]))
+    leaving.cancel()
+    [row] = (await sent.answer)["result"]
+    assert len(told[0]) <= len(row["tokens"]) < LONGEST
+    assert row["finish_reason"] == "length"
+    assert await later == await engine.sample(handle, [wordy(1, 20)])
+    [again] = await engine.sample(handle, [wordy(0, len(row["tokens"]))])
+    assert again.tokens == row["tokens"]
 
 
 def queued(dispatch: Dispatch, kind: Kind, verb: str, policy: str = "a", rows: int = 0) -> Call:

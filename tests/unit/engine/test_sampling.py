@@ -1,5 +1,6 @@
 """Sampling: the trainer's logprobs, one's own generator, and every way to end."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -215,3 +216,32 @@ def test_the_longest_beginning_is_found(monkeypatch: pytest.MonkeyPatch) -> None
         assert found is not None
         assert found[1] == max(shared)
         assert found[0].tokens[: found[1]].tolist() == ids[: found[1]]
+
+
+def test_a_row_that_nobody_wants_any_more_ends_and_the_others_go_on(small: Learner) -> None:
+    asked = [SampleRequest([65, 66, i + 33], 20, seed=(3, i)) for i in range(8)]
+    whole, steps = small.sample(asked), list[int]()
+
+    def after(rows: Sequence[sampling.Row]) -> bool:
+        steps.append(len(rows))
+        if len(steps) == 3:
+            rows[1].wanted = rows[4].wanted = False
+        return len(steps) == 3
+
+    given = [sampling.Asked(request) for request in asked]
+    left = small.policy.sample(given, after)
+    for number, (one, other) in enumerate(zip(left, whole, strict=True)):
+        if number in (1, 4):
+            assert one.tokens == other.tokens[:3]
+            assert len(other.tokens) > 3
+        else:
+            assert one.tokens == other.tokens
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+    def nobody(rows: Sequence[sampling.Row]) -> bool:
+        for row in rows:
+            row.wanted = False
+        return True
+
+    assert [len(one.tokens) for one in small.policy.sample(given, nobody)] == [1] * 8
+    assert small.policy.sample(given, lambda rows: False) == whole

@@ -5,6 +5,9 @@ see `parts.cut`), so neither sampling nor training starves. What is computed fro
 to whichever process is free. The first process holds what calls accumulate: if it dies, that is
 lost; another one is started again, and does its requests again.
 
+Callers may leave: the process is told so, and samples their completions no further. Those who want
+to know are told tokens as they are sampled.
+
 When the turn of a small sampling request comes, other small ones of the same policy are sent with
 it as one batch, so many that each process has its share. A part of a large call is sent alone, so
 its numbers do not depend on what else is asked.
@@ -17,7 +20,8 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from functools import partial
+from itertools import chain, count, islice
 from typing import Any, Literal
 
 from hud_tui.patience import in_time
@@ -29,6 +33,8 @@ from hud_tui.service.engines.base import (
     SILENT,
     EngineError,
     EngineLost,
+    Progress,
+    Sampled,
     raised,
 )
 from hud_tui.service.engines.tiny.memory import Memory, Region
@@ -74,6 +80,10 @@ class Call:
     """Processes that died of it, or with it."""
     begun: Callable[[], object] = field(default_factory=BEGUN.get)
     """Called when a process begins with it."""
+    progress: Progress | None = None
+    """Told tokens as they are sampled."""
+    number: int = field(default_factory=count(1).__next__)
+    """By which the process knows the caller."""
 
     @property
     def rows(self) -> int:
@@ -137,14 +147,22 @@ class Dispatch:
         return None
 
     async def ask(
-        self, request: dict[str, Any], kind: Kind = "own", regions: Sequence[Region | None] = ()
+        self,
+        request: dict[str, Any],
+        kind: Kind = "own",
+        regions: Sequence[Region | None] = (),
+        progress: Progress | None = None,
     ) -> Any:
         """Queue a request and await its result. Raises EngineError: the process failed, or refused
         it; EngineLost: a process died, or was stopped, before it answered."""
-        call = Call(request, kind, regions)
+        call = Call(request, kind, regions, progress=progress)
         self._queue.append(call)
         self._wake()
-        return await call.reply
+        try:
+            return await call.reply
+        except asyncio.CancelledError:
+            self._leave(call)
+            raise
 
     async def notify(self, request: dict[str, Any]) -> None:
         """`ask` for requests that a dead process makes unnecessary."""
@@ -171,6 +189,20 @@ class Dispatch:
                     name = f"tiny engine {self._lanes.index(lane)}"
                     lane.driver = asyncio.create_task(self._drive(lane), name=name)
                 return
+
+    def _leave(self, call: Call) -> None:
+        """Have nothing more sampled for a caller who left."""
+        for lane in self._lanes:
+            if call.request["verb"] == "sample" and call in lane.calls and lane.pipe is not None:
+                lane.pipe.tell(verb="leave", caller=call.number)
+
+    def _hear(self, lane: Lane, said: dict[str, Any]) -> None:
+        """Pass on the tokens that a process reports."""
+        calls = {call.number: call for call in lane.calls}
+        for number, index, told, tokens, logprobs, top in said["news"]:
+            call = calls.get(number)
+            if call is not None and call.progress is not None and not call.reply.done():
+                call.progress(index, told, Sampled(tokens, logprobs, "length", top))
 
     async def _drive(self, lane: Lane) -> None:
         """Pass requests to a process until cancelled."""
@@ -240,7 +272,8 @@ class Dispatch:
                     words = (*WORKER, str(self._memory.descriptor))
                     lane.pipe = await Pipe.start(
                         words,
-                        codec=CODEC,
+                        partial(self._hear, lane),
+                        CODEC,
                         pass_fds=[self._memory.descriptor],
                         env={**ENVIRONMENT, **os.environ},
                     )
@@ -337,16 +370,22 @@ JOINED = ("requests", "before", "keep")
 
 
 def _joined(calls: list[Call]) -> dict[str, Any]:
-    """One request for several small ones."""
+    """One request for several small ones. That to sample names the callers: the number of each, of
+    its completions, and whether it is told of them."""
     request = calls[0].request
-    if len(calls) == 1:
+    if request["verb"] != "sample":
         return request
+    callers = [
+        (call.number, len(call.request["requests"]), call.progress is not None) for call in calls
+    ]
+    if len(calls) == 1:
+        return {**request, "callers": callers}
     lists = {
         name: [row for call in calls for row in call.request[name]]
         for name in JOINED
         if name in request
     }
-    return {**request, **lists}
+    return {**request, **lists, "callers": callers}
 
 
 def _settle(calls: Iterable[Call], result: Any) -> None:

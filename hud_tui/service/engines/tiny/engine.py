@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
     LOST,
+    PROGRESS,
     About,
     Adam,
     Base,
@@ -22,6 +23,7 @@ from hud_tui.service.engines.base import (
     EngineError,
     EngineLost,
     Handle,
+    Progress,
     Sampled,
     SampleRequest,
     Saved,
@@ -208,6 +210,7 @@ class TinyEngine:
         beginnings = [conversations.look_up(request) for request in requests]
         parts = of_requests(requests)
         kind: Kind = "small" if len(parts) == 1 and len(requests) <= FEW else "part"
+        progress = PROGRESS.get()
         asked = (
             self._compute(
                 "sample",
@@ -217,6 +220,7 @@ class TinyEngine:
                 requests=list(requests[part]),
                 before=[beginning.before for beginning in beginnings[part]],
                 keep=[each.keep.start if each.keep else None for each in beginnings[part]],
+                progress=_shifted(progress, part.start),
             )
             for part in parts
         )
@@ -384,11 +388,12 @@ class TinyEngine:
         opened: Opened,
         kind: Kind = "part",
         regions: Sequence[Region | None] = (),
+        progress: Progress | None = None,
         **fields: Any,
     ) -> Any:
         """Ask any process for what depends on the present weights alone."""
         request = {"verb": verb, "policy": opened.policy, **fields}
-        return await self._worker.ask(request, kind, [opened.weights, *regions])
+        return await self._worker.ask(request, kind, [opened.weights, *regions], progress)
 
     def _known(self, handle: Handle) -> Opened:
         """The service's knowledge of a handle. Raises EngineLost: its worker has exited."""
@@ -408,6 +413,13 @@ async def _all(awaited: Iterable[Awaitable[Made]]) -> list[Made]:
         if isinstance(result, BaseException):
             raise result
     return results  # type: ignore[return-value]
+
+
+def _shifted(progress: Progress | None, first: int) -> Progress | None:
+    """For a part of a call, whose first request has this index."""
+    if progress is None:
+        return None
+    return lambda index, told, new: progress(first + index, told, new)
 
 
 def _indices(part: list[list[int]]) -> list[int]:

@@ -105,6 +105,8 @@ class Row:
         self.room = min(request.max_tokens, context - len(request.prompt))
         self.top_logprobs = request.top_logprobs
         self.sampled = Sampled([], [], "length")
+        self.wanted = True
+        """Whether anybody still waits for it."""
 
     def add(self, token: int, logprob: float, logp: Array) -> bool:
         """Append a token with its logprob, given all tokens', shape (V,). Returns whether to
@@ -157,9 +159,16 @@ class Drawing:
         return np.where(self.greedy, logp.argmax(axis=1), drawn), logp
 
 
-def sample(weights: Weights, config: Config, asked: Sequence[Asked]) -> list[Sampled]:
+After = Callable[[Sequence[Row]], bool]
+"""Called after each token with all rows, in the order of the requests; returns whether it marked
+any as no longer wanted."""
+
+
+def sample(
+    weights: Weights, config: Config, asked: Sequence[Asked], after: After | None = None
+) -> list[Sampled]:
     """One completion per request, all of them at once; each ends with END, a stop sequence or its
-    last token.
+    last token, or where it is no longer wanted.
 
     Prompts are shorter than the context, and every request wants at least one token.
     """
@@ -174,6 +183,8 @@ def sample(weights: Weights, config: Config, asked: Sequence[Asked]) -> list[Sam
             if not rows[b].add(drawn[b], logprobs[b], logp[b]):
                 live[b] = False
                 rows[b].keep(cache.keys[:, b], cache.values[:, b])
+        if after is not None and after(everyone):
+            live &= np.array([row.wanted for row in rows])
         if not live.any():
             break
         if live.mean() < DENSE:

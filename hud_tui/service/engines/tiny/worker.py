@@ -1,7 +1,8 @@
 """A process of the engine: ``python -m hud_tui.service.engines.tiny.worker MEMORY``, the descriptor
 of the shared memory.
 
-Requests as in `hud_tui.pipes`, one after the other. It exits when stdin is closed, so it never
+Requests as in `hud_tui.pipes`, one after the other; only that a caller has left is heard at once,
+and ends the completions that were sampled for it. It exits when stdin is closed, so it never
 outlives the service, and ignores SIGINT, which a terminal sends to all its processes.
 
 One BLAS thread, which the package sets before NumPy is loaded.
@@ -11,9 +12,10 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from math import isfinite, prod
 from mmap import mmap
 from pathlib import Path
@@ -44,7 +46,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny import training
 from hud_tui.service.engines.tiny.model import Array, Config, Weights, greatest, shapes, zeros
-from hud_tui.service.engines.tiny.sampling import Asked, Beginning, sample
+from hud_tui.service.engines.tiny.sampling import After, Asked, Beginning, Row, sample
 from hud_tui.service.engines.tiny.training import Floats, Tally, load, save_state
 
 # Policy: what does not change weights.
@@ -56,10 +58,10 @@ class Policy:
     def __init__(self, weights: Weights, config: Config) -> None:
         self.weights, self.config = weights, config
 
-    def sample(self, asked: Sequence[Asked]) -> list[Sampled]:
+    def sample(self, asked: Sequence[Asked], after: After | None = None) -> list[Sampled]:
         """Raises NotFinite: the weights give values that are not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
-            answers = sample(self.weights, self.config, asked)
+            answers = sample(self.weights, self.config, asked, after)
         if not all(isfinite(value) for answer in answers for value in answer.logprobs):
             raise NotFinite(BROKEN)
         return answers
@@ -292,6 +294,61 @@ def _aligned(size: int) -> int:
     return -(-size // each) * each
 
 
+# Callers: who waits for the completions of a request, is told of them, and may leave.
+
+
+TELL_S = 0.01
+"""Least time between two reports of one request's tokens, seconds."""
+
+
+class Callers:
+    """Those whose completions are sampled by one request."""
+
+    def __init__(
+        self,
+        callers: Sequence[tuple[int, int, bool]],
+        gone: Callable[[], Container[int]],
+        say: Callable[[dict[str, Any]], object],
+    ) -> None:
+        """
+        Args:
+            callers: The number of each, of its completions, and whether it is told of them.
+            gone: The numbers of those who left.
+            say: Sends a document.
+        """
+        self._gone, self._say = gone, say
+        self._rows = [
+            (number, index, tells) for number, count, tells in callers for index in range(count)
+        ]
+        self._told = [0] * len(self._rows)
+        self._tells = any(tells for _, _, tells in callers)
+        self._due_at = 0.0
+
+    def after(self, rows: Sequence[Row]) -> bool:
+        """As of `sampling.sample`."""
+        gone, left = self._gone(), False
+        for (number, _, _), row in zip(self._rows, rows, strict=True):
+            if number in gone:
+                row.wanted, left = False, True
+        if self._tells and perf_counter() >= self._due_at:
+            if news := list(self._news(rows)):
+                self._say({"event": "tokens", "news": news})
+            self._due_at = perf_counter() + TELL_S
+        return left
+
+    def _news(self, rows: Sequence[Row]) -> Iterator[tuple[Any, ...]]:
+        """The caller, the index among its completions, the number of tokens told before, and new
+        tokens, logprobs and top logprobs."""
+        for position, ((number, index, tells), row) in enumerate(
+            zip(self._rows, rows, strict=True)
+        ):
+            told, sampled = self._told[position], row.sampled
+            logprobs = sampled.logprobs[told:]
+            if tells and row.wanted and logprobs and all(map(isfinite, logprobs)):
+                self._told[position] = len(sampled.tokens)
+                yield number, index, told, sampled.tokens[told:], logprobs, sampled.top[told:]
+
+
 # Worker: the requests. The first process of an engine holds the learners; what is computed from
 # weights alone is asked of any of its processes.
 
@@ -299,9 +356,13 @@ def _aligned(size: int) -> int:
 class Worker:
     """The open policies, and one method per request."""
 
-    def __init__(self, memory: Mapped) -> None:
+    def __init__(self, memory: Mapped, end: int, say: Callable[[dict[str, Any]], object]) -> None:
+        """`end`: the file descriptor that requests arrive at; `say`: sends a document."""
+        self.inbox = pipes.Inbox(end, CODEC, self._hear)
         self.learners: dict[str, Learner] = {}
-        self._memory = memory
+        self._gone: set[int] = set()
+        """Callers who left."""
+        self._memory, self._say = memory, say
         self._policy: tuple[Any, Policy] | None = None
         """The policy that was asked for last, after how it was named."""
 
@@ -336,6 +397,17 @@ class Worker:
             learner.undo()
             raise
 
+    def _hear(self, document: dict[str, Any]) -> bool:
+        """Hear that a caller has left; other documents are requests."""
+        if document["verb"] != "leave":
+            return False
+        self._gone.add(document["caller"])
+        return True
+
+    def _look_for_gone(self) -> Container[int]:
+        self.inbox.look()
+        return self._gone
+
     def _named(self, name: dict[str, Any]) -> Policy:
         """The policy whose weights lie at ``weights``, with the sizes ``config``."""
         if self._policy is None or self._policy[0] != name:
@@ -349,12 +421,17 @@ class Worker:
         if verb == "sample":
             none = [None] * len(request["requests"])
             known = zip(request.get("before", none), request.get("keep", none), strict=True)
-            return policy.sample(
-                [
-                    self._memory.asked(policy.config, asked, before, keep)
-                    for asked, (before, keep) in zip(request["requests"], known, strict=True)
-                ]
-            )
+            callers = Callers(request["callers"], self._look_for_gone, self._say)
+            try:
+                return policy.sample(
+                    [
+                        self._memory.asked(policy.config, asked, before, keep)
+                        for asked, (before, keep) in zip(request["requests"], known, strict=True)
+                    ],
+                    callers.after,
+                )
+            finally:
+                self._gone.difference_update(number for number, *_ in request["callers"])
         datums = [Datum(**row) for row in request["datums"]]
         if verb == "forward":
             return policy.forward(datums)
@@ -409,14 +486,15 @@ REPLY_BYTES = 1 << 20
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    stdin, answers = sys.stdin.buffer, sys.stdout.fileno()
+    answers = sys.stdout.fileno()
     if hasattr(fcntl, "F_SETPIPE_SZ"):  # Linux
         with suppress(OSError):  # the system allows less
             fcntl.fcntl(answers, fcntl.F_SETPIPE_SZ, REPLY_BYTES)
     sys.stdout = sys.stderr  # only answers may be written to the pipe
-    worker = Worker(Mapped(int(sys.argv[1])))
-    while (request := pipes.next_document(stdin, CODEC)) is not None:
-        pipes.reply(answers, answer(worker, request), CODEC)
+    say = partial(pipes.reply, answers, codec=CODEC)
+    worker = Worker(Mapped(int(sys.argv[1])), sys.stdin.fileno(), say)
+    while (request := worker.inbox.next()) is not None:
+        say(answer(worker, request))
 
 
 if __name__ == "__main__":
