@@ -24,6 +24,7 @@ from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.screens.jobs import JobsScreen, Level
 from hud_tui.tui.screens.rollout import RolloutScreen
+from hud_tui.tui.screens.rollout_search import RolloutSearch
 from hud_tui.tui.start import Start
 from hud_tui.wire import Job
 from tests.conftest import Served, ended, fork, submit
@@ -395,6 +396,23 @@ async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: 
         assert all(heading.startswith(slug) for heading in headings(flown))
         await flown.press("escape")
         await flown.until(lambda: keys_of(flown) == everything)
+        await flown.press("slash", *"reward>.9")
+        await flown.until(lambda: 0 < len(keys_of(flown)) < len(everything))
+        kept = keys_of(flown)
+        right = {trace.id for trace in screen(flown).part.traces if (trace.reward or 0) > 0.9}
+        assert right == set(kept)
+        assert screen(flown).sheet().shown == len(kept), "an export has what the filter leaves"
+        await flown.press(*" tool:x")
+        await flown.until(lambda: "only the conversations tell" in flown.said("#jobs-reason"))
+        assert keys_of(flown) == kept
+        await flown.press("escape", "escape", "backslash")
+        search = await flown.open(RolloutSearch)
+        assert search.step == screen(flown).part.number
+        await flown.press(*"reward>.9 -", "enter")
+        await flown.until(lambda: " rollouts" in str(search.query_one("#search-said").render()))
+        assert set(kept) >= {match.rollout.trace.id for match in search.matches} != set()
+        await flown.press("escape")
+
         trace_id = screen(flown).browser.list.key
         await flown.press("y")
         assert flown.app.clipboard == trace_id

@@ -230,34 +230,34 @@ async def test_a_rollout_without_others_or_without_texts_says_so() -> None:
         assert "Cannot be read: no such trace" in shown(screen)
 
 
-@pytest.mark.parametrize(
-    ("keys", "begins"),
-    [
-        ("", "stock-7, step 12, reward .600\nreward .600  =  number"),
-        ("l", "## stock-7"),
-        ("ll", "{"),
-        ("lll", "That makes 19"),
-    ],
-)
-async def test_y_copies_as_text_markdown_json_or_the_answer(keys: str, begins: str) -> None:
-    async with reader_of(reading.stock_group()) as (_, hand):
-        await hand.press("y")
-        await hand.until_screen(Dialog)
-        await hand.until(lambda: hand.app.screen.focused)
-        await hand.press(*keys, "enter")
-        await hand.until(lambda: hand.app.clipboard.startswith(begins))
-        if begins == "{":
-            assert len(json.loads(hand.app.clipboard)["events"]) == 8
+async def test_y_copies_as_text_markdown_json_or_the_answer() -> None:
+    begins = (
+        "stock-7, step 12, reward .600\nreward .600  =  number",
+        "## stock-7",
+        "{",
+        "That makes",
+    )
+    async with reader_of(reading.stock_group()) as (screen, hand):
+        for number, begin in enumerate(begins):
+            await hand.press("y")
+            await hand.until_screen(Dialog)
+            await hand.until(lambda: hand.app.screen.focused)
+            await hand.press(*"l" * number, "enter")
+            await hand.until(lambda begin=begin: hand.app.clipboard.startswith(begin))
+            await hand.until(lambda: hand.app.screen is screen)
+            if begin == "{":
+                assert len(json.loads(hand.app.clipboard)["events"]) == 8
 
 
-@pytest.mark.parametrize("size", [(40, 12), (80, 24), (200, 60)])
-async def test_it_fits_every_size(size: tuple[int, int]) -> None:
-    async with reader_of(reading.stock_group(), size=size) as (screen, hand):
+async def test_it_fits_every_size() -> None:
+    async with reader_of(reading.stock_group(), size=(200, 60)) as (screen, hand):
         await hand.press("v", "a", "c")
         await hand.until(lambda: screen.view.first_difference is not None)
-        for y in range(screen.view.size.height):
-            assert screen.view.render_line(y).cell_length == screen.view.size.width
-        assert max(map(len, shown(screen).split("\n"))) <= size[0]
+        for size in ((200, 60), (80, 24), (40, 12)):
+            await hand.pilot.resize_terminal(*size)
+            for y in range(screen.view.size.height):
+                assert screen.view.render_line(y).cell_length == screen.view.size.width
+            assert max(map(len, shown(screen).split("\n"))) <= size[0]
 
 
 def test_the_counterpart_is_of_the_other_side() -> None:

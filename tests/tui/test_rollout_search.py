@@ -7,13 +7,9 @@ import pytest
 from textual.widgets import Static
 
 from hud_tui.client import rollout_search
-from hud_tui.tui.screens.jobs import JobsScreen
 from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.screens.rollout_search import RolloutSearch
-from hud_tui.tui.start import Start
-from tests.conftest import Served, caller, ended, fork, submit
 from tests.tui import reading, runs
-from tests.tui.cockpit import cockpit
 from tests.tui.hand import Hand
 from tests.tui.stage import staged
 
@@ -33,6 +29,13 @@ async def searching(
         yield search, hand  # type: ignore[misc]
 
 
+async def ask(search: RolloutSearch, hand: Hand, text: str) -> None:
+    """Fill the field, and search."""
+    search.filter_field.focus()
+    search.filter_field.value = text
+    await hand.press("enter")
+
+
 def said(search: RolloutSearch) -> str:
     return str(search.query_one("#search-said", Static).render())
 
@@ -43,7 +46,7 @@ def ids(search: RolloutSearch) -> list[str]:
 
 async def test_all_rollouts_of_the_step_are_searched_then_those_of_the_run() -> None:
     async with searching(reading.two_steps()) as (search, hand):
-        await hand.press(*"tool:stock error reward<.2", "enter")
+        await ask(search, hand, "tool:stock error reward<.2")
         await hand.until(lambda: said(search) == "1 of 4 rollouts")
         assert ids(search) == ["c"]
         row = "  ".join(cell.plain for cell in search.list.rows[0].cells)
@@ -68,9 +71,11 @@ async def test_what_a_row_decides_needs_no_conversation() -> None:
     shelf = reading.two_steps()
     async with searching(shelf) as (search, hand):
         shelf.unread = set(shelf.known)
-        await hand.press(*"reward>.5 is:trained", "enter")
+        await ask(search, hand, "reward>.5 is:trained")
         await hand.until(lambda: said(search) == "2 of 4 rollouts")
-        await hand.press("slash", "end", *" twelve", "enter")
+        await hand.press("slash")
+        assert search.filter_field.has_focus
+        await ask(search, hand, "reward>.5 is:trained twelve")
         await hand.until(lambda: "2 rollouts could not be read" in said(search))
         shelf.unread.clear()
         await hand.press("r")
@@ -80,7 +85,7 @@ async def test_what_a_row_decides_needs_no_conversation() -> None:
 async def test_the_reader_s_own_search_goes_on_in_all() -> None:
     async with searching(reading.two_steps(), "enough") as (search, hand):
         await hand.until(lambda: said(search) == "4 of 4 rollouts")
-        await hand.press("enter", "slash", *["backspace"] * 6, *"zebra", "enter")
+        await ask(search, hand, "zebra")
         await hand.until(lambda: said(search) == "No match. 0 of 4 rollouts")
 
 
@@ -100,7 +105,8 @@ async def test_of_very_many_rollouts_the_newest_are_searched(
 ) -> None:
     monkeypatch.setattr(rollout_search, "MOST_ROLLOUTS", 4)
     async with searching(reading.two_steps()) as (search, hand):
-        await hand.press(*"is:trained", "enter", "v")
+        await ask(search, hand, "is:trained")
+        await hand.press("v")
         await hand.until(lambda: "4 of 4 rollouts  ·  only the newest of 8" in said(search))
         assert ids(search) == ["a", "b", "c", "d"]
 
@@ -110,34 +116,3 @@ async def test_an_evaluation_s_rollouts_have_no_advantage() -> None:
     shelf.kind = "evaluation"
     searched = await rollout_search.read_searched(shelf, "job", None)  # type: ignore[arg-type]
     assert {rollout.advantage for rollout in searched.rollouts} == {None}
-
-
-async def test_jobs_filters_rows_and_searches_in_conversations(served: Served) -> None:
-    async with caller(served) as http:
-        model_id = str((await fork(http))["id"])
-        job_id = await submit(http, model_id, steps=2, group_size=4)
-        await ended(http, job_id)
-    async with cockpit(served, Start("jobs", ref=job_id)) as flown:
-        view = flown.view
-        assert isinstance(view, JobsScreen)
-        rows = view.browser.list
-        await flown.until(lambda: view.part is not None and view.browser.list.rows)
-        before = len(view.browser.list.rows)
-        await flown.press("slash", *"reward>.9")
-        await flown.until(lambda: 0 < len(view.browser.list.rows) < before)
-        kept = {row.key for row in view.browser.list.rows if not row.heading}
-        assert {trace.id for trace in view.part.traces if (trace.reward or 0) > 0.9} == kept
-        assert view.sheet().shown == len(kept), "an export has what the filter leaves"
-        await flown.press(*" tool:x")
-        await flown.until(
-            lambda: "tool:x: only the conversations tell" in flown.said("#jobs-reason")
-        )
-        assert {row.key for row in view.browser.list.rows if not row.heading} == kept
-        await flown.press("escape", "escape", "backslash")
-        search = await flown.until_screen(RolloutSearch)
-        assert isinstance(search, RolloutSearch)
-        assert search.step == 2
-        await flown.press(*"reward>.9 -", "enter")
-        await flown.until(lambda: search.matches and " of " in said(search))
-        assert kept >= set(ids(search))
-        assert rows is not search.list
