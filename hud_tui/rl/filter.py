@@ -50,8 +50,8 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "k": 1e3, "M": 1e6}
 """Suffixes of numbers: seconds, minutes, hours, days; thousands and millions."""
 IS = "is"
-_TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\S*)")
-_TERMS = re.compile(r'"[^"]*"?|[^\s"]\S*')
+_TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\"[^\"]*\"?|\S*)")
+_TERMS = re.compile(r'!?[^\s<>=!:"]+(?:!?==?|:)"[^"]*"?|"[^"]*"?|[^\s"]\S*')
 _RANGE = "step:100..200"
 _EXAMPLE = "as in reward>.6"
 
@@ -112,7 +112,7 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
     if match is None:
         needle = word.removeprefix("!").casefold()
         return _contains(fields.words, needle, word.startswith("!"))
-    invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4]
+    invert, key, compare, value = bool(match[1]), match[2].casefold(), match[3], match[4].strip('"')
     if not key or not value:
         missing = "no name before the operator" if not key else "no value after the operator"
         raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hud_tui.rl.text import one_line
 from hud_tui.rl.timeline import REASONS
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import content_text, value_text
@@ -149,7 +150,7 @@ def fate_of(trace: Trace, evaluated: bool = False) -> str:
         return "held out: not trained on" if trace.heldout else "evaluated"
     if trace.discarded:
         why = REASONS.get(trace.discarded, "no step was trained on it")
-        return f"discarded, {trace.discarded}: {why}"
+        return f"discarded, {one_line(trace.discarded, 40)}: {why}"
     if trace.checkpoint_id is not None:
         return "trained on" if trace.step is None else f"trained on at step {trace.step}"
     return ""

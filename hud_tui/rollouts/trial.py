@@ -48,6 +48,7 @@ TASKS, ROLLOUTS = 4, 4
 """Tasks of a trial, and rollouts of each."""
 CUT, FIT = 0.25, 0.5
 """Share of answers cut off from which it is a warning, and of right calls below which it is."""
+ANYWAY = "--anyway begins all the same"
 LONGER = "more --max-tokens, or a shorter prompt"
 Report = Mapping[str, Any]
 """A worker's report of a rollout: reward, subscores, info, turns, calls, tokens, seconds, error,
@@ -121,9 +122,16 @@ class Trial:
         made, known, fit = (sum(calls[n] for calls in each) for n in ("made", "known", "fit"))
         return Calls(made, known, fit, [name for name, _ in unknown.most_common()])
 
-    def findings(self, model: Model, size: Size, program: str, log: Path) -> list[Finding]:
-        """What they say of a run. `program`: how commands for this service begin; `log`: what the
-        environment printed."""
+    def findings(
+        self, model: Model, size: Size, log: Path, program: str, play: str
+    ) -> list[Finding]:
+        """What they say of a run.
+
+        Args:
+            log: What the environment printed.
+            program: How commands for this service begin.
+            play: The command that lets a person play a task.
+        """
         if not self.graded:
             return list(self._failed(log))
         findings = [*self._failed(log), *self._ungraded()]
@@ -131,7 +139,7 @@ class Trial:
             message = "a rollout has no turn of the model: nothing would be trained"
             findings.append(Finding("rollout", "failure", message))
         findings += [self._summary(), *self._cut(), *self._called(model)]
-        return [*findings, self._signal_of(model, size, program)]
+        return [*findings, self._signal_of(model, size, program, play)]
 
     def _failed(self, log: Path) -> Iterator[Finding]:
         failed = [(slug, run) for slug, run in self.runs if run["error"] is not None]
@@ -209,19 +217,21 @@ class Trial:
             return f"its base {base} was not taught tools: fork {CALLS_TOOLS}, and train the fork"
         return "its prompt must name the tools, and the model must have been taught to call them"
 
-    def _signal_of(self, model: Model, size: Size, program: str) -> Finding:
+    def _signal_of(self, model: Model, size: Size, program: str, play: str) -> Finding:
         """Whether groups will have a gradient; if all rewards are equal, the likeliest reason."""
         signals = self.signals
         finding = check_signal(signals, size, program)
         if len({reward for signal in signals for reward in signal.rewards}) > 1:
             return replace(finding, level="warning") if finding.level == "failure" else finding
         for reason, fix in self._reasons(model):
-            return replace(finding, message=f"{reason}: {finding.message}", fix=fix)
+            message, fix = f"no group would have a gradient: {reason}", f"{fix}; see why: {play}"
+            return Finding("signal", "failure", message, finding.where, f"{fix}; {ANYWAY}")
         return finding
 
     def _reasons(self, model: Model) -> Iterator[tuple[str, str]]:
         """Why rewards do not differ, and what to do; the likeliest reason first."""
         runs, calls = self.graded, self.calls
+        made = counted(len(runs), "rollout")
         if any(run["reward"] for run in runs):
             return
         if self.capabilities and self._has_turns and not calls.made:
@@ -230,8 +240,8 @@ class Trial:
             wrong = f"none of {counted(calls.made, 'tool call')} fits a tool there is"
             yield wrong, "say in the prompt which tools there are and what they take"
         if all(run["stop_reason"] == "length" for run in runs):
-            yield "every answer was cut off", LONGER
-        yield "every reward is 0", "give partial credit, or use easier tasks"
+            yield f"every answer of {made} was cut off", LONGER
+        yield f"every reward of {made} is 0", "give partial credit, or use easier tasks"
 
     def document(self, size: Size) -> dict[str, Any]:
         """As ``signal`` of a document."""
@@ -323,8 +333,9 @@ async def make_trial(
         for run in result["runs"]
     ]
     trial = Trial(job_id, runs, monotonic() - began, begun["capabilities"])
-    size, program = size_of(order, loaded.tasks), client.settings.program
-    return trial, [*findings, *trial.findings(model, size, program, worker.setting.log)]
+    size, log, settings = size_of(order, loaded.tasks), worker.setting.log, client.settings
+    play = settings.command("play", order.source)
+    return trial, [*findings, *trial.findings(model, size, log, settings.program, play)]
 
 
 # All checks in order: what Launch and the command line show before a run.

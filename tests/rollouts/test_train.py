@@ -72,7 +72,9 @@ async def test_a_check_without_signal_fails_unless_the_user_goes_on_anyway(
     done = await hud(*words, "--check-rollouts", "2")
     [found] = [one for one in done.data["findings"] if one["check"] == "signal"]
     assert (done.code, found["level"], done.data["signal"]["rollouts"]) == (5, "failure", 6)
-    assert found["message"].startswith("0 of 6 rollouts called a tool: low signal: 0 of 3 tasks")
+    said = "no group would have a gradient: 0 of 6 rollouts called a tool"
+    assert found["message"] == said
+    assert f"play {source}" in found["fix"]
     code, out, _ = await text(*words, "--anyway")
     lines = out.splitlines()
     assert (code, lines[-1]) == (0, "verdict      warning")

@@ -37,7 +37,7 @@ def said_of(
     """Its findings, by their check; the last one where a check has several."""
     model = Model(id="1", name="a", model_name="sums-rl", is_trainable=True, base_model=base)
     trial = Trial("j", [(f"task-{i // 2}", run) for i, run in enumerate(runs)], 4.0, capabilities)
-    found = trial.findings(model, SIZE, "hud-tui", Path("log"))
+    found = trial.findings(model, SIZE, Path("log"), "hud-tui", "hud-tui play env.py")
     return {finding.check: finding for finding in found}
 
 
@@ -70,7 +70,12 @@ def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
             "every answer was cut",
             "more --",
         ),
-        ([report(**called(fit=2))] * 4, "", "every reward is 0", "give partial credit"),
+        (
+            [report(**called(fit=2))] * 4,
+            "",
+            "every reward of 4 rollouts is 0",
+            "give partial credit",
+        ),
         ([report(1.0, **called(fit=2))] * 4, "", "low signal: 0 of 2 tasks", "use harder tasks"),
     ],
 )
@@ -79,8 +84,9 @@ def test_without_signal_it_fails_with_the_likeliest_reason(
 ) -> None:
     found = said_of(*runs, base=base)["signal"]
     assert found.level == "failure"
-    assert found.message.startswith(reason), found.message
+    assert reason in found.message
     assert fix in found.fix
+    assert "--anyway" in found.fix or "use harder tasks" in found.fix
 
 
 def test_tasks_that_differ_from_each_other_only_are_a_warning() -> None:
@@ -102,7 +108,9 @@ def test_an_environment_without_tools_is_not_asked_for_calls() -> None:
     found = said_of(*[report(i % 2) for i in range(4)], capabilities=[])
     assert found["rollout"].message.startswith("4 rollouts of 2 tasks: mean reward 0.5, 2 turns")
     assert found["rollout"].level == "ok"
-    assert said_of(*[report()] * 4, capabilities=[])["signal"].message.startswith("every reward")
+    assert said_of(*[report()] * 4, capabilities=[])["signal"].message.endswith(
+        "every reward of 4 rollouts is 0"
+    )
 
 
 def test_answers_cut_off_are_counted() -> None:

@@ -41,12 +41,14 @@ KEPT = (
     *("step:100..147", "step:147..147", "reward:.8...9", "reward:.7...8", "reward:...9"),
     *("loss=IMPORTANCE_sampling", "loss!=ppo", "!loss=ppo", "loss:importance", "job:7f"),
     *("state:weights", "is:weights", "!is:pinned", "is!=pinned", "is:noted note:good", "is:alarm"),
+    *('note:"a good"', '!note:"good a"', 'note="a good one" step:147', 'note:"good'),
 )
 LEFT_OUT = (
     *("nothing", "!000147", "reward<.8", "step!=147", "kl>.01", "entropy>1 reward>.9"),
     *("unknown>0", "!unknown>0", "tokens>0", "loss=importance", "loss=ppo"),
     *("step:148..", "step:148..200", "step:100..146", "!step:100..200"),
     *("is:expired", "note:bad", "!is:alarm"),
+    *('note:"good a"', '!note:"a good"', 'note="a good"', 'note:a" good'),
 )
 
 

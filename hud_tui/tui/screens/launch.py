@@ -356,7 +356,8 @@ class LaunchScreen(HudScreen):
                     self.draft = replace(self.draft, tasks=tuple(report.tasks))
                     self.show_tasks()
                 elif isinstance(report, Finding):
-                    self.draft = self.draft.found(report)
+                    fix = report.fix.replace(own.ANYWAY, "Submit asks, and begins all the same")
+                    self.draft = self.draft.found(replace(report, fix=fix))
                     self.show_state()
                 else:
                     signals = {signal.slug: signal for signal in report.signals}
