@@ -5,6 +5,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from threading import Thread
 from typing import Any
@@ -58,7 +59,11 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
                 told = game.number
                 _tell(game)
             if session.game is game and game.phase is Phase.YOURS:  # else it is replayed
-                await _move(session, lines, args)
+                moving = asyncio.ensure_future(_move(session, lines, args))
+                await asyncio.wait({moving, running}, return_when=asyncio.FIRST_COMPLETED)
+                moving.cancel()  # if the environment has ended meanwhile
+                with suppress(asyncio.CancelledError):
+                    await moving
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)

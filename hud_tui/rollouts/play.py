@@ -45,6 +45,8 @@ LONGEST_S = 86_400.0
 """Longest rollout, seconds: the player's time does not count towards the order's limit."""
 LOOK_S = 0.2
 """Seconds between two looks at how long the environment has been at work."""
+LOST_S = 1.0
+"""Seconds between two looks at whether the environment is still there while the player thinks."""
 WHERE_S = 5.0
 """Longest wait for the place in the code of an environment that hangs, seconds."""
 SENT = frozenset(Chat.model_fields) - {"prompt_token_ids", "continuation_from", "return_token_ids"}
@@ -296,6 +298,8 @@ class OwnWorld:
         self._works_since: float | None = None
         """When the environment began to work, by the clock of `monotonic`; None while the player
         thinks."""
+        self._looked = 0.0
+        """When it was last asked whether the environment is still there, by the same clock."""
 
     async def play(
         self, begun: Callable[[Task], object], asked: Callable[[Request], object]
@@ -360,6 +364,8 @@ class OwnWorld:
                 await asyncio.wait([rolling], timeout=LOOK_S)
                 if self._is_hanging:
                     return await self._hung(worker), None
+                if why := await self._lost(worker):
+                    return why, None
             [run] = rolling.result()["runs"]
         except (WorkerGone, EnvironmentFailed) as error:
             return error.message, None
@@ -376,6 +382,17 @@ class OwnWorld:
     def _is_hanging(self) -> bool:
         since = self._works_since
         return since is not None and monotonic() - since > self._order.rollout_timeout
+
+    async def _lost(self, worker: WorkerProcess) -> str:
+        """Why the environment is gone, although a turn is waited for; empty if it is not."""
+        if self._works_since is not None or monotonic() - self._looked < LOST_S:
+            return ""
+        self._looked = monotonic()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WHERE_S):
+                for failure in (await worker.call("lost"))["failures"]:
+                    return error_text({"failure": failure})
+        return ""
 
     async def _hung(self, worker: WorkerProcess) -> str:
         """What is said of an environment that has worked for too long, with its place in the

@@ -295,6 +295,10 @@ class Forked:
                 return
             await asyncio.sleep(WHERE_S / 20)
 
+    def lost(self) -> list[dict[str, Any]]:
+        """The errors of rollouts whose processes have ended, which their agents do not know yet."""
+        return [self.failures[name] for name in self._running if name in self.failures]
+
     async def places(self) -> list[dict[str, Any]]:
         """Where the processes of running rollouts are in the code; the errors of those that have
         ended."""
@@ -411,6 +415,10 @@ class Worker:
     async def _where(self, request: dict[str, Any]) -> dict[str, Any]:
         """Where in the user's code rollouts are that do not go on."""
         return {"failures": [] if self._forked is None else await self._forked.places()}
+
+    async def _lost(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Which rollouts cannot go on, although their agents wait for the model."""
+        return {"failures": [] if self._forked is None else self._forked.lost()}
 
     async def _roll_out(self, request: dict[str, Any]) -> dict[str, Any]:
         """Make a group of rollouts of one task."""

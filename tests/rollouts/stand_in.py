@@ -1,9 +1,9 @@
 """A worker that speaks the protocol of `hud_tui.rollouts.worker` without the SDK: it samples sums
 through the gateway, grades them, and reports them, as the SDK would.
 
-A task's args may have a `fault` for its rollouts: error, exit, dull (no reward), or wait (until the
-source file has a file called ``go`` beside it). With `tool` the policy has a tool that adds, and
-several turns.
+A task's args may have a `fault` for its rollouts: error, exit, leave, dull (no reward), or wait
+(until the source file has a file called ``go`` beside it). With `tool` the policy has a tool that
+adds, and several turns.
 """
 
 import json
@@ -25,6 +25,8 @@ GO: list[Path] = []
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
 PLUS = {"name": "plus", "description": "Add.", "parameters": {**SCHEMA, "required": ["a", "b"]}}
 TOOLS = [{"type": "function", "function": PLUS}]
+LOST: list[dict[str, Any]] = []
+"""Failures of rollouts that are left while the model thinks."""
 RUNNING: set[str] = set()
 """Slugs of the tasks whose rollouts wait."""
 
@@ -62,6 +64,8 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
         RUNNING.add(task["slug"])
         sleep(0.02)
     RUNNING.discard(task["slug"])
+    if args.get("fault") == "leave":
+        LOST.append({"phase": "tool call", "type": "ProcessEnded", "message": "it has left"})
     entered = {"job_id": request["job_id"], "group_id": group_id, "task_slug": task["slug"]}
     entered |= request.get("entered", {})
     post(f"{api}/v2/trace/{trace_id}/enter", {**entered, "model": request["model"]})
@@ -134,6 +138,10 @@ def where(request: dict[str, Any]) -> dict[str, Any]:
     return {"failures": [{**stuck, "file": "sums.py"} for _ in RUNNING]}
 
 
+def lost(request: dict[str, Any]) -> dict[str, Any]:
+    return {"failures": LOST}
+
+
 def roll_out(request: dict[str, Any]) -> dict[str, Any]:
     group_id, runs = request.get("group_id") or uuid4().hex, []
     for _ in range(request["group"]):
@@ -152,7 +160,14 @@ def start(request: dict[str, Any]) -> dict[str, Any]:
     return {"capabilities": ["tools (mcp)"], "seconds": 0.1}
 
 
-VERBS = {"hello": hello, "load": load, "start": start, "roll_out": roll_out, "where": where}
+VERBS = {
+    "hello": hello,
+    "load": load,
+    "start": start,
+    "roll_out": roll_out,
+    "where": where,
+    "lost": lost,
+}
 
 
 def answer(request: dict[str, Any]) -> None:

@@ -181,6 +181,24 @@ async def test_whatever_an_environment_does_ends_the_game_alone(
     assert done.error["hint"].startswith("what it printed is in ")
 
 
+async def test_an_environment_that_is_gone_ends_the_game_while_the_player_thinks(
+    hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_over = Event()
+
+    def lines() -> Iterator[str]:
+        is_over.wait()
+        yield ""
+
+    monkeypatch.setattr(play, "LOOK_S", 0.02)
+    monkeypatch.setattr(play, "LOST_S", 0.02)
+    monkeypatch.setattr(sys, "stdin", lines())
+    write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": "leave"}, "slug": "two"}])
+    done = await hud("play", str(source))
+    is_over.set()
+    assert (done.code, done.error["message"]) == (1, "it has left")
+
+
 async def test_the_player_s_time_is_not_the_environment_s(
     plays: Plays, hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
