@@ -67,7 +67,7 @@ def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
         (
             [report(stop_reason="length", **called(fit=2))] * 4,
             "",
-            "every answer was cut",
+            "was cut off",
             "more --",
         ),
         (
