@@ -10,7 +10,7 @@ from hud_tui.errors import HudError
 from hud_tui.rl.groups import Advantages
 from hud_tui.rl.rollout_search import Needles, Place, Sought, split_filter, where_found
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
-from hud_tui.rl.work import EVALUATION, Work
+from hud_tui.rl.work import Work
 from hud_tui.wire_rollouts import Trace
 
 MOST_ROLLOUTS = 5000
@@ -58,7 +58,7 @@ async def read_searched(client: HudClient, job_id: str, step: int | None) -> Sea
     job = await client.job(job_id)
     work = Work.of(job)
     rule: Advantages | None = None
-    if work.kind != EVALUATION:
+    if work.is_trained_on:
         run = await client.known_job(job_id)
         rule = Advantages.of_run(None if run is None else run.parameters)
     if step is not None:

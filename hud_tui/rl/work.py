@@ -55,6 +55,8 @@ TRAINING, EVALUATION = "training", "evaluation"
 REPORTED = "reported"
 """Kind of rollouts that a client makes, or requests one by one; of a training loop outside the
 service, too."""
+TRIAL = "trial of "
+"""How the name of a job begins whose rollouts are tried before a run."""
 OUTSIDE = "is driven from outside: only its own client can"
 SHUTDOWN = {
     TRAINING: "the service stopped during the run: resume it from the head",
@@ -215,6 +217,13 @@ class Work:
     @property
     def is_evaluation(self) -> bool:
         return self.kind == EVALUATION
+
+    @property
+    def is_trained_on(self) -> bool:
+        """Whether steps may be trained on its rollouts: not on those of an evaluation, nor of a
+        trial before a run."""
+        is_trial = self.kind == REPORTED and (self.name or "").startswith(TRIAL)
+        return self.kind != EVALUATION and not is_trial
 
     @property
     def step(self) -> int | None:

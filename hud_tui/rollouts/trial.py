@@ -30,6 +30,7 @@ from hud_tui.rl.tasks.signal import (
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import counted, duration, names_text, one_line
 from hud_tui.rl.timeline import OVERFLOW, why_failed
+from hud_tui.rl.work import TRIAL
 from hud_tui.rollouts.environment import (
     CALLS_TOOLS,
     Loaded,
@@ -321,7 +322,7 @@ async def make_trial(
         message = f"no rollout was tried: {why.why}"
         return None, [*findings, Finding("rollout", "warning", message, fix=why.cure)]
     job_id = str(uuid4())
-    entered = JobEnter(name=f"trial of {order.name}"[:200], group=rollouts)
+    entered = JobEnter(name=f"{TRIAL}{order.name}"[:200], group=rollouts)
     await client.rollouts.enter_job(job_id.replace("-", ""), entered)
     began = monotonic()
     asked = {"is_trial": True}  # then calls are compared with the tools there are

@@ -19,7 +19,7 @@ from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.rl.text import age, count_unsafe, counted, one_line
 from hud_tui.rl.transcript import transcript_of
-from hud_tui.rl.work import EVALUATION, Work, is_active, job_mean, title_of
+from hud_tui.rl.work import Work, is_active, job_mean, title_of
 from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.rollout_columns import Answer
 from hud_tui.tui.widgets.table import DIM, Column, Row, item_row
@@ -195,7 +195,7 @@ class JobReader:
         pages = max(1, -(-len(everything) // PAGE))
         number = pages if requested is None else min(max(1, requested), pages)
         traces = everything[(number - 1) * PAGE : number * PAGE]
-        rule = None if Work.of(job).kind == EVALUATION else PLAIN
+        rule = PLAIN if Work.of(job).is_trained_on else None
         groups = tuple(rollout_groups(traces, rule))
         return Part(job, number, pages, False, len(everything), groups)
 

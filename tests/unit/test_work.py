@@ -106,3 +106,10 @@ def test_only_a_shutdown_is_an_error(kind: str) -> None:
     assert stopped(kind, "cancelled").error is None
     end = stopped(kind, "interrupted")
     assert (end.status, end.error and end.error.code) == ("interrupted", "interrupted")
+
+
+def test_nothing_is_trained_on_the_rollouts_of_evaluations_and_trials() -> None:
+    kinds = (("reported", "mine"), ("training", "trial of x"), ("reported", "trial of sums on a"))
+    trained = [Work("1", kind=kind, name=name).is_trained_on for kind, name in kinds]
+    assert trained == [True, True, False]
+    assert not Work("1", kind="evaluation", name="mine").is_trained_on
