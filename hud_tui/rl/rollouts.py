@@ -12,6 +12,7 @@ from math import exp, log
 from statistics import fmean
 
 from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
+from hud_tui.rl.metrics import short
 from hud_tui.wire import Group
 from hud_tui.wire_rollouts import Trace
 
@@ -77,6 +78,15 @@ class RolloutGroup:
     def std(self) -> float:
         """Standard deviation of the rewards; 0 if there are fewer than two."""
         return reward_std(self.rewards)
+
+    @property
+    def mean_text(self) -> str:
+        """The mean reward, with the standard deviation if there are several; empty if there is
+        none."""
+        if self.mean is None:
+            return ""
+        std = f" ± {short(self.std)}" if len(self.rewards) > 1 else ""
+        return f"{short(self.mean)}{std}"
 
     @property
     def has_signal(self) -> bool:

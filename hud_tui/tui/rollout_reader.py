@@ -266,8 +266,8 @@ def trace_rows(groups: Sequence[RolloutGroup], keep: Keep) -> list[Row]:
 def group_heading(group: RolloutGroup) -> Content:
     """A task with the mean and std of its rewards, e.g. ``add-7  .62 ± .31``."""
     parts = [Content.styled(one_line(group.task_slug or "rollouts", 40), "bold $foreground")]
-    if group.mean is not None:
-        parts.append(Content(f"  {short(group.mean)} ± {short(group.std)}"))
+    if group.mean_text:
+        parts.append(Content(f"  {group.mean_text}"))
     if group.is_played:
         parts.append(Content(f"  {PLAYED}"))
     elif group.heldout and group.compared:

@@ -207,3 +207,11 @@ def test_the_mean_is_of_what_is_trained_on_or_of_all_that_is_evaluated(
     title = part_title(part, job, False, 200).plain
     assert told in title
     assert ("mean .250" in title) is (evaluates is None)
+
+
+def test_one_reward_has_no_deviation() -> None:
+    texts = {
+        tuple(rewards): rollout_groups([trace(n, r) for n, r in enumerate(rewards)])[0].mean_text
+        for rewards in ([0.5], [0.0, 1.0], [None])
+    }
+    assert texts == {(0.5,): ".500", (0.0, 1.0): ".500 ± .500", (None,): ""}

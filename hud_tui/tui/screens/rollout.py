@@ -17,7 +17,6 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transcripts import ReadRollout, read_alternatives, read_rollout
 from hud_tui.errors import HudError
 from hud_tui.keys import Action, keyed
-from hud_tui.rl.metrics import short
 from hud_tui.rl.outcome import outcome_of
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, Shade
 from hud_tui.rl.text import one_line, pictures
@@ -211,7 +210,7 @@ class RolloutScreen(Leavable[str]):
         high = max(1.0, *known, 1.0)
         ids = [r.trace.id for r in rollouts]
         begin = ids.index(self.trace_id)
-        stat = f"{short(group.mean)} ± {short(group.std)}" if known else "no rewards yet"
+        stat = group.mean_text or "no rewards yet"
         room = max(8, width - len(stat) - 12)
         first = max(0, min(begin - room // 2, len(ids) - room))
         parts = [Content.styled(" group ", MUTED)]
