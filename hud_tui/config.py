@@ -44,6 +44,32 @@ class Export:
             raise BadTuning("directory", "expected a path")
 
 
+# Where runs are logged beside the service: the table ``[sinks]``.
+
+
+@dataclass(frozen=True)
+class Sinks:
+    """Other places that runs and evaluations are logged to."""
+
+    __pydantic_config__ = TABLE
+
+    wandb: str = ""
+    """Project of Weights & Biases, ``PROJECT`` or ``ENTITY/PROJECT``; empty: nothing is logged."""
+
+    def __post_init__(self) -> None:
+        if self.wandb and (problem := project_problem(self.wandb)):
+            raise BadTuning("wandb", problem)
+
+
+def project_problem(text: str) -> str:
+    """Why a text is no name of a project of Weights & Biases; empty if it is one."""
+    parts = text.split("/")
+    is_name = len(parts) <= 2 and all(0 < len(part) <= 128 for part in parts)
+    if is_name and text.isprintable() and not set(text) & set("\\#?%:"):
+        return ""
+    return f"{one_line(text, 60)}: expected PROJECT or ENTITY/PROJECT"
+
+
 # Read-only mode: the table ``[safety]``.
 
 
@@ -110,6 +136,8 @@ class Config:
     """``[export]``: directory of new files."""
     safety: Safety = field(default_factory=Safety)
     """``[safety]``: read-only mode."""
+    sinks: Sinks = field(default_factory=Sinks)
+    """``[sinks]``: where runs are logged, too."""
     keys: "Keymap" = field(default_factory=dict)
     """``[keys]``: other keys for actions."""
 
@@ -128,6 +156,7 @@ def readers() -> dict[str, Callable[[object], Any]]:
         "notify": alarm.Notify(),
         "export": Export(),
         "safety": Safety(),
+        "sinks": Sinks(),
     }
     return {name: partial(read_table, table) for name, table in usual.items()} | {
         "keys": read_keymap

@@ -34,6 +34,10 @@ Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient
 """(mode ``local`` or ``hud``, a typed key or None, progress) → the client."""
 
 
+BEGINNINGS = frozenset({"submit", "train", "evaluate", "resume"})
+"""Changes that begin a run or an evaluation, or go on with one."""
+
+
 class Connector:
     """Builds the client once the service is chosen."""
 
@@ -68,6 +72,10 @@ class Connector:
             settings = replace(read_settings(key), flags=self._flags, by=self._by)
             client = HudClient(settings, None, self._guard(), self._observe)
         client.on_names = self._keep_names
+        if (sinks := self._paths().state / "sinks").is_dir():
+            from hud_tui.sinks.orders import restart_sinks
+
+            restart_sinks(sinks.parent)
         return client
 
     def _keep_names(self, kind: str, names: Sequence[str]) -> None:
@@ -79,9 +87,18 @@ class Connector:
 def connector_of(args: argparse.Namespace, by: str = "headless") -> Connector:
     """The connector for the command line's flags; `by`: as of `Settings`."""
     paths = partial(paths_of, args)
+    if vars(args).get("wandb"):
+        from hud_tui.cli.sinks import require_project
+
+        require_project(args.wandb)
 
     def observe(written: AuditEntry) -> str:
-        return write_down(paths().state, by, written)
+        trouble = write_down(paths().state, by, written)
+        if written.verb in BEGINNINGS and written.outcome == "done":
+            from hud_tui.cli.sinks import log_work
+
+            log_work(paths(), written, vars(args).get("wandb"))
+        return trouble
 
     return Connector(paths, partial(guard_of, args), observe, flags_of(args), by)
 

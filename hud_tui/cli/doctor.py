@@ -20,6 +20,7 @@ from hud_tui import __version__
 from hud_tui import settings as configured
 from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, flags_of, with_flags
+from hud_tui.cli.sinks import check_wandb
 from hud_tui.client.probe import Host, probe, probe_url
 from hud_tui.client.transport import origin_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
@@ -42,6 +43,7 @@ PACKAGES = ("hud-tui", "textual", "rich", "httpx", "pydantic", "numpy", "starlet
 OPTIONAL = {
     "tinker": "not installed; only the tinker engine needs it",
     "datasets": "not installed; only convert needs it: pip install 'hud-tui[hf]'",
+    "wandb": "not installed; only --wandb needs it: pip install 'hud-tui[wandb]'",
     "hud": "not installed; the official SDK and CLI, not required",
 }
 NO_TINKER = "the tinker engine is not set up (TINKER_API_KEY, TINKER_BASE_URL); tiny needs neither"
@@ -107,6 +109,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
         *check_settings(settings, problems, sources),
         *check_hosts(hosts, bool(called and called.api_key), os.environ, local),
         check_tinker(os.environ),
+        check_wandb(installed["wandb"], sources, paths.state, os.environ),
         *check_versions(installed),
         *check_terminal(terminal),
         check_config(os.environ),
@@ -457,8 +460,12 @@ def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         f"{name:18} {version or OPTIONAL.get(name, 'not installed')}": bool(version)
         for name, version in report["versions"].items()
     }
+    unused = set() if report["versions"].get("wandb") else {"WANDB_API_KEY"}
     sections = {
-        "settings": [(_mark(setting.set, "off"), setting) for setting in report["settings"]],
+        "settings": [
+            (_mark(setting.set and setting.name not in unused, "off"), setting)
+            for setting in report["settings"]
+        ],
         "hosts": [(_mark(host.reachable, "failure"), host) for host in report["hosts"]],
         "versions": [(_mark(installed, "off"), line) for line, installed in versions.items()],
         "terminal": [(_mark(terminal.is_terminal, "off"), terminal)],

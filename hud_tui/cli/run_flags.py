@@ -38,6 +38,7 @@ def run(add: Add) -> None:
     _source(parser)
     add_flags(parser, RUN, (*RUN_PARAMETERS, RUNS_AT_ONCE))
     _digest(parser)
+    _logged(parser)
     about = "check, and say what would be sent and what it costs; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
     _followed(parser)
@@ -58,6 +59,7 @@ def train(add: Add) -> None:
     add_flags(parser, TRAIN, ROLLOUT_OPTIONS)
     add_flags(parser, TRAIN, RUN_PARAMETERS)
     parser.add_argument("--name", metavar="TEXT", help="name of the run")
+    _logged(parser)
     about = "check, and roll out a few tasks with the head; train nothing"
     parser.add_argument("--check", action="store_true", help=about)
     about = "rollouts of each of up to 4 tasks before the run; default: 4"
@@ -120,6 +122,7 @@ def evaluate(add: Add) -> None:
     parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
     _digest(parser)
     add_flags(parser, EVAL, EVALUATION_PARAMETERS)
+    _logged(parser)
     about = "exit code 6 where the mean reward is less"
     parser.add_argument("--fail-under", type=finite_number, metavar="X", help=about)
     about = (
@@ -206,6 +209,7 @@ def sweep(add: Add) -> None:
     which.add_argument("--resume", action="store_true", help=about)
     parser.add_argument("--follow", action="store_true", help="stay until all runs have ended")
     add_flag(parser, RUNS_AT_ONCE, "concurrent runs, from now on")
+    _logged(parser)
     consent(parser, changes=lambda args: args.cancel or args.resume)
 
 
@@ -234,6 +238,12 @@ def _followed(parser: Parser) -> None:
         help="warning: exit code 5 at a preflight warning; warn, critical: exit code 6 at an alarm "
         "of the followed run; may be given twice",
     )
+
+
+def _logged(parser: Parser) -> None:
+    """Where what a command begins is logged, too."""
+    about = "log to this project of Weights & Biases, PROJECT or ENTITY/PROJECT; see docs/wandb.md"
+    parser.add_argument("--wandb", metavar="PROJECT", help=about)
 
 
 def _digest(parser: Parser) -> None:

@@ -40,6 +40,7 @@ Check = Literal[
     "settings",
     "hosts",
     "tinker",
+    "wandb",
     "versions",
     "terminal",
     "config",

@@ -46,25 +46,25 @@ class Descendants:
         if not self._adopts:
             return [other for other in _everybody() if other != pid and _is_of(other, pid)]
         below = set(_below(pid))
-        adopted = [orphan for orphan in _children(os.getpid()) if orphan not in rollouts]
+        adopted = [orphan for orphan in children(os.getpid()) if orphan not in rollouts]
         strays = {*adopted, *(process for orphan in adopted for process in _below(orphan))}
         return [*below, *(stray for stray in strays - below if _is_of(stray, pid))]
 
 
 def _below(pid: int) -> Iterator[int]:
     """Children of a process, their children, and so on."""
-    for child in _children(pid):
+    for child in children(pid):
         yield child
         yield from _below(child)
 
 
-def _children(pid: int) -> list[int]:
-    """Of all threads of a process; none if it has ended."""
-    children = list[int]()
+def children(pid: int) -> list[int]:
+    """Of all threads of a process; none if it has ended, or the system does not say."""
+    found = list[int]()
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
-    return children
+            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return found
 
 
 def _everybody() -> list[int]:

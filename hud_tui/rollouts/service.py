@@ -5,16 +5,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
+from hud_tui.client.guard import Guard
 from hud_tui.errors import HudUnreachable
 from hud_tui.patience import Patience, retried
 from hud_tui.rl.text import one_line
 from hud_tui.rl.timeline import TUNNEL
 from hud_tui.rollouts.driver_time import DriverWatch
-from hud_tui.rollouts.run_files import Order
 from hud_tui.service_file import ServiceReady, is_serving, named, same_directory
 from hud_tui.settings import Paths, local_settings, read_settings
 
@@ -97,7 +97,18 @@ class ServiceLink:
             await self._forgotten.popleft().aclose()
 
 
-def connect_to(order: Order, paths: Paths) -> HudClient | None:
+class Where(Protocol):
+    """Where the service of an order is: fields as of `Order`."""
+
+    @property
+    def mode(self) -> Literal["local", "hud"]: ...
+    @property
+    def data_dir(self) -> str: ...
+    @property
+    def service(self) -> str: ...
+
+
+def connect_to(order: Where, paths: Paths, guard: Guard | None = None) -> HudClient | None:
     """A client of the order's service; None if the embedded one does not run.
 
     Raises:
@@ -105,15 +116,15 @@ def connect_to(order: Order, paths: Paths) -> HudClient | None:
     """
     observe = CommandLog(paths.state, "driver").add
     if order.mode == "hud":
-        return HudClient(replace(read_settings(), by="driver"), None, None, observe)
+        return HudClient(replace(read_settings(), by="driver"), None, guard, observe)
     for _, ready in named(paths):
         if _serves(ready, order) and is_serving(ready):
             settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
-            return HudClient(replace(settings, by="driver"), None, None, observe)
+            return HudClient(replace(settings, by="driver"), None, guard, observe)
     return None
 
 
-def _serves(ready: ServiceReady, order: Order) -> bool:
+def _serves(ready: ServiceReady, order: Where) -> bool:
     """Whether a service has the order's data directory, which may have been moved."""
     if ready.data_id and order.service and "://" not in order.service:
         return ready.data_id == order.service

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hud_tui.cli import sinks
 from hud_tui.cli.main import main
 from hud_tui.client.probe import probe
 from hud_tui.processes import holding
@@ -31,6 +32,7 @@ SETTINGS = Settings(
 def home(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("HOME", "HUD_TUI_STATE_DIR", "HUD_TUI_DATA_DIR", "HUD_TUI_CONFIG_DIR"):
         monkeypatch.setenv(name, str(here / name))
+    monkeypatch.setattr(sinks, "_try_sdk", str)  # where it is installed, it takes seconds
     return here
 
 
@@ -49,7 +51,7 @@ async def test_a_service_that_answers_and_takes_the_key(
 
 
 def leave_a_key_open(home: Path) -> None:
-    (home / ".env").write_text("WANDB_API_KEY=w\n")
+    (home / ".env").write_text("PRIME_API_KEY=w\n")
     (home / ".env").chmod(0o644)
 
 

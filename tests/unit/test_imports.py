@@ -15,7 +15,7 @@ SDK = {"tinker", "transformers", "tokenizers", "torch"}
 """A third of an install, and seconds to load, that only ``--engine tinker`` needs."""
 HEAVY = {
     *("textual", "rich", "numpy", "starlette", "uvicorn", "sqlite3", "plotext"),
-    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", *SDK),
+    *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", "wandb", *SDK),
 }
 HEADLESS = ("connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor")
 CHECKPOINTS = """import hud_tui.cli.connect, hud_tui.cli.models
