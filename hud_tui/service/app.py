@@ -39,7 +39,7 @@ from hud_tui.service.data_dir import Unusable
 from hud_tui.service.engines.base import DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import AT_ONCE, Refused, refusal, reply, status_of
 from hud_tui.service.routes import gateway, idempotency, jobs, models, tasksets, training
-from hud_tui.service.routes.gateway import PREFIX
+from hud_tui.service.routes.gateway import ABORT, PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
 from hud_tui.service_file import (
@@ -143,6 +143,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._forget()
         self._header_bytes, self._in_body = 0, True
+        self.scope["state"][ABORT] = self.transport.abort
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

@@ -11,10 +11,10 @@ from pydantic import ValidationError
 
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.service import gateway
+from hud_tui.service.completions import whole
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import LOSSES, EngineError
 from hud_tui.service.environments import Scenario, find_scenario
-from hud_tui.service.gateway import whole
 from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, invalid, new_id
 from hud_tui.service.managed_run import Run
 from hud_tui.service.run_plan import checked_config, effort_tokens, fill, make_plan, planned_before
@@ -196,8 +196,9 @@ class Hosted:
             async with self._line:
                 if trace_id in self._stopped:
                     return
-                answered = await gateway.complete(self._parts, chat, trace_id)
-            ended = _graded(whole(answered)["choices"][0], grade)
+                asked = await gateway.read(self._parts, chat, trace_id)
+                sampled = await gateway.complete(self._parts, asked)
+            ended = _graded(whole(asked, sampled)["choices"][0], grade)
         except (Refused, EngineError) as error:
             ended = TraceExit(status="error", error=str(error))
         except Exception as error:

@@ -13,6 +13,7 @@ CANCELLED = "test_a_run_that_is_cancelled_before_it_holds_its_model_takes_no_ste
 REFUSED = "test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued"
 PLAYED = ("tests/rollouts/test_play.py", "tests/unit/test_game.py")
 RENTING = ("tests/remote/test_renting.py",)
+CHUNKS, STREAMS = ("tests/unit/test_completions.py",), ("tests/service/test_streams.py",)
 
 EDITS = (
     Edit(
@@ -322,5 +323,35 @@ EDITS = (
         "reward=grade.reward)",
         "reward=grade.reward, trace_id=play.game.trace_id)",
         PLAYED,
+    ),
+    Edit(
+        "a stream holds back what a stop sequence may begin with",
+        "service/completions.py",
+        "held = self._start, _held(self._tail, self.stops)",
+        "held = self._start, 0",
+        CHUNKS,
+    ),
+    Edit(
+        "a stream's turn is stored only if it is what was streamed",
+        "service/gateway.py",
+        "        stream.check(sampled)",
+        "        pass",
+        STREAMS,
+    ),
+    Edit(
+        "nothing more is sampled for who leaves a stream",
+        "service/routes/gateway.py",
+        "            await super().__call__(scope, receive, send_in_time)\n        finally:\n"
+        "            await self.stop()",
+        "            await super().__call__(scope, receive, send_in_time)\n        finally:\n"
+        "            pass",
+        STREAMS,
+    ),
+    Edit(
+        "the engine's process is told of callers who leave",
+        "service/engines/tiny/dispatch.py",
+        "            self._leave(call)\n            raise",
+        "            raise",
+        ("tests/unit/engine/test_engine.py",),
     ),
 )

@@ -247,6 +247,10 @@ class Tokenizer(Protocol):
     def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
         """The text of an answer without its tool calls, and the calls."""
 
+    def plain(self, ids: Sequence[int]) -> int:
+        """Number of leading ids that no tool call has, whatever follows. If the answer has calls,
+        its text begins with theirs."""
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """Each id as visible text, including control tokens."""
 

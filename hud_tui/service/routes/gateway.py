@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
 
 from hud_tui.rl.work import EVALUATION, TRAINING
 from hud_tui.service import gateway
+from hud_tui.service.completions import Asked, Stream, whole
+from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError
-from hud_tui.service.gateway import Answered, chunks, whole
 from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply, status_of
 from hud_tui.service.routes import absent, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
@@ -35,7 +37,13 @@ HUNG_UP = 499
 """Status after the client disconnected, as in nginx; nobody sees it."""
 
 
-OPENAI = {
+ABORT = "abort"
+"""Key of what closes a request's connection at once, in the state of its scope."""
+UNREAD_S = 30.0
+"""Seconds after which a client that reads nothing of its stream is cut off."""
+
+
+OPENAI: dict[int, tuple[str, str | None]] = {
     410: ("invalid_request_error", "expired"),
     422: ("invalid_request_error", "not_finite"),
     500: ("server_error", None),
@@ -56,17 +64,26 @@ def openai(handler: Handler) -> Handler:
             return await handler(request)
         except HungUp:
             return Response(status_code=HUNG_UP)
-        except Refused as refused:
-            kind, code = "invalid_request_error", refused.code
-            if refused.status == 404 and code is None:
-                code = "not_found"
-            return _error(refused.status, refused.detail, str(refused), kind, code, refused.param)
-        except EngineError as error:
-            status, message = status_of(error)
-            message += ". Nothing was sampled: ask again" * (status == 503)
-            return _error(status, message, message, *OPENAI[status])
+        except (Refused, EngineError) as error:
+            status, body = _explained(error)
+            return reply(body, status)
 
     return answer
+
+
+def _explained(error: Refused | EngineError) -> tuple[int, Json]:
+    """Status and body of the answer to what failed."""
+    if isinstance(error, Refused):
+        kind, code = "invalid_request_error", error.code
+        if error.status == 404 and code is None:
+            code = "not_found"
+        status, detail, message, param = error.status, error.detail, str(error), error.param
+    else:
+        status, message = status_of(error)
+        message += ". Nothing was stored: ask again" * (status == 503)
+        (kind, code), detail, param = OPENAI[status], message, None
+    shown = {"message": message, "type": kind, "param": param, "code": code}
+    return status, {"detail": detail, "error": shown}
 
 
 @openai
@@ -97,19 +114,79 @@ async def get_model(request: Request) -> Response:
 
 
 async def _complete(request: Request, body: Chat | Completion) -> Response:
-    trace_id = request.headers.get("trace-id")
-    work = gateway.complete(parts_of(request), body, trace_id)
-    answered = await _while_there(request, work)
+    parts = parts_of(request)
+    asked = await gateway.read(parts, body, request.headers.get("trace-id"))
     if not body.stream:
-        return reply(whole(answered))
-    headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_stream(answered), headers=headers, media_type="text/event-stream")
+        sampled = await _while_there(request, gateway.complete(parts, asked))
+        return reply(whole(asked, sampled))
+    stream = TokenStream(parts, asked)
+    try:
+        await _while_there(request, stream.begun())
+    except BaseException:
+        await stream.stop()
+        raise
+    return stream
 
 
-async def _stream(answered: Answered) -> AsyncIterator[bytes]:
-    for chunk in chunks(answered):
-        yield b"data: " + dumps(chunk) + b"\n\n"
-    yield b"data: [DONE]\n\n"
+class TokenStream(StreamingResponse):
+    """Sends chunks while their tokens are sampled, for as long as somebody reads them.
+
+    The sampling never waits for the reader: what was not sent is kept, at most the tokens that were
+    asked for. One who takes nothing for `UNREAD_S` is cut off. Once nobody reads, nothing more is
+    sampled, and no turn is stored; the whole answer was, if it had been sampled by then.
+    """
+
+    def __init__(self, parts: ServiceContext, asked: Asked) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(self._events(), headers=headers, media_type="text/event-stream")
+        self._changed = asyncio.Event()
+        self._stream = Stream(asked, self._changed.set)
+        sampling = gateway.complete(parts, asked, self._stream)
+        self._sampling = asyncio.create_task(sampling, name="token stream")
+        self._sampling.add_done_callback(lambda _: self._changed.set())
+
+    async def begun(self) -> None:
+        """Wait for the first token, or the end. Raises as `gateway.complete`."""
+        await self._changed.wait()
+        if self._sampling.done():
+            self._sampling.result()
+
+    async def stop(self) -> None:
+        self._sampling.cancel()
+        await asyncio.gather(self._sampling, return_exceptions=True)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        abort, loop = scope.get("state", {}).get(ABORT), asyncio.get_running_loop()
+
+        async def send_in_time(message: Message) -> None:
+            limit = loop.call_later(UNREAD_S, abort) if abort else None
+            try:
+                await send(message)
+            finally:
+                if limit is not None:
+                    limit.cancel()
+
+        try:
+            await super().__call__(scope, receive, send_in_time)
+        finally:
+            await self.stop()
+
+    async def _events(self) -> AsyncIterator[bytes]:
+        while not self._sampling.done():
+            self._changed.clear()
+            for chunks in self._stream.news():
+                yield _lines(chunks)
+            await self._changed.wait()
+        try:
+            for chunks in self._stream.end(self._sampling.result()):
+                yield _lines(chunks)
+            yield b"data: [DONE]\n\n"
+        except (Refused, EngineError) as error:
+            yield _lines([_explained(error)[1]])
+
+
+def _lines(events: Sequence[Json]) -> bytes:
+    return b"".join(b"data: " + dumps(event) + b"\n\n" for event in events)
 
 
 async def _while_there(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -142,14 +219,6 @@ def _model(model: ModelRow, base: Base) -> dict[str, Any]:
         "parent": model.forked_from,
         "max_model_len": base.context,
     }
-
-
-def _error(
-    status: int, detail: Any, message: str, kind: str, code: str | None = None,
-    param: str | None = None,
-) -> Response:  # fmt: skip
-    error = {"message": message, "type": kind, "param": param, "code": code}
-    return reply({"detail": detail, "error": error}, status)
 
 
 OTHER_WIRE = "POST /v1/chat/completions takes the conversation, in OpenAI's format"

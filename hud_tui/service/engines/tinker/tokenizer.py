@@ -143,6 +143,10 @@ class ChatTokenizer:
     def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
         return split(self.decode(ids), str(self._template))
 
+    def plain(self, ids: Sequence[int]) -> int:
+        """None: a call is text, and the text around calls is stripped."""
+        return 0
+
     def pieces(self, ids: Sequence[int]) -> list[str]:
         return [str(self._tokenizer.decode([id_], skip_special_tokens=False)) for id_ in ids]
 

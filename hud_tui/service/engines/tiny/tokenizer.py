@@ -109,6 +109,10 @@ class ChatTemplate(ABC):
             call for call in calls if call.name
         ]
 
+    def plain(self, ids: Sequence[int]) -> int:
+        """Number of ids before the first call."""
+        return next((position for position, id_ in enumerate(ids) if id_ == CALL), len(ids))
+
     def _calls(self, field: str, message: Mapping[str, Any]) -> list[int]:
         """An assistant's tool calls, ``[call]name{"x":2}`` each."""
         ids: list[int] = []
