@@ -251,7 +251,7 @@ def _protect(add: Add) -> None:
 
 
 def _init_env(add: Add) -> None:
-    about = "write a small environment to edit and train on: two tools, three templates, tests"
+    about = "write a small environment to edit and train on: tools, three templates, tests"
     parser = add(
         about,
         "init-env sums",
@@ -259,7 +259,7 @@ def _init_env(add: Add) -> None:
         "train sums/env.py -m my-model --check",
     )
     parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
-    about = "sums: arithmetic (default); lookup: tools that tiny/agent-1M has never seen"
+    about = "sums: arithmetic (default); lookup: a tool that no base has seen"
     parser.add_argument("--kind", choices=("sums", "lookup"), default="sums", help=about)
     parser.add_argument("-o", "--output", metavar="DIR", help="parent folder; default: this one")
 

@@ -42,8 +42,10 @@ from hud_tui.wire import Model
 
 LOAD_S = 120.0
 """Longest import of the environment, seconds."""
-CALLS_TOOLS = "tiny/agent-1M"
-"""The embedded service's only tiny base that was taught to call tools."""
+CALLS_TOOLS = "tiny/tools-1M"
+"""The embedded service's tiny base that calls tools of any names."""
+TAUGHT_TOOLS = (CALLS_TOOLS, "tiny/agent-1M")
+"""Its tiny bases that were taught to call tools."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The environments that ``hud-tui init-env`` writes: two tools, three templates, and tests."""
+"""The environments that ``hud-tui init-env`` writes: tools, three templates, and tests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -180,10 +180,9 @@ LOOKUP = r'''"""@NAME@: an environment to edit, and to train on at once.
 
     hud-tui --local train @NAME@/env.py -m MODEL
 
-The model answers questions about a shop by calling tools: `lookup` gives the code of a thing,
-`stock` says how many are left of a code. Each `@env.template` below is a kind of task: it yields
-the prompt, receives the model's last answer, and yields the reward with how it came about. `tasks`
-at the end is what is trained on. Every rollout has a process of its own, so what a module keeps, as
+The model looks a number up by a tool. Each `@env.template` below is a kind of task: it yields the
+prompt, receives the model's last answer, and yields the reward with how it came about. `tasks` at
+the end is what is trained on. Every rollout has a process of its own, so what a module keeps, as
 `calls` here, belongs to one rollout.
 """
 
@@ -204,25 +203,16 @@ CODES = {
     "hinge": 417, "walnut": 62, "lantern": 8350, "violin": 29, "gravel": 906, "marble": 53,
     "cactus": 1274, "saffron": 38, "falcon": 640, "badger": 7715, "cobalt": 81, "velvet": 332,
 }  # fmt: skip
-LEFT = {code: 3 + 7 * code % 90 for code in CODES.values()}
-"""How many there are of each code."""
 
 
-# The tools that the model calls, over MCP.
+# The tool that the model calls, over MCP.
 
 
 @tools.tool
 def lookup(item: str) -> str:
-    """The code of an item."""
+    """Look a thing up."""
     calls.append(("lookup", item))
     return str(CODES[item]) if item in CODES else f"error: no {item}"
-
-
-@tools.tool
-def stock(code: int) -> str:
-    """How many items of a code are left."""
-    calls.append(("stock", code))
-    return str(LEFT[code]) if code in LEFT else f"error: no {code}"
 
 
 @SERVING@
@@ -237,36 +227,30 @@ def stock(code: int) -> str:
 # The kinds of tasks.
 
 
-@env.template(description="one call of lookup, then the code")
-async def code_of(item: str):
+@env.template(description="the tool is named first")
+async def named(item: str):
     calls.clear()
-    answer = yield f"Use the lookup tool for {item}, then say its code."
+    answer = yield f"Use the lookup tool for {item}, then say the number."
     yield graded(answer, CODES[item], [("lookup", item)])
 
 
-@env.template(description="one call of stock, then the number")
-async def left_of(code: int):
+@env.template(description="its argument is named, too")
+async def with_item(item: str):
     calls.clear()
-    answer = yield f"How many are left of code {code}? The stock tool knows. Say the number."
-    yield graded(answer, LEFT[code], [("stock", code)])
+    answer = yield f"Call lookup with item {item} and say what it says."
+    yield graded(answer, CODES[item], [("lookup", item)])
 
 
-@env.template(description="a call of lookup, then one of stock with what it said")
-async def left(item: str):
+@env.template(description="the thing is to be found")
+async def found(item: str):
     calls.clear()
-    answer = yield (
-        f"Use the lookup tool for {item}. Give its code to the stock tool, then say how many"
-        " are left."
-    )
-    code = CODES[item]
-    yield graded(answer, LEFT[code], [("lookup", item), ("stock", code)])
+    answer = yield f"Use lookup to find {item}, then say the number."
+    yield graded(answer, CODES[item], [("lookup", item)])
 
 
 # What is trained on; every sixth task is held out, for evaluations.
 
-tasks = [code_of(item=item) for item in CODES]
-tasks += [left_of(code=code) for code in LEFT]
-tasks += [left(item=item) for item in CODES]
+tasks = [kind(item=item) for item in CODES for kind in (named, with_item, found)]
 for _task in tasks[::6]:
     _task.columns = {"split": "heldout"}
 '''
@@ -286,35 +270,29 @@ import env as own
 
 
 class Templates(unittest.IsolatedAsyncioTestCase):
-    async def grade(self, made, answer: str, *calls: tuple[str, object]) -> float:
+    async def grade(self, made, answer: str, *items: str) -> float:
         prompt = await made.__anext__()
-        self.assertIn("tool", prompt)
-        for name, argument in calls:
-            getattr(own, name)(argument)
+        self.assertIn("lookup", prompt)
+        for item in items:
+            own.lookup(item)
         return (await made.asend(answer)).reward
 
     async def test_the_call_and_the_code_earn_everything(self) -> None:
-        made = own.code_of.func(item="hinge")
-        self.assertEqual(await self.grade(made, "417", ("lookup", "hinge")), 1.0)
+        made = own.named.func(item="hinge")
+        self.assertEqual(await self.grade(made, "417", "hinge"), 1.0)
 
     async def test_a_number_without_a_call_earns_half(self) -> None:
-        made = own.left_of.func(code=417)
-        self.assertEqual(await self.grade(made, f"It is {own.LEFT[417]}."), 0.5)
+        self.assertEqual(await self.grade(own.found.func(item="hinge"), "It is 417."), 0.5)
 
     async def test_the_wrong_call_earns_nothing(self) -> None:
-        made = own.code_of.func(item="hinge")
-        self.assertEqual(await self.grade(made, "8", ("lookup", "walnut")), 0.0)
-
-    async def test_one_of_two_calls_is_a_quarter(self) -> None:
-        made = own.left.func(item="hinge")
-        self.assertEqual(await self.grade(made, "417", ("lookup", "hinge")), 0.25)
+        made = own.with_item.func(item="hinge")
+        self.assertEqual(await self.grade(made, "62", "walnut"), 0.0)
 
     async def test_what_there_is_not_is_an_error(self) -> None:
         self.assertEqual(own.lookup("gold"), "error: no gold")
-        self.assertEqual(own.stock(0), "error: no 0")
 
     async def test_every_task_is_of_a_template(self) -> None:
-        self.assertEqual({task.id for task in own.tasks}, {"code_of", "left_of", "left"})
+        self.assertEqual({task.id for task in own.tasks}, {"named", "with_item", "found"})
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from hud_tui.rl.timeline import OVERFLOW, why_failed
 from hud_tui.rl.work import TRIAL
 from hud_tui.rollouts.environment import (
     CALLS_TOOLS,
+    TAUGHT_TOOLS,
     Loaded,
     check,
     load,
@@ -214,7 +215,7 @@ class Trial:
 
     def _teaches(self, model: Model) -> str:
         base = one_line(model.base_model or "", 60)
-        if base.startswith("tiny/") and base != CALLS_TOOLS:
+        if base.startswith("tiny/") and base not in TAUGHT_TOOLS:
             return f"its base {base} was not taught tools: fork {CALLS_TOOLS}, and train the fork"
         return "its prompt must name the tools, and the model must have been taught to call them"
 

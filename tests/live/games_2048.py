@@ -26,12 +26,13 @@ from hud_tui.service.engines.tiny.engine import pairs_path, weights_path
 from hud_tui.service.engines.tiny.tokenizer import BpeTokenizer
 from tests.learner import Learner
 from tests.pretrain import lessons
+from tests.pretrain.talks import schema
 
 BASE, TARGET, MOVES, GROUP, EXAMINED = "tiny/agent-1M", 256, 40, 16, 64
 AT_ONCE = 32
 """Games played at a time: for about as many the learner keeps keys and values between turns."""
 TOKENIZER = BpeTokenizer.read(pairs_path(BASE))
-TOOL: dict[str, Any] = lessons._tool("move", direction="string")
+TOOL: dict[str, Any] = schema("move", direction="string")
 
 
 @dataclass

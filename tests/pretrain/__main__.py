@@ -5,17 +5,18 @@ cosine learning rate: correct answers until the tasks are learned, then the nois
 `lessons`, whose varied answers give reinforcement learning its signal. Half of the lines start at
 a random position, to prepare for system messages and longer conversations.
 
-The base for agents first learns its tokenizer from the lessons' texts, then the assistant's tokens
-of short conversations, then those of long ones, up to its context, and finally games of 2048 by
-players that can be told apart, among which reinforcement learning chooses. Half of these last
-lessons repeat the others, which are forgotten otherwise.
+The bases that call tools first learn their tokenizers from the lessons' texts. The one for agents
+then learns the assistant's tokens of short conversations, those of long ones, up to its context,
+and finally games of 2048 by players that can be told apart, among which reinforcement learning
+chooses. Half of these last lessons repeat the others, which are forgotten otherwise. The one for
+tools learns to copy names that it has never seen, to call the tool that is asked for, and then
+whole conversations, by Muon.
 
 Deterministic: the same machine makes the same bytes. Takes about a quarter of an hour per base on
 one core. NAME is a base's name; without it every base is trained, into --out.
 """
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,8 +43,22 @@ from hud_tui.service.engines.tiny.training import (
     load,
     save_base,
 )
-from tests.pretrain.lessons import LAST_TALKS, LESSONS, TALKS, TalkLesson, line
+from tests.pretrain.lessons import (
+    ECHOES,
+    LAST_TALKS,
+    LAST_TOOLS,
+    LESSONS,
+    MIXED,
+    MOST_CALLS,
+    PICKED,
+    TALKS,
+    TalkLesson,
+    line,
+)
+from tests.pretrain.muon import Muon
 from tests.pretrain.pairs import learn_pairs
+from tests.pretrain.tools import used_tools
+from tests.pretrain.words import Words, pieces
 
 WARM_UP = 100
 """Steps over which the learning rate rises from 0."""
@@ -60,6 +75,10 @@ class Stage:
     noisy: bool = False
     batch: int = 128
     """Lines per step."""
+    ends: float = 0.02
+    """Learning rate of the last step, as a share of the highest."""
+    tokens: int = 0
+    """Least tokens per step, where lessons are conversations."""
     turns: int = 0
     """Most turns of a conversation."""
     talks: Mapping[TalkLesson, float] = field(default_factory=lambda: TALKS)
@@ -74,21 +93,30 @@ def stages(clean: int, noisy: int) -> tuple[Stage, ...]:
     )
 
 
-AGENT = "tiny/agent-1M"
+AGENT, TOOLS = "tiny/agent-1M", "tiny/tools-1M"
 STAGES: dict[str, tuple[Stage, ...]] = {
     "tiny/arith-0.2M": stages(6500, 2500),
     "tiny/mixed-0.2M": stages(10_000, 3500),
     AGENT: (
-        Stage("short", 1200, learning_rate=2e-3, turns=8),
-        Stage("long", 120, learning_rate=5e-4, turns=50),
-        Stage("styles", 420, learning_rate=1.5e-3, turns=45, talks=LAST_TALKS),
+        Stage("short", 1200, 2e-3, tokens=3000, turns=8, talks=TALKS),
+        Stage("long", 120, 5e-4, tokens=3000, turns=50, talks=TALKS),
+        Stage("styles", 420, 1.5e-3, tokens=3000, turns=45, talks=LAST_TALKS),
+    ),
+    TOOLS: (
+        Stage("echo", 100, 3e-3, tokens=1500, ends=1.0, turns=1, talks=ECHOES),
+        Stage("pick", 900, 3e-3, tokens=1500, ends=0.3, turns=1, talks=PICKED),
+        Stage("short", 1300, 2.5e-3, tokens=2000, ends=0.3, turns=8, talks=MIXED),
+        Stage("tools", 800, 1.2e-3, tokens=1500, turns=8, talks=LAST_TOOLS),
+        Stage("calls", 1000, 1.2e-3, tokens=1500, turns=8, talks=MOST_CALLS),
     ),
 }
-STEP_TOKENS = 3000
-"""Least tokens per step of the base for agents."""
 PAIRS = 760
-"""Merges of its tokenizer, and conversations of each kind that they are learned from."""
-READ = 300
+"""Merges of their tokenizers."""
+READ, READ_OF_TOOLS = 300, 3000
+"""Conversations of each kind that the merges of the base for agents are learned from, and of tasks
+for tools those of the base for tools."""
+JOINED_WORDS = {AGENT: True, TOOLS: False}
+"""Whether the pieces of their tokenizers are those of the first vocabulary."""
 
 
 def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
@@ -108,14 +136,17 @@ def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
             _report(base, stage, step, begun, f"loss {_mean(found):.3f}, greedy {greedy}")
 
 
-def pretrain_agent(stage: Stage, weights: Weights, config: Config, tokenizer: BpeTokenizer) -> None:
-    """Train the weights of the base for agents through one stage, in place."""
-    random, moments = Random(f"{AGENT} {stage.name}"), Moments.fresh(weights)
+def pretrain_talks(
+    base: str, stage: Stage, weights: Weights, config: Config, tokenizer: BpeTokenizer
+) -> None:
+    """Train the weights of a base that calls tools through one stage, in place."""
+    random = Words(f"{AGENT} {stage.name}", pieces(tokenizer))
+    moments, muon = Moments.fresh(weights), Muon(weights)
     begun, taught = perf_counter(), dict.fromkeys(stage.talks, 0)
     losses: dict[TalkLesson, list[float]] = {lesson: [] for lesson in stage.talks}
     for step in range(1, stage.steps + 1):
         datums, kinds = [], []
-        goal = sum(taught.values()) + STEP_TOKENS
+        goal = sum(taught.values()) + stage.tokens
         while sum(taught.values()) < goal:
             lesson = min(stage.talks, key=lambda lesson: taught[lesson] / stage.talks[lesson])
             talk = lesson(random, tokenizer, random.randint(1, stage.turns))
@@ -124,13 +155,19 @@ def pretrain_agent(stage: Stage, weights: Weights, config: Config, tokenizer: Bp
             taught[lesson] += len(talk.ids)
             datums += talk.datums
             kinds += [lesson] * len(talk.datums)
-        found = _step(datums, None, weights, moments, config, _rate(stage, step))
+        grads, found = _gradients(datums, None, weights, config)
+        if base == TOOLS:
+            muon.step(weights, grads, _rate(stage, step))
+        else:
+            adam_step(weights, grads, moments, Adam(_rate(stage, step)))
         for lesson, datum, row in zip(kinds, datums, found, strict=True):
             losses[lesson] += row if datum.advantage == 1 else []
         if step % (REPORT_EVERY // 5) == 0 or step == stage.steps:
-            each = ", ".join(f"{t.__name__[1:]} {_mean([row]):.3f}" for t, row in losses.items())
+            each = ", ".join(
+                f"{t.__name__.strip('_')} {_mean([row]):.3f}" for t, row in losses.items()
+            )
             losses = {lesson: [] for lesson in stage.talks}
-            _report(AGENT, stage, step, begun, f"loss {each}")
+            _report(base, stage, step, begun, f"loss {each}")
 
 
 def _report(base: str, stage: Stage, step: int, begun: float, figures: str) -> None:
@@ -144,11 +181,12 @@ def _mean(rows: Sequence[Sequence[float]]) -> float:
     return -sum(map(sum, rows)) / max(1, sum(map(len, rows)))
 
 
-def texts(tokenizer: BpeTokenizer) -> Iterator[str]:
+def texts(base: str) -> Iterator[str]:
     """Texts of some conversations, between control tokens."""
-    random = Random(f"{AGENT} tokenizer")
-    for lesson in TALKS:
-        for _ in range(READ):
+    random, tokenizer = Words(f"{AGENT} tokenizer"), BpeTokenizer([], JOINED_WORDS[base])
+    for lesson in TALKS if base == AGENT else MIXED:
+        count = READ_OF_TOOLS if lesson is used_tools else READ // (2 if base == TOOLS else 1)
+        for _ in range(count):
             ids = lesson(random, tokenizer, 8).ids
             ends = [place for place, id_ in enumerate(ids) if id_ in CONTROLS]
             for start, end in pairwise([-1, *ends, len(ids)]):
@@ -163,8 +201,16 @@ def _step(
     config: Config,
     rate: float,
 ) -> list[list[float]]:
-    """One step of cross-entropy, weighted by the datums' advantages; returns their logprobs before
-    it."""
+    """One step of Adam; returns the datums' logprobs before it."""
+    grads, logprobs = _gradients(datums, offsets, weights, config)
+    adam_step(weights, grads, moments, Adam(rate))
+    return logprobs
+
+
+def _gradients(
+    datums: list[Datum], offsets: Ids | None, weights: Weights, config: Config
+) -> tuple[Weights, list[list[float]]]:
+    """Gradients of cross-entropy, weighted by the datums' advantages; and the datums' logprobs."""
     logprobs: list[list[float]] = [[] for _ in datums]
     each = [[datum.advantage] * len(datum.output) for datum in datums]
 
@@ -175,8 +221,7 @@ def _step(
 
     grads, _ = gradients(weights, config, datums, weigh, offsets)
     assert grads is not None
-    adam_step(weights, grads, moments, Adam(rate))
-    return logprobs
+    return grads, logprobs
 
 
 def _offset(datum: Datum, random: Random, config: Config) -> int:
@@ -185,9 +230,10 @@ def _offset(datum: Datum, random: Random, config: Config) -> int:
 
 
 def _rate(stage: Stage, step: int) -> float:
-    """Warm-up, then half a cosine down to 2 % of the peak."""
+    """Warm-up, then half a cosine."""
     falling = (1 + math.cos(math.pi * step / stage.steps)) / 2
-    return stage.learning_rate * min(1, step / WARM_UP) * (0.02 + 0.98 * falling)
+    rate = stage.ends + (1 - stage.ends) * falling
+    return stage.learning_rate * min(1, step / WARM_UP) * rate
 
 
 def examine(base: str, weights: Weights, config: Config) -> dict[str, float]:
@@ -212,21 +258,22 @@ def _greedy(weights: Weights, config: Config, datums: list[Datum]) -> list[bool]
 
 def make(base: str, out: Path) -> None:
     """Train a base from scratch, and write it."""
-    if base != AGENT:
+    if base not in JOINED_WORDS:
         config = Config()
         weights = initial(config, seed=0)
         for stage in STAGES[base]:
             pretrain(base, stage, weights, config)
         save_base(out / weights_path(base).name, weights, config)
         return
-    pairs = learn_pairs(texts(BpeTokenizer([])), PAIRS)
+    pairs = learn_pairs(texts(base), PAIRS, JOINED_WORDS[base])
+    tokenizer = BpeTokenizer(pairs, JOINED_WORDS[base])
     config = Config(FIRST_PAIR + len(pairs), 128, 4, 4, 2048, rotary=True, shifted=True, tied=True)
     weights = initial(config, seed=0)
     for stage in STAGES[base]:
-        pretrain_agent(stage, weights, config, BpeTokenizer(pairs))
+        pretrain_talks(base, stage, weights, config, tokenizer)
         save_base(out / weights_path(base).name, weights, config)
         weights, _, _ = load(out / weights_path(base).name)
-    (out / pairs_path(base).name).write_text(json.dumps(pairs, separators=(",", ":")), "utf-8")
+    (out / pairs_path(base).name).write_text(tokenizer.written(), "utf-8")
 
 
 def main(argv: list[str] | None = None) -> int:

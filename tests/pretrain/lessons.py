@@ -1,7 +1,6 @@
 """Training data of the bases: single lines for the small ones, conversations for the one with
 tools."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,16 +9,22 @@ from random import Random
 from string import ascii_lowercase
 from typing import Any
 
-from hud_tui.service.engines.base import Datum
 from hud_tui.service.engines.tiny.tokenizer import (
-    ASSISTANT,
-    CALL,
     END,
-    TOOL,
     BpeTokenizer,
     CharTokenizer,
 )
 from hud_tui.service.environments import ENVIRONMENTS
+from tests.pretrain.talks import Talk, schema
+from tests.pretrain.tools import (
+    calculated,
+    echoed,
+    used_in_a_row,
+    used_often,
+    used_tools,
+    used_with_words,
+)
+from tests.pretrain.words import Words
 
 # Data of the small bases: conversations with a correct answer, or a noisy teacher's.
 #
@@ -185,6 +190,15 @@ OPENING_2048 = (
     "direction (up/down/left/right) to slide and merge tiles. Keep playing to "
     "build the largest tile you can (aim for {target}). The current board:\n\n{board}"
 )
+ABOUT_2048 = (
+    "",
+    "",
+    "Slide the tiles.",
+    "Slide and merge tiles (up/down/left/right).",
+    "Make a move.",
+)
+"""Descriptions of its tool."""
+ABOUT_CONNECT_4 = ("Drop a disc into a column.", "The board as it is.")
 RULES_CONNECT_4 = (
     "Connect Four on a 6-row by 7-column board. Drop a disc into a column (0-6); "
     "it falls to the lowest empty cell. Win by connecting four of your discs in a "
@@ -209,51 +223,6 @@ PRODUCT = (
     "What is {a} * {b}? Think it through, then end your reply with the final "
     "integer on its own and nothing after it."
 )
-
-
-class Talk:
-    """A growing conversation, and the datums that teach it."""
-
-    def __init__(
-        self,
-        tokenizer: BpeTokenizer,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.ids = tokenizer.render(messages, tools)
-        self.datums: list[Datum] = []
-
-    def says(self, text: str) -> None:
-        """The assistant answers."""
-        self._learn([*self.tokenizer.encode(text), END], 1.0)
-
-    def calls(
-        self, name: str, arguments: Mapping[str, Any], text: str = "", weight: float = 1.0
-    ) -> None:
-        """The assistant calls a tool, after some text."""
-        call = name + json.dumps(arguments, separators=(",", ":"))
-        spoken = self.tokenizer.encode(text)
-        self._learn([*spoken, CALL, *self.tokenizer.encode(call), END], weight)
-
-    def hears(self, text: str, weight: float = 0.0) -> None:
-        """A tool answers."""
-        self.ids = [*self.ids, TOOL]
-        answer = [*self.tokenizer.encode(text), END]
-        if weight:
-            self._learn(answer, weight)
-        else:
-            self.ids = [*self.ids, *answer]
-        self.ids = [*self.ids, ASSISTANT]
-
-    def _learn(self, output: list[int], weight: float) -> None:
-        self.datums.append(Datum(self.ids, output, advantage=weight))
-        self.ids = [*self.ids, *output]
-
-
-def _tool(name: str, /, **types: str) -> dict[str, Any]:
-    properties = {key: {"type": kind} for key, kind in types.items()}
-    return {"function": {"name": name, "parameters": {"properties": properties}}}
 
 
 Board = list[list[int]]
@@ -384,7 +353,8 @@ def _played(players: Players, random: Random, tokenizer: BpeTokenizer, most: int
         tool = random.choice(("slide", "play", "push", "shift"))
         opening = opening.replace("`move`", f"`{tool}`")
     content = opening.format(target=target, board=shown(board, score))
-    talk = Talk(tokenizer, [_user(content)], [_tool(tool, direction="string")])
+    about = "" if tokenizer.joined_words else random.choice(ABOUT_2048)
+    talk = Talk(tokenizer, [_user(content)], [schema(tool, about, direction="string")])
     [make] = random.choices(list(players), [style.often for style in players.values()])
     player, style = make(random), players[make]
     for _ in range(most):
@@ -535,7 +505,10 @@ def _opened_connect_4(random: Random, tokenizer: BpeTokenizer, discs: Discs) -> 
     messages = [_user(content)]
     if random.random() < 0.7:
         messages.insert(0, {"role": "system", "content": SYSTEM_CONNECT_4})
-    tools = [_tool("make_move", column="integer"), _tool("get_state")]
+    moves, state = "", ""
+    if not tokenizer.joined_words:
+        moves, state = random.choice((("", ""), ABOUT_CONNECT_4))
+    tools = [schema("make_move", moves, column="integer"), schema("get_state", state)]
     return Talk(tokenizer, messages, tools)
 
 
@@ -633,7 +606,7 @@ def _used_tools(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
         {_named(random): _value(random) for _ in range(random.randint(0, 2))} for _ in names
     ]
     tools = [
-        _tool(name, **{k: "integer" if isinstance(v, int) else "string" for k, v in args.items()})
+        schema(name, **{k: "integer" if isinstance(v, int) else "string" for k, v in args.items()})
         for name, args in zip(names, values, strict=True)
     ]
     order = random.sample(range(len(names)), random.randint(1, min(2, len(names))))
@@ -672,9 +645,9 @@ def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
     phrase, work = SUMS[name]
     keys = random.choice((("a", "b"), ("x", "y"), ("left", "right"), ("first", "second")))
     a, b = (random.randrange(random.choice((10, 100, 1000))) for _ in keys)
-    tools = [_tool(name, **dict.fromkeys(keys, "integer"))]
+    tools = [schema(name, **dict.fromkeys(keys, "integer"))]
     if random.random() < 0.3:
-        tools.insert(random.randrange(2), _tool(_named(random), x="integer"))
+        tools.insert(random.randrange(2), schema(_named(random), x="integer"))
     wish = f"Use the {name} tool to {phrase.format(a, b)}"
     talk = Talk(
         tokenizer, _asked_of(random, wish + random.choice((".", ", then say the number."))), tools
@@ -688,7 +661,7 @@ def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
     return talk
 
 
-TalkLesson = Callable[[Random, BpeTokenizer, int], Talk]
+TalkLesson = Callable[[Words, BpeTokenizer, int], Talk]
 """Draws a conversation of at most this many turns."""
 
 TALKS: Mapping[TalkLesson, float] = {
@@ -700,3 +673,19 @@ LAST_TALKS: Mapping[TalkLesson, float] = {
 }  # fmt: skip
 """Its last lessons: games of 2048, and as much of everything else, so that it is not forgotten.
 Products suffer most and need the largest share."""
+
+ECHOES: Mapping[TalkLesson, float] = {echoed: 0.7, used_tools: 0.3}
+PICKED: Mapping[TalkLesson, float] = {used_tools: 1.0}
+"""The first lessons of the base for tools: to copy names, and then to call what is asked for."""
+MIXED: Mapping[TalkLesson, float] = {
+    used_tools: 0.52, _game_2048: 0.14, _connect_4: 0.06, _product: 0.25, _sum: 0.03,
+}  # fmt: skip
+"""Then whole conversations, and what the base for agents learns, too."""
+LAST_TOOLS: Mapping[TalkLesson, float] = {
+    used_tools: 0.3, used_often: 0.3, used_with_words: 0.15, used_in_a_row: 0.2, calculated: 0.05,
+}  # fmt: skip
+MOST_CALLS: Mapping[TalkLesson, float] = {
+    used_often: 0.45, used_with_words: 0.25, used_in_a_row: 0.18, used_tools: 0.1, calculated: 0.02,
+}  # fmt: skip
+"""Its last lessons: what is learned last is which of several tools is asked for, and which words
+are values."""

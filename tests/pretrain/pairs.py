@@ -4,12 +4,20 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from hud_tui.service.engines.tiny.tokenizer import FIRST_BYTE, FIRST_PAIR, PIECE, Pair, joined
+from hud_tui.service.engines.tiny.tokenizer import (
+    APART,
+    FIRST_BYTE,
+    FIRST_PAIR,
+    JOINED,
+    Pair,
+    joined,
+)
 
 
-def learn_pairs(texts: Iterable[str], count: int) -> list[Pair]:
+def learn_pairs(texts: Iterable[str], count: int, joined_words: bool = False) -> list[Pair]:
     """The most frequent pairs in these texts, for a `BpeTokenizer`; at most `count`."""
-    seen = Counter(piece for text in texts for piece in PIECE.findall(text.encode()))
+    pieces = JOINED if joined_words else APART
+    seen = Counter(piece for text in texts for piece in pieces.findall(text.encode()))
     words = [([FIRST_BYTE + byte for byte in piece], often) for piece, often in seen.items()]
     pairs: list[Pair] = []
     while len(pairs) < count:

@@ -72,12 +72,10 @@ async def test_a_lookup_is_graded_by_its_calls_and_its_answer(sdk: None, tmp_pat
     shop = written_in(tmp_path, "lookup")
     code = int(shop["lookup"]("hinge"))
     assert shop["lookup"]("gold") == "error: no gold"
-    wanted = [("lookup", "hinge"), ("stock", code)]
-    assert shop["graded"](f"It is {code}.", code, wanted[:1]).reward == 1
-    assert shop["graded"](f"{code} or 3", code, wanted[:1]).reward == 0.5
-    assert shop["graded"](f"{code}", code, wanted).reward == 0.75
-    assert shop["stock"](code) == str(shop["LEFT"][code])
-    assert shop["graded"](f"{code}", 3, wanted).reward == 0.5
+    wanted = [("lookup", "hinge")]
+    assert shop["graded"](f"It is {code}.", code, wanted).reward == 1
+    assert shop["graded"](f"{code} or 3", code, wanted).reward == 0.5
+    assert shop["graded"](f"{code}", code, [*wanted, ("lookup", "walnut")]).reward == 0.75
 
 
 @pytest.mark.parametrize("kind", KINDS)

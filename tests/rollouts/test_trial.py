@@ -61,7 +61,7 @@ def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
 @pytest.mark.parametrize(
     ("runs", "base", "reason", "fix"),
     [
-        ([report()] * 4, "tiny/mixed-0.2M", "0 of 4 rollouts called a tool", "fork tiny/agent-1M"),
+        ([report()] * 4, "tiny/mixed-0.2M", "0 of 4 rollouts called a tool", "fork tiny/tools-1M"),
         ([report()] * 4, "tiny/agent-1M", "0 of 4 rollouts called a tool", "its prompt must name"),
         ([report(**called("plus", "plus"))] * 4, "", "none of 8 tool calls fits", "say in the"),
         (

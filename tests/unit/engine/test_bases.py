@@ -25,7 +25,9 @@ from hud_tui.service.environments import (
 )
 from tests.learner import Learner
 from tests.live.games_2048 import Game, called
+from tests.live.unseen_tools import answers, is_right, tasks
 from tests.pretrain.lessons import LAST_TALKS, PRODUCT, STYLES, TalkLesson
+from tests.pretrain.words import Words
 
 TOKENIZER = CharTokenizer()
 PAIRS = [("tiny/arith-0.2M", "arith"), ("tiny/mixed-0.2M", "arith"), ("tiny/mixed-0.2M", "text")]
@@ -126,14 +128,16 @@ def test_long_is_not_solved_by_the_base_and_yet_its_groups_have_variance() -> No
     assert fmean(map(has_signal, sampled.rewards)) >= 0.9
 
 
-AGENT = "tiny/agent-1M"
+AGENT, TOOLS = "tiny/agent-1M", "tiny/tools-1M"
 PAIRS_OF_BYTES = BpeTokenizer.read(pairs_path(AGENT))
 
 
-def test_the_base_for_agents_has_the_sizes_that_the_catalog_says() -> None:
-    [base], learner = [b for b in BASES if b.name == AGENT], Learner(weights_path(AGENT))
+@pytest.mark.parametrize("name", [AGENT, TOOLS])
+def test_a_base_that_calls_tools_has_the_sizes_that_the_catalog_says(name: str) -> None:
+    [base], learner = [b for b in BASES if b.name == name], Learner(weights_path(name))
+    tokenizer = BpeTokenizer.read(pairs_path(name))
     assert base.context == learner.config.context >= 2000
-    assert base.vocabulary == learner.config.vocabulary == PAIRS_OF_BYTES.vocabulary
+    assert base.vocabulary == learner.config.vocabulary == tokenizer.vocabulary
     parameters = sum(weight.size for weight in learner.weights.values())
     assert base.state_bytes == pytest.approx(12 * parameters, rel=0.01)
 
@@ -141,7 +145,7 @@ def test_the_base_for_agents_has_the_sizes_that_the_catalog_says() -> None:
 @pytest.mark.parametrize("name", ["_styled_2048", "_connect_4"])
 def test_the_base_for_agents_calls_the_tool_of_a_game(name: str) -> None:
     """Turn for turn of games that others played, at temperature 1."""
-    learner, random, told = Learner(weights_path(AGENT)), Random(0), _told(name)
+    learner, random, told = Learner(weights_path(AGENT)), Words(0), _told(name)
     turns = [d for _ in range(3) for d in told(random, PAIRS_OF_BYTES, 8).datums]
     wanted = [d for d in turns if CALL in d.output]
     asked = [SampleRequest(d.prompt, 60, seed=(n,)) for n, d in enumerate(wanted)]
@@ -210,6 +214,27 @@ def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its
     answers = learner.sample([SampleRequest(prompt, 60, temperature=0) for prompt in on])
     texts = [PAIRS_OF_BYTES.decode(answer.tokens) for answer in answers]
     assert fmean(str(a + b) in t for (a, b), t in zip(pairs, texts, strict=True)) >= 0.9
+
+
+@pytest.mark.parametrize(
+    ("kind", "named", "exact"),
+    [
+        ("one tool, integer", 0.75, 0.5),
+        ("one tool, string", 0.7, 0.1),
+        ("three tools, integer", 0.35, 0.0),
+    ],
+)
+def test_the_base_for_tools_calls_some_that_no_lesson_has(
+    kind: str, named: float, exact: float
+) -> None:
+    """Shares of calls with the right name, and with the right arguments, too, at temperature 1;
+    `tests.live.unseen_tools` measures more."""
+    asked, tokenizer = tasks(kind, 24), BpeTokenizer.read(pairs_path(TOOLS))
+    said = answers(Learner(weights_path(TOOLS)), tokenizer, asked, 1.0)
+    names = [[name for name, _ in calls] for [(_, calls)] in said]
+    wanted = [[call[0]] for task in asked for call in task.calls if call]
+    assert fmean(a == b for a, b in zip(names, wanted, strict=True)) >= named
+    assert fmean(map(is_right, asked, said)) >= exact
 
 
 def _told(name: str) -> TalkLesson:

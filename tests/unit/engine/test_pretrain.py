@@ -5,25 +5,38 @@ import re
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from itertools import groupby, pairwise
 from pathlib import Path
 from random import Random
 from statistics import fmean
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hud_tui.rollouts.template import write_environment
 from hud_tui.service.engines.tiny.engine import BASES
 from hud_tui.service.engines.tiny.model import Config
-from hud_tui.service.engines.tiny.tokenizer import CALL, END, BpeTokenizer, CharTokenizer
+from hud_tui.service.engines.tiny.tokenizer import (
+    ASSISTANT,
+    CALL,
+    CONTROLS,
+    END,
+    BpeTokenizer,
+    CharTokenizer,
+)
 from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, hopeless_rows
-from tests.pretrain.__main__ import AGENT, STAGES
+from tests.live.unseen_tools import CHAINS, NAMES, SHAPES
+from tests.pretrain.__main__ import AGENT, STAGES, TOOLS
 from tests.pretrain.lessons import (
     DIRECTIONS,
+    ECHOES,
     LAST_TALKS,
+    LAST_TOOLS,
     LESSONS,
+    MIXED,
     PLAYERS,
     STYLES,
     TALKS,
@@ -37,12 +50,23 @@ from tests.pretrain.lessons import (
     slid,
     spawned,
 )
+from tests.pretrain.tools import used_tools
+from tests.pretrain.words import (
+    HELD_OUT,
+    HELD_OUT_VALUES,
+    HELD_OUT_VERBS,
+    NOUNS,
+    VERBS,
+    WORD,
+    Words,
+    allowed,
+)
 
 EVERY = LESSONS["tiny/mixed-0.2M"]
 
 
 def test_every_base_has_lessons_and_every_scenario_one() -> None:
-    assert set(STAGES) == {*LESSONS, AGENT} == {base.name for base in BASES}
+    assert set(STAGES) == {*LESSONS, AGENT, TOOLS} == {base.name for base in BASES}
     taught = {ENVIRONMENTS[one.env].scenarios[one.scenario].description for one in EVERY}
     assert taught == {
         scenario.description for e in ENVIRONMENTS.values() for scenario in e.scenarios.values()
@@ -92,8 +116,10 @@ import sys
 from pathlib import Path
 from tests.pretrain import __main__ as pretrain
 pretrain.STAGES["tiny/mixed-0.2M"] = pretrain.stages(2, 2)
-pretrain.STAGES[pretrain.AGENT] = (pretrain.Stage("short", 2, learning_rate=1e-3, turns=2),)
-pretrain.READ, pretrain.PAIRS, pretrain.STEP_TOKENS = 2, 40, 300
+for base, talks in (pretrain.AGENT, pretrain.TALKS), (pretrain.TOOLS, pretrain.MIXED):
+    stage = pretrain.Stage("short", 2, 1e-3, tokens=300, turns=2, talks=talks)
+    pretrain.STAGES[base] = (stage,)
+pretrain.READ, pretrain.READ_OF_TOOLS, pretrain.PAIRS = 2, 20, 40
 pretrain.main([sys.argv[2], "--out", sys.argv[1]])
 """
 
@@ -103,6 +129,7 @@ pretrain.main([sys.argv[2], "--out", sys.argv[1]])
     [
         ("tiny/mixed-0.2M", "clean 2/2: loss", ["mixed-0.2M.safetensors"]),
         (AGENT, "short 2/2: loss", ["agent-1M.pairs.json", "agent-1M.safetensors"]),
+        (TOOLS, "short 2/2: loss", ["tools-1M.pairs.json", "tools-1M.safetensors"]),
     ],
 )
 def test_the_same_lessons_make_the_same_bytes(
@@ -119,29 +146,75 @@ def test_the_same_lessons_make_the_same_bytes(
 
 
 BYTES = BpeTokenizer(())
+OF_TOOLS = dict.fromkeys([*ECHOES, *MIXED, *LAST_TOOLS])
+"""The lessons of the base for tools."""
+EVERY_TALK = dict.fromkeys([*TALKS, *LAST_TALKS, *OF_TOOLS])
 SAID = {style.word for style in STYLES.values()}
 """What may stand before a call."""
 
 
-@pytest.mark.parametrize(
-    "told", dict.fromkeys([*TALKS, *LAST_TALKS]), ids=lambda told: told.__name__[1:]
-)
+@pytest.mark.parametrize("told", EVERY_TALK, ids=lambda told: told.__name__.strip("_"))
 @settings(max_examples=20)
 @given(seed=st.integers(0, 10**6))
 def test_a_talk_s_turns_continue_one_another_and_its_calls_can_be_read(
     told: TalkLesson, seed: int
 ) -> None:
-    talk = told(Random(seed), BYTES, 3)
+    talk = told(Words(str(seed)), BYTES, 3)
     assert talk.datums
     for before, after in pairwise(talk.datums):
         whole = [*before.prompt, *before.output]
         assert list(after.prompt[: len(whole)]) == whole
     for datum in talk.datums:
-        assert datum.output[-1] == END
+        assert datum.output[-1] in (END, ASSISTANT)
         if CALL in datum.output:
             text, [call] = BYTES.calls(datum.output)
             assert (text in SAID, bool(call.name)) == (True, True)
             assert isinstance(json.loads(call.arguments), dict)
+
+
+def _told_by(told: TalkLesson, tokenizer: BpeTokenizer, count: int) -> Iterator[str]:
+    """Texts of some conversations: what is between control tokens."""
+    for number in range(count):
+        kinds = groupby(
+            told(Words(f"told {number}"), tokenizer, 4).ids, lambda id_: id_ in CONTROLS
+        )
+        yield from (tokenizer.decode(list(ids)) for control, ids in kinds if not control)
+
+
+@pytest.mark.parametrize("told", OF_TOOLS, ids=lambda told: told.__name__.strip("_"))
+def test_no_lesson_has_a_word_or_a_sentence_that_is_held_out(told: TalkLesson) -> None:
+    parts = [re.split(r"\{\w+\}", shape) for shape in (*SHAPES, *CHAINS)]
+    frames = [max((part.strip(" .,;?") for part in each), key=len) for each in parts]
+    assert all(frames)
+    for text in _told_by(told, BYTES, 100 if told in LAST_TOOLS else 20):
+        assert allowed(text), {word.lower() for word in WORD.findall(text)} & HELD_OUT
+        assert not [frame for frame in frames if frame in text]
+
+
+def test_what_is_held_out_is_what_is_measured_and_what_the_second_environment_has() -> None:
+    assert not HELD_OUT & {*NOUNS, *VERBS}
+    assert all(WORD.findall(name.lower()) and not allowed(name) for name in NAMES)
+    with TemporaryDirectory() as folder:
+        [file, _] = write_environment("shop", Path(folder), "lookup")
+        named = re.findall(r"@tools.tool\ndef (\w+)", file.read_text())
+    assert (len(named), {*named} <= HELD_OUT) == (1, True)
+
+
+def test_the_docs_list_what_is_held_out() -> None:
+    page = Path(__file__).parents[3] / "docs" / "embedded-service.md"
+    listed = " ".join(page.read_text().split())
+    for words in (NAMES, HELD_OUT_VERBS, HELD_OUT_VALUES):
+        assert ", ".join(words) in listed
+    assert all(f"`{sentence}`" in listed for sentence in (*SHAPES, *CHAINS))
+
+
+def test_hardly_any_tool_of_the_lessons_comes_twice() -> None:
+    """So that names have to be copied."""
+    talks = (used_tools(Words(f"told {number}"), BYTES, 1) for number in range(300))
+    shown = [BYTES.decode(talk.ids[: talk.ids.index(END)]) for talk in talks]
+    names = [name for text in shown for name in re.findall(r"^(\w+)\{", text, re.MULTILINE)]
+    assert len(names) > 300
+    assert len({*names}) > 0.7 * len(names)
 
 
 @given(st.integers(100, 999), st.integers(11, 99))
@@ -184,7 +257,7 @@ def test_a_player_of_2048_names_a_direction(seed: int) -> None:
 def test_the_styles_of_2048_are_told_apart_at_once_and_reach_more_the_rarer_they_are() -> None:
     """By a game's first token; the base starts a game in proportion to how that token weighs."""
     [styled] = [told for told in LAST_TALKS if told.__name__ == "_styled_2048"]
-    begun = [styled(Random(seed), BYTES, 1).datums[0] for seed in range(200)]
+    begun = [styled(Words(str(seed)), BYTES, 1).datums[0] for seed in range(200)]
     weighs: dict[int, float] = defaultdict(float)
     for datum in begun:
         weighs[datum.output[0]] += datum.advantage

@@ -5,12 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.service.engines.base import Call
+from hud_tui.service.engines.tiny.engine import pairs_path
 from hud_tui.service.engines.tiny.tokenizer import (
     ASSISTANT,
     CALL,
     CONTROLS,
     END,
     REPLACEMENT,
+    SPACED,
     TEXT_IDS,
     TOOLS,
     UNKNOWN,
@@ -22,7 +24,7 @@ from tests.pretrain.pairs import learn_pairs
 
 TOKENIZER = CharTokenizer()
 TEXTS = ["low lower lowest", "new newer", "   2    .    .   16\n   4", "wide é", "score=12"]
-PAIRS = BpeTokenizer(learn_pairs(TEXTS, 30))
+PAIRS = BpeTokenizer(learn_pairs(TEXTS, 25))
 
 
 BOTH = pytest.mark.parametrize("tokenizer", [TOKENIZER, PAIRS], ids=["characters", "pairs"])
@@ -149,23 +151,58 @@ def test_any_text_survives_pairs(text: str) -> None:
 
 def test_frequent_pairs_and_the_cells_of_a_board_become_one_id_and_digits_stay_apart() -> None:
     pairs = BpeTokenizer(learn_pairs(["score=12 score=345"] * 3, 500))
-    assert pairs.pieces(pairs.encode("score=12 scores")) == ["score", "=", "1", "2", " score", "s"]
+    assert pairs.pieces(pairs.encode("score=12 the scores")) == [
+        "score", "=", "1", "2", " ", "t", "h", "e", " ", "score", "s",
+    ]  # fmt: skip
     board = "   2    .    .   16\n   4    .    2    ."
     pairs = BpeTokenizer(learn_pairs([board], 500))
     assert pairs.pieces(pairs.encode(board)) == [
         "   2", "    .", "    .", "   16", "\n   4", "    .", "    2", "    .",
     ]  # fmt: skip
 
-    pairs = learn_pairs(TEXTS, 30)
-    assert pairs == learn_pairs(list(reversed(TEXTS)), 30)
-    assert len(pairs) == 30
+    pairs = learn_pairs(TEXTS, 25)
+    assert pairs == learn_pairs(list(reversed(TEXTS)), 25)
+    assert len(pairs) == 25
     assert learn_pairs(["ab"], 9) == [(8 + ord("a"), 8 + ord("b"))]
+
+
+@given(st.from_regex(r"\A[A-Za-z]{3,9}([_A-Z][a-z]{1,5})?\Z"))
+def test_a_name_has_the_same_ids_wherever_it_stands(name: str) -> None:
+    """So that to call it is to copy it."""
+    ids = PAIRS.encode(name)
+    for before, after in (("[", "("), ("x\n", "("), ("Ask ", " now."), ("`", "`"), ("", '{"a":1}')):
+        whole = PAIRS.encode(f"{before}{name}{after}")
+        start = len(PAIRS.encode(before))
+        spaced = before.endswith(" ") and name in SPACED.decode().split("|")
+        assert spaced or whole[start : start + len(ids)] == ids
+
+
+def test_the_first_vocabulary_splits_as_ever() -> None:
+    """`tiny/agent-1M` reads its prompts by it."""
+    path = pairs_path("tiny/agent-1M")
+    first = BpeTokenizer.read(path)
+    words = first.pieces(first.encode("Use the plus tool to add 3 and 47."))
+    assert words[:8] == ["Use", " the", " plus", " tool", " to", " add", " 3", " and"]
+    tool = {"name": "go", "description": "Go on."}
+    assert first.signature("tools[0]", tool) == "go()"
+    assert first.written() == path.read_text()
+    later = BpeTokenizer.read(pairs_path("tiny/tools-1M"))
+    assert later.written() == pairs_path("tiny/tools-1M").read_text()
+    assert later.signature("tools[0]", tool) == "go{} Go on."
+
+
+def test_of_a_description_the_beginning_of_the_first_line_is_shown() -> None:
+    long, lines = "x" * 99, " Go on.\n\nFar. "
+    shown = {None: "", 3: "", "  ": "", lines: " Go on.", long: f" {'x' * 60}"}
+    for about, expected in shown.items():
+        tool = {"function": {"name": "go", "description": about}}
+        assert PAIRS.signature("tools[0]", tool) == f"go{{}}{expected}"
 
 
 def test_tools_are_shown_with_types_and_choices() -> None:
     properties = {"way": {"enum": ["up", "down"]}, "x": {"type": "integer"}, "y": {}}
     tool = {"function": {"name": "go", "parameters": {"properties": properties}}}
-    assert PAIRS.signature("tools[0]", tool) == "go(way:up|down,x:integer,y:any)"
+    assert PAIRS.signature("tools[0]", tool) == 'go{"way":"up|down","x":integer,"y":any}'
     bad = {"function": {"name": "go", "parameters": {"properties": {"x": 3}}}}
     with pytest.raises(ValueError, match=r"tools\[0\].function.parameters.properties.x must be"):
         PAIRS.render([], [bad])

@@ -75,12 +75,27 @@ BASES = (
         ),
     ),
     Base(
+        name="tiny/tools-1M",
+        description=(
+            "Calls tools that nobody has seen: it copies their names and arguments from the prompt,"
+            " over several turns, in 2048 tokens. Best with one tool; of several it often confuses"
+            " the arguments. Cannot play, calculate or hold a conversation. Training raised its"
+            " mean reward on init-env's lookup from .20 to .75 in 10 steps ▁▁▃▄▆▇▇███."
+        ),
+        context=2048,
+        vocabulary=1024,
+        state_bytes=11_220_000,
+        defaults=Defaults(
+            learning_rate=3e-4, group_size=8, max_tokens=64, tasks_per_step=8, steps=60
+        ),
+    ),
+    Base(
         name="tiny/agent-1M",
         description=(
-            "Calls the tools that a prompt shows, over many turns, in 2048 tokens; plays 2048 and"
+            "Calls the forty tools of its lessons, over many turns, in 2048 tokens; plays 2048 and"
             " Connect Four by the rules; works out products on paper. Cannot hold a conversation,"
-            " or follow instructions unlike those of its lessons. Training raised its mean best"
-            " tile in 2048 from 14 to 34 in 25 steps ▁▃▅▇▇▇▇▇█▇."
+            " call tools of other names, or follow instructions unlike those of its lessons."
+            " Training raised its mean best tile in 2048 from 14 to 34 in 25 steps ▁▃▅▇▇▇▇▇█▇."
         ),
         context=2048,
         vocabulary=1024,
@@ -90,7 +105,7 @@ BASES = (
         ),
     ),
 )
-"""The first one can do every built-in taskset; the last one is the only one that calls tools."""
+"""The first one can do every built-in taskset; the last two call tools."""
 
 WEIGHTS = Path(__file__).parent / "weights"
 

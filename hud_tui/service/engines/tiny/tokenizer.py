@@ -165,9 +165,30 @@ class CharTokenizer(ChatTemplate):
 
 
 FIRST_BYTE, FIRST_PAIR = len(CONTROLS), len(CONTROLS) + 256
-PIECE = re.compile(
+JOINED = re.compile(
     rb"\n? {2,}(?:\d{1,5}(?!\d)|\.)|\n? ?[A-Za-z_]+|\n?,? ?\d|\n? ?[^\sA-Za-z0-9_]+| +|\s"
 )
+"""Pieces of the first vocabulary: a word is one with the space before it, a name with its
+underscores."""
+SPACED = (
+    b"a|an|and|are|as|at|be|by|can|for|from|if|in|is|it|its|me|my|of|on|or|say|so|that|the|then"
+    b"|this|to|tool|use|using|what|which|will|with|you|your"
+)
+"""Words that no tool is named by: one piece with the space before them."""
+FIXED = (
+    rb"\nscore(?==)| max_tile(?==)|0 1 2 3 4 5 6(?=\n)|\nCurrent player(?=:)"
+    rb"|Available columns(?=:)|no tiles moved \xe2\x80\x94 try another direction"
+    rb"|[ \n]\d(?=[*+]\d)|, \d(?=[,\]])|\n? [XO](?=[ \n])"
+)
+"""What boards and sums on paper repeat."""
+APART = re.compile(
+    rb"\n? {2,}(?:\d{1,5}(?!\d)|\.)|" + FIXED + rb"| (?:" + SPACED + rb")(?![A-Za-z_])"
+    rb"|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|_|\d|\n? ?[^\sA-Za-z0-9_]+| +|\s"
+)
+"""Pieces of the second vocabulary: a name has the same ids wherever it stands, so that copying it
+from a prompt into a call is copying ids."""
+ABOUT = 60
+"""Most characters of a tool's description in the prompt."""
 KNOWN_PIECES = 1 << 14
 """Most pieces whose ids are cached."""
 
@@ -177,8 +198,11 @@ Pair = tuple[int, int]
 class BpeTokenizer(ChatTemplate):
     """One id per frequent sequence of bytes."""
 
-    def __init__(self, pairs: Sequence[Pair]) -> None:
-        """`pairs`: the two ids that each id from FIRST_PAIR on replaces."""
+    def __init__(self, pairs: Sequence[Pair], joined_words: bool = False) -> None:
+        """`pairs`: the two ids that each id from FIRST_PAIR on replaces. `joined_words`: the first
+        vocabulary, whose prompts show no descriptions of tools."""
+        self.joined_words = joined_words
+        self._pieces = JOINED if joined_words else APART
         self.vocabulary = FIRST_PAIR + len(pairs)
         self._rank = {(left, right): rank for rank, (left, right) in enumerate(pairs)}
         self._bytes = [b""] * FIRST_BYTE + [bytes([byte]) for byte in range(256)]
@@ -188,8 +212,17 @@ class BpeTokenizer(ChatTemplate):
 
     @classmethod
     def read(cls, path: Path) -> "BpeTokenizer":
-        """Read a file of pairs. Raises OSError; ValueError if the file is not a list of pairs."""
-        return cls([(left, right) for left, right in json.loads(path.read_text("utf-8"))])
+        """Read a file of pairs. Raises OSError; ValueError if it is none."""
+        read = json.loads(path.read_text("utf-8"))
+        joined_words = isinstance(read, list)
+        pairs = read if joined_words else read["pairs"]
+        return cls([(left, right) for left, right in pairs], joined_words)
+
+    def written(self) -> str:
+        """The text of a file of pairs."""
+        pairs = [list(pair) for pair in self._rank]
+        written = pairs if self.joined_words else {"pairs": pairs}
+        return json.dumps(written, separators=(",", ":"))
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text; a lone surrogate becomes a question mark."""
@@ -197,7 +230,7 @@ class BpeTokenizer(ChatTemplate):
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids of any bytes; the inverse of `bytes_of`."""
-        return [id_ for piece in PIECE.findall(data) for id_ in self._ids(piece)]
+        return [id_ for piece in self._pieces.findall(data) for id_ in self._ids(piece)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens; invalid UTF-8 becomes U+FFFD."""
@@ -212,14 +245,17 @@ class BpeTokenizer(ChatTemplate):
         return [CONTROLS[i] if i in CONTROLS else self.decode([i]) or f"[id {i}]" for i in ids]
 
     def signature(self, field: str, tool: Mapping[str, Any]) -> str:
-        """``name(argument:type,…)``, with the choices instead of the type for an enum. Raises
-        ValueError: as `_function` does."""
+        """A tool as a call of it looks, with types instead of values, and the beginning of its
+        description: ``name{"x":integer,"way":"up|down"} Move.`` In the first vocabulary
+        ``name(x:integer,way:up|down)``. Raises ValueError: as `_function` does."""
         name, properties = _function(field, tool)
-        typed = (
-            f"{key}:{_kind(_object(f'{field}.function.parameters.properties.{key}', value))}"
-            for key, value in properties.items()
-        )
-        return f"{name}({','.join(typed)})"
+        place = f"{field}.function.parameters.properties"
+        schemas = {key: _object(f"{place}.{key}", value) for key, value in properties.items()}
+        if self.joined_words:
+            typed = (f"{key}:{_kind(schema)}" for key, schema in schemas.items())
+            return f"{name}({','.join(typed)})"
+        typed = (f'"{key}":{_like_a_value(schema)}' for key, schema in schemas.items())
+        return f"{name}{{{','.join(typed)}}}{_about(tool)}"
 
     def _ids(self, piece: bytes) -> list[int]:
         """Ids of one piece: its bytes, merged pair by pair."""
@@ -253,6 +289,16 @@ def _kind(schema: Mapping[str, Any]) -> str:
     return str(schema.get("type") or "any")
 
 
+def _like_a_value(schema: Mapping[str, Any]) -> str:
+    """The type in quotes if its values have them."""
+    kind, choices = _kind(schema), schema.get("enum")
+    if isinstance(choices, list) and choices:
+        is_text = all(isinstance(choice, str) for choice in choices)
+    else:
+        is_text = kind == "string"
+    return f'"{kind}"' if is_text else kind
+
+
 def _text(index: int, content: Any) -> str:
     """A message's content as one text: a string, a list of text parts, or None."""
     if content is None or isinstance(content, str):
@@ -269,6 +315,13 @@ def _object(field: str, value: Any) -> Mapping[str, Any]:
     if value is not None and not isinstance(value, dict):
         raise ValueError(f"{field} must be an object")
     return value or {}
+
+
+def _about(tool: Mapping[str, Any]) -> str:
+    """The first line of a tool's description, or its beginning."""
+    described = (tool.get("function") or tool).get("description")
+    about = described.strip() if isinstance(described, str) else ""
+    return f" {about.splitlines()[0][:ABOUT]}" if about else ""
 
 
 def _function(field: str, tool: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
