@@ -303,6 +303,21 @@ def _runs(add: Add) -> None:
     consent(parser, changes=lambda args: args.name is not None)
 
 
+def _import(add: Add) -> None:
+    parser = add(
+        "read offline runs of other trainers into the table of runs, read only",
+        "import wandb ./wandb",
+        "--headless import wandb outputs/run-1/wandb/offline-run-20261128_110519-abc123",
+        "import wandb --remove abc123",
+    )
+    parser.add_argument("form", choices=("wandb",), help="what wrote them: Weights & Biases")
+    which = parser.add_mutually_exclusive_group()
+    about = "a .wandb file, or a folder: all below it are read"
+    which.add_argument("path", nargs="?", metavar="DIR", help=about)
+    about = "forget an imported run, by id or name; its files stay"
+    which.add_argument("--remove", metavar="RUN", help=about)
+
+
 def _watch(add: Add) -> None:
     parser = add(
         "print events and alarms until the run ends, reaches a step, or has an alarm",
@@ -437,6 +452,7 @@ COMMANDS = {
     "watch": Command(_watch, "watch:watch", "live"),
     "sweep": Command(_with_parameters("sweep"), "runs:sweep"),
     "runs": Command(_runs, "jobs:runs"),
+    "import": Command(_import, "imports:import_runs"),
     "replay": Command(_replay, view="live"),
     "jobs": Command(_jobs, "jobs:jobs", "jobs"),
     "traces": Command(_traces, "jobs:traces", "jobs"),

@@ -35,7 +35,7 @@ from hud_tui.rl.runs import find_run, left_s, silent_s
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.text import counted, one_line
-from hud_tui.rl.work import Work, is_lost
+from hud_tui.rl.work import READ_ONLY, Work, is_lost
 from hud_tui.rollouts import control
 from hud_tui.wire import Model, WorkState
 from hud_tui.wire_rollouts import Trace
@@ -293,6 +293,8 @@ async def _change(args: argparse.Namespace, works: WorkClient, row: Work) -> int
             changed(f"note on run {row.id[:8]}")
         except OSError as error:
             raise HudUsage(f"the note cannot be kept: {error}") from error
+    if args.name is not None and row.is_imported:
+        raise HudUsage(f"{row.id[:8]} {READ_ONLY}", "--note keeps a note on it")
     if args.name is not None:
         require_consent(args, works.client)
         await confirm(args, f"call run {row.id[:8]} ({row.name}) {args.name!r}?")

@@ -16,6 +16,7 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from hud_tui.client.imported import ImportedFiles
 from hud_tui.errors import HudNotFound, HudRefused
 from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.runs import run_of, run_of_job
@@ -64,15 +65,19 @@ class RunList:
         notes: Callable[[], Mapping[str, str]] = dict,
         sweeps: Callable[[], Mapping[str, str]] = dict,
         clock: Callable[[], float] = monotonic,
+        imported: ImportedFiles | None = None,
     ) -> None:
         """
         Args:
             notes: Returns the user's notes by run id.
             sweeps: Returns names of sweeps started on this machine, by the ids of their runs.
+            imported: Runs of other trainers, which are in the list, too.
         """
         self.rows: tuple[Work, ...] = ()
         """As of the last read; the same tuple object while nothing changes."""
         self._client, self._notes, self._sweeps = client, notes, sweeps
+        self._imported = imported or ImportedFiles(None)
+        self._imported_ids: frozenset[str] = frozenset()
         self._known: dict[str, Work] = {}
         self._revision = 0
         self._polled: _Polled | None = None
@@ -113,8 +118,17 @@ class RunList:
                 if await self._polled.read(marked):
                     changed = {run.id: run for run in self._polled.rows()}
                     self._known = {id_: r for id_, r in self._known.items() if id_ in changed}
-            self._take(changed)
+            self._take(self._with_imported(changed))
             return self.rows
+
+    def _with_imported(self, changed: Mapping[str, Work]) -> dict[str, Work]:
+        """Rows that may have changed, with the imported ones; those that are gone are removed."""
+        imported = self._imported.works()
+        for id_ in self._imported_ids - imported.keys():
+            self._known.pop(id_, None)
+            self._series.pop(id_, None)
+        self._imported_ids = frozenset(imported)
+        return {**imported, **changed}
 
     def _take(self, changed: Mapping[str, Work]) -> None:
         """Merge rows that may have changed, and changed notes and sweeps."""
@@ -129,7 +143,8 @@ class RunList:
         begun = {id_: run for id_, run in rows.items() if id_ not in self._known}
         self._known = begun | self._known | rows
         listed = self._known.values()
-        self.rows = tuple(listed if self._polled is None else newest_first(listed))
+        is_in_order = self._polled is None and not self._imported_ids
+        self.rows = tuple(listed if is_in_order else newest_first(listed))
 
     def _with_own(self, run: Work) -> Work:
         """The row with its note and sweep from this machine."""
@@ -142,6 +157,8 @@ class RunList:
     async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
         """A run's steps so far, with these metrics; a further call reads only new steps. Raises
         HudNotFound: no such run, or its model is unknown."""
+        if run_id in self._imported_ids and (run := self._imported.get(run_id)) is not None:
+            return run.series
         if self._polled is not None:
             return RunSeries.of(await self._polled.steps(run_id))
         series, read = self._series.get(run_id, (RunSeries(), frozenset(keys)))

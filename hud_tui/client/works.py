@@ -20,6 +20,7 @@ from hud_tui.client.evaluation_files import (
     StoredEvaluation,
     tell,
 )
+from hud_tui.client.imported import ImportedFiles
 from hud_tui.client.runs import RunList
 from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.client.transport import NOT_THERE
@@ -54,7 +55,8 @@ class WorkClient:
         """The user's notes on runs, by run id."""
         self.sweeps = SweepFiles(state)
         names = dict if client.settings.local else self.sweeps.names  # a local run says it
-        self.runs = RunList(client, lambda: self.notes.notes, names)
+        imported = ImportedFiles(state)
+        self.runs = RunList(client, lambda: self.notes.notes, names, imported=imported)
         """All runs of the service."""
 
     async def state(self, work_id: str) -> WorkState | None:

@@ -169,12 +169,18 @@ class RunSeries:
         return series
 
     def add(
-        self, id_: str, stamp: float | None, tokens: int, metrics: Mapping[str, float | None]
+        self,
+        id_: str,
+        stamp: float | None,
+        tokens: int,
+        metrics: Mapping[str, float | None],
+        number: int | None = None,
     ) -> None:
         """Append a step.
 
         Args:
             stamp: When it was taken, Unix seconds.
+            number: Its number in the run, ascending, where not every step is there; None: counted.
         """
         rows = len(self.ids)
         self._places[id_] = rows
@@ -185,7 +191,7 @@ class RunSeries:
         before = times[-1] if times else 0.0
         times.append(before if stamp is None else max(before, stamp - (self._origin or stamp)))
         counts.append((counts[-1] if counts else 0.0) + max(0, tokens))
-        self._xs[Axis.STEP].append(rows + 1.0)
+        self._xs[Axis.STEP].append(rows + 1.0 if number is None else float(number))
         for key, value in metrics.items():
             column = self._columns.setdefault(key, array("d"))
             column.extend([nan] * (rows - len(column)))

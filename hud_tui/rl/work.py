@@ -57,6 +57,9 @@ REPORTED = "reported"
 service, too."""
 TRIAL = "trial of "
 """How the name of a job begins whose rollouts are tried before a run."""
+IMPORTED = "imported"
+"""Kind of a run of another trainer that was imported from its log: there is nothing but that."""
+READ_ONLY = "was imported from a log: it is read only."
 OUTSIDE = "is driven from outside: only its own client can"
 SHUTDOWN = {
     TRAINING: "the service stopped during the run: resume it from the head",
@@ -97,7 +100,7 @@ class Work:
 
     id: str
     kind: str = TRAINING
-    """TRAINING, EVALUATION or REPORTED."""
+    """TRAINING, EVALUATION, REPORTED or IMPORTED."""
     name: str = ""
     status: str = ""
     model_id: str | None = None
@@ -215,6 +218,11 @@ class Work:
         return self.kind == REPORTED and self.done is not None
 
     @property
+    def is_imported(self) -> bool:
+        """Whether it is a run of another trainer, of which no service knows."""
+        return self.kind == IMPORTED
+
+    @property
     def is_evaluation(self) -> bool:
         return self.kind == EVALUATION
 
@@ -267,6 +275,8 @@ class Work:
     @property
     def why_no_cancel(self) -> str:
         """Why it cannot be cancelled; empty if it can."""
+        if self.is_imported:
+            return f"{one_line(self.title, 60)} {READ_ONLY}"
         if self.is_loop:
             return f"{one_line(self.title, 60)} {OUTSIDE} cancel it."
         if self.run_id and self.is_active:
@@ -276,6 +286,8 @@ class Work:
     @property
     def why_no_resume(self) -> str:
         """Why it cannot be resumed; empty if it can."""
+        if self.is_imported:
+            return f"{one_line(self.title, 60)} {READ_ONLY}"
         if self.kind == REPORTED:
             return f"{one_line(self.title, 60)} {OUTSIDE} resume it."
         return "" if self.status in RESUMABLE else f"{self._standing}: nothing to resume."

@@ -32,6 +32,7 @@ from hud_tui.rollouts.environment import setting_of
 from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.service.routes import training
 from hud_tui.service.store import jobs
+from hud_tui.sinks.orders import SinkFolder
 from hud_tui.storage import tail
 from hud_tui.wire import BASE, Evaluation, Model
 from tests.conftest import PATIENCE_S, Served, pointed_at, until
@@ -39,6 +40,9 @@ from tests.rollouts.driving import SUMS, begun, check_tree, order_for, settings_
 from tests.service.calls import Json
 from tests.service.clients import answered, over_socket
 from tests.service.headless import Command, Text
+from tests.service.test_wandb import Memory, sink, started
+
+__all__ = ["started"]
 
 FLAGS = ("--group-size", "4", "--tasks-per-step", "3", "--lr", "0.3", "--max-tokens", "20")
 
@@ -176,6 +180,23 @@ async def test_a_driver_that_does_not_begin_is_told_with_all_that_it_printed(
     assert done.code == 1
     why = "the run's driver did not begin: printed by a library · it ended"
     assert done.error["message"] == why
+
+
+async def test_a_run_on_an_environment_is_logged_to_weights_and_biases(
+    hud: Command, source: Path, served: Served, started: list[list[str]], tmp_path: Path
+) -> None:
+    flags = ("-y", "--no-trial", *FLAGS, "--steps", "2", "--follow", "--wandb", "p")
+    job = (await hud("train", str(source), "-m", "arith-rl", *flags)).data["job_id"]
+    assert [module[2] for module in started] == [job]
+    folder = SinkFolder(tmp_path / "state", job)
+    order = folder.order()
+    assert order is not None
+    to = Memory(folder)
+    async with over_socket(served) as client:
+        assert await sink(client, tmp_path / "state", folder, order, to).run()
+    assert [row.values["step"] for row in to.rows if row.histograms] == [1, 2]
+    assert to.rows[-1].values["status"] == "succeeded"
+    assert to.described["config"]["parameters"]["group_size"] == 4
 
 
 async def test_a_check_that_may_not_write_makes_no_rollout(hud: Command, source: Path) -> None:

@@ -15,6 +15,7 @@ import httpx
 import pytest
 from textual.widgets import Input, Static
 
+from hud_tui.client.imported import ImportedFiles, read_folder
 from hud_tui.client.run_calls import RunCalls
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.progress import Liveness
@@ -34,6 +35,7 @@ from tests.service.calls import optim, pass_
 from tests.service.test_loops_seen import sdk_group
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown
 from tests.tui.conftest import status, toy_of, training
+from tests.unit.test_wandb_file import file_of
 
 
 async def trained_ones(http: httpx.AsyncClient, *rates: float) -> list[str]:
@@ -71,6 +73,31 @@ def shown(view: RunsScreen) -> list[str]:
 
 def drawn(table: RunTable) -> str:
     return "\n".join(strip.text for strip in table.shown)
+
+
+async def test_an_imported_run_is_opened_as_its_details_and_drawn_beside_others(
+    served: Served, three: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "run-a.wandb").write_bytes(
+        file_of(
+            *({"_step": n, "_timestamp": 1.9e9 + n, "critic/score/mean": n / 9} for n in range(9)),
+            config={"actor_rollout_ref": {"rollout": {"n": 5}}},
+        )
+    )
+    [run], _ = read_folder(tmp_path)
+    state = tmp_path / "state"
+    async with runs(served, state=lambda: state) as (flown, view):
+        ImportedFiles(state).keep(run)
+        view.action_refresh()
+        await flown.until(lambda: "abc" in shown(view))
+        view.table.select("abc")
+        assert "a run" in drawn(view.table)
+        await flown.press("enter")
+        await flown.until(lambda: isinstance(flown.app.screen, RunDetails))
+        await flown.press("escape")
+        view.table.marked |= {"abc": None, three[0]: None}
+        view.action_compare()
+        await flown.until(lambda: isinstance(flown.app.screen, RunComparison))
 
 
 async def test_a_large_screen_lists_all_runs_newest_first_and_all_of_the_one_under_the_cursor(

@@ -480,7 +480,11 @@ class RunsScreen(HudScreen):
     @work(exclusive=True, group="act")
     async def show_run(self, row: Work, view: str, checkpoint_id: str | None = None) -> None:
         """Select a run's model and show a view of it, at a checkpoint. Without one: the newest step
-        of an active run, the last step of an ended one."""
+        of an active run, the last step of an ended one. Of an imported one there is no model: its
+        details are shown."""
+        if row.is_imported:
+            self._show_details(row)
+            return
         models = [model for model in self.session.catalog if model.id == row.model_id]
         model = models[0] if models else await self.attempt(self.client.model(row.model_id or ""))
         if model is None:
@@ -610,16 +614,19 @@ class RunsScreen(HudScreen):
 
     def action_details(self) -> None:
         if (row := self.table.row) is not None:
-            state = self.session.store.directory
-            asks = not row.is_loop and not self.session.replays
-            ask = partial(self.session.works.state, row.id) if asks else None
-            self.app.push_screen(RunDetails(row, self.context.clock(), state, ask))
+            self._show_details(row)
+
+    def _show_details(self, row: Work) -> None:
+        state = self.session.store.directory
+        asks = not (row.is_loop or row.is_imported or self.session.replays)
+        ask = partial(self.session.works.state, row.id) if asks else None
+        self.app.push_screen(RunDetails(row, self.context.clock(), state, ask))
 
     @work(exclusive=True, group="act")
     async def action_edit(self) -> None:
         if (row := self.table.row) is None:
             return
-        dialog = EditDialog(row, named=row.id != row.model_id)
+        dialog = EditDialog(row, named=row.id != row.model_id and not row.is_imported)
         texts = await self.app.push_screen_wait(dialog)
         if texts is None:
             return
