@@ -21,7 +21,7 @@ from hud_tui.rl.filter import Fields, bare_words, compared_name, parse_terms, te
 from hud_tui.rl.outcome import is_evaluated_only
 from hud_tui.rl.rollouts import Rollout
 from hud_tui.rl.text import one_line
-from hud_tui.rl.transcript import ASSISTANT, Transcript, part_texts, turn_texts
+from hud_tui.rl.transcript import ASSISTANT, Transcript, Turn, part_texts, turn_texts
 from hud_tui.wire_rollouts import Trace
 
 ERROR = "error"
@@ -105,7 +105,7 @@ ROW_NUMBERS: Mapping[str, Callable[[Sought], float | None]] = {
     "rollout": lambda sought: None if sought.trace.rollout is None else sought.trace.rollout + 1,
 }
 NUMBERS: Mapping[str, Callable[[Sought], float | None]] = {
-    "turns": lambda sought: len(sought.read.turns),
+    "turns": lambda sought: sought.read.said,
     "calls": lambda sought: len(sought.read.calls),
     "errors": lambda sought: sum(bool(call.error) for call in sought.read.calls),
 }
@@ -188,25 +188,32 @@ def where_found(transcript: Transcript, needles: Needles) -> Place | None:
                 return Place(where, f"…{excerpt}" if begin else excerpt)
     if ERROR in needles.words and (error := _first_error(transcript)):
         return error
-    for number, turn in enumerate(transcript.turns, 1):
+    for where, turn in _turns(transcript):
         for call in turn.calls:
             if any(tool in call.name.casefold() for tool in needles.tools):
-                return Place(f"turn {number}", one_line(f"{call.text} ← {call.answer}", LONGEST))
+                return Place(where, one_line(f"{call.text} ← {call.answer}", LONGEST))
     return None
 
 
 def _first_error(transcript: Transcript) -> Place | None:
-    for number, turn in enumerate(transcript.turns, 1):
+    for where, turn in _turns(transcript):
         for text in (turn.error, *(call.error for call in turn.calls)):
             if text:
-                return Place(f"turn {number}", one_line(text, LONGEST))
+                return Place(where, one_line(text, LONGEST))
     return None
 
 
 def _texts(transcript: Transcript) -> Iterator[tuple[str, str]]:
-    for part in transcript.setup:
+    for where, turn in _turns(transcript):
+        yield from ((where, text) for text in turn_texts(turn))
+    for part in (*transcript.setup, *transcript.grading):
         yield from ((part.phase, text) for text in part_texts(part))
-    for number, turn in enumerate(transcript.turns, 1):
-        yield from ((f"turn {number}", text) for text in turn_texts(turn))
-    for part in transcript.grading:
-        yield from ((part.phase, text) for text in part_texts(part))
+
+
+def _turns(transcript: Transcript) -> Iterator[tuple[str, Turn]]:
+    """The turns with their place: the prompt, the policy's by number, and what came after each."""
+    number = 0
+    for turn in transcript.turns:
+        number += turn.role == ASSISTANT
+        after = f"after turn {number}" if number else "prompt"
+        yield f"turn {number}" if turn.role == ASSISTANT else after, turn

@@ -5,8 +5,8 @@ group nor step, as for a job reported by a client, groups are unknown and rollou
 advantage.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 from statistics import fmean
@@ -54,11 +54,6 @@ class RolloutGroup:
                 return name
             index -= count
         return ""
-
-    def only(self, trace_ids: Collection[str]) -> "RolloutGroup":
-        """The group with these rollouts alone; their advantages stay."""
-        kept = tuple(r for r in self.rollouts if r.trace.id in trace_ids)
-        return replace(self, rollouts=kept)
 
     @property
     def is_played(self) -> bool:

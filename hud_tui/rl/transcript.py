@@ -166,6 +166,11 @@ class Transcript:
         return next(said, "")
 
     @property
+    def said(self) -> int:
+        """Number of the policy's turns."""
+        return sum(turn.role == ASSISTANT for turn in self.turns)
+
+    @property
     def calls(self) -> list[Call]:
         return [call for turn in self.turns for call in turn.calls]
 

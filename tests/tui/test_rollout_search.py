@@ -50,7 +50,7 @@ async def test_all_rollouts_of_the_step_are_searched_then_those_of_the_run() -> 
         await hand.until(lambda: said(search) == "1 of 4 rollouts")
         assert ids(search) == ["c"]
         row = "  ".join(cell.plain for cell in search.list.rows[0].cells)
-        assert "turn 3" in row
+        assert "turn 1" in row
         assert "warehouse south is closed" in row
         await hand.press("v")
         await hand.until(lambda: said(search) == "2 of 8 rollouts")
@@ -60,6 +60,9 @@ async def test_all_rollouts_of_the_step_are_searched_then_those_of_the_run() -> 
         await hand.until(lambda: reader.view.hits)
         assert reader.trace_id == "c"
         assert reader.filter_field.value == "error"
+        assert len(reader.group.rollouts) == 4, "the group is whole"
+        view = reader.view
+        await hand.until(lambda: view.blocks[view.hits[view.hit].block].is_open)
         await hand.press("escape", "left", "escape")
         assert hand.screen is search
         assert search.list.key == "c11", "the reader went through what was found"

@@ -33,7 +33,7 @@ def sought(error: bool = True, **fields: object) -> Sought:
     "expression",
     [
         "tool:stock error reward<.2", "warehouse", "WAREHOUSE", '"two warehouses"', "!order2",
-        "task:stock stop:length", "advantage<0 tokens:40 step=3 rollout=1", "turns=4 calls=2",
+        "task:stock stop:length", "advantage<0 tokens:40 step=3 rollout=1", "turns=2 calls=2",
         "errors=1", "is:error", "is:trained", "is:cut", "is:discarded", "!is:heldout",
         "said:makes", "result:closed", "!said:closed", "id:t1", "count_stock", "no idea",
     ],
@@ -91,16 +91,16 @@ def test_a_list_is_filtered_by_its_rows_alone() -> None:
 @pytest.mark.parametrize(
     ("expression", "where", "excerpt"),
     [
-        ("twelve", "turn 2", "order of twelve? Answer"),
+        ("twelve", "prompt", "order of twelve? Answer"),
         (
             "tool:stock reward<1",
-            "turn 3",
+            "turn 1",
             'stock {"warehouse": "north", "sku": "SKU-7"} ← {"stock": 12}',
         ),
         ("count_stock", "setup", "count_stock"),
         ("done", "grading", '{"reward": 0.6, "done": true}'),
-        ("error", "turn 3", "warehouse south is closed"),
-        ('"SOUTH IS"', "turn 3", "warehouse south is closed"),
+        ("error", "turn 1", "warehouse south is closed"),
+        ('"SOUTH IS"', "turn 1", "warehouse south is closed"),
     ],
 )
 def test_where_it_stands(expression: str, where: str, excerpt: str) -> None:

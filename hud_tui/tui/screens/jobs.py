@@ -396,16 +396,16 @@ class JobsScreen(HudScreen):
         if self.part is None:
             return
         listed = {row.key for row in self.browser.list.rows if not row.heading}
-        groups = [group.only(listed) for group in self.part.groups]
         model_id = None if self.job is None else Work.of(self.job).model_id
         if model_id is None and self.run.model is not None:
             model_id = self.run.model.id
         reader = RolloutScreen(
             self.client,
-            [group for group in groups if group.rollouts],
+            self.part.groups,
             trace_id,
             model_id,
             self.context.aside,
+            listed=listed,
         )
         self.app.push_screen(reader, lambda shown: self.browser.list.select(shown or trace_id))
 

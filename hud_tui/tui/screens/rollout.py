@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -67,18 +67,21 @@ class RolloutScreen(Leavable[str]):
         aside: Callable[[], Aside] = Aside,
         beside: str | None = None,
         search: str = "",
+        listed: Collection[str] = (),
     ) -> None:
         """
         Args:
-            groups: What `{` and `}` go through; one of them has the rollout.
+            groups: Whole groups; one of them has the rollout.
             model_id: The model whose present policy importance ratios compare with; None if there
                 is none.
             beside: Id of the rollout that is shown beside it at first.
             search: Text that is searched at first.
+            listed: Ids of the rollouts that `{` and `}` go through; empty: all.
         """
         super().__init__()
         self.client, self.groups, self.model_id, self._aside = client, groups, model_id, aside
         self.trace_id, self.beside = trace_id, beside
+        self._listed = frozenset(listed)
         self.view = TranscriptView(id="transcript")
         self.filter_field = FilterField(SEARCH, "rollout-filter", self.view)
         self.filter_field.value = search
@@ -120,8 +123,10 @@ class RolloutScreen(Leavable[str]):
 
     @property
     def listed(self) -> list[Rollout]:
-        """Every rollout, in the order of the list."""
-        return [rollout for group in self.groups for rollout in group.rollouts]
+        """The rollouts to go through, in the order of the list."""
+        every = [rollout for group in self.groups for rollout in group.rollouts]
+        ids = self._listed | {self.trace_id, self.beside}
+        return [r for r in every if r.trace.id in ids] if self._listed else every
 
     def group_of(self, trace_id: str) -> RolloutGroup:
         return next(g for g in self.groups if any(r.trace.id == trace_id for r in g.rollouts))
@@ -179,9 +184,10 @@ class RolloutScreen(Leavable[str]):
         ids = (self.trace_id,) if self.beside is None else (self.trace_id, self.beside)
         shown = tuple(id_ if id_ in self._read else None for id_ in ids)
         self.view.failure = next((self._failed[id_] for id_ in ids if id_ in self._failed), "")
-        self.view.show([self._side(id_) for id_ in ids], shown != self._shown)
+        is_other = shown != self._shown
+        self.view.show([self._side(id_) for id_ in ids], is_other)
         self._shown = shown
-        self.view.find(self.filter_field.value)
+        self.view.find(self.filter_field.value, is_other)
         self._show_lines()
 
     def _show_lines(self) -> None:
@@ -393,20 +399,23 @@ class RolloutScreen(Leavable[str]):
 
     def read_ratios(self) -> None:
         """Request the current logprobs, if they are needed and unknown."""
-        if self.shade is Shade.RATIO and self.trace_id not in self._now:
-            self._read_now(self.trace_id)
+        ids = [id_ for id_ in (self.trace_id, self.beside) if id_ and id_ not in self._now]
+        if self.shade is Shade.RATIO and ids:
+            self._read_now(ids)
 
     @work(exclusive=True, group="ratios")
-    async def _read_now(self, trace_id: str) -> None:
-        """One forward pass over this rollout: it changes nothing. While a run trains the model the
-        service refuses it, which is shown."""
+    async def _read_now(self, trace_ids: Sequence[str]) -> None:
+        """A forward pass over each of these rollouts: it changes nothing. While a run trains the
+        model the service refuses it, which is shown."""
         if self.model_id is None:
             text = "No model selected to compare with: {app.view.models} chooses one."
             show_notice(self.app, keyed(text))
             return
-        forward = Forward(inputs=[trace_id])
-        passed = await self._attempt(self.client.training.forward(self.model_id, forward))
-        if passed is not None:
+        for trace_id in trace_ids:
+            forward = Forward(inputs=[trace_id])
+            passed = await self._attempt(self.client.training.forward(self.model_id, forward))
+            if passed is None:
+                return
             self._now[trace_id] = {
                 turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
                 for turn, datum in enumerate(passed.data)

@@ -183,15 +183,15 @@ class RolloutSearch(Leavable[None]):
         if key is None or searched is None:
             return
         known = {match.rollout.trace.id for match in self.matches}
-        groups = [group.only(known) for group in searched.groups]
         needles = Needles.of(self._expression)
         reader = self._reader(
             self.client,
-            [group for group in groups if group.rollouts],
+            searched.groups,
             key,
             searched.model_id,
             self._aside,
             search=next(iter((*needles.words, *needles.tools)), ""),
+            listed=known,
         )
         self.app.push_screen(reader, lambda shown: self.list.select(shown or key))
 

@@ -239,7 +239,8 @@ def _call(call: Call) -> Iterator[Passage]:
         if call.result and call.error != call.result:
             yield Passage(readable(call.error), tone="hot")
     else:
-        yield _led(f"← {took}".rstrip(), came if call.is_answered else "no result", "plain", "dim")
+        lead = f"← {took} ·" if took else "←"
+        yield _led(lead, came if call.is_answered else "no result", "plain", "dim")
 
 
 def _led(lead: str, text: str, tone: str, lead_tone: str) -> Passage:
@@ -323,7 +324,7 @@ def _alternatives(turn: Turn, sample: TurnSample, found: Sequence[Alternative]) 
     lines = []
     for each in found:
         own = exp(min(0.0, sample.output_logprobs[each.index]))
-        others = "   ".join(f"{_quoted(text)} {short(exp(p))}" for text, p in each.others)
+        others = "   ".join(f"{_quoted(text)} {short(exp(min(0.0, p)))}" for text, p in each.others)
         token = _quoted(turn.pieces[each.index])
         lines.append(f"{token} p {short(own)} at token {each.index + 1}   alternatives: {others}")
     if not lines:

@@ -255,9 +255,10 @@ class TranscriptView(Table):
 
     # Searching.
 
-    def find(self, text: str) -> None:
-        """Search for a text, case-insensitively; an empty text has no matches."""
-        if text != self.search_text:
+    def find(self, text: str, is_other: bool = False) -> None:
+        """Search for a text, case-insensitively; an empty text has no matches. `is_other`: in
+        another rollout than before."""
+        if text != self.search_text or (text and is_other):
             self.search_text = text
             self._search()
             self._to_hit(next((n for n, h in enumerate(self.hits) if self._is_after(h)), 0))

@@ -179,8 +179,8 @@ def outcome_passages(side: Side) -> Iterator[Passage]:
 
 
 def _counts(transcript: Transcript) -> Iterator[str]:
-    if transcript.turns:
-        yield counted(len(transcript.turns), "turn")
+    if transcript.said:
+        yield counted(transcript.said, "turn")
     if calls := len(transcript.calls):
         yield counted(calls, "call")
     if tokens := transcript.tokens:
@@ -190,7 +190,7 @@ def _counts(transcript: Transcript) -> Iterator[str]:
 def _part_head(part: EnvironmentPart, is_open: bool) -> Head:
     words = one_line(f"{part.phase} {part.name}".strip(), 80)
     if not is_open:
-        words = f"{words}   {one_line(first_line(laid_out(part.arguments)), 200)}".rstrip()
+        words = f"{words}   {one_line(' '.join(laid_out(part.arguments).split()), 200)}".rstrip()
     if part.error:
         words = f"{words}   ⚠ {one_line(first_line(part.error), 200)}"
     tone = "hot" if part.error else "dim"
