@@ -13,7 +13,8 @@ tools learns to copy names that it has never seen, to call the tool that is aske
 whole conversations, by Muon.
 
 Deterministic: the same machine makes the same bytes. Takes about a quarter of an hour per base on
-one core. NAME is a base's name; without it every base is trained, into --out.
+one core, half an hour for the one for tools. NAME is a base's name; without it every base is
+trained, into --out.
 """
 
 import argparse
