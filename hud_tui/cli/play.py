@@ -32,7 +32,7 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     Raises:
         HudError: It cannot begin; the environment failed; stdin ended before the game.
     """
-    file = None if args.keep is None else file_to_keep(args.keep)
+    file = None if args.keep is None else await file_to_keep(client, args.keep)
     model = await client.model(args.model) if args.model else None
     options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))
     states, state = asyncio.Queue[Game](), paths_of(args).state
@@ -40,24 +40,23 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     if args.rollout is not None:
         asked = args.source, model, options
         session = await rollout_play(client, args.rollout, state, changed, *asked)
-    elif args.source is not None:
+    else:
         asked = args.task, model, options
         session = await play_of(client, args.source, state, changed, *asked)
-    else:
-        raise HudUsage("what is to be played?", "name an environment, or a rollout: --rollout ID")
     game = session.game
     print_notice(f"starting {one_line(game.source)}; the policy is {one_line(session.policy)}")
+    session.is_kept = file is not None
     session.replay(args.replay)
     running = asyncio.ensure_future(session.run())
     lines = lines_of_stdin()
     told = 0
     try:
         while not (game := await states.get()).is_over:
-            if game.notice:
-                emit_error(HudError(game.notice), True)
-            elif game.waits and told < game.number:
+            if game.waits and told < game.number:
                 told = game.number
                 _tell(game)
+            if game.notice:
+                emit_error(HudError(game.notice), True)
             if session.game is game and game.phase is Phase.YOURS:  # else it is replayed
                 moving = asyncio.ensure_future(_move(session, lines, args))
                 await asyncio.wait({moving, running}, return_when=asyncio.FIRST_COMPLETED)
@@ -69,10 +68,10 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
         await asyncio.gather(running, return_exceptions=True)
     if game.grade is None:
         raise session.error or GameFailed(game)
-    if file is not None:
-        print_notice(await keep(client, file, session))
     turns = [turn_row(turn) for turn in game.turns]
     emit("played", {**_about(game), "model": session.policy, "turns": turns})
+    if file is not None:
+        print_notice(await keep(client, file, session))
     return 0
 
 
@@ -107,7 +106,7 @@ def turn_row(turn: Turn) -> dict[str, Any]:
 
 
 async def _move(
-    session: Play, lines: "asyncio.Queue[str | None]", args: argparse.Namespace
+    session: Play, lines: "asyncio.Queue[bytes | None]", args: argparse.Namespace
 ) -> None:
     """Make the turn by the next line that says one; other lines are answered with an error."""
     while True:
@@ -129,7 +128,7 @@ async def _move(
         return
 
 
-def _read(line: str) -> Any:
+def _read(line: bytes) -> Any:
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -157,20 +156,24 @@ def _turns(read: Mapping[str, Any], known: int) -> int:
     return turns
 
 
-def lines_of_stdin() -> "asyncio.Queue[str | None]":
+def lines_of_stdin() -> "asyncio.Queue[bytes | None]":
     """The lines of stdin that are not blank, as they come; None at its end. A thread reads them,
     since not every stdin can be waited for."""
-    lines, loop = asyncio.Queue[str | None](), asyncio.get_running_loop()
+    lines, loop = asyncio.Queue[bytes | None](), asyncio.get_running_loop()
 
-    def put(line: str | None) -> None:
-        if not loop.is_closed():
+    def put(line: bytes | None) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
             loop.call_soon_threadsafe(lines.put_nowait, line)
 
     def read() -> None:
-        for line in sys.stdin:
-            if line.strip():
-                put(line)
-        put(None)
+        try:
+            for line in sys.stdin.buffer:
+                if line.strip():
+                    put(line)
+        except (AttributeError, OSError, ValueError):
+            pass  # there is no stdin, or it was closed
+        finally:
+            put(None)
 
     Thread(target=read, name="stdin", daemon=True).start()
     return lines

@@ -33,12 +33,13 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import names_text, one_line
 from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import CALLS_TOOLS, load, rollout_of, setting_of
+from hud_tui.rollouts.play_report import PlayReport, to_its_end
 from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
 from hud_tui.rollouts.run_files import Options, Order, environment_name, keep_order, log_of_checks
 from hud_tui.rollouts.seat import Request, Seat
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
-from hud_tui.wire_rollouts import JobEnter, TraceExit
+from hud_tui.wire_rollouts import TraceEnter
 from hud_tui.wire_training import Chat, ChatReply, Demonstration
 
 LONGEST_S = 86_400.0
@@ -46,7 +47,7 @@ LONGEST_S = 86_400.0
 LOOK_S = 0.2
 """Seconds between two looks at how long the environment has been at work."""
 LOST_S = 1.0
-"""Seconds between two looks at whether the environment is still there while the player thinks."""
+"""Seconds between two looks at whether the environment is still there."""
 WHERE_S = 5.0
 """Longest wait for the place in the code of an environment that hangs, seconds."""
 SENT = frozenset(Chat.model_fields) - {"prompt_token_ids", "continuation_from", "return_token_ids"}
@@ -103,6 +104,8 @@ class Play:
         """`changed` is called with each new state of the game; `policy` is the slug of the model
         that may go on."""
         self.game, self.policy = game, policy
+        self.is_kept = False
+        """Whether `demonstrated` is collected: it grows with the square of the turns."""
         self.demonstrated: list[Demonstration] = []
         """The person's turns, each with the conversation before it."""
         self.error: HudError | None = None
@@ -140,7 +143,7 @@ class Play:
         if not self.game.waits:
             return
         completion = completion_of(move, str(self._request.get("model")), self.game.number)
-        if by == PERSON:
+        if by == PERSON and self.is_kept:
             said = completion["choices"][0]["message"]
             messages, tools = self._request["messages"], self._request.get("tools")
             self.demonstrated.append(Demonstration(messages=[*messages, said], tools=tools))
@@ -320,7 +323,7 @@ class OwnWorld:
                 begun(task)
                 return await self._roll_out(worker, task)
             finally:
-                await worker.close()
+                await to_its_end(worker.close())
 
     def answer(self, completion: Mapping[str, Any]) -> None:
         self._works_since = monotonic()
@@ -332,20 +335,20 @@ class OwnWorld:
 
     async def _roll_out(self, worker: WorkerProcess, task: Task) -> Result:
         order, job_id = self._order, str(uuid4())
+        is_hud = await self._client.service_id() == self._client.settings.api_url
+        entered = {} if is_hud else {"played": True}
         name = f"played: {environment_name(order.source)} {task.slug}"
-        entered = JobEnter(name=one_line(name, 200), group=1)
-        await self._client.rollouts.enter_job(job_id.replace("-", ""), entered)
-        await asyncio.to_thread(keep_order, self._state, job_id, order)
-        trace_id = uuid4().hex
+        told = TraceEnter(task_slug=task.slug, model=order.model, **entered)
+        report = PlayReport(self._client, job_id, name, told)
+        trace_id = report.trace_id
         request = rollout_of(order, job_id, task, 1)
-        request |= {"timeout": LONGEST_S, "trace_id": trace_id}
-        if await self._client.service_id() != self._client.settings.api_url:  # else HUD
-            request["entered"] = {"played": True}
-        why, run = await self._ended(worker, request)
-        if run is None:
-            told = TraceExit(status="error", error=why)
-            await self._client.rollouts.exit_trace(trace_id, told)
-        elif run["error"] is not None:
+        request |= {"timeout": LONGEST_S, "trace_id": trace_id, "entered": entered}
+        async with report.running():
+            await asyncio.to_thread(keep_order, self._state, job_id, order)
+            why, run = await self._ended(worker, request)
+            if run is None:
+                await report.end_early("error", why)
+        if run is not None and run["error"] is not None:
             why = error_text(run)
         if run is None or why:
             printed = f"what it printed is in {worker.setting.log}"
@@ -369,10 +372,6 @@ class OwnWorld:
             [run] = rolling.result()["runs"]
         except (WorkerGone, EnvironmentFailed) as error:
             return error.message, None
-        except asyncio.CancelledError:
-            told = TraceExit(status="cancelled", error="the player left")
-            await self._client.rollouts.exit_trace(request["trace_id"], told)
-            raise
         finally:
             rolling.cancel()
             await asyncio.gather(rolling, return_exceptions=True)
@@ -384,8 +383,8 @@ class OwnWorld:
         return since is not None and monotonic() - since > self._order.rollout_timeout
 
     async def _lost(self, worker: WorkerProcess) -> str:
-        """Why the environment is gone, although a turn is waited for; empty if it is not."""
-        if self._works_since is not None or monotonic() - self._looked < LOST_S:
+        """Why the environment is gone, which its agent may not notice; empty if it is not."""
+        if monotonic() - self._looked < LOST_S:
             return ""
         self._looked = monotonic()
         with suppress(TimeoutError):

@@ -16,10 +16,19 @@ from hud_tui.storage import open_or_make
 from hud_tui.wire_training import Payload
 
 NOT_KEPT = "nothing is kept: only the embedded service writes what was said as tokens"
+LEAVE_OUT = "leave out --keep"
 
 
-def file_to_keep(text: str) -> Path:
-    """The file of --keep. Raises HudUsage: a line cannot be appended to it."""
+async def file_to_keep(client: HudClient, text: str) -> Path:
+    """The file of --keep. Raises HudUsage: a line cannot be appended to it, or the service is not
+    the embedded one."""
+    if await client.service_id() == client.settings.api_url:
+        raise HudUsage(NOT_KEPT, LEAVE_OUT)
+    return await asyncio.to_thread(writable, text)
+
+
+def writable(text: str) -> Path:
+    """A file that is there. Raises HudUsage: a line cannot be appended to it."""
     file = Path(text).expanduser()
     try:
         os.close(open_or_make(file, os.O_APPEND))
@@ -43,7 +52,7 @@ async def keep(client: HudClient, file: Path, play: Play) -> str:
         calls = (client.training.demonstration(model.id, said) for said in play.demonstrated)
         samples = await asyncio.gather(*calls)
     except HudNotFound as error:
-        raise HudUsage(NOT_KEPT, "leave out --keep") from error
+        raise HudUsage(NOT_KEPT, LEAVE_OUT) from error
     payload = Payload(samples=list(samples), reward=grade.reward)
     line = payload.model_dump_json(exclude_none=True, exclude_unset=True) + "\n"
     await asyncio.to_thread(_append, file, line.encode())

@@ -53,7 +53,9 @@ async def rollout_play(
         play = await play_of(client, source, state, changed, *asked)
     elif order is not None:
         chosen = {key: value for key, value in options.items() if key in Options.model_fields}
+        sampled = {key: value for key, value in options.items() if key not in chosen}
         chosen |= {"model": sampler.model_name} if sampler is not None else {}
+        chosen["parameters"] = {**order.parameters, **sampled}
         order = order.model_copy(update=chosen)
         world = OwnWorld(client, order, state, trace.task_slug)
         game = Game(environment_name(order.source), most=order.turns)

@@ -17,9 +17,10 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import check_source
 from hud_tui.rollouts.play import Play, Result, own_play, policy_of, task_named
+from hud_tui.rollouts.play_report import PlayReport
 from hud_tui.rollouts.seat import Request
 from hud_tui.wire import Json, Model
-from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
+from hud_tui.wire_rollouts import TraceEnter, TraceExit
 from hud_tui.wire_tasks import PlayTask
 
 NOT_HERE = "an environment of your own is played from its files: hud-tui play ENV.py"
@@ -53,7 +54,7 @@ async def service_play(
 
 async def play_of(
     client: HudClient,
-    source: str,
+    source: str | None,
     state: Path,
     changed: Callable[[Game], object],
     task: str | None = None,
@@ -64,8 +65,10 @@ async def play_of(
     directory with one), else a taskset or a file of tasks. Arguments as of `own_play`.
 
     Raises:
-        HudError: There is no such source or task; or as `own_play`.
+        HudError: No source is named, or there is no such source or task; or as `own_play`.
     """
+    if not source:
+        raise HudUsage("what is to be played?", "name an environment, or a rollout: --rollout ID")
     if await asyncio.to_thread(_is_python, source):
         own = check_source(source)
         return await own_play(client, own, state, changed, task, model, options)
@@ -98,31 +101,26 @@ class ServiceWorld:
         except HudNotFound as error:
             raise HudUsage(f"{one_line(task.slug)}: {error.detail}", NOT_HERE) from error
         begun(task)
-        job_id, trace_id = uuid4().hex, uuid4().hex
-        name = one_line(f"played: {task.env} {task.slug}", 200)
-        await rollouts.enter_job(job_id, JobEnter(name=name, group=1))
-        model = str(self._request["model"])
-        entered = TraceEnter(job_id=job_id, task_slug=task.slug, model=model, played=True)
-        await rollouts.enter_trace(trace_id, entered)
-        spans = [_span(trace_id, "user", messages=[{"role": "user", "content": prompt}])]
-        try:
+        name, model = f"played: {task.env} {task.slug}", str(self._request["model"])
+        entered = TraceEnter(task_slug=task.slug, model=model, played=True)
+        report = PlayReport(self._client, uuid4().hex, name, entered)
+        trace_id = report.trace_id
+        async with report.running():
+            await report.enter()
+            spans = [_span(trace_id, "user", messages=[{"role": "user", "content": prompt}])]
             asked({**self._request, "messages": [{"role": "user", "content": prompt}]})
             said = move_of((await self._answers.get())["choices"][0]["message"])
-        except asyncio.CancelledError:
-            told = TraceExit(status="cancelled", error="the player left")
+            answered = body.model_copy(update={"answer": said.text})
+            played = await self._client.tasks.play(task.env, answered)
+            reward, info = played.reward or 0.0, {"expected": played.expected}
+            spans.append(_span(trace_id, "agent", content=said.text, model=model, done=True))
+            result = {"score": reward, **info}
+            graded = {"phase": "evaluate", "name": task.scenario, "result": result}
+            spans.append(_span(trace_id, "task", task_call=graded))
+            with suppress(HudError):  # a report that is lost costs no grade
+                await rollouts.upload_spans(trace_id, spans)
+            told = TraceExit(reward=reward, stop_reason="done", evaluation_result={"info": info})
             await rollouts.exit_trace(trace_id, told)
-            raise
-        played = await self._client.tasks.play(
-            task.env, body.model_copy(update={"answer": said.text})
-        )
-        reward, info = played.reward or 0.0, {"expected": played.expected}
-        spans.append(_span(trace_id, "agent", content=said.text, model=model, done=True))
-        graded = {"phase": "evaluate", "name": task.scenario, "result": {"score": reward, **info}}
-        spans.append(_span(trace_id, "task", task_call=graded))
-        with suppress(HudError):  # a report that is lost costs no grade
-            await rollouts.upload_spans(trace_id, spans)
-        told = TraceExit(reward=reward, stop_reason="done", evaluation_result={"info": info})
-        await rollouts.exit_trace(trace_id, told)
         return Result(Grade(reward, {"info": info}, "done"), "", trace_id)
 
     def answer(self, completion: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.rl.game import Game
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rollouts.play import Play, own_play
-from hud_tui.rollouts.play_keep import file_to_keep, keep
+from hud_tui.rollouts.play_keep import file_to_keep, keep, writable
 from hud_tui.rollouts.play_rollout import rollout_play
 from hud_tui.rollouts.play_service import play_of, service_play
 from hud_tui.rollouts.run_files import environment_name
@@ -49,14 +49,16 @@ def game_from_rollout(client: HudClient, trace_id: str, state: Path) -> PlayScre
 def game_of_start(client: HudClient, start: Start, model: Model | None, state: Path) -> PlayScreen:
     """The game that the command line asks for. `model`: the selected one. Raises HudUsage: it
     cannot be kept where that is to be."""
-    keeps = None if start.keep is None else partial(keep, client, file_to_keep(start.keep))
+    keeps = None if start.keep is None else partial(keep, client, writable(start.keep))
 
     async def begin(changed: Callable[[Game], object]) -> Play:
+        if start.keep is not None:
+            await file_to_keep(client, start.keep)
         if start.rollout is not None:
             asked = start.source, model if start.model else None, start.options
             return await rollout_play(client, start.rollout, state, changed, *asked)
         of_task = start.task, model, start.options
-        return await play_of(client, start.source or "", state, changed, *of_task)
+        return await play_of(client, start.source, state, changed, *of_task)
 
     name = environment_name(start.source) if start.source else f"from {start.rollout}"
     return PlayScreen(f"{name} {start.task or ''}".strip(), begin, start.replay, keeps)

@@ -263,6 +263,8 @@ def quietly(action: str) -> Style:
 OPENS = "opens"
 """Group of workers that read something and then open it; input typed meanwhile is for what they
 open, but while they wait for a dialog's answer it is for the dialog."""
+GAMES = "games"
+"""Group of workers that play; the app waits for them before it ends."""
 AT_ONCE, AGAIN_S = 10, 0.001
 """Number of immediate checks whether all input is handled; then seconds between two checks."""
 PATIENCE_S = 1.0

@@ -35,7 +35,7 @@ from hud_tui.rl.work import Work
 from hud_tui.service_file import costs_text, keep_budgets, machine_in, read_rentals, rental_text
 from hud_tui.settings import read_paths
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
-from hud_tui.tui.keys import OPENS
+from hud_tui.tui.keys import GAMES, OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.places import Places
 from hud_tui.tui.screens.base import ASIDE_S, Aside, HudScreen, ViewContext, WritePolicy
@@ -156,9 +156,19 @@ class Workspace:
         await self.close()
 
     async def close(self) -> None:
+        await self._leave_games()
         await self.session.evaluation_runner.stop()
         await self.session.save_last_known()
         await self.session.client.aclose()
+
+    async def _leave_games(self) -> None:
+        """End the games, which tell the service that their player left, while there is a client."""
+        games = [worker for worker in self._app.workers if worker.group == GAMES]
+        for worker in games:
+            worker.cancel()
+        for worker in games:
+            with suppress(WorkerError):
+                await worker.wait()
 
     # Called by the session: see `SessionOwner`.
 

@@ -10,19 +10,23 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from time import sleep
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
+from hud_tui.cli import play as cli_play
 from hud_tui.client import TrainingClient
-from hud_tui.errors import HudRefused
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudRefused, HudUsage
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.transcript import transcript_of
 from hud_tui.rollouts import play, run_files, seat
 from hud_tui.rollouts.play import Play, Result
+from hud_tui.rollouts.play_service import ServiceWorld
 from hud_tui.rollouts.run_files import keep_order, kept_order
 from hud_tui.rollouts.seat import Seat
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
@@ -48,8 +52,7 @@ def plays(hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch) -> Plays:
     async def run(*lines: Any, rows: Any = TOOL, flags: tuple[str, ...] = ()) -> Done:
         write_sums(source.parent, rows)
         text = "".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines)
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
-        return await hud("play", str(source), *flags)
+        return await by_lines(hud, monkeypatch, text, str(source), *flags)
 
     return run
 
@@ -73,10 +76,10 @@ async def test_a_script_plays_a_game(plays: Plays, served: Served) -> None:
 async def test_a_line_that_is_no_turn_names_its_field_and_the_turn_is_still_yours(
     plays: Plays,
 ) -> None:
-    wrong = ["{", {"call": "plus", "arguments": {"a": 2, "b": "3"}}, {"policy": "maybe"}]
+    wrong = ["{", '{"answer": "\udcff"}', {"call": "plus", "arguments": {"a": 2, "b": "3"}}, {"policy": "maybe"}]
     done = await plays(*wrong, "", CALL, {"answer": "5"})
     errors = [each["error"] for each in done.documents if each["kind"] == "error"]
-    assert [error["field"] for error in errors] == ["", "arguments.b", "policy"]
+    assert [error["field"] for error in errors] == ["", "", "arguments.b", "policy"]
     assert {error["type"] for error in errors} == {"usage"}
     assert (done.code, done.data["reward"]) == (0, 1.0)
 
@@ -163,6 +166,46 @@ async def test_lines_that_end_before_the_game_leave_a_rollout_that_was_left(
     assert (trace.status, trace.played, job.name) == ("cancelled", True, "played: sums two")
 
 
+async def test_leaving_while_the_environment_starts_ends_the_rollout(
+    served: Served, source: Path, tmp_path: Path
+) -> None:
+    write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": "wait"}, "slug": "two"}])
+    async with over_socket(served) as client:
+        session = await play.own_play(client, source, tmp_path / "state", lambda game: None)
+        running = asyncio.ensure_future(session.run())
+        await until(lambda: bool(list((tmp_path / "state" / "driven" / "checks").glob("*.json"))))
+        for _ in range(3):  # as often as an app that ends may do it
+            running.cancel()
+            await asyncio.sleep(0)
+        await asyncio.wait([running])
+        [job] = await client.jobs()
+        [trace] = await client.rollouts.job_traces(job.id)
+    assert (trace.status, trace.played, job.status) == ("cancelled", True, "completed")
+
+
+async def test_a_grade_that_is_not_told_ends_the_rollout_as_an_error() -> None:
+    told: list[str] = []
+
+    def answers(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if "status" in body:
+            told.append(body["status"])
+        if "answer" in body:
+            return httpx.Response(500, json={"detail": "the grader broke"})
+        return httpx.Response(200, json={"prompt": "?"})
+
+    def changed(game: Game) -> None:
+        if game.phase is Phase.YOURS:
+            session.move(Move("5"))
+
+    async with answered(answers) as client:
+        world = ServiceWorld(client, Task("arith", "add", slug="add"), {"model": "m"})
+        session = Play(client, world, Game("arith"), changed)
+        game = await session.run()
+    assert (game.phase, "the grader broke" in game.trouble) == (Phase.FAILED, True)
+    assert told == ["error"]
+
+
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
@@ -186,13 +229,13 @@ async def test_an_environment_that_is_gone_ends_the_game_while_the_player_thinks
 ) -> None:
     is_over = Event()
 
-    def lines() -> Iterator[str]:
+    def lines() -> Iterator[bytes]:
         is_over.wait()
-        yield ""
+        yield b""
 
     monkeypatch.setattr(play, "LOOK_S", 0.02)
     monkeypatch.setattr(play, "LOST_S", 0.02)
-    monkeypatch.setattr(sys, "stdin", lines())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=lines()))
     write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": "leave"}, "slug": "two"}])
     done = await hud("play", str(source))
     is_over.set()
@@ -208,16 +251,16 @@ async def test_the_player_s_time_is_not_the_environment_s(
         take(world, request)
         is_asked.set()
 
-    def lines() -> Iterator[str]:
+    def lines() -> Iterator[bytes]:
         is_asked.wait()
         clock[0] += 1000.0  # more than the limit
         sleep(3 * play.LOOK_S)
-        yield '{"answer": "5"}\n'
+        yield b'{"answer": "5"}\n'
 
     monkeypatch.setattr(play.OwnWorld, "_take", taken)
     monkeypatch.setattr(play, "monotonic", lambda: clock[0])
     monkeypatch.setattr(play, "LOOK_S", 0.05)
-    monkeypatch.setattr(sys, "stdin", lines())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=lines()))
     write_sums(source.parent, TOOL)
     done = await hud("play", str(source))
     assert (done.code, done.kind) == (0, "played")
@@ -241,7 +284,8 @@ async def test_a_game_is_begun_by_name_and_only_where_changes_are_allowed(plays:
 
 
 async def by_lines(hud: Command, monkeypatch: pytest.MonkeyPatch, lines: str, *words: str) -> Done:
-    monkeypatch.setattr(sys, "stdin", io.StringIO(lines))
+    stdin = io.BytesIO(lines.encode(errors="surrogateescape"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
     return await hud("play", *words)
 
 
@@ -351,8 +395,17 @@ async def rolled_out(hud: Command, served: Served, source: Path, tmp_path: Path)
 async def test_a_rollout_is_replayed_until_somebody_takes_over(
     hud: Command, rolled_out: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lines = '{"replay": 1}\n{"answer": "5"}\n{"replay": 1}\n'
-    done = await by_lines(hud, monkeypatch, lines, "--rollout", rolled_out)
+    lines, asked = '{"replay": 1}\n{"answer": "5"}\n{"replay": 1}\n', play.OwnWorld._take
+    requests: list[Any] = []
+
+    def taken(world: play.OwnWorld, request: Any) -> None:
+        requests.append(request)
+        asked(world, request)
+
+    monkeypatch.setattr(play.OwnWorld, "_take", taken)
+    flags = ("--rollout", rolled_out, "--max-tokens", "7")
+    done = await by_lines(hud, monkeypatch, lines, *flags)
+    assert {request["max_tokens"] for request in requests} == {7}
     first, second, played = (each["data"] for each in done.documents)
     assert (first["task"], first["of"]) == ("two", 3)
     assert first["recorded"]["calls"] == [{"name": "plus", "arguments": {"a": 2, "b": 3}}]
@@ -368,6 +421,9 @@ async def test_replaying_stops_where_the_environment_answers_otherwise(
     flags = ("--rollout", rolled_out, "--replay", "3")
     done = await by_lines(hud, monkeypatch, lines, *flags)
     told, *_, played = done.documents
+    kinds = [each["kind"] for each in done.documents]
+    assert kinds == ["turn", "turn", "turn", "error", "error", "played"]
+    assert done.documents[2]["data"]["last"]["replies"] == ["7"], "what it answers is told"
     errors = [each["error"]["message"] for each in done.documents if each["kind"] == "error"]
     assert told["data"]["turn"] == 1
     assert "answers otherwise" in errors[0], "2 + 5 was recorded as 8"
@@ -496,6 +552,27 @@ async def test_what_is_kept_are_turns_of_the_person_alone(plays: Plays, tmp_path
     assert "nothing is kept: you made no turn" in done.err
     done = await plays(CALL, {"answer": "6"}, flags=("--keep", str(tmp_path / "no" / "file")))
     assert (done.code, "cannot be written" in done.error["message"]) == (2, True)
+
+
+async def test_a_grade_is_told_before_it_is_kept_and_nothing_is_kept_of_hud(
+    plays: Plays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(*_: Any) -> str:
+        raise HudUsage("the disk is full")
+
+    flags = ("--keep", str(tmp_path / "demos.jsonl"))
+    monkeypatch.setattr(cli_play, "keep", fails)
+    done = await plays(CALL, {"answer": "5"}, flags=flags)
+    assert [each["kind"] for each in done.documents][-2:] == ["played", "error"]
+    assert done.code == 2
+
+    async def of_hud(client: HudClient) -> str:
+        return client.settings.api_url
+
+    monkeypatch.setattr(HudClient, "service_id", of_hud)
+    done = await plays(CALL, flags=flags)
+    assert (done.code, [each["kind"] for each in done.documents]) == (2, ["error"])
+    assert "only the embedded service" in done.error["message"]
 
 
 async def test_a_demonstration_is_the_assistant_s_last_message(served: Served) -> None:

@@ -138,6 +138,24 @@ async def test_a_task_of_the_service_is_played(served: Served) -> None:
         assert game(flown).most == 1
 
 
+@pytest.mark.parametrize("keys", [("escape", "escape"), ("ctrl+q",)])
+async def test_leaving_a_game_ends_its_rollout(
+    served: Served, tmp_path: Path, keys: tuple[str, ...]
+) -> None:
+    async with over_socket(served) as client:
+        await fork_of(client)
+    start = Start("play", view="launch", source="arith")
+    async with cockpit(served, start, state=lambda: tmp_path / "state") as flown:
+        await your_turn(flown, 1)
+        await flown.press(*keys)
+        if keys[0] == "escape":
+            await flown.until(lambda: flown.screen is flown.view)
+    async with over_socket(served) as client:
+        [job] = await client.jobs()
+        [trace] = await client.rollouts.job_traces(job.id)
+    assert (trace.status, trace.played, job.status) == ("cancelled", True, "completed")
+
+
 async def test_a_rollout_in_jobs_is_replayed_and_taken_over(served: Served, tmp_path: Path) -> None:
     async with over_socket(served) as client:
         model = await fork_of(client)

@@ -21,7 +21,7 @@ from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.transcript import ASSISTANT, Call, laid_out, transcript_of
 from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.rollouts.play import Play
-from hud_tui.tui.keys import OPENS, FootLine, bindings
+from hud_tui.tui.keys import GAMES, OPENS, FootLine, bindings
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
@@ -99,7 +99,7 @@ class PlayScreen(Over[None]):
         self.set_interval(WAITED_S, self._say)
         self.play_it()
 
-    @work(exclusive=True, group="play")
+    @work(exclusive=True, group=GAMES)
     async def play_it(self) -> None:
         """Play one game to its end."""
         self._games += 1
@@ -112,6 +112,7 @@ class PlayScreen(Over[None]):
         try:
             self._play = play = await self._begin(changed)
             self.take(play.game)
+            play.is_kept = self._keep is not None
             play.replay(self._replay)
             await play.run()
             if self._keep is not None and self.game.grade is not None:
