@@ -336,7 +336,7 @@ class OwnWorld:
     async def _roll_out(self, worker: WorkerProcess, task: Task) -> Result:
         order, job_id = self._order, str(uuid4())
         is_hud = await self._client.service_id() == self._client.settings.api_url
-        entered = {} if is_hud else {"played": True}
+        entered: dict[str, Any] = {} if is_hud else {"played": True}
         name = f"played: {environment_name(order.source)} {task.slug}"
         told = TraceEnter(task_slug=task.slug, model=order.model, **entered)
         report = PlayReport(self._client, job_id, name, told)

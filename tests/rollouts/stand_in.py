@@ -1,9 +1,9 @@
 """A worker that speaks the protocol of `hud_tui.rollouts.worker` without the SDK: it samples sums
 through the gateway, grades them, and reports them, as the SDK would.
 
-A task's args may have a `fault` for its rollouts: error, exit, leave, dull (no reward), or wait
-(until the source file has a file called ``go`` beside it). With `tool` the policy has a tool that
-adds, and several turns.
+A task's args may have a `fault` for its rollouts: error, exit, leave (before the model is asked),
+dull (no reward), wait (until the source file has a file called ``go`` beside it), or vanish (leave,
+and wait). With `tool` the policy has a tool that adds, and several turns.
 """
 
 import json
@@ -60,12 +60,12 @@ def rollout(request: dict[str, Any], group_id: str) -> dict[str, Any]:
     args = task["args"]
     if args.get("fault") == "exit":
         os._exit(7)
-    while args.get("fault") == "wait" and not GO[-1].exists():
+    if args.get("fault") in ("leave", "vanish"):
+        LOST.append({"phase": "tool call", "type": "ProcessEnded", "message": "it has left"})
+    while args.get("fault") in ("wait", "vanish") and not GO[-1].exists():
         RUNNING.add(task["slug"])
         sleep(0.02)
     RUNNING.discard(task["slug"])
-    if args.get("fault") == "leave":
-        LOST.append({"phase": "tool call", "type": "ProcessEnded", "message": "it has left"})
     entered = {"job_id": request["job_id"], "group_id": group_id, "task_slug": task["slug"]}
     entered |= request.get("entered", {})
     post(f"{api}/v2/trace/{trace_id}/enter", {**entered, "model": request["model"]})

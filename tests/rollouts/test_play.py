@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ import pytest
 from hud_tui.cli import play as cli_play
 from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
+from hud_tui.client.preflight import load_source
 from hud_tui.errors import HudRefused, HudUsage
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
@@ -76,7 +78,8 @@ async def test_a_script_plays_a_game(plays: Plays, served: Served) -> None:
 async def test_a_line_that_is_no_turn_names_its_field_and_the_turn_is_still_yours(
     plays: Plays,
 ) -> None:
-    wrong = ["{", '{"answer": "\udcff"}', {"call": "plus", "arguments": {"a": 2, "b": "3"}}, {"policy": "maybe"}]
+    no_text = '{"answer": "\udcff"}'  # a byte that is no UTF-8
+    wrong = ["{", no_text, {"call": "plus", "arguments": {"a": 2, "b": "3"}}, {"policy": "maybe"}]
     done = await plays(*wrong, "", CALL, {"answer": "5"})
     errors = [each["error"] for each in done.documents if each["kind"] == "error"]
     assert [error["field"] for error in errors] == ["", "", "arguments.b", "policy"]
@@ -224,8 +227,9 @@ async def test_whatever_an_environment_does_ends_the_game_alone(
     assert done.error["hint"].startswith("what it printed is in ")
 
 
-async def test_an_environment_that_is_gone_ends_the_game_while_the_player_thinks(
-    hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", ["leave", "vanish"])
+async def test_an_environment_that_is_gone_ends_the_game_whoever_is_waited_for(
+    hud: Command, source: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     is_over = Event()
 
@@ -236,7 +240,7 @@ async def test_an_environment_that_is_gone_ends_the_game_while_the_player_thinks
     monkeypatch.setattr(play, "LOOK_S", 0.02)
     monkeypatch.setattr(play, "LOST_S", 0.02)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=lines()))
-    write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": "leave"}, "slug": "two"}])
+    write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": fault}, "slug": "two"}])
     done = await hud("play", str(source))
     is_over.set()
     assert (done.code, done.error["message"]) == (1, "it has left")
@@ -314,6 +318,30 @@ async def test_a_task_of_the_service_is_one_question_and_one_answer(
         model = await client.model("arith-rl")
     rows = await served.service.parts.store.read(kinds_of_events, model.id)
     assert "rollout" not in rows
+
+
+def documented() -> set[str]:
+    """The tasks of arith that are played in examples."""
+    files = [*Path("docs").glob("*.md"), Path("README.md"), Path("hud_tui/cli/run_flags.py")]
+    return {name for file in files for name in re.findall(r"play arith ([\w-]+)", file.read_text())}
+
+
+async def test_what_is_documented_can_be_played(served: Served) -> None:
+    async with over_socket(served) as client:
+        tasks, _ = await load_source(client, "arith")
+    named = documented()
+    assert named
+    assert named <= {task.slug for task in tasks}
+
+
+async def test_a_source_must_be_named(
+    hud: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "some.py").touch()
+    monkeypatch.chdir(tmp_path)
+    for words in ((), ("",)):
+        done = await by_lines(hud, monkeypatch, "", *words)
+        assert (done.code, "what is to be played?" in done.error["message"]) == (2, True)
 
 
 async def test_a_task_that_the_service_cannot_make_says_so(
@@ -509,8 +537,6 @@ async def test_a_rollout_that_cannot_be_played_says_why(
     done = await by_lines(hud, monkeypatch, "", "--rollout", rolled_out)
     assert (done.code, "is not known here" in done.error["message"]) == (2, True)
     assert f"play ENV.py --rollout {UUID(rolled_out)}" in done.error["hint"]
-    done = await by_lines(hud, monkeypatch, "")
-    assert (done.code, "what is to be played?" in done.error["message"]) == (2, True)
     async with over_socket(served) as client:
         empty = uuid4().hex
         await client.rollouts.enter_trace(empty, TraceEnter())
