@@ -65,22 +65,27 @@ class Argument:
     name: str
     kind: str
     """Of JSON Schema: string, integer, number, boolean, array, object; empty if it says nothing, or
-    several."""
+    several beside null."""
     is_required: bool
     choices: tuple[Any, ...] = ()
     usual: Any = None
     about: str = ""
+    schema: Mapping[str, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> Any:
-        """A typed value. Raises BadMove: it is not of this kind."""
+        """A typed value: JSON, or text where that is allowed and JSON is not. Raises BadMove: it is
+        not of this kind."""
         if self.kind == "string":
             return text
         try:
             value = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             if not self.kind:
                 return text
             raise BadMove(f"arguments.{self.name}", f"expected {self.expected}") from None
+        if not self.kind:
+            fits = validator(self.schema, self.name)
+            return text if fits(value) and not fits(text) else value
         return value
 
     @property
@@ -111,7 +116,8 @@ class Tool:
 
 def _argument(name: str, row: Any, is_required: bool) -> Argument:
     row = row if isinstance(row, Mapping) else {}
-    kind, choices = row.get("type"), row.get("enum")
+    of_value = _beside_null(row)
+    kind, choices = of_value.get("type"), of_value.get("enum")
     return Argument(
         name,
         kind if isinstance(kind, str) else "",
@@ -119,7 +125,23 @@ def _argument(name: str, row: Any, is_required: bool) -> Argument:
         tuple(choices) if isinstance(choices, list) else (),
         row.get("default"),
         content_text(row.get("description")),
+        row,
     )
+
+
+def _beside_null(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema of a value that may be null, where it is not null; else the schema itself."""
+    kinds = row.get("type")
+    if isinstance(kinds, list):
+        others = [kind for kind in kinds if kind != "null"]
+        return {**row, "type": others[0] if len(others) == 1 else ""}
+    for among in ("anyOf", "oneOf"):
+        given = row.get(among)
+        rows: list[Any] = given if isinstance(given, list) else []
+        others = [each for each in rows if isinstance(each, Mapping) and each.get("type") != "null"]
+        if len(others) == 1 < len(rows):
+            return dict(others[0])
+    return row
 
 
 @dataclass(frozen=True)
@@ -286,7 +308,8 @@ class Game:
             for number, call in enumerate(called):
                 result = turn.replies[number] if number < len(turn.replies) else None
                 row = {"kind": "tool_call", "tool_name": call["name"]}
-                rows.append({**row, "arguments": call["arguments"], "result_text": result})
+                answer = "error" if (result or "").startswith(FAILED) else "result_text"
+                rows.append({**row, "arguments": call["arguments"], answer: result})
             for text in turn.replies[len(called) :]:
                 rows.append({"kind": "user_message", "text": text})
         return [
@@ -296,6 +319,9 @@ class Game:
 
 
 DIFFERS = "the environment answers otherwise than when this was recorded"
+FAILED = ("tool error: ", "unknown tool: ", "Error calling tool ", "Error executing tool ")
+"""How answers of calls that failed begin: the SDK, FastMCP and MCP's own server write them, and
+nothing else in a message tells the policy."""
 FORMS = 'a line is {"call": NAME, "arguments": {…}} or {"answer": TEXT}'
 
 
@@ -306,8 +332,9 @@ def check_arguments(tool: Tool, arguments: Any) -> None:
     if has_surrogate(json.dumps(arguments, ensure_ascii=False)):
         raise BadMove("arguments", "a lone surrogate is no text")
     known = [argument.name for argument in tool.arguments]
+    takes_others = tool.schema.get("additionalProperties") or "patternProperties" in tool.schema
     for name in arguments:
-        if known and name not in known:
+        if known and name not in known and not takes_others:
             hint = f"{one_line(tool.name, 80)} takes {names_text(known, 10)}"
             raise BadMove(f"arguments.{one_line(name, 40)}", "not known", hint)
     for problem in validator(tool.schema, "arguments")(arguments):

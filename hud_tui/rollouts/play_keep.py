@@ -56,8 +56,8 @@ async def keep(client: HudClient, file: Path, play: Play) -> str:
     payload = Payload(samples=list(samples), reward=grade.reward)
     line = payload.model_dump_json(exclude_none=True, exclude_unset=True) + "\n"
     await asyncio.to_thread(_append, file, line.encode())
-    weight = "" if grade.reward else "; its reward 0 gives it no weight"
-    return f"kept in {one_line(file)}{weight}"
+    weight = "" if grade.reward else "without weight (reward 0) "
+    return f"kept {weight}in {one_line(file)}"
 
 
 def _append(file: Path, line: bytes) -> None:

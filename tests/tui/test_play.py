@@ -6,13 +6,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from textual.app import App, ComposeResult
 from textual.widgets import Input
 
+from hud_tui.errors import HudUsage
 from hud_tui.rl.game import BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
 from hud_tui.rollouts import control
 from hud_tui.rollouts.play import Play, Result
+from hud_tui.tui.games import game_of_start
+from hud_tui.tui.keys import FootLine
 from hud_tui.tui.screens.play import PlayScreen, game_lines, said_of
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
@@ -20,7 +24,7 @@ from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.tool_form import ToolForm
 from tests.conftest import Served, until
 from tests.rollouts.driving import make_venv, write_sums
-from tests.service.clients import fork_of, over_socket, train
+from tests.service.clients import answered, fork_of, over_socket, train
 from tests.service.headless import point_at
 from tests.tui.cockpit import Cockpit, cockpit
 
@@ -176,6 +180,8 @@ async def test_a_rollout_in_jobs_is_replayed_and_taken_over(served: Served, tmp_
         await your_turn(flown, 1)
         assert [turn.move.text for turn in game(flown).upcoming] != []
         assert "1  next, as recorded" in flown.screen.query_one(TextPane).plain
+        foot = str(flown.screen.query_one(FootLine).render())
+        assert ". replay  @ to a turn" in foot
         await flown.press("full_stop")
         await flown.until(lambda: game(flown).phase is Phase.GRADED)
         grade = game(flown).grade
@@ -235,6 +241,12 @@ async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
         assert isinstance(screen, PlayScreen)
         await pilot.pause()
         assert screen.focused is screen.answer
+        foot = screen.query_one(FootLine)
+        assert "answer (ends the game)" in str(foot.render())
+        await pilot.press("enter")
+        assert app.screen is not screen, "an empty answer is asked about"
+        await pilot.press("escape")
+        assert (app.screen, app.world.answers) == (screen, [])
         await pilot.press("a", "enter", "b", "enter")
         assert app.world.answers == ["a"]
         assert screen.game.phase is Phase.WORKING
@@ -277,10 +289,11 @@ SCHEMA = {
         "how": {"enum": ["up", 2]},
         "rows": {"type": "array", "items": {"type": "integer"}},
         "any": {},
+        "perhaps": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "either": {"type": ["string", "boolean"]},
     },
     "required": ["name", "deep"],
 }
-FIELDS = ("name", "times", "ratio", "deep", "how", "rows", "any")
 
 
 @pytest.mark.parametrize(
@@ -290,7 +303,10 @@ FIELDS = ("name", "times", "ratio", "deep", "how", "rows", "any")
         ({"name": r"a\nb", "deep": "yes"}, {"name": "a\nb", "deep": True}),
         ({"name": "x", "times": "4", "ratio": "1"}, {"name": "x", "times": 4, "ratio": 1}),
         ({"name": "x", "how": "2", "rows": "[1, 2]"}, {"name": "x", "how": 2, "rows": [1, 2]}),
-        ({"name": "5", "any": "5"}, {"name": "5", "any": "5"}),
+        ({"name": "5", "any": "5"}, {"name": "5", "any": 5}),
+        ({"name": "5", "any": r"a\nb"}, {"name": "5", "any": "a\nb"}),
+        ({"name": "x", "perhaps": "5", "either": "5"}, {"name": "x", "perhaps": 5, "either": "5"}),
+        ({"name": "x", "either": "true"}, {"name": "x", "either": True}),
     ],
 )
 async def test_each_kind_of_argument_has_a_field(
@@ -304,7 +320,12 @@ async def test_each_kind_of_argument_has_a_field(
 
 @pytest.mark.parametrize(
     ("typed", "wrong"),
-    [({"times": "x"}, "times"), ({"ratio": '"1"'}, "ratio"), ({"rows": '[1, "a"]'}, "rows")],
+    [
+        ({"times": "x"}, "times"),
+        ({"ratio": '"1"'}, "ratio"),
+        ({"rows": '[1, "a"]'}, "rows"),
+        ({"perhaps": "x"}, "perhaps"),
+    ],
 )
 async def test_what_does_not_fit_is_marked(typed: dict[str, str], wrong: str) -> None:
     async with shown(Tool("call", "", SCHEMA)) as form:
@@ -316,6 +337,25 @@ async def test_what_does_not_fit_is_marked(typed: dict[str, str], wrong: str) ->
         fill(form, dict.fromkeys(typed, ""))
         assert form.read()
         assert not form.query(".wrong")
+
+
+async def test_enter_goes_on_to_the_next_field_also_where_one_is_picked() -> None:
+    app = FormApp()
+    async with app.run_test() as pilot:
+        await app.form.show([Tool("call", "", SCHEMA)])
+        await pilot.pause()
+        for here, after in (("deep", "how"), ("how", "rows"), ("rows", "any")):
+            fields = {argument.name: field.field for argument, field in app.form._fields}
+            fields[here].focus()
+            await pilot.press("enter")
+            assert app.focused is fields[after]
+
+
+async def test_what_is_to_be_played_must_be_named(tmp_path: Path) -> None:
+    async with answered(lambda request: httpx.Response(200, json={})) as client:
+        screen = game_of_start(client, Start("play"), None, tmp_path)
+        with pytest.raises(HudUsage, match="what is to be played"):
+            await screen._begin(lambda game: None)
 
 
 async def test_another_tool_has_other_fields() -> None:
@@ -362,3 +402,14 @@ def test_texts_of_a_game_are_cleaned() -> None:
     hostile = Game("s").asked([{"role": "user", "content": "\x1b[2J [bold]x"}], None)
     lines: Sequence[str] = [line.plain for line in game_lines(hostile, 40)]
     assert lines[:2] == ["user", "  ␛[2J [bold]x"]
+
+
+def test_a_call_that_failed_is_marked() -> None:
+    made = Turn(Move(calls=(Call("f", {}),) * 2), "person", ("Error calling tool 'f': no", "no"))
+    lines = [line.plain.strip() for line in game_lines(Game("s", turns=(made,)), 40)]
+    assert lines[1:5] == ["→ f {}", "⚠ Error calling tool 'f': no", "→ f {}", "no"]
+
+
+def test_a_text_is_shown_as_the_policy_gets_it() -> None:
+    long = Game("s").asked([{"role": "user", "content": "x" * 30_000}], None)
+    assert sum(line.plain.count("x") for line in game_lines(long, 80)) == 30_000

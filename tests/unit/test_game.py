@@ -103,6 +103,15 @@ def test_what_is_no_turn_names_its_field(line: Any, field: str) -> None:
     assert wrong.value.details == {"field": field}
 
 
+def test_arguments_that_a_schema_allows_beside_its_own_are_given() -> None:
+    tools = [{"name": "move", "parameters": {**SCHEMA, "additionalProperties": {"type": "number"}}}]
+    game = Game("board").asked(ASKED, tools)
+    assert game.read_move({"call": "move", "arguments": {"a": 1, "b": 2}}).calls
+    with pytest.raises(BadMove) as wrong:
+        game.read_move({"call": "move", "arguments": {"a": 1, "b": "2"}})
+    assert wrong.value.details == {"field": "arguments.b"}
+
+
 def test_recorded_turns_are_replayed_until_another_turn_is_made() -> None:
     called = Call("move", {"a": 1})
     rows: list[dict[str, Any]] = [

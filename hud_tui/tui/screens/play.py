@@ -40,11 +40,13 @@ Begin = Callable[[Callable[[Game], object]], Awaitable[Play]]
 Keep = Callable[[Play], Awaitable[str]]
 """Keeps a game that was graded; returns what was done, in a line."""
 
-NOT_RECORDED = "No recorded turn is left: the rollout ended here, or went otherwise."
-REPLAY = "{play.replay_step.1} replay a turn  {play.let_policy} policy"
+NOT_RECORDED = "No recorded turn is left."
+REPLAY = "{play.replay_step.1} replay  {play.replay_to} to a turn  {play.let_policy} policy"
+BACK = "{play.replay_step.-1} one turn back"
 SCROLL = "{play.page.-1} {play.page.1} scroll"
 YOURS = f"{{play.let_policy}} policy  {{play.details}} tools  {SCROLL}"
 TYPING = f"enter next, call  tab next  {SCROLL}"
+ANSWERING = f"enter answer (ends the game)  {SCROLL}"
 POLICYS = f"{{play.take_over}} take over  {SCROLL}"
 END = "{play.help} help  {play.leave} back"
 OUT = "{play.leave} out of the field"
@@ -55,7 +57,10 @@ LEFT = [
     "The game is not over: it is not graded.",
     "What was played is kept as a rollout that was cancelled.",
 ]
+NO_ANSWER = ["The answer is empty, and ends the game: it is graded as it is."]
 INDENT = 2
+MOST_SHOWN = 200_000
+"""Most characters of one text that are laid out with each turn."""
 WHO = {PERSON: "you", POLICY: "policy", RECORDED: "policy, replayed"}
 
 
@@ -161,11 +166,12 @@ class PlayScreen(Over[None]):
         hints = {Phase.YOURS: f"{YOURS}  {END}", Phase.POLICYS: f"{POLICYS}  {END}"}
         text = hints.get(self.game.phase, f"{SCROLL}  {END}")
         if self.game.phase is Phase.YOURS and self.game.upcoming:
-            text = f"{REPLAY}  {{play.details}} tools  {SCROLL}  {END}"
+            back = f"  {BACK}" if self._replayed else ""
+            text = f"{REPLAY}{back}  {{play.details}} tools  {SCROLL}  {END}"
         elif self.game.is_over and self._replayed:
-            text = f"{{play.replay_step.-1}} one turn back  {SCROLL}  {END}"
+            text = f"{BACK}  {{play.replay_to}} to a turn  {SCROLL}  {END}"
         if isinstance(self.focused, Input):
-            text = f"{TYPING}  {OUT}"
+            text = f"{ANSWERING if self.focused is self.answer else TYPING}  {OUT}"
         self.query_one(FootLine).show_text(text)
 
     def _focus_first(self) -> None:
@@ -202,7 +208,16 @@ class PlayScreen(Over[None]):
     @on(Input.Submitted, "#play-answer")
     @on(Button.Pressed, "#play-send")
     def _answered(self) -> None:
-        self._move(Move(with_lines(self.answer.value)))
+        if self.answer.value.strip() or not self.is_yours:
+            self._move(Move(with_lines(self.answer.value)))
+        else:
+            self._ask_to_answer_nothing()
+
+    @work(exclusive=True, group=OPENS)
+    async def _ask_to_answer_nothing(self) -> None:
+        dialog = ConfirmDialog("An empty answer", NO_ANSWER, "Answer", keep="Back")
+        if await self.app.push_screen_wait(dialog):
+            self._move(Move(self.answer.value))
 
     @on(Button.Pressed, "#play-again")
     def _pressed_again(self) -> None:
@@ -244,15 +259,19 @@ class PlayScreen(Over[None]):
     def _has_more(self) -> bool:
         """Whether recorded turns are left; says so, if they are not."""
         if not self.game.upcoming:
-            show_notice(self.app, NOT_RECORDED)
+            self._say_none_is_recorded()
         return bool(self.game.upcoming)
+
+    def _say_none_is_recorded(self) -> None:
+        is_known = self.game.phase is not Phase.STARTING
+        show_notice(self.app, NOT_RECORDED if is_known else said_of(self.game, 0.0).plain)
 
     @work(exclusive=True, group=OPENS)
     async def action_replay_to(self) -> None:
         """Ask for the turn."""
         most = self._replayed + len(self.game.upcoming)
         if not most:
-            show_notice(self.app, NOT_RECORDED)
+            self._say_none_is_recorded()
             return
 
         def check(text: str) -> str:
@@ -266,7 +285,8 @@ class PlayScreen(Over[None]):
 
     def _replay_up_to(self, turns: int) -> None:
         """Have so many recorded turns made, from the beginning if need be."""
-        is_ahead = self.game.phase is Phase.YOURS and len(self.game.turns) == self._replayed
+        can_go_on = self.game.phase in (Phase.STARTING, Phase.YOURS)
+        is_ahead = can_go_on and len(self.game.turns) == self._replayed
         more = turns - self._replayed
         if self._play is not None and is_ahead and more > 0:
             self._play.replay(more)
@@ -389,12 +409,14 @@ def _call_lines(call: Call, width: int) -> Iterator[Content]:
     yield from _indented(
         f"→ {one_line(call.name, 80)} {laid_out(call.arguments)}", width, "$accent"
     )
-    if call.is_answered:
+    if call.error:
+        yield from _indented(f"⚠ {laid_out(call.error)}", width, "$error", 2 * INDENT)
+    elif call.is_answered:
         yield from _indented(laid_out(call.answer) or "(nothing)", width, indent=2 * INDENT)
 
 
 def _indented(text: str, width: int, style: str = "", indent: int = INDENT) -> Iterator[Content]:
-    content = Content.styled(clean(text).replace("\t", "    "), style)
+    content = Content.styled(clean(text, MOST_SHOWN).replace("\t", "    "), style)
     for line in content.wrap(max(8, width - indent)):
         yield line.pad_left(indent)
 

@@ -12,6 +12,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import Button, Input, Static
 
@@ -136,6 +137,12 @@ class ToolForm(VerticalScroll, can_focus=False):
         else:
             self.call()
 
+    def key_enter(self, event: Key) -> None:
+        """To the next field from one that is picked, as from one that is typed."""
+        if isinstance(self.screen.focused, Picker):
+            event.stop()
+            self.screen.focus_next()
+
     @on(Button.Pressed, "#play-call")
     def _pressed(self, event: Button.Pressed) -> None:
         event.stop()
@@ -175,8 +182,8 @@ def _value(argument: Argument, field: Field) -> Any:
             words = [_written(choice) for choice in argument.choices]
             return argument.choices[words.index(field.typed)]
         return field.typed == YES
-    text = field.field.value
-    return with_lines(text) if argument.kind in ("string", "") else argument.read(text)
+    value = argument.read(field.field.value)
+    return with_lines(value) if isinstance(value, str) else value
 
 
 def with_lines(text: str) -> str:
