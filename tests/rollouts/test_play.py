@@ -241,7 +241,7 @@ async def test_an_environment_that_is_gone_ends_the_game_whoever_is_waited_for(
     monkeypatch.setattr(play, "LOST_S", 0.02)
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=lines()))
     write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": fault}, "slug": "two"}])
-    done = await hud("play", str(source))
+    done = await hud("play", str(source), "--rollout-timeout", "5")
     is_over.set()
     assert (done.code, done.error["message"]) == (1, "it has left")
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.widgets import Input
 
+from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.errors import HudUsage
 from hud_tui.rl.game import BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
 from hud_tui.rollouts import control
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.tui.games import game_of_start
-from hud_tui.tui.keys import FootLine
+from hud_tui.tui.keys import GAMES, FootLine
 from hud_tui.tui.screens.play import PlayScreen, game_lines, said_of
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
@@ -144,8 +146,15 @@ async def test_a_task_of_the_service_is_played(served: Served) -> None:
 
 @pytest.mark.parametrize("keys", [("escape", "escape"), ("ctrl+q",)])
 async def test_leaving_a_game_ends_its_rollout(
-    served: Served, tmp_path: Path, keys: tuple[str, ...]
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]
 ) -> None:
+    exit_trace = RolloutCalls.exit_trace
+
+    async def slowly(calls: RolloutCalls, *told: Any) -> None:
+        await asyncio.sleep(0.2)  # the app has closed all else meanwhile
+        await exit_trace(calls, *told)
+
+    monkeypatch.setattr(RolloutCalls, "exit_trace", slowly)
     async with over_socket(served) as client:
         await fork_of(client)
     start = Start("play", view="launch", source="arith")
@@ -154,6 +163,7 @@ async def test_leaving_a_game_ends_its_rollout(
         await flown.press(*keys)
         if keys[0] == "escape":
             await flown.until(lambda: flown.screen is flown.view)
+            await flown.until(lambda: not any(w.group == GAMES for w in flown.app.workers))
     async with over_socket(served) as client:
         [job] = await client.jobs()
         [trace] = await client.rollouts.job_traces(job.id)
@@ -224,7 +234,7 @@ class Table(App[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.world = Halting()
+        self.world: Halting = Halting()
 
     def on_mount(self) -> None:
         async def begin(changed: Callable[[Game], object]) -> Play:
@@ -265,6 +275,32 @@ async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
         await pilot.press("c", "enter", "escape", "escape", "y")
         await pilot.pause()
         assert app.screen is not screen
+
+
+class Replayed(Halting):
+    """A world that asks when it is told to."""
+
+    async def play(self, begun: Any, asked: Callable[[Any], object]) -> Result:
+        await self.is_over.wait()
+        return await super().play(begun, asked)
+
+
+async def test_what_is_recorded_can_be_replayed_before_the_game_has_begun() -> None:
+    app = Table()
+    app.world = Replayed()
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, PlayScreen)
+        await pilot.press("at")
+        assert [each.message for each in app._notifications] == ["starting world …"]
+        assert screen._play is not None
+        screen._play.game = replace(screen.game, upcoming=(Turn(Move("as then"), "recorded"),))
+        screen.take(screen._play.game)
+        await pilot.press("at", "1", "enter")
+        app.world.is_over.set()
+        await until(lambda: screen.game.phase is Phase.GRADED)
+        assert app.world.answers == ["as then"]
 
 
 # The form.
