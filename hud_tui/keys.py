@@ -578,7 +578,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("details", "d", "tools", "The tools in full, with their schemas."),
         ("page(1)", "pagedown", "page down", "Scroll the conversation down."),
         ("page(-1)", "pageup", "page up", "Scroll the conversation up."),
-        ("field(1)", "down", "next field", "To the next field.", False),
+        ("field(1)", "down,enter", "next field", "To the next field.", False),
         ("field(-1)", "up", "previous field", "To the previous field.", False),
         ("help", "question_mark,f1", "help", "All keys of the game; Enter runs one."),
         ("leave", "escape", "back", "Out of the field; then leave the game."),

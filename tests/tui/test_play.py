@@ -218,10 +218,12 @@ class Halting:
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
+        self.tools: list[Any] = []
         self.is_over = asyncio.Event()
 
     async def play(self, begun: Any, asked: Callable[[Any], object]) -> Result:
-        asked({"model": "m", "messages": [{"role": "user", "content": "Go."}]})
+        messages = [{"role": "user", "content": "Go."}]
+        asked({"model": "m", "messages": messages, "tools": self.tools})
         await self.is_over.wait()
         return Result(Grade(0.5), "", "t")
 
@@ -275,6 +277,22 @@ async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
         await pilot.press("c", "enter", "escape", "escape", "y")
         await pilot.pause()
         assert app.screen is not screen
+
+
+async def test_enter_goes_on_to_the_next_field_also_where_one_is_picked() -> None:
+    app = Table()
+    app.world.tools = [{"name": "call", "parameters": SCHEMA}]
+    async with app.run_test() as pilot:
+        await pilot.pause()
+        screen = app.screen
+        assert isinstance(screen, PlayScreen)
+        await until(lambda: bool(screen.form._fields))
+        await pilot.pause()
+        fields = {argument.name: field.field for argument, field in screen.form._fields}
+        for here, after in (("deep", "how"), ("how", "rows"), ("rows", "any")):
+            fields[here].focus()
+            await pilot.press("enter")
+            assert screen.focused is fields[after]
 
 
 class Replayed(Halting):
@@ -373,18 +391,6 @@ async def test_what_does_not_fit_is_marked(typed: dict[str, str], wrong: str) ->
         fill(form, dict.fromkeys(typed, ""))
         assert form.read()
         assert not form.query(".wrong")
-
-
-async def test_enter_goes_on_to_the_next_field_also_where_one_is_picked() -> None:
-    app = FormApp()
-    async with app.run_test() as pilot:
-        await app.form.show([Tool("call", "", SCHEMA)])
-        await pilot.pause()
-        for here, after in (("deep", "how"), ("how", "rows"), ("rows", "any")):
-            fields = {argument.name: field.field for argument, field in app.form._fields}
-            fields[here].focus()
-            await pilot.press("enter")
-            assert app.focused is fields[after]
 
 
 async def test_what_is_to_be_played_must_be_named(tmp_path: Path) -> None:

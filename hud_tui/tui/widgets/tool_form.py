@@ -12,7 +12,6 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.events import Key
 from textual.message import Message
 from textual.widgets import Button, Input, Static
 
@@ -136,12 +135,6 @@ class ToolForm(VerticalScroll, can_focus=False):
             fields[fields.index(event.input) + 1].focus()
         else:
             self.call()
-
-    def key_enter(self, event: Key) -> None:
-        """To the next field from one that is picked, as from one that is typed."""
-        if isinstance(self.screen.focused, Picker):
-            event.stop()
-            self.screen.focus_next()
 
     @on(Button.Pressed, "#play-call")
     def _pressed(self, event: Button.Pressed) -> None:
