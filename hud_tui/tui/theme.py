@@ -135,7 +135,7 @@ _TWINS = {
     **dict.fromkeys("▓▊▉", "#"),
     LOCK: "#",
     **dict(zip("╥★☆◆◐✎↻⏸⏎␛⋮…·×÷±┅Δ–−✔", "Y*+pcn@=$?:~.x/~-d--+", strict=True)),
-    **dict(zip("✘∞←→↑↓‹›≤≥Σπ␣⇥␡⟨⟩�≈‖", "xI<>^v<><>Sp_>?()?~|", strict=True)),
+    **dict(zip("✘∞←→↑↓‹›≤≥Σπ␣⇥␡⟨⟩�≈‖≠", "xI<>^v<><>Sp_>?()?~|/", strict=True)),
 }
 ASCII = {
     **{ord(glyph): twin for glyph, twin in _TWINS.items()},

@@ -313,8 +313,8 @@ EDITS = (
     Edit(
         "a demonstration is what the person said, not the policy",
         "rollouts/play.py",
-        "        if by == PERSON:\n            said",
-        "        if True:\n            said",
+        "        if by == PERSON and self.is_kept:",
+        "        if self.is_kept:",
         PLAYED,
     ),
     Edit(

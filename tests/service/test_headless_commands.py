@@ -160,7 +160,7 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     words = await hud("traces", job_id, "--step", "1", "--filter", '" = ?" is:trained')
     assert (words.code, words.data["searched"]) == (0, total)
     for trace in words.data["traces"]:
-        assert trace["where"] == "turn 1"
+        assert trace["where"] == "prompt"
         assert " = ?" in trace["excerpt"]
         assert trace["advantage"] is not None
     assert words.data["traces"]

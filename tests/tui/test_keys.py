@@ -105,7 +105,7 @@ WAYS: dict[str, set[str]] = {
         *("fold", "close_fold"),
     },
     "→ l": {"cursor(1)", "move(1, 0)", "rollout(1)", "pick(1)", "columns(1)", "unfold"},
-    "enter": {"open", "choose", "enlarge", "fold"},
+    "enter": {"open", "choose", "enlarge", "fold", "field(1)"},
     "space": {
         *("play", "acknowledge", "fold", "leave_out", "mark", "open", "pick(1)", "show_or_hide"),
         "take_over",

@@ -99,7 +99,7 @@ def test_a_run_that_a_client_drives_has_no_parameters_of_managed_runs() -> None:
     driven = WorkState(id="j", status="running", parameters=given, driver="laptop:4711")
     text = "\n".join(line.plain for line in run_facts(Run(model=TRAINED, job=driven)))
     assert not any(label in text for label in managed)
-    labels = ("Adam beta1", "timeout, s", "memory, MB", "on failure")
+    labels = ("Adam beta1", "timeout (s)", "memory (MB)", "on failure")
     assert all(label in text for label in labels), "as in the form"
     asked = RunRequest(TRAINED, "sums", [], None, [], options={"failed": "drop"})
     text = "\n".join(line.plain for line in asked.lines({"steps": 5}))
