@@ -23,7 +23,9 @@ import random
 
 
 async def hold():
-    '''Twelve rollouts, which are two steps of the run's four, pass; the others wait.'''
+    '''Those before the run pass, and twelve, which are two of its four steps; others wait.'''
+    if not os.path.exists("run.begun"):
+        return
     for number in range(12):
         try:
             return os.close(os.open(f"{number}.begun", os.O_CREAT | os.O_EXCL))
@@ -69,10 +71,9 @@ def hold(source: Path) -> str:
     return text
 
 
-def forget_trials(source: Path) -> None:
-    """What was rolled out before the run does not count."""
-    for file in source.parent.glob("*.begun"):
-        file.unlink()
+def count_rollouts(source: Path) -> None:
+    """From now on: what was rolled out before the run does not count."""
+    (source.parent / "run.begun").touch()
 
 
 async def by_keys(pilot: Pilot[None], source: Path) -> None:
@@ -101,7 +102,7 @@ async def by_keys(pilot: Pilot[None], source: Path) -> None:
         await pilot.press("tab")
     await pilot.press("ctrl+s")
     await until("the dialog", lambda: not shows("launch"))
-    forget_trials(source)
+    count_rollouts(source)
     await pilot.press("y")
     await until("Live", lambda: shows("live"))
     run = lambda: app.workspace.session.run  # noqa: E731
