@@ -31,7 +31,7 @@ from hud_tui.rl.findings import Finding, in_order, verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, reason
 from hud_tui.rollouts import control
-from hud_tui.rollouts.environment import check, check_source, load, setting_of
+from hud_tui.rollouts.environment import Loaded, check, check_source, load, setting_of
 from hud_tui.rollouts.process import SDK_WORDS, EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import (
     Order,
@@ -160,17 +160,8 @@ class _Command:
         for finding in findings:
             print_finding(finding)
         if verdict(findings) != "failure" and not self._args.no_trial:
-            count = self._args.check_rollouts or ROLLOUTS
-            trial, tried = await make_trial(worker, self._client, order, loaded, model, count)
-            if trial is not None:
-                keep_order(self._paths.state, trial.job_id, order)
-            if self._args.anyway:
-                tried = [_as_warning(finding) for finding in tried]
-            for finding in tried:
-                print_finding(finding, always=True)
+            trial, tried = await self._tried(worker, order, loaded, model)
             findings += tried
-            if trial is not None and trial.failure:
-                self._print_traceback(trial.failure)
         interpreter, size = worker.setting.interpreter, size_of(order, loaded.tasks)
         return {
             "source": order.source,
@@ -189,6 +180,22 @@ class _Command:
             "signal": None if trial is None else trial.document(size),
             "estimate": None if trial is None else trial.estimate(size),
         }
+
+    async def _tried(
+        self, worker: WorkerProcess, order: Order, loaded: Loaded, model: Model
+    ) -> tuple[Trial | None, list[Finding]]:
+        """Try some tasks with the head, and print what that found."""
+        count = self._args.check_rollouts or ROLLOUTS
+        trial, findings = await make_trial(worker, self._client, order, loaded, model, count)
+        if self._args.anyway:
+            findings = [_as_warning(finding) for finding in findings]
+        for finding in findings:
+            print_finding(finding, always=True)
+        if trial is not None:
+            keep_order(self._paths.state, trial.job_id, order)
+            if trial.failure:
+                self._print_traceback(trial.failure)
+        return trial, findings
 
     def _print_traceback(self, failure: Mapping[str, Any]) -> None:
         for line in str(failure.get("traceback") or "").splitlines():

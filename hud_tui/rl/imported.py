@@ -8,9 +8,10 @@ Source of the names of parameters and step counters: TRL (`GRPOConfig`, transfor
 verl (`ppo_trainer.yaml`), prime-rl (`configs/`), tinker-cookbook (`rl/train.py`).
 """
 
+from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import isfinite
 from statistics import fmean, median
 from typing import Any
@@ -59,6 +60,8 @@ PARAMETERS = {
 OURS = "parameters."
 """Beginning of the parameters' names in what this program logs."""
 MOST_PARAMETERS = 400
+RECENT = 20
+"""Steps whose median is a run's time per step."""
 TEXT_MOST = 200
 
 
@@ -91,10 +94,8 @@ class ImportedRun(BaseModel):
     def work(self) -> Work:
         """Its row in the table of runs."""
         given, times = self.parameters, [at for at in self.at if at is not None]
-        rewards, held = self._known(REWARD), self._known(HELDOUT)
+        rewards = self._values(REWARD)
         ends = ends_of(len(rewards))
-        gaps = [after - before for before, after in pairwise(times)]
-        idle = self._known(NO_GRADIENT)
         return Work(
             id=self.id,
             kind=IMPORTED,
@@ -110,15 +111,15 @@ class ImportedRun(BaseModel):
             group_size=_whole(given.get("group_size")),
             seed=_whole(given.get("seed")),
             engine=self.trainer,
-            reward_first=fmean(rewards[:ends]) if rewards else None,
-            reward=fmean(rewards[-ends:]) if rewards else None,
+            reward_first=_mean(rewards[:ends]),
+            reward=_mean(rewards[-ends:]),
             points=tuple(thinned(rewards)) if rewards else (),
-            heldout=held[-1] if held else None,
-            no_gradient=fmean(idle) if idle else None,
+            heldout=_last(self._values(HELDOUT)),
+            no_gradient=_mean(self._values(NO_GRADIENT)),
             duration_s=times[-1] - times[0] if times else None,
-            step_s=median(gaps[-20:]) if gaps else None,
+            step_s=_seconds_per_step(times),
             created_at=self.created_at,
-            stepped_at=times[-1] if times else None,
+            stepped_at=_last(times),
         )
 
     @property
@@ -130,7 +131,7 @@ class ImportedRun(BaseModel):
             series.add(f"{self.id}:{number}", self.at[row], 0, metrics, number)
         return series
 
-    def _known(self, key: str) -> list[float]:
+    def _values(self, key: str) -> list[float]:
         return [value for value in self.metrics.get(key, ()) if value is not None]
 
 
@@ -147,29 +148,55 @@ def imported_runs(logged: Iterable[LoggedRun]) -> Iterator[ImportedRun]:
 
 
 def _imported(project: str, run_id: str, parts: Sequence[LoggedRun]) -> ImportedRun:
-    newest = parts[-1]
-    config: dict[str, Any] = {}
-    for part in parts:
-        config |= part.config
+    """A run from its files, oldest first."""
     steps = _steps(row for part in parts for row in part.history)
     numbers = sorted(steps)
-    translated = [translate(_scalars(steps[number])) for number in numbers]
-    keys = dict.fromkeys(key for metrics in translated for key in metrics)
-    names = {name for number in numbers for name in steps[number]}
-    is_plain = 0 < len(run_id) <= 64 and run_id.isascii() and run_id.replace("-", "").isalnum()
-    succeeded = "failed" if newest.exit_code else "succeeded"
+    rows = [steps[number] for number in numbers]
     return ImportedRun(
-        id=run_id if is_plain else sha256(f"{project}/{run_id}".encode()).hexdigest()[:32],
+        id=_id_of(project, run_id),
         name=next((part.name for part in reversed(parts) if part.name), run_id),
         project=project,
-        trainer=_trainer(names),
-        parameters=_parameters(config),
-        status="interrupted" if newest.exit_code is None else succeeded,
+        trainer=_trainer({name for row in rows for name in row}),
+        parameters=_parameters(ChainMap(*(dict(part.config) for part in reversed(parts)))),
+        status=_status(parts[-1].exit_code),
         created_at=parts[0].started_at,
         numbers=numbers,
-        at=[_number(steps[number].get("_timestamp")) for number in numbers],
-        metrics={key: [metrics.get(key) for metrics in translated] for key in keys},
+        at=[_number(row.get("_timestamp")) for row in rows],
+        metrics=_columns([translate(_scalars(row)) for row in rows]),
     )
+
+
+def _id_of(project: str, run_id: str) -> str:
+    """Its id there, if that is one here, too; else a digest."""
+    if 0 < len(run_id) <= 64 and run_id.isascii() and run_id.replace("-", "").isalnum():
+        return run_id
+    return sha256(f"{project}/{run_id}".encode()).hexdigest()[:32]
+
+
+def _status(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "interrupted"
+    return "failed" if exit_code else "succeeded"
+
+
+def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float | None]]:
+    """The metrics of steps, by name, shape (N,) each."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    return {key: [row.get(key) for row in rows] for key in keys}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
+
+
+def _last(values: Sequence[float]) -> float | None:
+    return values[-1] if values else None
+
+
+def _seconds_per_step(times: Sequence[float]) -> float | None:
+    """The median of the newest steps."""
+    gaps = [after - before for before, after in pairwise(times)]
+    return median(gaps[-RECENT:]) if gaps else None
 
 
 def _steps(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -213,12 +240,12 @@ def _trainer(names: Iterable[str]) -> str:
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:
     flat = {name.removeprefix(OURS): value for name, value in _flat(config)}
-    known: dict[str, Any] = {}
+    ours: dict[str, Any] = {}
     for name, names in PARAMETERS.items():
-        found = next((other for other in names if flat.get(other) not in (None, "", -1)), None)
-        if found is not None:
-            known[name] = flat.pop(found)
-    return dict(list({**known, **flat}.items())[:MOST_PARAMETERS])
+        theirs = next((other for other in names if flat.get(other) not in (None, "", -1)), None)
+        if theirs is not None:
+            ours[name] = flat.pop(theirs)
+    return dict(islice({**ours, **flat}.items(), MOST_PARAMETERS))
 
 
 def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -310,15 +310,23 @@ def resolve(
         raise _without_samples("no trainable turns in the provided inputs", empty)
     if empty and group_size:
         _refuse_parted(inputs, set(empty), group_size)
+    return list(_trajectories(db, inputs, sampled, base, origins)), len(empty)
+
+
+def _trajectories(
+    db: Db,
+    inputs: Sequence[str | Payload],
+    sampled: Mapping[str, Sequence[tuple[Turn, str]]],
+    base: str,
+    origins: Origins,
+) -> Iterator[Trajectory]:
+    """Of payloads, and of the traces that have turns."""
     taken: set[str] = set()
-    trajectories = [
-        _of_trace(db, number, item, sampled[item], base)
-        if isinstance(item, str)
-        else _of_payload(db, item, taken, origins)
-        for number, item in enumerate(inputs)
-        if not isinstance(item, str) or sampled[item]
-    ]
-    return trajectories, len(empty)
+    for number, item in enumerate(inputs):
+        if not isinstance(item, str):
+            yield _of_payload(db, item, taken, origins)
+        elif sampled[item]:
+            yield _of_trace(db, number, item, sampled[item], base)
 
 
 def _refuse_played(db: Db, number: int, ref: str | None) -> None:

@@ -248,15 +248,22 @@ class JobsScreen(HudScreen):
         """Refresh what still runs, and now and then the list of jobs."""
         if not self.is_current:
             return
-        job, is_open = self.job, self.level is not Level.JOBS
-        due = self.jobs is not None and self.context.clock() - self._read_at >= POLLED_S
-        due = due and not self.session.freshness.offline
-        runs = changed or due or any(is_active(listed.status) for listed in self.jobs or ())
-        grows = self.following or (self.part is not None and not self.part.final)
-        if grows if is_open else runs:
+        if self.level is Level.JOBS:
+            if changed or self._is_due or any(is_active(job.status) for job in self.jobs or ()):
+                self.read()
+            return
+        job = self.job
+        if self.following or (self.part is not None and not self.part.final):
             self.read()
-        elif is_open and job is not None and (changed or is_active(job.status)):
+        elif job is not None and (changed or is_active(job.status)):
             self._read_job(job)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether the list of jobs is to be read again although none of them runs."""
+        if self.jobs is None or self.session.freshness.offline:
+            return False
+        return self.context.clock() - self._read_at >= POLLED_S
 
     @work(exclusive=True, group="read")
     async def read(self) -> None:

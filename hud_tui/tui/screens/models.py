@@ -66,25 +66,30 @@ def facts_of(model: Model, facts: Facts, run: Work | None, now: float) -> Iterat
     if model.context_length is not None:
         yield _fact("context", f"{spaced(model.context_length)} tokens, prompt and answer together")
     if kind(model) is Kind.OWN:
-        disk = model.disk
-        each = f", {size(disk.checkpoint_bytes)} each" if disk is not None and facts.steps else ""
-        head = f" · ▶ {facts.head}" if facts.head else ""
-        yield _fact("checkpoints", f"{facts.steps}{each}{head}")
-        if facts.own.known:
-            heldout = short(facts.own.heldout), facts.own.over_briefly
-            sampled = short(facts.own.reward), str(facts.own.sampled or "")
-            pairs = (("held-out", heldout), ("reward", sampled))
-            own = (f"{name} {value} of {over}" for name, (value, over) in pairs if over)
-            yield _fact("its rollouts", " · ".join(own))
-        if len(facts.rewards) > 1:
-            ends = f"  {short(facts.rewards[0])} → {short(facts.rewards[-1])}"
-            bars = (reward_bar(each, max(1.0, *facts.rewards)) for each in facts.rewards)
-            yield _fact("trained on", "") + Content("").join(bars) + Content.styled(ends, DIM)
+        yield from _trained(model, facts)
     if run is not None:
         yield _fact("run", one_line(run.name or "", 80))
     if model.training_defaults is not None:
         usual = model.training_defaults.model_dump().items()
         yield _fact("defaults", " · ".join(f"{setting_label(k)} {short(v)}" for k, v in usual))
+
+
+def _trained(model: Model, facts: Facts) -> Iterator[Content]:
+    """A fork's checkpoints, what was sampled from its head, and its rewards."""
+    disk, own, rewards = model.disk, facts.own, facts.rewards
+    each = f", {size(disk.checkpoint_bytes)} each" if disk is not None and facts.steps else ""
+    head = f" · ▶ {facts.head}" if facts.head else ""
+    yield _fact("checkpoints", f"{facts.steps}{each}{head}")
+    if own.known:
+        heldout, sampled = (own.heldout, own.over_briefly), (own.reward, str(own.sampled or ""))
+        pairs = (("held-out", *heldout), ("reward", *sampled))
+        texts = (f"{name} {short(value)} of {over}" for name, value, over in pairs if over)
+        yield _fact("its rollouts", " · ".join(texts))
+    if len(rewards) > 1:
+        top = max(1.0, *rewards)
+        bars = Content("").join(reward_bar(reward, top) for reward in rewards)
+        ends = f"  {short(rewards[0])} → {short(rewards[-1])}"
+        yield _fact("trained on", "") + bars + Content.styled(ends, DIM)
 
 
 def _fact(title: str, text: str) -> Content:

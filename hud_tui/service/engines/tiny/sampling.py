@@ -62,6 +62,13 @@ class Cache:
     def room(self) -> int:
         return int(self.keys.shape[3])
 
+    def begin(self, row: int, beginning: "Beginning", prompt: Sequence[int]) -> None:
+        """Take over what a prompt shares with an earlier conversation."""
+        shared = beginning.shared
+        self.keys[:, row, :, :shared] = beginning.keys[:, :, :shared]
+        self.values[:, row, :, :shared] = beginning.values[:, :, :shared]
+        self.length[row], self.last[row] = shared, prompt[shared - 1]
+
     def keep(self, rows: NDArray[Any]) -> None:
         """Keep only these rows; a row given twice is duplicated."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
@@ -203,25 +210,18 @@ def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Arr
     prompts = [tuple(one.request.prompt) for one in asked]
     rows = {prompt: row for row, prompt in enumerate(dict.fromkeys(prompts))}
     unique = list(rows)
-    longest = max(map(len, unique))
-    whole = max(len(one.request.prompt) + one.request.max_tokens for one in asked)
-    room = max(longest, min(whole, config.context, longest + GROWTH))
-    cache = Cache.empty(config, len(rows), room, weights["token"].dtype)
+    cache = Cache.empty(config, len(rows), _room_at_first(asked, config), weights["token"].dtype)
     logits = np.empty((len(rows), config.vocabulary), cache.keys.dtype)
     beginnings = {rows[tuple(one.request.prompt)]: one.beginning for one in asked}
     short, new = [], {}
     for row, beginning in beginnings.items():
-        if beginning is None:
-            if len(unique[row]) <= SHORTEST:
-                short.append(row)
-            else:
-                new[row] = unique[row]
+        if beginning is not None:
+            cache.begin(row, beginning, unique[row])
+            new[row] = unique[row][beginning.shared :]
+        elif len(unique[row]) > SHORTEST:
+            new[row] = unique[row]
         else:
-            shared = beginning.shared
-            cache.keys[:, row, :, :shared] = beginning.keys[:, :, :shared]
-            cache.values[:, row, :, :shared] = beginning.values[:, :, :shared]
-            cache.length[row], cache.last[row] = shared, unique[row][shared - 1]
-            new[row] = unique[row][shared:]
+            short.append(row)
     if short:
         logits[short] = _read_whole(weights, config, cache, short, [unique[row] for row in short])
     while new:
@@ -233,6 +233,13 @@ def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Arr
     which = np.array([rows[prompt] for prompt in prompts])
     cache.keep(which)
     return logits[which], cache
+
+
+def _room_at_first(asked: Sequence[Asked], config: Config) -> int:
+    """Tokens of a row that the cache has room for; it grows by `GROWTH`."""
+    longest = max(len(one.request.prompt) for one in asked)
+    whole = max(len(one.request.prompt) + one.request.max_tokens for one in asked)
+    return max(longest, min(whole, config.context, longest + GROWTH))
 
 
 def _read_whole(
