@@ -8,7 +8,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.filter import parse
 from hud_tui.rl.text import age
-from hud_tui.rl.tree_layout import Matches
+from hud_tui.rl.tree_cursor import Matches
 from hud_tui.wire import Checkpoint
 from tests.unit.trees import parents, tree_of
 

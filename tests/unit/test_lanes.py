@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.tree_layout import FOLD_MIN, NEAR, Kind, Lanes, Row, TreeCursor, cut_pieces
+from hud_tui.rl.tree_cursor import TreeCursor
+from hud_tui.rl.tree_layout import FOLD_MIN, NEAR, Kind, Lanes, Row, cut_pieces
 from tests.unit.trees import parents, tree_of
 
 

@@ -27,7 +27,8 @@ from hud_tui.rl.own_numbers import (
 )
 from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
-from hud_tui.rl.tree_layout import Lanes, Matches
+from hud_tui.rl.tree_cursor import Matches
+from hud_tui.rl.tree_layout import Lanes
 from hud_tui.tui.widgets.checkpoint_details import details
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group
 from tests.unit.corrupted_run import BAD, GOOD, LAST, corrupted_run

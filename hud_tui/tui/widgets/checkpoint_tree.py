@@ -28,7 +28,8 @@ from hud_tui.rl.metrics import of_weights, reading, short, signed
 from hud_tui.rl.own_numbers import NONE, Own, own_metric
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, counted, duration, one_line
-from hud_tui.rl.tree_layout import Kind, Lanes, Matches, Row, TreeCursor
+from hud_tui.rl.tree_cursor import Matches, TreeCursor
+from hud_tui.rl.tree_layout import Kind, Lanes, Row
 from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar
