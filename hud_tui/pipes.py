@@ -279,7 +279,7 @@ class Inbox:
         if b"\n" in data:
             *lines, self._line = self._line.split(b"\n")
             documents = [self._codec.loads(bytes(line)) for line in lines]
-            self._waiting.extend(one for one in documents if not self._taken(one))
+            self._waiting.extend(document for document in documents if not self._taken(document))
         return bool(data)
 
 

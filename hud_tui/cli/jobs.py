@@ -170,8 +170,8 @@ async def _of_loop(client: HudClient, args: argparse.Namespace, model: Model) ->
     while steps and (args.all or len(rows) < (args.limit or PAGE)):
         node = steps.pop()
         read = await client.rollouts.checkpoint_traces(model.id, node.id)
-        known = {"checkpoint": node.name, "step": node.step}
-        rows[:0] = [row.model_dump(mode="json", exclude_none=True) | known for row in read]
+        where = {"checkpoint": node.name, "step": node.step}
+        rows[:0] = [row.model_dump(mode="json", exclude_none=True) | where for row in read]
     shown = rows if args.all else rows[-(args.limit or PAGE) :]
     facts = {"job_id": None, "model": model.model_name, "step": args.step}
     emit("traces", {**facts, "total": None if steps else len(rows), "traces": shown})
@@ -182,8 +182,8 @@ async def _search(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     """Print the rollouts that a filter keeps, with where its first word stands in each."""
     searched = await read_searched(client, job_id, args.step)
     limit, matches, failed = args.limit or PAGE, list[Match](), 0
-    async with aclosing(search(client, searched.rollouts, args.filter)) as found:
-        async for progress in found:
+    async with aclosing(search(client, searched.rollouts, args.filter)) as matching:
+        async for progress in matching:
             matches += progress.matches
             failed = progress.failed
     shown = matches if args.all else matches[-limit:]
@@ -200,12 +200,12 @@ async def _search(client: HudClient, args: argparse.Namespace, job_id: str) -> i
 
 def _match_document(match: Match) -> dict[str, Any]:
     """A rollout, its advantage, and where the first word of the filter stands in it."""
-    place = match.place
+    spot = match.place
     return {
         **match.rollout.trace.model_dump(mode="json", exclude_none=True),
         "advantage": match.rollout.advantage,
-        "where": None if place is None else place.where,
-        "excerpt": None if place is None else place.excerpt,
+        "where": None if spot is None else spot.where,
+        "excerpt": None if spot is None else spot.excerpt,
     }
 
 

@@ -142,14 +142,14 @@ def _is_to_the_end(read: Mapping[str, Any]) -> bool:
     return bool(read[THE_POLICY] == TO_THE_END)
 
 
-def _turns(read: Mapping[str, Any], known: int) -> int:
+def _turns(read: Mapping[str, Any], recorded: int) -> int:
     """How many recorded turns are to be replayed. Raises BadMove: there are none, or it is no
     number of turns."""
     turns = read[REPLAY]
-    if not known:
+    if not recorded:
         raise BadMove(REPLAY, "no recorded turn is left: the rollout has ended, or went otherwise")
     if turns == TO_THE_END and len(read) == 1:
-        return known
+        return recorded
     if len(read) > 1 or isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
         hint = f'{{"{REPLAY}": 1}} or {{"{REPLAY}": "{TO_THE_END}"}}'
         raise BadMove(REPLAY, "expected a number of turns, or rest, and nothing else", hint)

@@ -33,11 +33,11 @@ class ImportedFiles:
             with suppress(OSError, ValueError, ValidationError):
                 status = file.stat()
                 stamp = status.st_mtime_ns, status.st_size
-                known = self._read.get(file.stem)
-                if known is None or known[0] != stamp:
+                cached = self._read.get(file.stem)
+                if cached is None or cached[0] != stamp:
                     run = ImportedRun.model_validate_json(read_regular(file, MOST_BYTES))
-                    known = stamp, run, run.work
-                read[file.stem] = known
+                    cached = stamp, run, run.work
+                read[file.stem] = cached
         self._read = read
         return {run.id: work for _, run, work in read.values()}
 

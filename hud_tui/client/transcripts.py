@@ -25,23 +25,23 @@ class ReadRollout:
     transcript: Transcript
 
 
-async def read_rollout(client: HudClient, trace_id: str, known: Trace | None = None) -> ReadRollout:
-    """Read a rollout. `known`: its row of a list, which stands in for a trace that cannot be read.
+async def read_rollout(client: HudClient, trace_id: str, row: Trace | None = None) -> ReadRollout:
+    """Read a rollout. `row`: its row of a list, which stands in for a trace that cannot be read.
     Raises HudError."""
     told, trace = await gather(
-        client.rollouts.trace_events(trace_id), _trace(client, trace_id, known)
+        client.rollouts.trace_events(trace_id), _trace(client, trace_id, row)
     )
     return ReadRollout(trace, told.events, transcript_of(told.events, trace.completion))
 
 
-async def _trace(client: HudClient, trace_id: str, known: Trace | None) -> Trace:
+async def _trace(client: HudClient, trace_id: str, row: Trace | None) -> Trace:
     """The trace with its grading, else as it is known."""
     try:
         return await client.rollouts.trace(trace_id)
     except HudError:
-        if known is None:
+        if row is None:
             raise
-        return known
+        return row
 
 
 async def read_alternatives(

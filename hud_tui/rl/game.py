@@ -276,8 +276,8 @@ class Game:
         BadMove: it is neither, or there is no such tool, or its schema has other arguments."""
         if not isinstance(line, dict):
             raise BadMove("", f"expected an object, found {kind_of(line)}", FORMS)
-        known = {"answer"} if "answer" in line else {"call", "arguments"}
-        if unknown := [name for name in line if name not in known]:
+        names = {"answer"} if "answer" in line else {"call", "arguments"}
+        if unknown := [name for name in line if name not in names]:
             raise BadMove(one_line(unknown[0], 80), "not known here", FORMS)
         if "answer" in line:
             return Move(_text("answer", line["answer"]))
@@ -331,11 +331,11 @@ def check_arguments(tool: Tool, arguments: Any) -> None:
         raise BadMove("arguments", f"expected an object, found {kind_of(arguments)}")
     if has_surrogate(json.dumps(arguments, ensure_ascii=False)):
         raise BadMove("arguments", "a lone surrogate is no text")
-    known = [argument.name for argument in tool.arguments]
+    names = [argument.name for argument in tool.arguments]
     takes_others = tool.schema.get("additionalProperties") or "patternProperties" in tool.schema
     for name in arguments:
-        if known and name not in known and not takes_others:
-            hint = f"{one_line(tool.name, 80)} takes {names_text(known, 10)}"
+        if names and name not in names and not takes_others:
+            hint = f"{one_line(tool.name, 80)} takes {names_text(names, 10)}"
             raise BadMove(f"arguments.{one_line(name, 40)}", "not known", hint)
     for problem in validator(tool.schema, "arguments")(arguments):
         where, _, what = problem.partition(": ")
@@ -404,11 +404,11 @@ def completion_of(move: Move, model: str, number: int) -> dict[str, Any]:
     """A move as a chat completion. `number`: of the turn, in the ids of its calls."""
     calls = [
         {
-            "id": f"call_{number}_{place}",
+            "id": f"call_{number}_{index}",
             "type": "function",
             "function": {"name": call.name, "arguments": _written(call.arguments)},
         }
-        for place, call in enumerate(move.calls, 1)
+        for index, call in enumerate(move.calls, 1)
     ]
     message: dict[str, Any] = {"role": "assistant", "content": move.text}
     choice = {

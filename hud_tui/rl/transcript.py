@@ -295,13 +295,13 @@ def _add_call(drafts: list[_Draft], call: Call) -> None:
         drafts.append((None, [call], None))
         return
     calls = drafts[-1][1]
-    place = _place(calls, call)
-    if place is None:
+    index = _place(calls, call)
+    if index is None:
         calls.append(call)
-    elif call.id or not calls[place].id:
-        calls[place] = call
+    elif call.id or not calls[index].id:
+        calls[index] = call
     else:
-        calls[place] = replace(call, id=calls[place].id)
+        calls[index] = replace(call, id=calls[index].id)
 
 
 def _place(calls: Sequence[Call], made: Call) -> int | None:

@@ -60,11 +60,11 @@ def _below(pid: int) -> Iterator[int]:
 
 def children(pid: int) -> list[int]:
     """Of all threads of a process; none if it has ended, or the system does not say."""
-    found = list[int]()
+    children = list[int]()
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):
-            found += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
-    return found
+            children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
+    return children
 
 
 def _everybody() -> list[int]:

@@ -245,8 +245,8 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
     matches = [task for task in tasks if name in (None, task.slug)]
     matches += [task for task in tasks if name == task.scenario]
     if not matches:
-        known = names_text([task.slug for task in tasks], 8)
-        raise HudUsage(f"no task named {one_line(name, 100)}", f"the tasks: {known}")
+        slugs = names_text([task.slug for task in tasks], 8)
+        raise HudUsage(f"no task named {one_line(name, 100)}", f"the tasks: {slugs}")
     return matches[0]
 
 

@@ -678,11 +678,11 @@ def calls_of(steps: Sequence[Any], tools: Mapping[str, Any]) -> dict[str, Any]:
     """How a rollout called its tools: the calls made, those that name a tool there is, those of
     them whose arguments fit its schema; and the names of tools that there are not."""
     calls = [step for step in steps if getattr(step, "call", None) is not None]
-    known = [step for step in calls if not is_unknown(step)]
+    named = [step for step in calls if not is_unknown(step)]
     return {
         "made": len(calls),
-        "known": len(known),
-        "fit": sum(fits(step.call.arguments, tools.get(step.call.name)) for step in known),
+        "known": len(named),
+        "fit": sum(fits(step.call.arguments, tools.get(step.call.name)) for step in named),
         "unknown": sendable([step.call.name[:LINE] for step in calls if is_unknown(step)]),
     }
 

@@ -91,7 +91,7 @@ def stops(body: Sampling) -> list[str]:
 def whole(asked: Asked, sampled: Sequence[Sampled]) -> dict[str, Any]:
     """The body of the reply."""
     form = _form(asked)
-    choices = [form.choice(number, one) for number, one in enumerate(sampled)]
+    choices = [form.choice(number, sample) for number, sample in enumerate(sampled)]
     head = _head(asked, form.prefix, form.kind)
     return {**head, "choices": choices, "usage": _usage(asked, sampled)}
 
@@ -125,17 +125,17 @@ class Stream:
     def check(self, sampled: Sequence[Sampled]) -> None:
         """Raises EngineLost: the completions do not begin with the tokens that were added, for the
         engine stopped, and sampled them again."""
-        for choice, one in zip(self._choices, sampled, strict=True):
+        for choice, sample in zip(self._choices, sampled, strict=True):
             count = len(choice.sampled.tokens)
-            if choice.sampled.tokens != one.tokens[:count] or (
-                choice.sampled.logprobs != one.logprobs[:count]
+            if choice.sampled.tokens != sample.tokens[:count] or (
+                choice.sampled.logprobs != sample.logprobs[:count]
             ):
                 raise EngineLost("the engine stopped, and sampled other numbers than before")
 
     def end(self, sampled: Sequence[Sampled]) -> Iterator[list[dict[str, Any]]]:
         """All other chunks, choice by choice; the last one has the usage, if requested."""
-        for number, (choice, one) in enumerate(zip(self._choices, sampled, strict=True)):
-            yield [self._chunk(part) for part in self._rest(number, choice, one)]
+        for number, (choice, sample) in enumerate(zip(self._choices, sampled, strict=True)):
+            yield [self._chunk(part) for part in self._rest(number, choice, sample)]
         if self._usage:
             yield [{**self._head, "choices": [], "usage": _usage(self._asked, sampled)}]
 
@@ -205,10 +205,10 @@ class _Choice:
 
     def add(self, before: int, new: Sampled) -> None:
         """Add tokens after so many others; those that are known already are left out."""
-        known, mine = len(self.sampled.tokens) - before, self.sampled
-        mine.tokens.extend(new.tokens[known:])
-        mine.logprobs.extend(new.logprobs[known:])
-        mine.top.extend(new.top[known:])
+        count, mine = len(self.sampled.tokens) - before, self.sampled
+        mine.tokens.extend(new.tokens[count:])
+        mine.logprobs.extend(new.logprobs[count:])
+        mine.top.extend(new.top[count:])
 
     def settle(self) -> None:
         """Settle what the tokens that were added add to the text."""
@@ -414,7 +414,7 @@ def _head(asked: Asked, prefix: str, kind: str) -> dict[str, Any]:
 
 def _usage(asked: Asked, sampled: Sequence[Sampled]) -> dict[str, int]:
     prompt = sum(map(len, asked.prompts))
-    produced = sum(len(one.tokens) for one in sampled)
+    produced = sum(len(sample.tokens) for sample in sampled)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": produced,

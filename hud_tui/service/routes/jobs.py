@@ -77,7 +77,7 @@ def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[
     What a prompt repeats of the turn before is left out. `tokens`: tokenizer of the sampled base;
     None if no engine here has it."""
     events: list[dict[str, Any]] = []
-    known: list[int] = []
+    read: list[int] = []
     for turn in turns:
         times = {"started_at": iso(turn["started_at"]), "ended_at": iso(turn["ended_at"])}
         sample = traces.sample_of(turn).model_dump(exclude_unset=True)
@@ -85,9 +85,9 @@ def turn_events(turns: Sequence[sqlite3.Row], tokens: Tokenizer | None) -> list[
         prompt, text = sample.get("prompt_token_ids") or [], turn["prompt"]
         if tokens is not None:
             answer["tokens"] = tokens.pieces(sample["output_token_ids"])
-            if known and prompt[: len(known)] == known:
-                text = tokens.decode(prompt[len(known) :]).strip("\n")
-        known = [*prompt, *sample["output_token_ids"]]
+            if read and prompt[: len(read)] == read:
+                text = tokens.decode(prompt[len(read) :]).strip("\n")
+        read = [*prompt, *sample["output_token_ids"]]
         events += [{"kind": "user_message", "text": text, **times}, answer]
     return numbered(events)
 

@@ -480,10 +480,10 @@ class JobsScreen(HudScreen):
         part = self.part if self.level is Level.TRACES else None
         step = part.number if part is not None and part.by_step else None
         text = self.browser.field.value if self.level is Level.TRACES else ""
-        found = RolloutSearch(
+        search = RolloutSearch(
             self.client, RolloutScreen, self.job.id, step, text, self.context.aside
         )
-        self.app.push_screen(found)
+        self.app.push_screen(search)
 
     def action_step(self, way: int) -> None:
         if self.part is not None:

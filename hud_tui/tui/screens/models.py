@@ -489,9 +489,9 @@ class ModelsScreen(HudScreen):
         pane, model = self.query_one("#about", Static), self.chosen
         text = about(model)
         if model is not None and self.size.height >= ROOMY:
-            known = self.facts.get(model.id) or Facts.unread(model)
+            facts = self.facts.get(model.id) or Facts.unread(model)
             run = self._going.get(model.id)
-            lines = [*facts_of(model, known, run, self.context.clock()), *([text] if text else [])]
+            lines = [*facts_of(model, facts, run, self.context.clock()), *([text] if text else [])]
             text = Content("\n").join([*lines, Content()])  # apart from what Enter does
         pane.update(text)
         pane.display = bool(text)

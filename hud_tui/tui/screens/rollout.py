@@ -212,8 +212,7 @@ class RolloutScreen(Leavable[str]):
         """The rewards of the group as bars, with the shown rollouts marked; a click shows one."""
         group, rollouts = self.group, self.group.rollouts
         rewards = [r.trace.reward for r in rollouts]
-        known = group.rewards
-        high = max(1.0, *known, 1.0)
+        high = max([1.0, *group.rewards])
         ids = [r.trace.id for r in rollouts]
         begin = ids.index(self.trace_id)
         stat = group.mean_text or "no rewards yet"
@@ -332,8 +331,8 @@ class RolloutScreen(Leavable[str]):
     def action_next_view(self) -> None:
         """The next measure that colours the tokens; of an evaluation only surprise."""
         views = VIEWS if self.group.compared and not self.group.heldout else VIEWS[:2]
-        place = views.index(self.shade) if self.shade in views else 0
-        self.shade = views[(place + 1) % len(views)]
+        index = views.index(self.shade) if self.shade in views else 0
+        self.shade = views[(index + 1) % len(views)]
         self.show()
         self.read_ratios()
 
@@ -346,10 +345,10 @@ class RolloutScreen(Leavable[str]):
             show_notice(self.app, "The service does not say which job it is of.")
         else:
             text = self.filter_field.value
-            found = RolloutSearch(
+            search = RolloutSearch(
                 self.client, RolloutScreen, trace.job_id, trace.step, text, self._aside
             )
-            self.app.push_screen(found)
+            self.app.push_screen(search)
 
     def action_filter(self) -> None:
         self.filter_field.focus()
@@ -435,11 +434,13 @@ class RolloutScreen(Leavable[str]):
         detailed ^= {turn.number}
         self.show()
         self.view.unfold(turn)
-        known = self._alternatives.setdefault(trace_id, {})
-        if turn.number in detailed and turn.number not in known:
-            found = await self._attempt(read_alternatives(self.client, read.trace, turn))
-            if found is not None:
-                known[turn.number] = [Alternative(index, others) for index, others in found]
+        alternatives = self._alternatives.setdefault(trace_id, {})
+        if turn.number in detailed and turn.number not in alternatives:
+            answers = await self._attempt(read_alternatives(self.client, read.trace, turn))
+            if answers is not None:
+                alternatives[turn.number] = [
+                    Alternative(index, others) for index, others in answers
+                ]
                 self.show()
 
     @property

@@ -154,8 +154,8 @@ class RolloutSearch(Leavable[None]):
         self.show()
         try:
             searched = await self._read()
-            async with aclosing(search(self.client, searched.rollouts, expression)) as found:
-                async for progress in found:
+            async with aclosing(search(self.client, searched.rollouts, expression)) as matching:
+                async for progress in matching:
                     self.matches += progress.matches[: MOST_MATCHES - len(self.matches)]
                     self.said = _progress_text(
                         searched, progress.done, len(self.matches), progress.failed
@@ -182,7 +182,7 @@ class RolloutSearch(Leavable[None]):
         key, searched = self.list.key, self._searched.get(self.is_whole)
         if key is None or searched is None:
             return
-        known = {match.rollout.trace.id for match in self.matches}
+        ids = {match.rollout.trace.id for match in self.matches}
         needles = Needles.of(self._expression)
         reader = self._reader(
             self.client,
@@ -191,7 +191,7 @@ class RolloutSearch(Leavable[None]):
             searched.model_id,
             self._aside,
             search=next(iter((*needles.words, *needles.tools)), ""),
-            listed=known,
+            listed=ids,
         )
         self.app.push_screen(reader, lambda shown: self.list.select(shown or key))
 

@@ -319,10 +319,10 @@ def legend(colouring: Colouring) -> Content:
     return named + Content.assemble((f"{low} ", MUTED), ramp, (f" {high}", MUTED))
 
 
-def _alternatives(turn: Turn, sample: TurnSample, found: Sequence[Alternative]) -> Passage:
+def _alternatives(turn: Turn, sample: TurnSample, alternatives: Sequence[Alternative]) -> Passage:
     """One line per token: its probability, and the likeliest ones."""
     lines = []
-    for each in found:
+    for each in alternatives:
         own = exp(min(0.0, sample.output_logprobs[each.index]))
         others = "   ".join(f"{_quoted(text)} {short(exp(min(0.0, p)))}" for text, p in each.others)
         token = _quoted(turn.pieces[each.index])

@@ -255,12 +255,12 @@ def first_difference(left: Sequence[Passage], right: Sequence[Passage]) -> tuple
     """The first passage that differs, and the offset at which it does; None if only the number of
     passages does."""
     for index, pair in enumerate(zip(left, right, strict=False)):
-        one, other = (passage.text for passage in pair)
-        if one != other:
-            low, high = 0, min(len(one), len(other))
+        before, after = (passage.text for passage in pair)
+        if before != after:
+            low, high = 0, min(len(before), len(after))
             while low < high:  # comparing slices is much faster than comparing characters
                 middle = (low + high + 1) // 2
-                if one[low:middle] == other[low:middle]:
+                if before[low:middle] == after[low:middle]:
                     low = middle
                 else:
                     high = middle - 1

@@ -179,8 +179,8 @@ def sample(
 
     Prompts are shorter than the context, and every request wants at least one token.
     """
-    everyone = rows = [Row(one, config.context) for one in asked]
-    drawing = Drawing([one.request for one in asked], [row.room for row in rows])
+    everyone = rows = [Row(each, config.context) for each in asked]
+    drawing = Drawing([each.request for each in asked], [row.room for row in rows])
     live = np.ones(len(rows), bool)
     logits, cache = _read(weights, config, asked)
     for number in count():
@@ -212,7 +212,7 @@ def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Arr
     unique = list(rows)
     cache = Cache.empty(config, len(rows), _room_at_first(asked, config), weights["token"].dtype)
     logits = np.empty((len(rows), config.vocabulary), cache.keys.dtype)
-    beginnings = {rows[tuple(one.request.prompt)]: one.beginning for one in asked}
+    beginnings = {rows[tuple(each.request.prompt)]: each.beginning for each in asked}
     short, new = [], {}
     for row, beginning in beginnings.items():
         if beginning is not None:
@@ -237,8 +237,8 @@ def _read(weights: Weights, config: Config, asked: Sequence[Asked]) -> tuple[Arr
 
 def _room_at_first(asked: Sequence[Asked], config: Config) -> int:
     """Tokens of a row that the cache has room for; it grows by `GROWTH`."""
-    longest = max(len(one.request.prompt) for one in asked)
-    whole = max(len(one.request.prompt) + one.request.max_tokens for one in asked)
+    longest = max(len(each.request.prompt) for each in asked)
+    whole = max(len(each.request.prompt) + each.request.max_tokens for each in asked)
     return max(longest, min(whole, config.context, longest + GROWTH))
 
 

@@ -249,8 +249,8 @@ class BpeTokenizer(ChatTemplate):
         description: ``name{"x":integer,"way":"up|down"} Move.`` In the first vocabulary
         ``name(x:integer,way:up|down)``. Raises ValueError: as `_function` does."""
         name, properties = _function(field, tool)
-        place = f"{field}.function.parameters.properties"
-        schemas = {key: _object(f"{place}.{key}", value) for key, value in properties.items()}
+        where = f"{field}.function.parameters.properties"
+        schemas = {key: _object(f"{where}.{key}", value) for key, value in properties.items()}
         if self.joined_words:
             typed = (f"{key}:{_kind(schema)}" for key, schema in schemas.items())
             return f"{name}({','.join(typed)})"
