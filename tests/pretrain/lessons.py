@@ -15,7 +15,7 @@ from hud_tui.service.engines.tiny.tokenizer import (
     CharTokenizer,
 )
 from hud_tui.service.environments import ENVIRONMENTS
-from tests.pretrain.talks import Talk, schema
+from tests.pretrain.talks import SUMS, Talk, schema
 from tests.pretrain.tools import (
     calculated,
     echoed,
@@ -568,12 +568,6 @@ def _sum(random: Random, tokenizer: BpeTokenizer, most: int) -> Talk:
 
 VERBS = "add call check count fetch find get list load look open read run search send set take use"
 NOUNS = "answer city code color count data file item key line name note number page price word"
-SUMS: Mapping[str, tuple[str, Callable[[int, int], int]]] = {
-    "add": ("add {} and {}", lambda a, b: a + b),
-    "plus": ("add {} and {}", lambda a, b: a + b),
-    "minus": ("subtract {1} from {0}", lambda a, b: a - b),
-    "times": ("multiply {} by {}", lambda a, b: a * b),
-}
 RASH, ASTRAY_CALL = 0.15, 0.1
 """Shares of tool tasks that are answered without the tool, and by a wrong tool."""
 
@@ -642,7 +636,7 @@ def _asked_of(random: Random, question: str) -> list[dict[str, str]]:
 def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
     """A sum by a tool."""
     name = random.choice(list(SUMS))
-    phrase, work = SUMS[name]
+    phrase, _, work = SUMS[name]
     keys = random.choice((("a", "b"), ("x", "y"), ("left", "right"), ("first", "second")))
     a, b = (random.randrange(random.choice((10, 100, 1000))) for _ in keys)
     tools = [schema(name, **dict.fromkeys(keys, "integer"))]
@@ -652,12 +646,7 @@ def _calculated(random: Random, tokenizer: BpeTokenizer) -> Talk:
     talk = Talk(
         tokenizer, _asked_of(random, wish + random.choice((".", ", then say the number."))), tools
     )
-    if random.random() < RASH:
-        talk.says(str(work(a, b) + random.choice((-10, -1, 0, 1, 10))))
-        return talk
-    talk.calls(name, dict(zip(keys, (a, b), strict=True)))
-    talk.hears(str(work(a, b)))
-    talk.says(random.choice(("{}", "{}", "The answer is {}.")).format(work(a, b)))
+    talk.works_out(random, name, dict(zip(keys, (a, b), strict=True)), work(a, b), RASH)
     return talk
 
 

@@ -1,11 +1,20 @@
 """Conversations as lessons."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
 from typing import Any
 
 from hud_tui.service.engines.base import Datum
 from hud_tui.service.engines.tiny.tokenizer import ASSISTANT, CALL, END, TOOL, USER, BpeTokenizer
+
+SUMS: Mapping[str, tuple[str, str, Callable[[int, int], int]]] = {
+    "add": ("add {} and {}", "Add two numbers.", lambda a, b: a + b),
+    "plus": ("add {} and {}", "Add two numbers.", lambda a, b: a + b),
+    "minus": ("subtract {1} from {0}", "Subtract b from a.", lambda a, b: a - b),
+    "times": ("multiply {} by {}", "Multiply two numbers.", lambda a, b: a * b),
+}
+"""Tools that calculate: what is asked for, a description, and the result."""
 
 
 class Talk:
@@ -51,6 +60,18 @@ class Talk:
         else:
             self.ids = [*self.ids, *answer]
         self.ids = [*self.ids, ASSISTANT]
+
+    def works_out(
+        self, random: Random, name: str, operands: Mapping[str, int], result: int, rash: float
+    ) -> None:
+        """The assistant has a tool calculate, and says the result; or guesses it, with the
+        probability `rash`."""
+        if random.random() < rash:
+            self.says(str(result + random.choice((-10, -1, 0, 1, 10))))
+            return
+        self.calls(name, operands)
+        self.hears(str(result))
+        self.says(random.choice(("{}", "{}", "The answer is {}.")).format(result))
 
     def _learn(self, output: list[int], weight: float) -> None:
         self.datums.append(Datum(self.ids, output, advantage=weight))

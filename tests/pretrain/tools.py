@@ -1,12 +1,12 @@
 """Lessons in calling tools whose names, arguments, values and phrasings are drawn afresh."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.service.engines.tiny.tokenizer import END, USER, BpeTokenizer
-from tests.pretrain.talks import Talk, schema
+from tests.pretrain.talks import SUMS, Talk, schema
 from tests.pretrain.words import ADJECTIVES, NOUNS, VERBS, Words
 
 KINDS = ("string",) * 6 + ("integer",) * 6 + ("number", "boolean", "choice")
@@ -565,12 +565,6 @@ def _none_fits(random: Words, tokenizer: BpeTokenizer, tools: Sequence[Tool], na
     return talk
 
 
-SUMS: Mapping[str, tuple[str, str, Callable[[int, int], int]]] = {
-    "add": ("add {} and {}", "Add two numbers.", lambda a, b: a + b),
-    "plus": ("add {} and {}", "Add two numbers.", lambda a, b: a + b),
-    "minus": ("subtract {1} from {0}", "Subtract b from a.", lambda a, b: a - b),
-    "times": ("multiply {} by {}", "Multiply two numbers.", lambda a, b: a * b),
-}
 CALCULATED = 0.1
 """Share of tool tasks that are a sum."""
 
@@ -592,12 +586,7 @@ def calculated(random: Words, tokenizer: BpeTokenizer, most: int) -> Talk:
         tools.insert(random.randrange(2), random.choice((extra, drawn_tool(random))))
     wish = f"Use the {name} tool to {phrase.format(a, b)}"
     talk = _begun(random, tokenizer, wish + random.choice((".", ", then say the number.")), tools)
-    if random.random() < RASH:
-        talk.says(str(work(a, b) + random.choice((-10, -1, 0, 1, 10))))
-        return talk
-    talk.calls(name, dict(zip(keys, (a, b), strict=True)))
-    talk.hears(str(work(a, b)))
-    talk.says(random.choice(("{}", "{}", "The answer is {}.")).format(work(a, b)))
+    talk.works_out(random, name, dict(zip(keys, (a, b), strict=True)), work(a, b), RASH)
     return talk
 
 
