@@ -194,7 +194,7 @@ def _evaluations(
     evaluations = run.evaluations_of(position)[::-1]
     if not evaluations:
         offer = "" if read_only else keyed(" · {checkpoints.evaluate} evaluates it")
-        yield _line("eval", f"not evaluated separately{offer}")
+        yield _line("eval", f"not evaluated{offer}")
     for name, paired in beside:
         for sentence in paired.difference.sentences(one_line(name, 40), "this"):
             yield from Content(sentence).wrap(max(8, width))
