@@ -24,7 +24,8 @@ import uvicorn
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
-from hud_tui.service.app import KEEP_ALIVE_S, MOST, bounded, create_app
+from hud_tui.service.app import create_app
+from hud_tui.service.connections import KEEP_ALIVE_S, MOST, bounded
 from hud_tui.service.data_dir import DATABASE
 from hud_tui.service.service import Service, recover
 from hud_tui.service.store.db import connect

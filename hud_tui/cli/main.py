@@ -182,7 +182,7 @@ def _app(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Serve the embedded service until it is stopped; returns the exit code."""
-    from hud_tui.service.app import serve as serve_app
+    from hud_tui.service.serving import serve as serve_app
     from hud_tui.service_file import forget, offer, usable_directories
 
     if args.read_only:

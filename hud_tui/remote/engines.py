@@ -160,7 +160,7 @@ ENGINES = {
             "hud",
             f"hud-tui=={__version__}",
             f'{_PIP} "$PACKAGE"',
-            '"$ENV/bin/python" -P -c "import hud_tui.service.app" 2>/dev/null',
+            '"$ENV/bin/python" -P -c "import hud_tui.service.serving" 2>/dev/null',
             lambda machine: (
                 '"$ENV/bin/python" -P -m hud_tui.service --host 127.0.0.1 --port "$PORT"'
                 ' --data-dir "$R/state" >/dev/null'  # its line on stdout has the key

@@ -10,8 +10,8 @@ import platformdirs
 
 from hud_tui.errors import HudUsage
 from hud_tui.service import engines
-from hud_tui.service.app import serve
 from hud_tui.service.data_dir import examine
+from hud_tui.service.serving import serve
 from hud_tui.settings import read_cores, read_max_disk
 
 

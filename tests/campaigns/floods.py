@@ -19,7 +19,7 @@ from time import monotonic
 
 import httpx
 
-from hud_tui.service.app import raise_open_files
+from hud_tui.service.connections import raise_open_files
 from hud_tui.service_file import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import bearer, fork, serve_process, submit, until

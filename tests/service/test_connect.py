@@ -26,9 +26,9 @@ from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.local_service import connect_local, stop
 from hud_tui.processes import alive, holding
 from hud_tui.service.__main__ import main as serve_main
-from hud_tui.service.app import _serve
 from hud_tui.service.data_dir import Unusable, examine, load_key
 from hud_tui.service.service import Service
+from hud_tui.service.serving import _serve
 from hud_tui.service_file import ServiceReady, forget, offer, read_ready, register
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until

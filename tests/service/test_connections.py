@@ -14,12 +14,20 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.processes import alive
-from hud_tui.service import app as serving
+from hud_tui.service import connections
 from hud_tui.service import http as http_module
-from hud_tui.service.app import HEADER_BYTES, KEEP_ALIVE_S, MOST, RateLimit, raise_open_files, room
+from hud_tui.service.connections import (
+    FILES,
+    HEADER_BYTES,
+    KEEP_ALIVE_S,
+    MOST,
+    raise_open_files,
+    room,
+)
 from hud_tui.service.engines.tiny import dispatch
 from hud_tui.service.engines.tiny.engine import TinyEngine
 from hud_tui.service.service import Service
+from hud_tui.service.serving import RateLimit
 from tests.conftest import (
     PATIENCE_S,
     bearer,
@@ -77,7 +85,7 @@ async def ends(reader: asyncio.StreamReader) -> bytes:
 async def test_who_never_makes_a_request_is_let_go(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "HEADERS_S", 0.2)
+    monkeypatch.setattr(connections, "HEADERS_S", 0.2)
     async with port_of(service) as port:
         await ends(await port.open())
         await ends(await port.open(b"GET /v2/auth/me HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "))
@@ -90,7 +98,7 @@ async def test_who_never_makes_a_request_is_let_go(
 async def test_blank_lines_after_an_answer_gain_no_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "HEADERS_S", 0.2)
+    monkeypatch.setattr(connections, "HEADERS_S", 0.2)
     async with port_of(service) as port:
         reader = await port.open(KEYLESS + b"\r\n")
         await reader.readuntil(b"\r\n\r\n")
@@ -102,7 +110,7 @@ async def test_blank_lines_after_an_answer_gain_no_time(
 async def test_a_trickle_of_headers_gains_no_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "HEADERS_S", 0.5)
+    monkeypatch.setattr(connections, "HEADERS_S", 0.5)
     async with port_of(service) as port:
         reader = await port.open(b"GET / HTTP/1.1\r\n")
         ending = asyncio.create_task(ends(reader))
@@ -182,8 +190,8 @@ def test_open_files_are_raised_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch
     assert raise_open_files() == 9000
     assert limits["now"] == (9000, 9000)
     limits["now"] = (1024, resource.RLIM_INFINITY)
-    assert raise_open_files() == serving.FILES
-    assert [room(files) for files in (256, 1024, 9000)] == [16, 384, serving.MOST]
+    assert raise_open_files() == FILES
+    assert [room(files) for files in (256, 1024, 9000)] == [16, 384, MOST]
 
 
 @pytest.fixture
@@ -204,7 +212,7 @@ def test_a_line_that_repeats_is_said_once_a_second(
     seldom: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("hud_tui.service.app.monotonic", lambda: clock[0])
+    monkeypatch.setattr("hud_tui.service.serving.monotonic", lambda: clock[0])
     for second in range(3):
         for _ in range(500):
             logging.getLogger("seldom").error("too many %s", "files")

@@ -43,7 +43,10 @@ with contextlib.redirect_stdout(io.StringIO()):
 ENGINES = "hud_tui.service.engines"
 OTHERS = {"httpx", "textual", "rich", "numpy", *SDK}
 """What the service's own process leaves to its clients, its faces and its engines."""
-MAKE = "from pathlib import Path; from hud_tui.service.app import *; make_engine('tiny', Path(), 1)"
+MAKE = (
+    "from pathlib import Path; from hud_tui.service.serving import make_engine;"
+    " make_engine('tiny', Path(), 1)"
+)
 STARTS: dict[str, list[tuple[str, set[str]]]] = {
     "the command line": [
         (
@@ -64,7 +67,7 @@ STARTS: dict[str, list[tuple[str, set[str]]]] = {
     ],
     "the app": [("import hud_tui.tui.app", {"numpy", "starlette", "uvicorn", *SDK})],
     "the service": [
-        ("import hud_tui.service.app", OTHERS),
+        ("import hud_tui.service.serving", OTHERS),
         (f"import {ENGINES}.tiny.engine, hud_tui.service.environments", OTHERS),
         (f"import {ENGINES}.tinker.engine", OTHERS),
         (f"import {ENGINES}.tinker.worker", OTHERS),

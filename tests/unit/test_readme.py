@@ -54,7 +54,7 @@ from hud_tui.service.engines.tiny.training import token_weights
 config, token = loss_config("reinforce", {}), np.array([-0.5])
 assert token_weights("reinforce", config, token, token, np.array([2.0])) == (2.0, 1.0)""",
     "An engine": """from pathlib import Path
-from hud_tui.service.app import make_engine
+from hud_tui.service.serving import make_engine
 assert [base.name for base in make_engine("bigram", Path(), 1).bases()] == ["bigram/none"]""",
     "An environment": """from hud_tui.service.environments import ENVIRONMENTS, TASKSETS
 even, tasks = ENVIRONMENTS["parity"].scenarios["even"], TASKSETS["parity"].tasks

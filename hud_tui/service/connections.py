@@ -1,0 +1,137 @@
+"""Connections: how many there may be, and how long one may stay silent.
+
+Anybody who reaches the port may open connections, with or without a key. A connection that sends
+no request, or sends its headers too slowly, is closed; when there are too many, the one that has
+been silent the longest is closed for the newest.
+"""
+
+import asyncio
+import resource
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from hud_tui.service.routes.gateway import ABORT
+
+MOST = 1000
+"""Most open connections, if the limit on open files allows; twice as many for a moment."""
+YOUNG_S = 1.0
+"""Age in seconds below which a connection is not closed to make room."""
+FILES = 2**16
+"""Requested limit on open files: 2000 connections and everything else."""
+SPARE = 256
+"""Open files reserved for the database, the checkpoints and the engine's process."""
+HEADERS_S = 10.0
+"""Seconds that a connection or request may take to send its headers."""
+HEADER_BYTES = 2**16
+"""Maximum size of a request's headers, bytes."""
+KEEP_ALIVE_S = 75
+"""Seconds that an idle connection stays open. Longer than clients keep theirs (httpx: 5): a request
+is lost if the server closes while the client sends."""
+
+
+def raise_open_files() -> int:
+    """Raise this process's limit on open files as far as possible; returns the new limit."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    for limit in (FILES, 10_240, 4096):  # macOS refuses more than its own maximum
+        most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        if soft != resource.RLIM_INFINITY and soft < most:
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            except (OSError, ValueError):
+                continue
+            return most
+    return FILES if soft == resource.RLIM_INFINITY else soft
+
+
+def room(files: int) -> int:
+    """Number of connections that a limit on open files allows."""
+    return max(16, min(MOST, (files - SPARE) // 2))
+
+
+def bounded(most: int) -> type["Connection"]:
+    """Protocol class of a server with at most this many connections."""
+    return type("BoundedConnection", (Connection,), {"most": most, "silent": {}, "idle": {}})
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's protocol, with limits on size and time until a request's headers are complete."""
+
+    most: ClassVar[int] = MOST
+    silent: ClassVar[dict["Connection", float]] = {}
+    """Connections that have not sent a request yet, oldest first, with the time each was opened."""
+    idle: ClassVar[dict["Connection", float]] = {}
+    """Connections between two requests, longest idle first, with the time of the last one."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._patience: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+        """Bytes since the last request ended, or since its body if it was answered before that
+        arrived."""
+        self._in_body = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.silent[self] = self.loop.time()
+        self._wait(HEADERS_S)
+        if len(self.connections) > self.most:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._is_serving:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._is_serving or self.transport.is_closing():
+            return
+        if self._patience is None:  # uvicorn stops its own timer at the first byte
+            self._wait(HEADERS_S)
+        if self._header_bytes > HEADER_BYTES and not self._in_body:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        self._forget()
+        self._header_bytes, self._in_body = 0, True
+        self.scope["state"][ABORT] = self.transport.abort
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        if not self._is_serving:  # the request was answered before its body arrived
+            self._wait(KEEP_ALIVE_S)
+        self._header_bytes, self._in_body = 0, False
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_serving:
+            self.idle[self] = self.loop.time()
+
+    @property
+    def _is_serving(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _make_room(self) -> None:
+        """Close the connection that has been silent the longest, else the longest idle one."""
+        waiting = self.silent if len(self.silent) > 1 else self.idle or self.silent
+        gone, since = next(iter(waiting.items()))
+        if self.loop.time() - since > YOUNG_S or len(self.connections) > 2 * self.most:
+            gone._forget()
+            gone.transport.abort()
+
+    def _wait(self, seconds: float) -> None:
+        """Close the connection unless a request arrives within this time."""
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience = self.loop.call_later(seconds, self.transport.abort)
+
+    def _forget(self) -> None:
+        """Remove it from `silent` and `idle`."""
+        self.silent.pop(self, None)
+        self.idle.pop(self, None)
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
