@@ -47,12 +47,20 @@ class Act(StrEnum):
 
 
 class Actor(Body):
-    """Who moved a head, by their own account."""
+    """Who moved a head: program and machine by their own account."""
 
     program: str
     """``app``, ``headless``, ``python`` or ``driver``; of another client, its User-Agent."""
     host: str = ""
     """Name or address of its machine; empty if unknown."""
+    key: str = ""
+    """Name of the key that it used, by the embedded service; empty for the admin's."""
+    proposed_by: str = ""
+    """Name of the key that proposed the move, which the former approved; empty if nobody did."""
+
+    def claims(self, other: "Actor | None") -> bool:
+        """Whether another says that it is the same program on the same machine, or says nothing."""
+        return other is None or (self.program, self.host) == (other.program, other.host)
 
 
 class HeadMoved(_Event):

@@ -113,6 +113,11 @@ class Identity(Response):
     build: str = ""
     data_id: str | None = None
     """Embedded: id of the data directory, by which its service is known wherever it runs."""
+    key: str | None = None
+    """Embedded: name of the caller's key, its role (`wire_access.Role`), and when it expires, Unix
+    seconds."""
+    role: str | None = None
+    expires_at: float | None = None
 
 
 # Checkpoints, evaluations, and the head.
@@ -387,6 +392,8 @@ class Checkpoint(Response):
     changed)."""
     pinned: bool = False
     """Embedded: whether its state is kept beyond the disk limit."""
+    pinned_by: str | None = None
+    """Embedded: name of the key by which it was pinned."""
     evaluations: list[Evaluation] = Field(default_factory=list)
     """Embedded: results of its evaluations, oldest first."""
     sampled_from: dict[str, int] | None = None
@@ -495,6 +502,10 @@ class Model(Response):
     """Embedded; None if checkpoints are stored on a server (`engine.server`)."""
     engine: EngineState | None = None
     """Embedded."""
+    by: str | None = None
+    """Embedded: name of the key by which it was forked."""
+    protected_by: str | None = None
+    """Embedded: name of the key that protected it; its head moves by proposals."""
 
 
 class HeadSet(Model):
@@ -566,6 +577,8 @@ class WorkState(Response):
         default_factory=dict
     )
     """Every parameter in use, including defaults."""
+    by: str | None = None
+    """Name of the key by which it was begun."""
     driver: str | None = None
     """Machine and process that carry it out, e.g. ``laptop:4711``; None: the service does."""
     asked: str | None = None
@@ -667,6 +680,8 @@ class Job(Response):
     was taken."""
     num_traces: int | None = None
     """Embedded: number of rollouts, including batches that were sampled again."""
+    by: str | None = None
+    """Embedded: name of the key by which it was begun."""
 
 
 class CancelJob(Request):

@@ -13,6 +13,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
+from hud_tui import __version__
 from hud_tui.cli.commands import COMMANDS, Command, build_parser
 from hud_tui.cli.hud_words import translated
 from hud_tui.cli.streams import (
@@ -58,7 +59,12 @@ def _main(argv: Sequence[str]) -> int:
         argv = translated(argv)
         args = build_parser(argv).parse_args(argv)
         if args.version:
-            _print_version(headless)
+            if headless:
+                from hud_tui.cli.output import emit
+
+                emit("version", {"version": __version__})
+            else:
+                print(f"hud-tui {__version__}")
             return 0
         if args.insecure:
             os.environ[INSECURE] = "1"  # also for the processes that this one starts
@@ -124,7 +130,7 @@ def needs_no_app(args: argparse.Namespace) -> bool:
     it if it changes something. A run is prepared in the app, unless ``-y`` says that it is not to
     be looked at first, or ``--dry-run`` that it is only to be looked at."""
     if args.command == "run":
-        return bool(args.headless or args.yes or args.dry_run or args.config is not None)
+        return bool(args.headless or args.yes or args.dry_run)
     shown_here = vars(args).get("history") or vars(args).get("dry_run")
     return bool(args.headless or args.changes(args) or shown_here)
 
@@ -144,18 +150,7 @@ def _without_app(command: Command, args: argparse.Namespace) -> int:
 
     _fill_in(args)
 
-    return run_command(command.load(args), args, connector_of(args))
-
-
-def _print_version(headless: bool) -> None:
-    from hud_tui import __version__, build
-
-    if headless:
-        from hud_tui.cli.output import emit
-
-        emit("version", {"version": __version__, "build": build.digest()})
-    else:
-        print(build.label())
+    return run_command(command.load(), args, connector_of(args))
 
 
 def _app(args: argparse.Namespace) -> int:
@@ -215,8 +210,6 @@ def _fill_in(args: argparse.Namespace) -> None:
     Raises:
         HudUsage: A file cannot be read; or, without the app, there is no SOURCE at all.
     """
-    if vars(args).get("config") is not None:
-        return  # the configuration may name the tasks
     if args.command in ("preflight", "run") and args.source is None:
         from hud_tui.legacy.lock_file import primary_source
 

@@ -101,8 +101,10 @@ def _joined(move: HeadMoved, other: HeadMoved) -> HeadMoved:
 
 
 def who(by: Actor | None) -> str:
-    """Who made a move, e.g. ``command line on laptop``."""
+    """Who made a move, e.g. ``ana: command line on laptop``."""
     if by is None:
         return "unknown"
     program = PROGRAMS.get(by.program) or one_line(by.program, 40) or "unknown program"
-    return f"{program} on {one_line(by.host, 40)}" if by.host else program
+    where = f"{program} on {one_line(by.host, 40)}" if by.host else program
+    whose = f"{one_line(by.key, 40)}: {where}" if by.key else where
+    return f"{whose}, proposed by {one_line(by.proposed_by, 40)}" if by.proposed_by else whose

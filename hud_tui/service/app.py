@@ -15,12 +15,21 @@ from hud_tui.rl.text import one_line
 from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost
 from hud_tui.service.gate import Gate
 from hud_tui.service.http import AT_ONCE, Refused, refusal, reply, status_of
-from hud_tui.service.routes import gateway, idempotency, jobs, models, tasksets, training
+from hud_tui.service.routes import (
+    GONE,
+    access,
+    gateway,
+    idempotency,
+    jobs,
+    models,
+    tasksets,
+    training,
+)
 from hud_tui.service.service import Service
 
 log = logging.getLogger(__name__)
 
-AREAS = (models, training, idempotency, tasksets, jobs, gateway)
+AREAS = (access, models, training, idempotency, tasksets, jobs, gateway)
 
 
 def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
@@ -28,7 +37,7 @@ def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
     are refused."""
     app = Starlette(
         routes=[route for area in AREAS for route in area.ROUTES],
-        middleware=[Middleware(Gate, api_key=service.api_key, host=host)],
+        middleware=[Middleware(Gate, access=service.access, journal=service.journal, host=host)],
         exception_handlers={
             Refused: _refused,
             HTTPException: _http,
@@ -63,7 +72,7 @@ async def _http(request: Request, error: Exception) -> Response:
 
 async def _hung_up(request: Request, error: Exception) -> Response:
     """The client disconnected while it sent a body: nobody reads this answer."""
-    return Response(status_code=gateway.HUNG_UP)
+    return Response(status_code=GONE)
 
 
 async def _disk(request: Request, error: Exception) -> Response:

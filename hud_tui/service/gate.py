@@ -2,11 +2,11 @@
 
 The Host header must be this machine's, so that a web page cannot reach the service by DNS
 rebinding, and an Origin, which browsers send, must be the service's own. The bearer key must be
-right, except for the command line analytics that HUD's client posts without one. Bodies are not
+accepted, except for the command line analytics that HUD's client posts without one. Bodies are not
 read here: a refused request costs no more than its headers.
 """
 
-import hmac
+import asyncio
 from collections.abc import Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -14,45 +14,74 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from hud_tui.service.http import reply
+from hud_tui.service.access import Access, Unknown
+from hud_tui.service.caller import CALLER, SERVICE
+from hud_tui.service.http import Refused, reply
+from hud_tui.service.journal import Journal
 
 OPEN_PATH = "/telemetry/v3/api/sdk-events/cli"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+WAIT_S = 0.5
+"""Seconds that a key waits for the answer that it sends too many requests at once."""
 
 
 class Gate:
-    def __init__(self, app: ASGIApp, api_key: str, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, app: ASGIApp, access: Access, journal: Journal, host: str = "127.0.0.1"
+    ) -> None:
         """`host`: the address that the service is bound to."""
         self._app = app
-        self._api_key = api_key.encode()
+        self._access = access
+        self._journal = journal
         self._host = host
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope, dict(scope["headers"]))
-        await (refusal or self._app)(scope, receive, send)
+        headers = dict(scope["headers"])
+        refusal = self._refusal(headers)
+        if refusal is None and (scope["method"], scope["path"]) == ("POST", OPEN_PATH):
+            await self._app(scope, receive, send)
+            return
+        try:
+            caller = self._access.caller(headers.get(b"authorization", b""))
+        except Unknown as error:
+            caller = SERVICE
+            refusal = refusal or self._unknown(scope, headers, str(error))
+        if refusal is not None:
+            await _closing(refusal, headers)(scope, receive, send)
+            return
+        token = CALLER.set(caller)
+        try:
+            with self._access.calling(caller):
+                await self._app(scope, receive, send)
+        except Refused as refused:
+            # It waits, so that a flood on connections that stay open becomes a slow one.
+            await asyncio.sleep(WAIT_S)
+            answer = reply({"detail": refused.detail}, refused.status)
+            answer.headers["Retry-After"] = "1"
+            await _closing(answer, headers)(scope, receive, send)
+        finally:
+            CALLER.reset(token)
 
-    def _refusal(self, scope: Scope, headers: Mapping[bytes, bytes]) -> Response | None:
+    def _refusal(self, headers: Mapping[bytes, bytes]) -> Response | None:
         host = headers.get(b"host", b"").decode("latin-1")
         origin = headers.get(b"origin")
         if not self._knows(host):
             detail = "this service answers to the address it is bound to, and to no other name"
-            answer = reply({"detail": detail}, 421)
-        elif origin is not None and origin.decode("latin-1").casefold() != f"http://{host}".lower():
-            answer = reply({"detail": "pages of other origins may not call this service"}, 403)
-        elif not self._may_pass(scope, headers.get(b"authorization", b"")):
-            detail = "missing or wrong API key: send Authorization: Bearer KEY"
-            if b"x-api-key" in headers:
-                detail += "; x-api-key is not read"
-            answer = reply({"detail": detail}, 401)
-            answer.headers["WWW-Authenticate"] = "Bearer"
-        else:
-            return None
-        if b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0":
-            # else the answer might be lost with the rest of the body
-            answer.headers["Connection"] = "close"
+            return reply({"detail": detail}, 421)
+        if origin is not None and origin.decode("latin-1").casefold() != f"http://{host}".lower():
+            return reply({"detail": "pages of other origins may not call this service"}, 403)
+        return None
+
+    def _unknown(self, scope: Scope, headers: Mapping[bytes, bytes], why: str) -> Response:
+        """The answer to a key that is not accepted."""
+        self._journal.refuse(scope)
+        if b"x-api-key" in headers:
+            why += "; x-api-key is not read"
+        answer = reply({"detail": why}, 401)
+        answer.headers["WWW-Authenticate"] = "Bearer"
         return answer
 
     def _knows(self, host: str) -> bool:
@@ -64,11 +93,13 @@ class Gate:
             return True
         return _is_wildcard(self._host) and _is_address(name)
 
-    def _may_pass(self, scope: Scope, header: bytes) -> bool:
-        if scope["method"] == "POST" and scope["path"] == OPEN_PATH:
-            return True
-        scheme, _, key = header.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._api_key)
+
+def _closing(answer: Response, headers: Mapping[bytes, bytes]) -> Response:
+    """The answer to a request whose body is not read."""
+    if b"transfer-encoding" not in headers and headers.get(b"content-length", b"0") == b"0":
+        # else the answer might be lost with the rest of the body
+        answer.headers["Connection"] = "close"
+    return answer
 
 
 def _is_wildcard(host: str) -> bool:

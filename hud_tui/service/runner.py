@@ -39,7 +39,7 @@ class Runner:
         """Check everything, queue the run and start it. Hold `submitting` around it. Raises
         Refused, 409, another run trains it; 422, invalid parameters or rows; 507, the disk has no
         room for a checkpoint."""
-        await self.refuse_busy(model.id)
+        await self.refuse_training(model.id)
         base = self._parts.base(model)
         await self._parts.retention.refuse_full(base)
         parameters = fill(body.config.parameters, base)
@@ -74,13 +74,13 @@ class Runner:
         run = Run(self._parts, model, job["id"], plan, jobs.facts(job))
         return await self._works.queue(run, works.requeue, keep, job["id"])
 
-    async def refuse_busy(self, model_id: str, driven_by: str | None = None) -> None:
-        """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the
-        caller."""
+    async def refuse_training(self, model_id: str, driven_by: str | None = None) -> None:
+        """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the caller;
+        403, the model is protected."""
         job = await self._parts.store.read(works.active, model_id)
         if job is not None:
             await self._works.settle(job["id"])
-            await self._parts.store.read(works.refuse_busy, model_id, driven_by)
+        await self._parts.store.read(works.refuse_training, model_id, driven_by)
 
     async def drive(self, job_id: str, body: DriveRun) -> WorkState:
         """Begin or resume a run whose steps the client takes. Raises Refused: as `jobs.drive`; 422,
@@ -92,7 +92,7 @@ class Runner:
             raise invalid("parameters", error) from error
         checked_config(asked.loss_fn or LOSSES[0], asked.loss_fn_config, "parameters")
         async with self.submitting:
-            await self.refuse_busy(body.model_id, job_id)
+            await self.refuse_training(body.model_id, job_id)
             state = await self._works.hear(job_id, jobs.drive, body)
             model = await self._parts.store.read(models.find, body.model_id)
             self._parts.session(model).stopwatch.begin(job_id, hears=True)

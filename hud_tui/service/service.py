@@ -6,11 +6,13 @@ from pathlib import Path
 from types import TracebackType
 
 from hud_tui.rl.tasks.formats import read_row
+from hud_tui.service.access import Access
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.data_dir import DEFAULT_BYTES, mark, prepare, tidy
 from hud_tui.service.engines.base import Engine
 from hud_tui.service.environments import TASKSETS
 from hud_tui.service.evaluate import Evaluator
+from hud_tui.service.journal import Journal
 from hud_tui.service.runner import Hosted, Runner
 from hud_tui.service.store import models, runs, traces, works
 from hud_tui.service.store.db import Db
@@ -29,6 +31,8 @@ class Service:
         self.runner = Runner(self.parts, self.works)
         self.hosted = Hosted(self.parts)
         self.evaluator = Evaluator(self.parts, self.works)
+        self.access = Access(self.parts.store)
+        self.journal = Journal(self.data_dir)
         self.api_key = ""
         """Known once started: read from the data directory, or created there."""
         self.id = ""
@@ -40,6 +44,7 @@ class Service:
         self.api_key, self.id = prepared.key, prepared.id
         try:
             await self.parts.store.open(prepared.id)
+            await self.access.open(prepared.key)
             await asyncio.to_thread(mark, self.data_dir, prepared.id)
             await self._engine.start()
             offered = {base.name: base.id for base in self._engine.bases() if base.offered}

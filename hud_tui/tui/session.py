@@ -401,7 +401,7 @@ class RunSession:
         """Announce a move that somebody else made; keep one that the service does not."""
         if move.cause != "set" or move.checkpoint_id in (None, move.previous):
             return
-        if move.checkpoint_id == self.sent_to and move.by in (None, self.client.actor):
+        if move.checkpoint_id == self.sent_to and self.client.actor.claims(move.by):
             self.sent_to = None
             return
         if move.by is None and not self.replays:

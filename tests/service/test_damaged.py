@@ -14,7 +14,18 @@ from httpx import AsyncClient, Response
 
 from hud_tui.service.http import DamagedRow
 from hud_tui.service.service import Service
-from hud_tui.service.store import checkpoints, jobs, models, replies, runs, times, traces, works
+from hud_tui.service.store import (
+    access,
+    checkpoints,
+    jobs,
+    models,
+    proposals,
+    replies,
+    runs,
+    times,
+    traces,
+    works,
+)
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.events import RESET, Frames, moves, newest
 from hud_tui.service.store.seals import COLUMNS
@@ -289,6 +300,10 @@ READERS: dict[str, Callable[[Db], object]] = {
     "moves_from": lambda db: every(db, "SELECT id FROM model", moves),
     "step_time": lambda db: every(db, "SELECT run_id, 9 FROM step_time", times.newest),
     "discarded": lambda db: every(db, "SELECT run_id FROM discarded", times.counts),
+    "access_key": access.keys,
+    "author": lambda db: every(db, "SELECT what, id FROM author", access.author_of),
+    "protection": lambda db: every(db, "SELECT model_id FROM protection", access.protected_by),
+    "proposal": lambda db: every(db, "SELECT model_id FROM proposal", proposals.all_of),
 }
 """What reads each table."""
 
@@ -307,6 +322,14 @@ async def test_a_bit_that_flips_in_any_column_is_told(
     first, *_ = await tree(http, model["id"])
     assert (await set_head(http, model["id"], first["id"])).status_code == 200
     await service.parts.store.write(times.discard, model["id"], 1, {"failed": [trace]})
+    new_key = {"name": "ana", "role": "train", "expires_s": 9.0, "max_work": 2}
+    await http.post("/v1/keys", json={**new_key, "max_disk": 10**9, "max_calls": 7})
+    await http.delete("/v1/keys/ana")
+    await http.put(f"/v2/models/{model['id']}/protection")
+    decided = {"status": "approved", "decided_by": "bob", "decided_at": 2.0}
+    ids = {"model_id": model["id"], "checkpoint_id": first["id"], "previous": first["id"]}
+    asked = {"id": str(uuid4()), "note": "why", "proposed_by": "ana", "at": 1.0}
+    await service.parts.store.write(lambda db: insert(db, "proposal", **ids, **asked, **decided))
     start = {"model_id": model["id"], "at": 5.0}
     await service.parts.store.write(lambda db: insert(db, "moves_from", **start))
     looked_at, store = 0, service.parts.store

@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
 def without_news(reply: Any) -> Any:
     """Of runs and evaluations: they say now which they are, runs their pace, and evaluations who
     makes their rollouts, and which run they are part of; of rollouts: who sampled them, and
-    whether a person played."""
+    whether a person played; of all, by whose key."""
     if isinstance(reply, list):
         return [without_news(item) for item in reply]
     if not isinstance(reply, dict):
@@ -43,13 +43,14 @@ def without_news(reply: Any) -> Any:
     if "parameters" not in reply:
         more = reply.get("metadata") or {}
         shown = {key: value for key, value in more.items() if key != "run_id"}
-        news = ("sampled_from", "played")
+        news = ("sampled_from", "played", "by")
         reply = {key: value for key, value in reply.items() if key not in news}
         return {**reply, "metadata": shown} if more else reply
     if "revision" in reply:
-        return {key: value for key, value in reply.items() if key not in ("step_s", "waits")}
+        return {key: value for key, value in reply.items() if key not in ("step_s", "waits", "by")}
     assert reply["kind"] == ("evaluation" if "samples" in reply else "training")
     news = ["kind", "driver", "asked"] if "samples" in reply else ["kind", "step_s"]
+    news.append("by")
     return {key: value for key, value in reply.items() if key not in news}
 
 

@@ -66,6 +66,11 @@ CONCEPTS = {
         "rl.timeline: LOOP_PARTS REASONS Account account_of account_all time_sentence"
     ),
     "measuring what a step waits for": "rl.stopwatch: Stopwatch",
+    "which roles there are, and what each includes": "wire_access: why_not ADMIN_KEY",
+    "whose request it is": "service.caller: Caller CALLER",
+    "by whose key something was made, and who may end it": (
+        "service.store.access: sign author refuse_others may_end refuse_protected"
+    ),
     "how an evaluation is sampled": "sampling: Maker Ledger sample_missing",
     "how a curve is drawn, in cells and as SVG": (
         "rl.plot: Plot Layer Shape Flag Span Sketch dots crossed flagged svg xml"

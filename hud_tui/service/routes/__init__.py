@@ -1,14 +1,89 @@
 """Routes: parse, call, serialize. One file per area, each with its list ROUTES."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
+import starlette.routing
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
+from hud_tui.service.caller import CALLER
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.http import Refused
 from hud_tui.service.service import Service
 from hud_tui.service.store.models import ModelRow, find
+from hud_tui.wire_access import Role, why_not
+
+Handler = Callable[[Request], Awaitable[Response]]
+GONE = 499
+"""Status in the log of a request whose client disconnected before its answer, as in nginx."""
+
+
+class Route(starlette.routing.Route):
+    """A path with the role that calling it needs, and what it does, in the words of the log."""
+
+    def __init__(
+        self,
+        path: str,
+        endpoint: Handler,
+        methods: Sequence[str] = ("GET",),
+        needs: Role = Role.READ,
+        does: str = "",
+        is_logged: bool = True,
+    ) -> None:
+        """
+        Args:
+            does: What it changes, e.g. ``fork a model``; empty if nothing.
+            is_logged: Whether each call that changes something has a line in the log. Rollouts and
+                reports of drivers have none: there are hundreds of them per step, which has one.
+        """
+        super().__init__(path, endpoint, methods=list(methods))
+        self.needs, self.does, self.is_logged = needs, does, is_logged
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)  # answers 405
+            return
+        if not (self.does and self.is_logged):
+            self._check()
+            await super().handle(scope, receive, send)
+            return
+        status = GONE
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        about = scope.setdefault("state", {})["about"] = dict(scope.get("path_params", {}))
+        try:
+            self._check()
+            await super().handle(scope, receive, noting)
+        except Refused as refused:
+            status = refused.status
+            raise
+        except Exception:
+            status = 500
+            raise
+        finally:
+            journal = scope["app"].state.service.journal
+            journal.write(scope, self.does, status, {name: str(about[name]) for name in about})
+
+    def _check(self) -> None:
+        refuse_role(self.needs, self.does or "do that")
+
+
+def refuse_role(needed: Role, what: str) -> None:
+    """Raises Refused, 403: the caller's role does not include the needed one."""
+    caller = CALLER.get()
+    if not caller.role.may(needed):
+        raise Refused(403, f"{why_not(caller.name, caller.role, needed, what)}: ask an admin")
+
+
+def log_about(request: Request, **about: str | None) -> None:
+    """Add to the log's line of this request what it is about."""
+    request.state.about.update({name: text for name, text in about.items() if text})
 
 
 def service_of(request: Request) -> Service:
@@ -31,7 +106,7 @@ ANY = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """The methods of an `absent` path that HUD has for writing too."""
 
 
-def absent(instead: str) -> Callable[[Request], Awaitable[Response]]:
+def absent(instead: str) -> Handler:
     """The handler of a path that HUD has and this service does not; the answer says what to use
     instead."""
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from hud_tui.rl.work import EVALUATION, TRAINING
@@ -19,24 +18,30 @@ from hud_tui.service.completions import Asked, Stream, whole
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError
 from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply, status_of
-from hud_tui.service.routes import absent, parts_of, path, service_of
+from hud_tui.service.routes import (
+    GONE,
+    Handler,
+    Route,
+    absent,
+    log_about,
+    parts_of,
+    path,
+    refuse_role,
+    service_of,
+)
 from hud_tui.service.routes.idempotency import Keep, once
-from hud_tui.service.routes.jobs import span_events
+from hud_tui.service.routes.jobs import REPORTS, span_events
 from hud_tui.service.service import Service
-from hud_tui.service.store import jobs, models, traces
+from hud_tui.service.store import access, jobs, models, traces
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import CancelJob, Json
+from hud_tui.wire_access import Role
 from hud_tui.wire_rollouts import CancelRollout, Spans, SubmitRollout
 from hud_tui.wire_training import Chat, Completion
 
 T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
 MOST_MODELS = 10_000
-HUNG_UP = 499
-"""Status after the client disconnected, as in nginx; nobody sees it."""
-
-
 ABORT = "abort"
 """Key of what closes a request's connection at once, in the state of its scope."""
 UNREAD_S = 30.0
@@ -63,7 +68,7 @@ def openai(handler: Handler) -> Handler:
         try:
             return await handler(request)
         except HungUp:
-            return Response(status_code=HUNG_UP)
+            return Response(status_code=GONE)
         except (Refused, EngineError) as error:
             status, body = _explained(error)
             return reply(body, status)
@@ -114,8 +119,10 @@ async def get_model(request: Request) -> Response:
 
 
 async def _complete(request: Request, body: Chat | Completion) -> Response:
-    parts = parts_of(request)
-    asked = await gateway.read(parts, body, request.headers.get("trace-id"))
+    parts, trace_id = parts_of(request), request.headers.get("trace-id")
+    if trace_id is not None:  # its turn is stored, and may be trained on
+        refuse_role(Role.TRAIN, "sample rollouts")
+    asked = await gateway.read(parts, body, trace_id)
     if not body.stream:
         sampled = await _while_there(request, gateway.complete(parts, asked))
         return reply(whole(asked, sampled))
@@ -226,12 +233,12 @@ CHAT_ROUTES = [
     route
     for prefix in ("", "/v1")
     for route in (
-        Route(f"{prefix}/chat/completions", chat, methods=["POST"]),
-        Route(f"{prefix}/completions", completion, methods=["POST"]),
+        Route(f"{prefix}/chat/completions", chat, ["POST"]),
+        Route(f"{prefix}/completions", completion, ["POST"]),
         Route(f"{prefix}/models", list_models),
         Route(f"{prefix}/models/{{model_id:path}}", get_model),
-        Route(f"{prefix}/messages", absent(OTHER_WIRE), methods=["POST"]),
-        Route(f"{prefix}/responses", absent(OTHER_WIRE), methods=["POST"]),
+        Route(f"{prefix}/messages", absent(OTHER_WIRE), ["POST"]),
+        Route(f"{prefix}/responses", absent(OTHER_WIRE), ["POST"]),
     )
 ]
 
@@ -254,6 +261,7 @@ async def submit(request: Request) -> Response:
 
 async def cancel_job(request: Request) -> Response:
     body = await read(request, CancelJob)
+    log_about(request, job=body.job_id)
     service, job_id = service_of(request), canonical_id("job", body.job_id)
 
     async def act() -> dict[str, Any]:
@@ -266,6 +274,7 @@ async def cancel_job(request: Request) -> Response:
 async def cancel(request: Request) -> Response:
     """Cancel one rollout that a client reported or submitted; or a job, if no trace is given."""
     body = await read(request, CancelRollout)
+    log_about(request, job=body.job_id, rollout=body.trace_id)
     service = service_of(request)
     if body.trace_id is None:
         job_id = canonical_id("job", body.job_id or "")
@@ -277,11 +286,16 @@ async def cancel(request: Request) -> Response:
     trace_id = canonical_id("trace", body.trace_id)
 
     async def act_on_one() -> dict[str, Any]:
-        status = await service.parts.store.write(traces.cancel, trace_id)
+        status = await service.parts.store.write(_cancel_trace, trace_id)
         service.hosted.cancel(trace_id)
         return {"status": status}
 
     return await _once(request, trace_id, act_on_one)
+
+
+def _cancel_trace(db: Db, trace_id: str) -> str:
+    access.refuse_others(db, traces.get(db, trace_id)["job_id"] or "", "cancel rollouts of")
+    return traces.cancel(db, trace_id)
 
 
 async def cancel_all(request: Request) -> Response:
@@ -291,9 +305,9 @@ async def cancel_all(request: Request) -> Response:
 
 
 async def _cancel_all(service: Service) -> dict[str, Any]:
-    active = await service.parts.store.read(jobs.unfinished)
+    active = await service.parts.store.read(_own_unfinished)
     details: list[dict[str, Any]] = [
-        {"job_id": job["id"], "cancelled": await _cancel(service, job["id"])} for job in active
+        {"job_id": id_, "cancelled": await _cancel(service, id_)} for id_ in active
     ]
     total = sum(int(detail["cancelled"]) for detail in details)
     return {
@@ -302,6 +316,11 @@ async def _cancel_all(service: Service) -> dict[str, Any]:
         "job_details": details,
         "status": _status(total),
     }
+
+
+def _own_unfinished(db: Db) -> list[str]:
+    """Ids of the jobs under way that the caller may cancel."""
+    return [job["id"] for job in jobs.unfinished(db) if access.may_end(db, job["id"])]
 
 
 async def _once(
@@ -326,6 +345,7 @@ async def _cancel(service: Service, job_id: str) -> int:
     """Number of cancelled items: a run or an evaluation counts as one, any other job as its
     rollouts."""
     job = await service.parts.store.read(jobs.get, job_id)
+    await service.parts.store.read(access.refuse_others, job["id"], "cancel")
     if job["driver"] is not None:
         return int(await service.parts.store.write(jobs.ask_to_cancel, job["id"]))
     if job["kind"] in (TRAINING, EVALUATION):
@@ -334,10 +354,10 @@ async def _cancel(service: Service, job_id: str) -> int:
 
 
 ROLLOUT_ROUTES = [
-    Route("/v2/rollouts/submit", submit, methods=["POST"]),
-    Route("/v2/rollouts/cancel_job", cancel_job, methods=["POST"]),
-    Route("/v2/rollouts/cancel", cancel, methods=["POST"]),
-    Route("/v2/rollouts/cancel_user_jobs", cancel_all, methods=["POST"]),
+    Route("/v2/rollouts/submit", submit, ["POST"], Role.TRAIN, "submit a rollout", False),
+    Route("/v2/rollouts/cancel_job", cancel_job, ["POST"], Role.TRAIN, "cancel a job"),
+    Route("/v2/rollouts/cancel", cancel, ["POST"], Role.TRAIN, "cancel a job"),
+    Route("/v2/rollouts/cancel_user_jobs", cancel_all, ["POST"], Role.TRAIN, "cancel a job"),
 ]
 
 
@@ -356,6 +376,8 @@ async def upload(request: Request) -> Response:
 
 def _keep(db: Db, trace_id: str, spans: Sequence[Json]) -> None:
     """Store the spans, and the last answer in them, for the lists of rollouts."""
+    job_id = traces.job_id_of(db, trace_id)
+    access.refuse_others(db, job_id or "", "report rollouts of")
     traces.add_spans(db, trace_id, spans)
     events = span_events(traces.spans_of(db, trace_id))
     answers = [event["text"] for event in events if event["kind"] == "agent_message"]
@@ -369,8 +391,11 @@ async def analytics(request: Request) -> Response:
 
 
 TELEMETRY_ROUTES = [
-    Route(f"{PREFIX}/trace/{{trace_id}}/telemetry-upload", upload, methods=["POST"]),
-    Route(f"{PREFIX}/sdk-events/cli", analytics, methods=["POST"]),
+    Route(
+        *(f"{PREFIX}/trace/{{trace_id}}/telemetry-upload", upload, ["POST"]),
+        *(Role.TRAIN, REPORTS, False),
+    ),
+    Route(f"{PREFIX}/sdk-events/cli", analytics, ["POST"]),
 ]
 
 ROUTES = [*ROLLOUT_ROUTES, *TELEMETRY_ROUTES, *CHAT_ROUTES]

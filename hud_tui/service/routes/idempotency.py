@@ -11,16 +11,16 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.http import Refused, canonical, dumps, reply
-from hud_tui.service.routes import find_model, parts_of, path, service_of
+from hud_tui.service.routes import Route, find_model, parts_of, path, service_of
 from hud_tui.service.session import Session
 from hud_tui.service.store import jobs, replies
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import GIVEN_UP, Asked, StoredReply
+from hud_tui.wire_access import Role
 
 LONGEST = 255
 Keep = Callable[[Db, Any], object]
@@ -39,11 +39,11 @@ async def answer(
     session = parts.session(model)
     stored = await _find(parts, session, model, asked)
     if stored is None:
-        await runner.refuse_busy(model.id, run)
+        await runner.refuse_training(model.id, run)
         async with session.lock:
             stored = await _find(parts, session, model, asked)
             if stored is None:
-                await runner.refuse_busy(model.id, run)  # a run may have begun meanwhile
+                await runner.refuse_training(model.id, run)  # a run may have begun meanwhile
                 body = await act(session, asked)
         await parts.rest()
     return reply(body) if stored is None or asked is None else again(stored, asked)
@@ -153,7 +153,14 @@ async def _find(
     return stored or session.answered(asked.key)
 
 
+SETTLES = "look up the outcome of a call"
 ROUTES = [
-    Route("/v1/models/{model_id:path}/train/calls/{key}/settle", settle, methods=["POST"]),
-    Route("/v1/training/jobs/{job_id}/calls/{key}/settle", settle_of_job, methods=["POST"]),
+    Route(
+        *("/v1/models/{model_id:path}/train/calls/{key}/settle", settle, ["POST"]),
+        *(Role.TRAIN, SETTLES, False),
+    ),
+    Route(
+        *("/v1/training/jobs/{job_id}/calls/{key}/settle", settle_of_job, ["POST"]),
+        *(Role.TRAIN, SETTLES, False),
+    ),
 ]

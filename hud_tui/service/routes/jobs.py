@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from hud_tui.errors import HudUsage
 from hud_tui.events import RolloutDone
@@ -38,13 +37,24 @@ from hud_tui.service.http import (
     reply,
     window,
 )
-from hud_tui.service.routes import absent, parts_of, path, service_of
-from hud_tui.service.store import evaluations, events, jobs, models, runs, times, traces, works
+from hud_tui.service.routes import Route, absent, parts_of, path, service_of
+from hud_tui.service.store import (
+    access,
+    evaluations,
+    events,
+    jobs,
+    models,
+    runs,
+    times,
+    traces,
+    works,
+)
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
 from hud_tui.wire import RenameJob
+from hud_tui.wire_access import Role
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_runs import RunRecord
 from hud_tui.wire_time import RunTime
@@ -224,8 +234,13 @@ async def rename(request: Request) -> Response:
     """PATCH changes the name; nothing else of a job can be changed."""
     body = await read(request, RenameJob)
     job = await _find(request)
-    await parts_of(request).store.write(jobs.rename, job["id"], body.name)
+    await parts_of(request).store.write(_rename, job["id"], body.name)
     return await get_job(request)
+
+
+def _rename(db: Db, job_id: str, name: str) -> None:
+    access.refuse_others(db, job_id, "rename")
+    jobs.rename(db, job_id, name)
 
 
 async def _find(request: Request) -> sqlite3.Row:
@@ -277,6 +292,7 @@ def _record(row: sqlite3.Row, works: Works) -> dict[str, Any]:
         "taskset_id": row["taskset_id"],
         "taskset_name": row["taskset_name"],
         "num_traces": row["num_traces"],
+        "by": row["by"],
         "metadata": _metadata(row, works),
     }
 
@@ -285,10 +301,10 @@ JOB_ROUTES = [
     Route("/v2/jobs", list_jobs),
     *(Route(f"/v2/jobs/{name}", absent(IN_THE_LIST)) for name in ("active", "enriched")),
     Route("/v2/jobs/{job_id}", get_job),
-    Route("/v2/jobs/{job_id}", rename, methods=["PATCH"]),
+    Route("/v2/jobs/{job_id}", rename, ["PATCH"], Role.TRAIN, "rename a job"),
     Route("/v2/jobs/{job_id}/traces", job_traces),
     Route("/v2/jobs/{job_id}/summary", summary),
-    Route("/v2/trace/job/{job_id}/enter", enter, methods=["POST"]),
+    Route("/v2/trace/job/{job_id}/enter", enter, ["POST"], Role.TRAIN, "report a job"),
 ]
 
 
@@ -387,6 +403,7 @@ def _enter(
 ) -> tuple[ModelRow, str | None] | None:
     """Store the begin of a rollout; returns the model that is trained on it, and the run if its
     driver has told of it. None for an evaluation, for a game, and if no such model is known."""
+    access.refuse_others(db, job_id or "", "report rollouts of")
     traces.enter(db, trace_id, job_id, body)
     if body.played:
         return None
@@ -406,6 +423,7 @@ def _enter(
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
     """Store the end of a rollout, as an event of the model that it was sampled from."""
+    access.refuse_others(db, traces.job_id_of(db, trace_id) or "", "report rollouts of")
     first = traces.leave(db, trace_id, body)
     trace = traces.get(db, trace_id)
     if not first or not trace["model"] or trace["played"]:
@@ -436,9 +454,10 @@ def _id(request: Request) -> str:
     return canonical_id("trace", path(request, "trace_id"))
 
 
+REPORTS = "report a rollout"
 TRACE_ROUTES = [
-    Route("/v2/trace/{trace_id}/enter", enter_trace, methods=["POST"]),
-    Route("/v2/trace/{trace_id}/exit", leave, methods=["POST"]),
+    Route("/v2/trace/{trace_id}/enter", enter_trace, ["POST"], Role.TRAIN, REPORTS, False),
+    Route("/v2/trace/{trace_id}/exit", leave, ["POST"], Role.TRAIN, REPORTS, False),
     Route("/v2/trace/{trace_id}", get),
     Route("/v2/trace/{trace_id}/events", trace_events),
 ]

@@ -2,16 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from math import inf
 from typing import Any
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from hud_tui import __version__, build
 from hud_tui.events import Act, Actor, HeadMoved
 from hud_tui.rl.text import one_line
+from hud_tui.service.caller import ADMIN, CALLER
 from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import About, Base
 from hud_tui.service.http import (
@@ -26,7 +27,8 @@ from hud_tui.service.http import (
     reply,
     window,
 )
-from hud_tui.service.routes import absent, find_model, parts_of, path, service_of
+from hud_tui.service.journal import program_of
+from hud_tui.service.routes import Route, absent, find_model, log_about, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, once
 from hud_tui.service.store import checkpoints, events, models, traces
 from hud_tui.service.store.checkpoints import HeadRequest, Node
@@ -35,16 +37,20 @@ from hud_tui.service.store.events import RESET
 from hud_tui.service.store.jobs import SAY_START
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Disk, Fork, SetHead
+from hud_tui.wire_access import Proposal, Role
 
 IN_THE_TREE = "GET /v2/models/{id}/checkpoints has each step's rewards by task"
 FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh Adam moments"
 
 
 async def me(request: Request) -> Response:
-    """There is one user and one team: the owner of the key."""
+    """There is one user and one team of HUD's; keys have names of their own."""
     user, team = named_id("user", "local"), named_id("team", "local")
     which = {"version": __version__, "build": build.digest(), "data_id": service_of(request).id}
-    return reply({"user_id": user, "team_id": team, **which})
+    caller = CALLER.get()
+    expires = None if caller.expires_at == inf else caller.expires_at
+    whom = {"key": caller.name, "role": caller.role, "expires_at": expires}
+    return reply({"user_id": user, "team_id": team, **which, **whom})
 
 
 async def catalog(request: Request) -> Response:
@@ -70,6 +76,7 @@ async def resolve(request: Request) -> Response:
 
 async def fork(request: Request) -> Response:
     parts, body = parts_of(request), await read(request, Fork)
+    log_about(request, source=body.source_model_id, name=body.name, checkpoint=body.checkpoint_id)
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
     start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
@@ -138,7 +145,8 @@ async def set_head(request: Request) -> Response:
     id_ = canonical(body.checkpoint_id)
     if id_ is None:
         raise not_found("checkpoint", body.checkpoint_id[:200])
-    session, move = parts.session(model), _head_request(request, id_)
+    session, move = parts.session(model), head_request(request, id_)
+    log_about(request, checkpoint=id_)
     shown = await _record(parts, model)
 
     def answer(node: Node, moved: HeadMoved | None) -> dict[str, Any]:
@@ -163,23 +171,24 @@ async def head_moves(request: Request) -> Response:
     return Response(moves.model_dump_json(), media_type="application/json")
 
 
-ACTOR_MOST = 60
-"""Most characters of a program's or a machine's name."""
 HERE = frozenset({"127.0.0.1", "::1"})
 
 
-def _head_request(request: Request, checkpoint_id: str) -> HeadRequest:
+def head_request(
+    request: Request, checkpoint_id: str, approved: Proposal | None = None
+) -> HeadRequest:
     """What a request asks for: by whom, and whether it undoes or redoes a move, is in the header
     ``HUD-TUI-Move``, ``program=app&host=laptop&act=undo``. Of a client without it, the User-Agent
-    and address are taken."""
-    fields = parse_qs(request.headers.get("hud-tui-move", ""))
-    sent = {name: values[0] for name, values in fields.items()}
+    and address are taken. `approved`: the proposal that it agrees to."""
+    program, host = program_of(request.scope)
     address = "" if request.client is None else request.client.host
-    agent = request.headers.get("user-agent", "")
-    program = sent.get("program") or agent.partition(" ")[0]
-    host = sent.get("host") or ("" if address in HERE else address)
-    by = Actor(program=one_line(program, ACTOR_MOST), host=one_line(host, ACTOR_MOST))
-    act = sent.get("act", "")
+    host = host or ("" if address in HERE else one_line(address))
+    key = "" if CALLER.get() is ADMIN else CALLER.get().name
+    by = Actor(program=program, host=host, key=key)
+    if approved is not None:
+        by = by.model_copy(update={"proposed_by": approved.by})
+        return HeadRequest(checkpoint_id, [approved.previous], by, approved=True)
+    act = parse_qs(request.headers.get("hud-tui-move", "")).get("act", [""])[0]
     return HeadRequest(checkpoint_id, _seen(request), by, Act(act) if act in list(Act) else Act.SET)
 
 
@@ -217,6 +226,8 @@ def record(model: ModelRow, base: Base | None, about: About, disk: Disk | None) 
         "training_defaults": vars(base.defaults) if base else None,
         "disk": None if disk is None else disk.model_dump(),
         "engine": vars(about) if base else None,
+        "by": model.by,
+        "protected_by": model.protected_by,
     }
 
 
@@ -270,15 +281,16 @@ async def _follow_stream(
 ROUTES = [
     Route("/v2/auth/me", me),
     Route("/v2/models", catalog),
-    Route("/v2/models/fork", fork, methods=["POST"]),
+    Route("/v2/models/fork", fork, ["POST"], Role.TRAIN, "fork a model"),
     Route("/v2/models/resolve", resolve),
     Route("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/traces", checkpoint_traces),
     Route(
-        "/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin", pin, methods=["PUT", "DELETE"]
+        *("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin", pin, ["PUT", "DELETE"]),
+        *(Role.TRAIN, "pin a checkpoint"),
     ),
     Route("/v2/models/{model_id:path}/checkpoints", tree),
     Route("/v2/models/{model_id:path}/head/moves", head_moves),
-    Route("/v2/models/{model_id:path}/head", set_head, methods=["PUT"]),
+    Route("/v2/models/{model_id:path}/head", set_head, ["PUT"], Role.STEER, "move a head"),
     Route("/v2/models/{model_id:path}/results", absent(IN_THE_TREE)),
     Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),
     Route("/v2/models/{model_id:path}/logs", absent("GET /v2/trace/{id}/events has each turn")),

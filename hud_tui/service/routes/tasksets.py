@@ -7,7 +7,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.tasks.formats import read_rows
@@ -25,10 +24,11 @@ from hud_tui.service.http import (
     reply,
     window,
 )
-from hud_tui.service.routes import ANY, absent, parts_of, path
+from hud_tui.service.routes import ANY, Route, absent, parts_of, path
 from hud_tui.service.run_plan import twin_of
 from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
+from hud_tui.wire_access import Role
 from hud_tui.wire_tasks import PlayTask, UploadTasks
 
 # The registry: environments and scenarios, as preflight reads them.
@@ -151,11 +151,11 @@ ENVIRONMENT_ROUTES = [
     Route("/v2/registry/{registry_id}", registry_item),
     Route("/v2/registry/{registry_id}/scenarios", scenarios),
     Route("/v2/builds/{build_id}/status", build_status),
-    Route("/v2/builds/{rest:path}", absent(NO_BUILDS), methods=ANY),
-    Route("/v2/qa/{rest:path}", absent(NO_CHECKS), methods=ANY),
-    Route("/runtime/{rest:path}", absent(NO_TUNNELS), methods=ANY),
+    Route("/v2/builds/{rest:path}", absent(NO_BUILDS), ANY),
+    Route("/v2/qa/{rest:path}", absent(NO_CHECKS), ANY),
+    Route("/runtime/{rest:path}", absent(NO_TUNNELS), ANY),
     Route("/environments/{name:path}/mcp-config", mcp_config),
-    Route("/v1/environments/{name}/play", play, methods=["POST"]),
+    Route("/v1/environments/{name}/play", play, ["POST"]),
 ]
 
 
@@ -195,7 +195,7 @@ async def create(request: Request) -> Response:
 
 PROJECT_ROUTES = [
     Route("/v2/projects", projects),
-    Route("/v2/projects", create, methods=["POST"]),
+    Route("/v2/projects", create, ["POST"]),
     Route("/v2/projects/{project_id}", project),
 ]
 
@@ -290,7 +290,7 @@ TASKSET_ROUTES = [
     Route("/v2/tasksets/by-name/{name:path}", by_name),
     Route("/v2/tasksets/{taskset_id}", get),
     Route("/v2/tasksets/{taskset_id}/export", export),
-    Route("/v2/tasks/upload", upload, methods=["POST"]),
+    Route("/v2/tasks/upload", upload, ["POST"], Role.TRAIN, "upload tasks"),
 ]
 
 ROUTES = [*ENVIRONMENT_ROUTES, *PROJECT_ROUTES, *TASKSET_ROUTES]

@@ -11,7 +11,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from hud_tui.rl.drawing import COUNTS
 from hud_tui.rl.timeline import REASONS
@@ -40,7 +39,7 @@ from hud_tui.service.http import (
     read_bytes,
     reply,
 )
-from hud_tui.service.routes import find_model, parts_of, path, service_of
+from hud_tui.service.routes import Route, find_model, log_about, parts_of, path, service_of
 from hud_tui.service.routes.idempotency import Keep, answer, driven_by, once
 from hud_tui.service.session import Session, kl_of, output_weights
 from hud_tui.service.store import evaluations, jobs, models, replies, works
@@ -49,6 +48,7 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.wire import WorkState
+from hud_tui.wire_access import Role
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation, SubmitEvaluation, SubmitJob
 from hud_tui.wire_time import DriverTime
 from hud_tui.wire_training import Backward, Demonstration, Forward, ForwardBackward, OptimStep
@@ -59,6 +59,7 @@ from hud_tui.wire_training import Backward, Demonstration, Forward, ForwardBackw
 async def submit(request: Request) -> Response:
     body, store = await read(request, SubmitJob), parts_of(request).store
     model = trainable(await store.read(models.find, body.model_id))
+    log_about(request, model=model.slug)
     runner = service_of(request).runner
 
     async def act(keep: Keep) -> dict[str, Any]:
@@ -99,6 +100,7 @@ async def resume(request: Request) -> Response:
 
 async def evaluate(request: Request) -> Response:
     body, model = await read(request, SubmitEvaluation), await find_model(request)
+    log_about(request, checkpoint=body.checkpoint_id)
 
     async def act(keep: Keep) -> Any:
         return await service_of(request).evaluator.submit(model, body, keep)
@@ -135,11 +137,17 @@ async def keep_evaluation(request: Request) -> Response:
 
 
 EVALUATION_ROUTES = [
-    Route("/v1/models/{model_id:path}/evaluations", evaluate, methods=["POST"]),
+    Route(
+        *("/v1/models/{model_id:path}/evaluations", evaluate, ["POST"]),
+        *(Role.TRAIN, "evaluate a checkpoint"),
+    ),
     Route("/v1/models/{model_id:path}/evaluations", list_evaluations),
     Route("/v1/models/{model_id:path}/evaluations/tasks", usual_tasks),
     Route("/v1/evaluations/{evaluation_id}", get_evaluation),
-    Route("/v1/evaluations/{evaluation_id}", keep_evaluation, methods=["PUT"]),
+    Route(
+        *("/v1/evaluations/{evaluation_id}", keep_evaluation, ["PUT"]),
+        *(Role.TRAIN, "report an evaluation", False),
+    ),
 ]
 
 # Runs whose steps a client takes begin here; they and evaluations that a client makes report here.
@@ -150,6 +158,7 @@ async def drive(request: Request) -> Response:
     body, job_id = await read(request, DriveRun), canonical_id("job", path(request, "job_id"))
     model = trainable(await parts_of(request).store.read(models.find, body.model_id))
     body = body.model_copy(update={"model_id": model.id})
+    log_about(request, model=model.slug)
     return reply(await service_of(request).runner.drive(job_id, body))
 
 
@@ -179,11 +188,17 @@ def _with_ids(time: DriverTime) -> DriverTime:
 
 
 RUN_ROUTES = [
-    Route("/v1/training/jobs", submit, methods=["POST"]),
-    Route("/v1/training/jobs/{job_id}/drive", drive, methods=["PUT"]),
-    Route("/v1/training/jobs/{job_id}/drive", report, methods=["PATCH"]),
+    Route("/v1/training/jobs", submit, ["POST"], Role.TRAIN, "submit a run"),
+    Route("/v1/training/jobs/{job_id}/drive", drive, ["PUT"], Role.TRAIN, "drive a run"),
+    Route(
+        *("/v1/training/jobs/{job_id}/drive", report, ["PATCH"]),
+        *(Role.TRAIN, "report on a run", False),
+    ),
     Route("/v1/training/jobs/{ref:path}/raw-status", raw_status),
-    Route("/v1/training/jobs/{job_id}/resume", resume, methods=["POST"]),
+    Route(
+        *("/v1/training/jobs/{job_id}/resume", resume, ["POST"]),
+        *(Role.TRAIN, "resume a run or an evaluation"),
+    ),
 ]
 
 
@@ -333,14 +348,16 @@ def _rows(batch: Batch, logprobs: Sequence[Sequence[float]]) -> list[dict[str, A
 
 
 _TRAIN = "/v1/models/{model_id:path}/train"
+GRADIENTS = {"forward-backward": forward_backward, "forward": forward, "backward": backward}
 
 TRAINING_ROUTES = [
     Route(f"{_TRAIN}/losses", losses),
-    Route(f"{_TRAIN}/demonstration", demonstration, methods=["POST"]),
-    Route(f"{_TRAIN}/forward-backward", forward_backward, methods=["POST"]),
-    Route(f"{_TRAIN}/forward", forward, methods=["POST"]),
-    Route(f"{_TRAIN}/backward", backward, methods=["POST"]),
-    Route(f"{_TRAIN}/optim-step", optim_step, methods=["POST"]),
+    Route(f"{_TRAIN}/demonstration", demonstration, ["POST"]),
+    *(
+        Route(f"{_TRAIN}/{name}", call, ["POST"], Role.TRAIN, "compute gradients", False)
+        for name, call in GRADIENTS.items()
+    ),
+    Route(f"{_TRAIN}/optim-step", optim_step, ["POST"], Role.TRAIN, "take a step"),
 ]
 
 ROUTES = [*RUN_ROUTES, *EVALUATION_ROUTES, *TRAINING_ROUTES]

@@ -7,7 +7,7 @@ from typing import Any
 
 from hud_tui.events import Act, Actor, CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
-from hud_tui.service.store import events, runs, times
+from hud_tui.service.store import access, events, runs, times
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact
 from hud_tui.wire import BASE, Checkpoint
@@ -84,6 +84,8 @@ class HeadRequest:
     started from. None if the client does not say."""
     by: Actor
     act: Act = Act.SET
+    approved: bool = False
+    """Whether another person approved it, as the head of a protected model needs."""
 
 
 def head_id(db: Db, model_id: str) -> str | None:
@@ -106,9 +108,11 @@ def set_head(db: Db, model_id: str, move: HeadRequest) -> tuple[Node, HeadMoved 
     Raises:
         Refused: 404, the model has no such checkpoint; 410, it has expired; 409, the
             head was set elsewhere since it was seen. Steps taken from there do not
-            count as a move.
+            count as a move. 403, the model is protected.
     """
     node = loadable(db, model_id, move.checkpoint_id)
+    if not move.approved:
+        access.refuse_protected(db, model_id, "set its head")
     if move.seen is not None:
         _refuse_moved(db, model_id, move.seen)
     previous = head_id(db, model_id)
@@ -171,6 +175,7 @@ UNKEPT: Mapping[str, Any] = {
     "is_active": True,
     "state": True,
     "pinned": True,
+    "pinned_by": True,
     "evaluations": True,
     "groups": {"__all__": {"trace_ids"}},
 }
@@ -208,6 +213,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     parent_id = new.row.prev_model_checkpoint_id
     if head_id(db, new.model_id) != parent_id:
         raise HeadHasMoved
+    access.refuse_more_disk(db, new.model_id)
     step = next_step(db, new.model_id)
     name = f"step-{step:06d}"
     names = {"step": step, "name": name, "created_at": iso(now())}
@@ -312,6 +318,7 @@ def rows(db: Db, model_id: str, ids: Iterable[str]) -> list[tuple[int, bytes]]:
 
 
 _ROW = f"""SELECT step, body, {STATE} AS state, pinned, evaluations,
+    iif(pinned, {access.author("pin", "checkpoint.id")}, NULL) AS pinned_by,
     checkpoint.id IS head.checkpoint_id AS is_active, {INTACT_BODY}, {intact("head")}
     FROM checkpoint LEFT JOIN head ON head.model_id = checkpoint.model_id"""
 _FLAGS = ("false", "true")
@@ -321,7 +328,8 @@ def _dump(row: sqlite3.Row) -> bytes:
     """A stored body, with the changeable fields in front."""
     active, pinned, body = _FLAGS[row["is_active"]], _FLAGS[row["pinned"]], str(row["body"])
     scored = f'"evaluations":{row["evaluations"]},' if row["evaluations"] else ""
-    now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},{scored}'
+    by = f'"pinned_by":"{row["pinned_by"]}",' if row["pinned_by"] else ""
+    now = f'{{"is_active":{active},"state":"{row["state"]}","pinned":{pinned},{by}{scored}'
     return (now + body[1:]).encode()
 
 
@@ -490,6 +498,9 @@ def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     look_up = loadable if pinned else find
     node = look_up(db, model_id, ref)
     db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
+    access.unsign(db, "pin", node.id)
+    if pinned:
+        access.sign(db, "pin", node.id)
     return announce(db, model_id, node.id)
 
 

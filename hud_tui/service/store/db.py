@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
+from hud_tui.service.caller import CALLER, SERVICE, Caller
 from hud_tui.service.http import NO_TEXT, DamagedRow, not_found
 from hud_tui.service.store import seals
 
@@ -510,6 +511,52 @@ MIGRATIONS = [
     ALTER TABLE trace ADD COLUMN played INTEGER;
     {seals.seal_again("trace")}
     """,
+    """
+    CREATE TABLE access_key (
+        name TEXT PRIMARY KEY,
+        role TEXT NOT NULL,
+        digest TEXT NOT NULL UNIQUE,    -- SHA-256 of the key
+        created_at REAL NOT NULL,
+        made_by TEXT NOT NULL,          -- name of a key
+        expires_at REAL,
+        revoked_at REAL,
+        max_work INTEGER,               -- runs and evaluations at once
+        max_disk INTEGER,               -- bytes
+        max_calls INTEGER,              -- requests a second
+        seal INTEGER
+    ) STRICT;
+    -- By whose key something was made.
+    CREATE TABLE author (
+        what TEXT NOT NULL,             -- model, work, or pin: a checkpoint's
+        id TEXT NOT NULL,
+        name TEXT NOT NULL,
+        at REAL NOT NULL,
+        seal INTEGER,
+        PRIMARY KEY (what, id)
+    ) STRICT;
+    CREATE INDEX author_by_name ON author (name, what);
+    -- Models whose heads two people move.
+    CREATE TABLE protection (
+        model_id TEXT PRIMARY KEY REFERENCES model,
+        name TEXT NOT NULL,
+        at REAL NOT NULL,
+        seal INTEGER
+    ) STRICT;
+    CREATE TABLE proposal (
+        id TEXT PRIMARY KEY,
+        model_id TEXT NOT NULL REFERENCES model,
+        checkpoint_id TEXT NOT NULL REFERENCES checkpoint,
+        previous TEXT,                  -- the head at that time
+        note TEXT NOT NULL,
+        proposed_by TEXT NOT NULL,
+        at REAL NOT NULL,
+        status TEXT NOT NULL,           -- open, approved or withdrawn
+        decided_by TEXT,
+        decided_at REAL,
+        seal INTEGER
+    ) STRICT;
+    CREATE INDEX proposal_by_model ON proposal (model_id)
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 
@@ -523,10 +570,11 @@ class TooNew(Exception):
 
 
 class Db(sqlite3.Connection):
-    """A connection that records what the open transaction changed."""
+    """A connection that knows who asked, and records what the open transaction changed."""
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)  # type: ignore[arg-type]
+        self.caller = SERVICE
         self.appended: set[str] = set()
         """Ids of models with new events."""
         self.touched: dict[str, set[str]] = {}
@@ -575,23 +623,25 @@ class Store:
         self, query: Callable[Concatenate[Db, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a read-only function."""
+        caller = CALLER.get()
         return await self._loop.run_in_executor(
-            self._thread, lambda: self._checked(lambda db: query(db, *args, **kwargs))
+            self._thread, lambda: self._checked(lambda db: query(db, *args, **kwargs), caller)
         )
 
     async def write(
         self, change: Callable[Concatenate[Db, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function in one transaction: on return all of it is on disk, or none."""
+        caller = CALLER.get()
         return await self._loop.run_in_executor(
-            self._thread, lambda: self._commit(lambda db: change(db, *args, **kwargs))
+            self._thread, lambda: self._commit(lambda db: change(db, *args, **kwargs), caller)
         )
 
-    def _commit(self, change: Callable[[Db], T]) -> T:
+    def _commit(self, change: Callable[[Db], T], caller: Caller) -> T:
         db = self._open_db()
         db.execute("BEGIN IMMEDIATE")
         try:
-            result = self._checked(change)
+            result = self._checked(change, caller)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -607,9 +657,10 @@ class Store:
             self._loop.call_soon_threadsafe(self._on_events, models)
         return result
 
-    def _checked(self, query: Callable[[Db], T]) -> T:
+    def _checked(self, query: Callable[[Db], T], caller: Caller) -> T:
         """Run a function. Raises DamagedRow: a row that it reads is damaged."""
         db = self._open_db()
+        db.caller = caller
         try:
             return query(db)
         except sqlite3.OperationalError as error:

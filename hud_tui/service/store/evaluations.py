@@ -10,7 +10,7 @@ from typing import Any
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.work import EVALUATION, End
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
-from hud_tui.service.store import checkpoints, jobs, models, works
+from hud_tui.service.store import access, checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
 from hud_tui.service.store.db import Db, fetched, insert
 from hud_tui.service.store.seals import intact
@@ -37,7 +37,9 @@ class NewEvaluation:
 
 
 def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> WorkState:
-    """Queue an evaluation of these rows of tasks."""
+    """Queue an evaluation of these rows of tasks. Raises Refused, 429: the caller has too much work
+    under way."""
+    access.refuse_more_work(db)
     _begin(db, new, status="queued", **works.tasks_columns(tasks))
     return works.changed(db, new.id)
 
@@ -49,6 +51,7 @@ def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
     columns |= {"kind": EVALUATION, "parameters": json.dumps(new.parameters), **more}
     about = {"name": new.title, "created_at": now(), "group_size": new.samples}
     insert(db, "work", "INSERT OR IGNORE", id=new.id, **about, **columns)
+    access.sign(db, "work", new.id)
     names = ", ".join(f"{name} = :{name}" for name in columns)
     db.execute(f"UPDATE work SET {names} WHERE id = :id", {**columns, "id": new.id})
 
@@ -226,6 +229,7 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
     if known(db, evaluation_id) is None:
         _begin_kept(db, evaluation_id, body)
     row = get(db, evaluation_id)
+    access.refuse_others(db, row["id"], "report on")
     if row["tasks"] is not None:
         raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
     if row["status"] == "succeeded":
@@ -262,6 +266,8 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
     if body.checkpoint_id is not None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
     run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
+    if run_id is None:
+        access.refuse_more_work(db)
     of = "base" if node is None else node.name
     title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
     new = NewEvaluation(

@@ -10,7 +10,7 @@ from hud_tui.rl.loop import LoopFacts
 from hud_tui.rl.work import EVALUATION, SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
-from hud_tui.service.store import checkpoints, runs, times, traces, works
+from hud_tui.service.store import access, checkpoints, runs, times, traces, works
 from hud_tui.service.store.db import Db, fetched, insert, without_damaged
 from hud_tui.wire import JobError, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun
@@ -97,6 +97,7 @@ def enter(
         taskset_id=taskset_id,
         loop_steps=steps,
     )
+    access.sign(db, "work", job_id)
 
 
 def exists(db: Db, job_id: str) -> bool:
@@ -138,7 +139,9 @@ class Submission:
 def submit(db: Db, new: Submission) -> WorkState:
     """Queue a managed run. Raises Refused, 409: the model is in another run, or its head is not
     where the run is to start."""
-    works.refuse_busy(db, new.model_id)
+    works.refuse_training(db, new.model_id)
+    access.refuse_more_work(db)
+    access.refuse_more_disk(db, new.model_id)
     if new.start is not None:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
     more = works.tasks_columns(new.tasks)
@@ -162,6 +165,7 @@ def _begin(db: Db, job_id: str, new: Submission | DriveRun, **more: object) -> N
         parameters=json.dumps(new.parameters),
         **more,
     )
+    access.sign(db, "work", job_id)
     runs.begin(db, job_id, new.model_id, new.taskset or None)
 
 
@@ -231,7 +235,11 @@ def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
     if row is not None and row["status"] in SUCCEEDED:
         works.refuse_resuming(row)
     if row is None or row["status"] != "running":
-        works.refuse_busy(db, body.model_id)
+        works.refuse_training(db, body.model_id)
+        access.refuse_more_work(db)
+        access.refuse_more_disk(db, body.model_id)
+    if row is not None:
+        access.refuse_others(db, job_id, "drive")
     if row is None:
         if body.start is not None:
             checkpoints.refuse_other_start(db, body.model_id, body.start)
@@ -260,6 +268,7 @@ def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
     end, unfinished rollouts are cancelled. Raises Refused, 404; 409, it has ended otherwise, or
     another run trains the model."""
     row = driven(db, work_id)
+    access.refuse_others(db, row["id"], "report on")
     is_back = row["status"] == "interrupted" and body.status == "running"
     if is_back:
         _take_back(db, row)
@@ -300,7 +309,7 @@ def _take_back(db: Db, row: sqlite3.Row) -> None:
     """What was interrupted for lack of reports is running. Raises Refused, 409: another run trains
     the model."""
     if row["kind"] == TRAINING:
-        works.refuse_busy(db, row["model_id"])
+        works.refuse_training(db, row["model_id"])
     works.revive(db, row["id"], "running")
 
 

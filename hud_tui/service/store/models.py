@@ -8,7 +8,7 @@ from typing import Any
 
 from hud_tui.rl.checkpoint_tree import slug_of
 from hud_tui.service.http import Refused, canonical, named_id, new_id, not_found, now
-from hud_tui.service.store import checkpoints
+from hud_tui.service.store import access, checkpoints
 from hud_tui.service.store.db import Db, fetched, insert
 from hud_tui.service.store.seals import intact
 from hud_tui.wire import BASE
@@ -28,9 +28,15 @@ class ModelRow:
     forked_from: str | None
     created_at: float
     checkpoint_count: int
+    by: str | None = None
+    """Name of the key by which it was forked."""
+    protected_by: str | None = None
+    """Name of the key that protected it."""
 
 
-_SELECT = f"""SELECT model.*, {intact("model")}, (SELECT coalesce(max(step), 0) FROM checkpoint
+_SELECT = f"""SELECT model.*, {intact("model")}, {access.author("model", "model.id")} AS by,
+    {access.PROTECTED_BY} AS protected_by,
+    (SELECT coalesce(max(step), 0) FROM checkpoint
     WHERE model_id = model.id) AS checkpoint_count FROM model"""
 """Steps are numbered from 1 without gaps, so the largest number is their count."""
 
@@ -97,6 +103,7 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
         forked_from=origin,
         created_at=now(),
     )
+    access.sign(db, "model", id_)
     return find(db, id_)
 
 

@@ -21,6 +21,7 @@ from hud_tui.rl.progress import RECENT
 from hud_tui.rl.runs import ENDS, MOST_POINTS
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
+from hud_tui.service.store import access
 from hud_tui.service.store.db import Db, Store, fetched, insert
 from hud_tui.service.store.seals import INTACT_BODY, intact
 from hud_tui.service.store.works import STATUS
@@ -238,7 +239,8 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
 
 _STATUS = f"iif(work.id IS NULL, NULL, {STATUS})"
 """A loop without a job has none."""
-_SELECT = f"""SELECT run.*, work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
+_SELECT = f"""SELECT run.*, {access.author("work", "run.id")} AS by,
+    work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
     work.finished_at, work.group_size, work.busy_s, work.waits, work.parameters,
     work.steps AS wanted, work.loop_steps, model.slug, model.base, model.forked_from,
     taskset.name AS taskset_name, {intact("run")}, {intact("work")}, {intact("model")},

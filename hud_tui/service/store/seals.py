@@ -31,6 +31,10 @@ run: id model_id start taskset steps first_at last_at learning_rate loss_fn toke
 moves_from: model_id at
 step_time: run_id step checkpoint_id body
 discarded: run_id step reason number traces
+access_key: name role digest created_at made_by expires_at revoked_at max_work max_disk max_calls
+author: what id name at
+protection: model_id name at
+proposal: id model_id checkpoint_id previous note proposed_by at status decided_by decided_at
 """
 COLUMNS = {
     table: tuple(names.split())
@@ -44,6 +48,7 @@ row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
 _FIRST = {
     **dict.fromkeys(("moves_from", "step_time", "discarded"), ()),
+    **dict.fromkeys(("access_key", "author", "protection", "proposal"), ()),
     **{table: COLUMNS[table][:-1] for table in ("turn", "trace")},
 }
 """The columns that were sealed first, of a table that has got more since."""

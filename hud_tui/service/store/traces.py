@@ -218,6 +218,13 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
     return fetched(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
 
 
+def job_id_of(db: Db, trace_id: str) -> str | None:
+    """Id of the job that it is a rollout of; None without one, and if there is no such trace."""
+    query = f"SELECT job_id, {intact('trace')} FROM trace WHERE id = ?"
+    row = db.execute(query, (trace_id,)).fetchone()
+    return None if row is None else row["job_id"]
+
+
 def index_in_group(db: Db, trace: sqlite3.Row) -> int | None:
     """Its index in its group, from 0; None without a group."""
     if trace["group_id"] is None or trace["job_id"] is None:

@@ -9,7 +9,7 @@ from hud_tui.events import WorkChanged
 from hud_tui.rl.progress import Progress, pace
 from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
 from hud_tui.service.http import DamagedRow, Refused, canonical, now
-from hud_tui.service.store import events
+from hud_tui.service.store import access, events
 from hud_tui.service.store.db import Db, fetched, without_damaged
 from hud_tui.service.store.seals import checksum, intact
 from hud_tui.wire import Group, WorkState
@@ -22,7 +22,8 @@ STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
     ELSE 'pending' END"""
 """SQL for a status. HUD has no "job exit": a reported job has ended when its traces have. It is an
 error if none of its rollouts has a result."""
-COLUMNS = f"""work.*, {STATUS} AS shown_status, model.slug, checkpoint.name AS checkpoint_name,
+COLUMNS = f"""work.*, {access.author("work", "work.id")} AS by,
+    {STATUS} AS shown_status, model.slug, checkpoint.name AS checkpoint_name,
     coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name, run.times,
     {intact("work")}, {intact("run")}, {intact("model")}, {intact("taskset")},
     {intact("checkpoint")}"""
@@ -71,16 +72,20 @@ def active(db: Db, model_id: str) -> sqlite3.Row | None:
     return row
 
 
-def refuse_busy(db: Db, model_id: str, driven_by: str | None = None) -> None:
-    """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the caller; the
-    message names the run."""
+def refuse_training(db: Db, model_id: str, driven_by: str | None = None) -> None:
+    """Raises Refused, 409, while a run trains the model, unless it is `driven_by` the caller, the
+    message names the run; 403, the model is protected, or that run is somebody else's."""
+    access.refuse_protected(db, model_id, "train it")
     run = active(db, model_id)
-    if run is not None and not (run["driver"] and run["id"] == driven_by):
-        raise Refused(
-            409,
-            f"job {run['id']} ({run['name']}) is training this model:"
-            " wait for it, or cancel it first",
-        )
+    if run is None:
+        return
+    if run["driver"] and run["id"] == driven_by:
+        access.refuse_others(db, run["id"], "take steps of")
+        return
+    raise Refused(
+        409,
+        f"job {run['id']} ({run['name']}) is training this model: wait for it, or cancel it first",
+    )
 
 
 def refuse_resuming(row: sqlite3.Row) -> None:
@@ -96,6 +101,7 @@ def requeue(db: Db, ref: str) -> WorkState:
     Raises Refused, 404; 409, it did not end so, a client carries it out, or another run trains the
     model."""
     row = get(db, ref)
+    access.refuse_others(db, row["id"], "resume")
     if row["driver"] is not None:
         what = "run" if row["kind"] == TRAINING else "evaluation"
         why = f"this {what} is driven from {row['driver']}: resume it there: {resuming(row)}"
@@ -108,7 +114,8 @@ def requeue(db: Db, ref: str) -> WorkState:
         )
         raise Refused(409, f"{row['kind']} {row['id']}: {why}")
     if row["kind"] == TRAINING:
-        refuse_busy(db, row["model_id"])
+        refuse_training(db, row["model_id"])
+    access.refuse_more_work(db)
     revive(db, row["id"], "queued")
     return changed(db, row["id"])
 

@@ -1,0 +1,100 @@
+"""Access: who calls, how much of them at once, and the keys that are made and revoked."""
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hmac import compare_digest
+from time import monotonic
+
+from hud_tui.service.caller import ADMIN, Caller
+from hud_tui.service.http import Refused, now
+from hud_tui.service.store import access
+from hud_tui.service.store.db import Store
+from hud_tui.wire_access import AccessKey, KeyMade, NewKey
+
+AT_ONCE = 64
+"""Requests of one key at once; the admin's key has no bounds."""
+MOST_CALLS = 200
+"""Requests a second of a key without a bound of its own. As many may come at once."""
+PREFIX = "hud-tui-"
+"""What the keys begin with that are made here, so that scanners of secrets know them."""
+
+
+class Unknown(Exception):
+    """No such key is accepted; the message says why."""
+
+
+class Access:
+    """The keys of a service in memory, by their digests: each request looks one up."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._callers: dict[str, Caller] = {}
+        self._calls: Counter[str] = Counter()
+        """Requests under way, by the name of their key."""
+        self._spent: dict[str, tuple[float, float]] = {}
+        """The same, requests of the past second, which are forgotten evenly, and when counted."""
+
+    async def open(self, admin_key: str) -> None:
+        """Read the keys. `admin_key`: that of the data directory."""
+        self._admin = access.digest(admin_key)
+        await self._renew()
+
+    async def _renew(self) -> None:
+        self._callers = await self._store.read(access.callers)
+
+    def caller(self, authorization: bytes) -> Caller:
+        """Who sends this header. Raises Unknown: it has no key that is accepted."""
+        scheme, _, key = authorization.decode("latin-1").partition(" ")
+        if scheme.lower() != "bearer":
+            raise Unknown("missing or wrong API key: send Authorization: Bearer KEY")
+        digest = access.digest(key.strip())
+        if compare_digest(digest, self._admin):
+            return ADMIN
+        caller = self._callers.get(digest)
+        if caller is None:
+            raise Unknown("missing or wrong API key: send Authorization: Bearer KEY")
+        if caller.expires_at <= now():
+            raise Unknown(f"key {caller.name} has expired: ask an admin for another")
+        return caller
+
+    @contextmanager
+    def calling(self, caller: Caller) -> Iterator[None]:
+        """Count a request. Raises Refused, 429: too many of this key are under way, or came in the
+        past second."""
+        if caller is not ADMIN:
+            self._refuse_many(caller)
+        self._calls[caller.name] += 1
+        try:
+            yield
+        finally:
+            self._calls[caller.name] -= 1
+
+    def _refuse_many(self, caller: Caller) -> None:
+        name, most = caller.name, caller.limits.max_calls or MOST_CALLS
+        (spent, since), at = self._spent.get(name, (0.0, 0.0)), monotonic()
+        spent = max(0.0, spent - (at - since) * most)
+        if self._calls[name] >= AT_ONCE:
+            raise Refused(429, f"{AT_ONCE} requests of key {name} are under way: wait for some")
+        if spent + 1 > most:
+            why = f"key {name} sends more than {most} requests a second"
+            raise Refused(429, f"{why}: send fewer, or ask an admin for a key with more")
+        self._spent[name] = spent + 1, at
+
+    async def keys(self) -> list[AccessKey]:
+        """All keys that were made, oldest first."""
+        return await self._store.read(access.keys)
+
+    async def add(self, new: NewKey) -> KeyMade:
+        """Make a key. Raises Refused, 409: its name is taken."""
+        key = PREFIX + secrets.token_urlsafe(32)
+        row = await self._store.write(access.add, new, key)
+        await self._renew()
+        return KeyMade(**row.model_dump(), key=key)
+
+    async def revoke(self, name: str) -> AccessKey:
+        """Accept a key no more, from the next request on. Raises Refused, 404 or 409."""
+        row = await self._store.write(access.revoke, name)
+        await self._renew()
+        return row

@@ -1,0 +1,483 @@
+"""Keys with names and roles: what each may do, who did what, and what a key is bounded by."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from itertools import product
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from httpx import AsyncClient, Response
+
+from hud_tui.service import access as access_module
+from hud_tui.service import gate, journal
+from hud_tui.service.app import AREAS
+from hud_tui.service.caller import CALLER, SERVICE
+from hud_tui.service.http import now
+from hud_tui.service.routes import Route
+from hud_tui.service.service import Service
+from hud_tui.wire_access import Role
+from tests.conftest import at_end, bearer, calling, ended, fork, submit, tasks_of
+from tests.service.calls import Json, ask, cancel, detail, set_head, steps, tree
+
+ROUTES = [route for area in AREAS for route in area.ROUTES]
+OPEN = "/telemetry/v3/api/sdk-events/cli"
+"""Needs no key."""
+
+
+async def new_key(http: AsyncClient, name: str, role: str, **more: Any) -> str:
+    answer = await http.post("/v1/keys", json={"name": name, "role": role, **more})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["key"])
+
+
+@pytest.fixture
+async def team(http: AsyncClient, service: Service) -> AsyncIterator[dict[str, AsyncClient]]:
+    """A client for a person of each role, and one more who trains."""
+    names = {"rea": "read", "tim": "train", "tom": "train", "sue": "steer", "sam": "steer"}
+    clients = {"admin": http}
+    for name, role in names.items():
+        clients[name] = calling(service)
+        clients[name].headers.update(bearer(await new_key(http, name, role)))
+    yield clients
+    for client in clients.values():
+        await client.aclose()
+
+
+def path_of(route: Route, model: str) -> str:
+    """A path that the route takes."""
+    text = route.path.replace("{model_id:path}", model)
+    for name in ("{name:path}", "{ref:path}", "{rest:path}", "{name}"):
+        text = text.replace(name, "nobody")
+    while "{" in text:
+        start, end = text.index("{"), text.index("}")
+        text = text[:start] + str(uuid4()) + text[end + 1 :]
+    return text
+
+
+async def test_every_route_says_which_role_it_needs_and_none_that_changes_something_is_for_readers(
+    service: Service,
+) -> None:
+    assert all(isinstance(route, Route) for route in ROUTES)
+    free = {
+        route.path
+        for route in ROUTES
+        if route.methods and not route.methods <= {"GET", "HEAD"} and route.needs is Role.READ
+    }
+    assert free == {
+        "/chat/completions",
+        "/v1/chat/completions",
+        "/completions",
+        "/v1/completions",
+        "/v1/models/{model_id:path}/train/demonstration",
+        "/v1/environments/{name}/play",
+        OPEN,
+        *("/messages", "/v1/messages", "/responses", "/v1/responses"),  # these are not served
+        *("/v2/builds/{rest:path}", "/v2/qa/{rest:path}", "/runtime/{rest:path}", "/v2/projects"),
+    }
+
+
+async def test_no_route_lets_through_who_may_not(
+    http: AsyncClient, team: dict[str, AsyncClient], service: Service
+) -> None:
+    """Every route and method, by every role and by keys that are revoked, expired, foreign, cut
+    off, or none."""
+    model, calls, passed = (await fork(http))["id"], 0, 0
+    revoked = await new_key(http, "gone", "admin")
+    expired = await new_key(http, "late", "admin", expires_s=0.000001)
+    await http.delete("/v1/keys/gone")
+    valid = await new_key(http, "val", "admin")
+    digest = access_module.access.digest(valid)
+    odd = [revoked, expired, "hud-tui-" + "A" * 43, valid[:-1], valid + "a", valid.upper(), digest]
+    odd += ["", "é", " " + valid + " x", f"{valid},{valid}"]
+    headers = [f"Bearer {key}".encode("latin-1") for key in odd]
+    headers += [f"Basic {valid}".encode(), valid.encode(), b"Bearer", b""]
+    for route, method in product(ROUTES, ("GET", "POST", "PUT", "PATCH", "DELETE")):
+        path = path_of(route, model)
+        matches = method in (route.methods or ())
+        for header in headers:
+            answer = await http.request(method, path, headers={b"authorization": header})
+            calls += 1
+            is_open = (method, path) == ("POST", OPEN)
+            passed += answer.status_code != 401 and not is_open
+        for name, role in (("rea", Role.READ), ("tim", Role.TRAIN), ("sue", Role.STEER)):
+            if not matches or route.path.endswith("/train/events"):
+                continue
+            answer = await team[name].request(method, path, json={})
+            calls += 1
+            is_refused = answer.status_code == 403 and "may not" in detail(answer)
+            assert is_refused is not role.may(route.needs), (method, path, name, answer.text)
+    assert (passed, calls > 5000) == (0, True), calls
+
+
+async def test_what_each_role_may_do(team: dict[str, AsyncClient], http: AsyncClient) -> None:
+    model = await fork(team["tim"])
+    assert model["by"] == "tim"
+    first, second = await steps(team["tom"], model, 2)
+    assert (await set_head(team["tim"], model["id"], first)).status_code == 403
+    assert (await set_head(team["sue"], model["id"], first)).status_code == 200
+    assert (await ask(team["rea"], model["model_name"])).status_code == 200
+    sampled = await team["rea"].post(
+        "/chat/completions",
+        json={"model": model["model_name"], "messages": [{"role": "user", "content": "2+2"}]},
+        headers={"Trace-Id": uuid4().hex},
+    )
+    assert "sample rollouts" in detail(sampled)
+    pinned = await team["tim"].put(f"/v2/models/{model['id']}/checkpoints/{second}/pin")
+    assert pinned.json()["pinned_by"] == "tim"
+    rows = await tree(http, model["id"])
+    assert [row.get("pinned_by") for row in rows] == [None, "tim"]
+    await team["sue"].delete(f"/v2/models/{model['id']}/checkpoints/{second}/pin")
+    assert [row.get("pinned_by") for row in await tree(http, model["id"])] == [None, None]
+    [move] = (await http.get(f"/v2/models/{model['id']}/head/moves")).json()["moves"]
+    assert (move["by"]["key"], move["checkpoint_id"]) == ("sue", first)
+    me = (await team["sue"].get("/v2/auth/me")).json()
+    assert (me["key"], me["role"], me["expires_at"]) == ("sue", "steer", None)
+
+
+async def test_who_trains_ends_only_what_is_theirs(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    model = await fork(team["tim"])
+    job = await submit(team["tim"], model["id"], steps=500)
+    others = await cancel(team["tom"], job)
+    assert (others.status_code, "tim began this" in detail(others)) == (403, True)
+    every = await team["tom"].post("/v2/rollouts/cancel_user_jobs")
+    assert every.json()["jobs_cancelled"] == 0
+    renamed = await team["tom"].patch(f"/v2/jobs/{job}", json={"name": "mine"})
+    assert renamed.status_code == 403
+    shown = (await http.get(f"/v2/jobs/{job}")).json()
+    assert (shown["by"], shown["name"]) == ("tim", f"arith on {model['model_name']}")
+    assert (await cancel(team["tim"], job)).json()["cancelled"] == 1
+    assert (await ended(http, job))["by"] == "tim"
+    resumed = await team["tom"].post(f"/v1/training/jobs/{job}/resume")
+    assert resumed.status_code == 403
+    resumed = await team["sue"].post(f"/v1/training/jobs/{job}/resume")
+    assert (resumed.status_code, resumed.json()["by"]) == (200, "tim")
+    assert (await cancel(team["sam"], job)).json()["cancelled"] == 1
+    [run] = (await http.get("/v1/runs")).json()["items"]
+    assert run["by"] == "tim"
+    body = {"checkpoint_id": None, "tasks": (await tasks_of(http))[:2], "split": "all"}
+    body |= {"parameters": {"samples": 1}}
+    asked = await team["tom"].post(f"/v1/models/{model['id']}/evaluations", json=body)
+    assert asked.json()["by"] == "tom", asked.text
+    await at_end(http, f"/v1/evaluations/{asked.json()['id']}")
+
+
+async def test_rollouts_of_anothers_job_cannot_be_reported(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    job, trace = uuid4().hex, uuid4().hex
+    await team["tim"].post(f"/v2/trace/job/{job}/enter", json={"name": "loop"})
+    enter, leave = f"/v2/trace/{trace}/enter", f"/v2/trace/{trace}/exit"
+    body, end = {"job_id": job, "task_slug": "a"}, {"status": "completed", "reward": 1.0}
+    assert (await team["tom"].post(enter, json=body)).status_code == 403
+    assert (await team["tim"].post(enter, json=body)).status_code == 200
+    assert (await team["tom"].post(leave, json=end)).status_code == 403
+    spans = f"/telemetry/v3/api/trace/{trace}/telemetry-upload"
+    told = {"telemetry": [{"span_id": "s", "a": 1}]}
+    assert (await team["tom"].post(spans, json=told)).status_code == 403
+    stop = {"trace_id": trace}
+    cancelled = await team["tom"].post("/v2/rollouts/cancel", json=stop)
+    assert cancelled.status_code == 403
+    assert (await team["tim"].post(leave, json=end)).status_code == 200
+
+
+async def test_keys_are_listed_without_secrets_and_stored_as_hashes(
+    http: AsyncClient, service: Service
+) -> None:
+    key = await new_key(http, "ana", "train", expires_s=3600, max_work=2)
+    [row] = (await http.get("/v1/keys")).json()
+    assert (row["name"], row["role"], row["by"], row["max_work"]) == ("ana", "train", "admin", 2)
+    assert 3590 < row["expires_at"] - now() < 3600
+    assert key not in json.dumps(row)
+    await http.get("/v2/models", headers=bearer(key))
+    await http.get("/v2/models", headers=bearer(key[:-1]))
+    kept = b"".join(file.read_bytes() for file in service.data_dir.rglob("*") if file.is_file())
+    assert key.encode() not in kept
+    taken = await http.post("/v1/keys", json={"name": "ana", "role": "read"})
+    assert taken.status_code == 409
+    for name in ("admin", "Ana", "", "a" * 41, "a b", "-a", "ä"):
+        answer = await http.post("/v1/keys", json={"name": name, "role": "read"})
+        assert answer.status_code in (409, 422), name
+    assert (await http.delete("/v1/keys/admin")).status_code == 409
+    assert (await http.delete("/v1/keys/nobody")).status_code == 404
+
+
+async def test_a_revoked_key_stays_so_after_a_restart_and_its_name_is_not_used_again(
+    http: AsyncClient, service: Service
+) -> None:
+    key = await new_key(http, "ana", "admin")
+    other = await new_key(http, "bob", "read")
+    with_key = bearer(key)
+    assert (await http.delete("/v1/keys/ana", headers=with_key)).status_code == 200
+    assert (await http.get("/v2/models", headers=with_key)).status_code == 401
+    again = (await http.delete("/v1/keys/ana")).json()
+    assert again["revoked_at"] is not None
+    assert (await http.post("/v1/keys", json={"name": "ana", "role": "read"})).status_code == 409
+    reopened = access_module.Access(service.parts.store)
+    await reopened.open(service.api_key)
+    assert reopened.caller(b"Bearer " + other.encode()).name == "bob"
+    with pytest.raises(access_module.Unknown):
+        reopened.caller(b"Bearer " + key.encode())
+
+
+async def test_an_expired_key_is_refused_with_its_name(http: AsyncClient) -> None:
+    key = await new_key(http, "late", "read", expires_s=0.000001)
+    answer = await http.get("/v2/models", headers=bearer(key))
+    assert (answer.status_code, "late has expired" in detail(answer)) == (401, True)
+
+
+# Protected models.
+
+
+async def test_a_protected_head_moves_by_two_people(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    model = await fork(http)
+    first, second = await steps(http, model, 2)
+    at = f"/v2/models/{model['id']}"
+    assert (await team["sue"].put(f"{at}/protection")).status_code == 403
+    assert (await http.put(f"{at}/protection")).json()["protected_by"] == "admin"
+    assert (await http.get(at)).json()["protected_by"] == "admin"
+    for client in team.values():
+        answer = await set_head(client, model["id"], first)
+        assert answer.status_code == 403
+    assert "--propose" in detail(answer)
+    body = {"checkpoint_id": first, "note": "2 is overfitted"}
+    asked = await team["sue"].post(f"{at}/head/proposals", json=body)
+    assert (asked.status_code, asked.json()["by"]) == (201, "sue")
+    again = await team["sue"].post(f"{at}/head/proposals", json=body)
+    assert again.json()["id"] == asked.json()["id"]
+    approve = f"{at}/head/proposals/{asked.json()['id']}/approve"
+    own = await team["sue"].post(approve)
+    assert (own.status_code, detail(own)) == (
+        403,
+        "another person has to approve what you proposed",
+    )
+    assert (await team["tim"].post(approve)).status_code == 403
+    agreed = await team["sam"].post(approve)
+    assert (agreed.status_code, agreed.json()["decided_by"]) == (200, "sam")
+    assert [row["is_active"] for row in await tree(http, model["id"])] == [True, False]
+    [move] = (await http.get(f"{at}/head/moves")).json()["moves"]
+    assert (move["by"]["key"], move["by"]["proposed_by"]) == ("sam", "sue")
+    assert (await team["sam"].post(approve)).status_code == 409
+    listed = (await team["rea"].get(f"{at}/head/proposals")).json()
+    assert [(p["status"], p["note"], p["checkpoint"]) for p in listed] == [
+        ("approved", "2 is overfitted", "step-000001")
+    ]
+    assert (await http.delete(f"{at}/protection")).json()["protected_by"] is None
+    assert (await set_head(team["sue"], model["id"], second)).status_code == 200
+
+
+async def test_a_proposal_that_another_move_overtook_is_refused(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    model = await fork(http)
+    first, second, _ = await steps(http, model, 3)
+    at = f"/v2/models/{model['id']}"
+    nobody_asked = await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": first})
+    assert nobody_asked.status_code == 409
+    await http.put(f"{at}/protection")
+
+    async def proposed(checkpoint: str) -> str:
+        body = {"checkpoint_id": checkpoint}
+        return str((await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"])
+
+    one, two = await proposed(first), await proposed(second)
+    at += "/head/proposals"
+    assert (await team["sam"].post(f"{at}/{one}/approve")).status_code == 200
+    late = await team["sam"].post(f"{at}/{two}/approve")
+    assert (late.status_code, "the head is step-000001" in detail(late)) == (409, True)
+    listed = (await http.get(at)).json()
+    assert [proposal["status"] for proposal in listed] == ["approved", "open"]
+    withdrawn = await team["sam"].post(f"{at}/{two}/withdraw")
+    assert (withdrawn.json()["status"], withdrawn.json()["decided_by"]) == ("withdrawn", "sam")
+    assert (await team["sam"].post(f"{at}/{two}/approve")).status_code == 409
+
+
+async def test_a_protected_model_is_not_trained(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    model = await fork(http)
+    await steps(http, model, 1)
+    job = await submit(http, model["id"], steps=500)
+    at = f"/v2/models/{model['id']}/protection"
+    busy = await http.put(at)
+    assert (busy.status_code, job in detail(busy)) == (409, True)
+    await cancel(http, job)
+    await ended(http, job)
+    assert (await http.put(at)).status_code == 200
+    path = f"/v1/models/{model['id']}/train/"
+    step = await http.post(f"{path}optim-step", json={"learning_rate": 0.1})
+    resumed = await http.post(f"/v1/training/jobs/{job}/resume")
+    body = {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}, "config": {}}
+    run = await http.post("/v1/training/jobs", json=body)
+    drive = {"model_id": model["id"], "name": "n", "driver": "d", "parameters": {}, "start": "base"}
+    driven = await http.put(f"/v1/training/jobs/{uuid4()}/drive", json=drive)
+    for answer in (step, resumed, run, driven):
+        assert (answer.status_code, "protected by admin" in detail(answer)) == (403, True)
+    source = {"source_model_id": model["id"], "name": "a fork", "checkpoint_id": "base"}
+    assert (await http.post("/v2/models/fork", json=source)).status_code == 201
+
+
+# Bounds.
+
+
+async def test_a_key_has_at_most_so_much_work(http: AsyncClient) -> None:
+    headers = bearer(await new_key(http, "two", "train", max_work=1))
+    models = [await fork(http, name) for name in ("one", "two")]
+    tasks = await tasks_of(http)
+    parameters = {"config": {"parameters": {"steps": 500}}}
+
+    async def run(model: Json) -> Response:
+        body = {"model_id": model["id"], "dataset": {"tasks": tasks}, **parameters}
+        return await http.post("/v1/training/jobs", json=body, headers=headers)
+
+    first, second = await run(models[0]), await run(models[1])
+    assert (first.status_code, second.status_code) == (201, 429)
+    assert "two may have 1" in detail(second)
+    asked = {"checkpoint_id": None, "tasks": tasks[:2], "split": "all"}
+    path = f"/v1/models/{models[1]['id']}/evaluations"
+    assert (await http.post(path, json=asked, headers=headers)).status_code == 429
+    [_, row] = [{}, *(await http.get("/v1/keys")).json()]
+    assert row["work"] == 1
+    await cancel(http, first.json()["job_id"])
+    third = await run(models[1])
+    assert third.status_code == 201
+    await cancel(http, third.json()["job_id"])
+
+
+async def test_a_key_has_at_most_so_much_disk(http: AsyncClient) -> None:
+    headers = bearer(await new_key(http, "full", "train", max_disk=1))
+    http.headers.update(headers)
+    model = await fork(http)
+    await steps(http, model, 1)
+    over = await http.post("/v1/training/jobs", json=await _run_of(http, model))
+    assert (over.status_code, "full forked" in detail(over)) == (507, True)
+
+
+async def _run_of(http: AsyncClient, model: Json) -> Json:
+    return {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}, "config": {}}
+
+
+async def test_a_key_sends_at_most_so_many_requests(
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "WAIT_S", 0.0)
+    clock = [100.0]
+    monkeypatch.setattr(access_module, "monotonic", lambda: clock[0])
+    headers = bearer(await new_key(http, "flood", "read", max_calls=3))
+    codes = [(await http.get("/v2/auth/me", headers=headers)).status_code for _ in range(5)]
+    assert codes == [200, 200, 200, 429, 429]
+    clock[0] += 0.4
+    answers = [await http.get("/v2/auth/me", headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 429]
+    assert answers[1].headers["Retry-After"] == "1"
+    assert "more than 3 requests a second" in detail(answers[1])
+    assert (await http.get("/v2/auth/me")).status_code == 200
+
+
+async def test_a_key_has_at_most_so_many_requests_under_way(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate, "WAIT_S", 0.0)
+    monkeypatch.setattr(access_module, "AT_ONCE", 2)
+    headers = bearer(await new_key(http, "slow", "read"))
+    answers = await asyncio.gather(*(http.get("/v2/models", headers=headers) for _ in range(6)))
+    codes = sorted(answer.status_code for answer in answers)
+    assert (codes[:2], codes[-1]) == ([200, 200], 429)
+    assert (await http.get("/v2/models", headers=headers)).status_code == 200
+
+
+# The log.
+
+
+async def test_each_change_has_a_line_whoever_made_it_and_secrets_are_in_none(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service
+) -> None:
+    model = await fork(team["tim"])
+    [first] = await steps(team["tim"], model, 1)
+    await set_head(team["sue"], model["id"], first)
+    await set_head(team["rea"], model["id"], first)
+    await http.get("/v2/models")
+    told = (await team["rea"].get("/v1/log", params={"limit": 5})).json()["lines"]
+    assert [(line["key"], line["what"], line["status"]) for line in told] == [
+        ("rea", "move a head", 403),
+        ("sue", "move a head", 200),
+        ("tim", "take a step", 200),
+        ("tim", "fork a model", 201),
+        ("admin", "make a key", 201),
+    ]
+    assert told[1]["about"] == {"model_id": model["id"], "checkpoint": first}
+    assert told[3]["about"]["name"] == "arith rl"
+    assert (told[1]["address"], told[1]["method"], told[1]["role"]) == ("127.0.0.1", "PUT", "steer")
+    older = (await http.get("/v1/log", params={"before": told[4]["at"]})).json()["lines"]
+    assert [line["about"]["name"] for line in older] == ["sue", "tom", "tim", "rea"]
+    text = (service.data_dir / "log.jsonl").read_text()
+    assert service.api_key not in text
+    assert not any(c.headers["authorization"].partition(" ")[2] in text for c in team.values())
+    assert (service.data_dir / "log.jsonl").stat().st_mode & 0o077 == 0
+
+
+async def test_a_client_that_hangs_up_has_its_line_too(http: AsyncClient, service: Service) -> None:
+    model = await fork(http)
+    task = asyncio.ensure_future(steps(http, model, 1))
+    [checkpoint] = await task
+    async with service.parts.session(await _row(service, model)).lock:
+        moving = asyncio.ensure_future(set_head(http, model["id"], checkpoint))
+        await asyncio.sleep(0.01)
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
+    [line] = (await http.get("/v1/log", params={"limit": 1})).json()["lines"]
+    assert (line["what"], line["status"]) == ("move a head", 499)
+
+
+async def _row(service: Service, model: Json) -> Any:
+    from hud_tui.service.store import models
+
+    return await service.parts.store.read(models.find, model["id"])
+
+
+async def test_refused_keys_are_logged_together(
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(journal, "monotonic", lambda: clock[0])
+    for _ in range(5):
+        await http.get("/v2/models", headers=bearer("wrong"))
+    clock[0] += journal.REFUSED_S
+    await http.get("/v2/models", headers=bearer("wrong"))
+    lines = (await http.get("/v1/log")).json()["lines"]
+    assert [(line["status"], line["count"]) for line in lines] == [(401, 5), (401, 1)]
+
+
+async def test_the_log_is_rotated_and_a_torn_line_ends_what_can_be_read(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_BYTES", 1000)
+    model = await fork(http)
+    for _ in range(20):
+        await set_head(http, model["id"], str(uuid4()))
+    files = sorted(path.name for path in service.data_dir.glob("log.jsonl*"))
+    assert files == ["log.jsonl", *(f"log.jsonl.{number}" for number in range(1, 5))]
+    page = (await http.get("/v1/log", params={"limit": 1000})).json()
+    assert (page["incomplete"], 5 < len(page["lines"]) < 20) == (True, True)
+    newest = service.data_dir / "log.jsonl"
+    newest.write_bytes(b'{"at": 1' + b"\n" + newest.read_bytes())
+    cut = (await http.get("/v1/log", params={"limit": 1000})).json()
+    assert (cut["incomplete"], len(cut["lines"]) < len(page["lines"])) == (True, True)
+
+
+async def test_a_log_that_cannot_be_written_stops_nothing(
+    http: AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    (service.data_dir / "log.jsonl").mkdir()
+    assert (await fork(http))["by"] == "admin"
+    assert "not logged" in caplog.text
+
+
+async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:
+    await http.get("/v2/models")
+    assert CALLER.get() is SERVICE
