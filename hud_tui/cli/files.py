@@ -417,7 +417,7 @@ def log(args: argparse.Namespace) -> int:
     for entry in shown:
         model = entry.name or entry.model[:8]
         what = (
-            f"{local_time(entry)}  {entry.outcome:<8}{entry.verb:<11}{model}  {change_text(entry)}"
+            f"{local_time(entry)}  {entry.outcome:<8}{entry.verb:<10} {model}  {change_text(entry)}"
         )
         print(one_line(f"{what}  {entry.message}".rstrip(), 400))
     if not shown:

@@ -11,6 +11,7 @@ from hud_tui.client.imported import ImportedFiles, read_folder
 from hud_tui.errors import HudUsage
 from hud_tui.rl.names import find_by_id
 from hud_tui.rl.text import counted, names_text, one_line
+from hud_tui.rl.work import Work
 
 UNKNOWN = 5
 """Most names of unknown metrics in a line of text."""
@@ -25,7 +26,7 @@ def import_runs(args: argparse.Namespace) -> int:
     files = ImportedFiles(paths_of(args).state)
     if args.remove is not None:
         rows = list(files.works().values())
-        row = find_by_id(args.remove, rows, "imported run", lambda r: r.name, lambda r: r.name)
+        row = find_by_id(args.remove, rows, "imported run", _label, lambda r: r.name)
         files.remove(row.id)
         changed(f"remove imported run {row.id[:8]}")
         show(args, "import", {"removed": row.id}, f"removed {row.id[:8]}  {one_line(row.name)}")
@@ -50,3 +51,8 @@ def import_runs(args: argparse.Namespace) -> int:
         lines.append(f"see {'them' if len(runs) > 1 else 'it'}: {command_of(args, 'runs')}")
     show(args, "import", {"runs": documents, "skipped": skipped}, *lines)
     return 0 if runs else 1
+
+
+def _label(row: Work) -> str:
+    """Runs often have the same name."""
+    return one_line(f"{row.id} ({row.name})" if row.name else row.id, 80)

@@ -34,7 +34,7 @@ from hud_tui.rl.run_columns import Column, columns, parse_filter, sort_rows
 from hud_tui.rl.runs import find_run, left_s, silent_s
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sweep import differences, group_rows
-from hud_tui.rl.text import counted, one_line
+from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.work import READ_ONLY, Work, is_lost
 from hud_tui.rollouts import control
 from hud_tui.wire import Model, WorkState
@@ -153,7 +153,7 @@ async def traces(client: HudClient, args: argparse.Namespace) -> int:
     _print_traces(job_id, args.step, total, omitted, shown, omitted)
     if omitted:
         more = "--limit N, --step N, or --all for one document per page"
-        print_notice(f"{omitted:,} older rollouts omitted; for more: {more}")
+        print_notice(f"{spaced(omitted)} older rollouts omitted; for more: {more}")
     return 0
 
 
@@ -194,7 +194,7 @@ async def _search(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     if failed:
         print_notice(f"{counted(failed, 'rollout')} could not be read")
     if searched.total > len(searched.rollouts):
-        print_notice(f"only the newest {len(searched.rollouts):,} of {searched.total:,} searched")
+        print_notice(f"only the newest {spaced(len(searched.rollouts))} of {spaced(searched.total)} searched")
     return 0
 
 

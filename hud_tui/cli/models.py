@@ -162,7 +162,7 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
     if args.back >= len(lineage):
         behind = max(0, len(lineage) - 1)
         hint = "the base weights cannot be the head"
-        only = f"the head is only {counted(behind, 'step')} from the base"
+        only = f"only {counted(behind, 'checkpoint')} before the head"
         raise HudUsage(f"--back {args.back}: {only}", hint)
     return tree[lineage[args.back]]
 

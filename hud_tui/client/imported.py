@@ -63,6 +63,8 @@ class ImportedFiles:
 def read_folder(path: Path) -> tuple[list[ImportedRun], list[str]]:
     """The runs in a ``.wandb`` file, or in all below a folder; and why files were left out. Raises
     HudUsage: there are none."""
+    if not path.exists():
+        raise HudUsage(f"no file or folder named {one_line(path)}")
     skipped: list[str] = []
     runs = list(imported_runs(_logged(path, skipped)))
     if not runs and not skipped:

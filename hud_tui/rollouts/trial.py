@@ -17,6 +17,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.client.signal import choose
 from hud_tui.rl.findings import Finding, Severity, verdict
+from hud_tui.rl.metrics import short
 from hud_tui.rl.tasks.signal import (
     Estimate,
     Outcome,
@@ -168,7 +169,8 @@ class Trial:
     def _summary(self) -> Finding:
         runs = self.graded
         made = f"{counted(len(runs), 'rollout')} of {counted(len(self.signals), 'task')}"
-        said = f"{made}: mean reward {sum(run['reward'] for run in runs) / len(runs):.3g}"
+        mean = sum(run["reward"] for run in runs) / len(runs)
+        said = f"{made}: mean reward {short(mean)}"
         if all(run["turns"] is not None for run in runs):
             for name, thing in COUNTED.items():
                 figure = sum(run[name] for run in runs) / len(runs)

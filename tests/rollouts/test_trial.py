@@ -106,7 +106,7 @@ def test_calls_that_name_no_tool_are_warned_of_by_name() -> None:
 
 def test_an_environment_without_tools_is_not_asked_for_calls() -> None:
     found = said_of(*[report(i % 2) for i in range(4)], capabilities=[])
-    assert found["rollout"].message.startswith("4 rollouts of 2 tasks: mean reward 0.5, 2 turns")
+    assert found["rollout"].message.startswith("4 rollouts of 2 tasks: mean reward .500, 2 turns")
     assert found["rollout"].level == "ok"
     assert said_of(*[report()] * 4, capabilities=[])["signal"].message.endswith(
         "every reward of 4 rollouts is 0"
@@ -136,7 +136,7 @@ def test_where_some_rollouts_fail_a_run_may_begin_and_where_all_do_it_may_not() 
 
 def test_of_rollouts_that_the_service_made_only_the_reward_is_known() -> None:
     found = said_of(*[report(i % 2, turns=None, tokens=0) for i in range(4)])["rollout"]
-    assert found.message == "4 rollouts of 2 tasks: mean reward 0.5, made by the service; 4.0 s"
+    assert found.message == "4 rollouts of 2 tasks: mean reward .500, made by the service; 4.0 s"
 
 
 def test_a_call_fits_if_there_is_the_tool_and_it_takes_the_arguments() -> None:

@@ -162,6 +162,9 @@ async def test_headless_commands_are_written_down_and_told(
     assert ("done    fork" in done, "→ arith-rl" in done) == (True, True)
     assert "refused" in refused
     assert unreadable == "1 unreadable line in the log"
+    with (tmp_path / "state" / NAME).open("a") as file:
+        file.write(json.dumps({**first, "verb": "forward-backward", "name": "mine"}) + "\n")
+    assert "done    forward-backward mine " in (await text("log", "forward-backward"))[1]
     code, out, _ = await text("log", "nothing of it")
     assert (code, out.startswith("no entry matches\n")) == (0, True)
 

@@ -61,7 +61,7 @@ WRONG = [
     (("frobnicate",), "", 2, "usage", "frobnicate"),
     (("fork", "mine", "--name", "mine", "-y"), "", 1, "conflict", "mine exists"),
     (("head", "mine", "--set", "step-9", "-y"), "", 2, "usage", "no checkpoint named"),
-    (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "the head is only 2 steps from the"),
+    (("head", "mine", "--back", "3", "-y"), "", 2, "usage", "only 2 checkpoints before the head"),
     (("head", "mine", "--back", "0", "-y"), "", 2, "usage", "--back: 0 is below the least, 1"),
     (("head", "mine", "--back", "1"), "", 2, "usage", "add -y"),
     (("jobs", "no-such-job"), "", 2, "usage", "no job named no-such-job|mine"),

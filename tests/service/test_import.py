@@ -131,9 +131,20 @@ async def test_imported_runs_are_in_the_table_read_only(hud: Command, tmp_path: 
     assert left["name"] == "TRL run"
 
 
+async def test_runs_of_one_name_are_told_apart_by_their_ids(hud: Command, tmp_path: Path) -> None:
+    for id_ in ("one", "two"):
+        row = {"_step": 0, "step": 1, "reward": 0.5}
+        (tmp_path / f"{id_}.wandb").write_bytes(file_of(row, run_id=id_, name="twin"))
+    runs = (await hud("import", "wandb", str(tmp_path))).data["runs"]
+    both = await hud("import", "wandb", "--remove", runs[0]["name"])
+    assert (both.code, both.error["type"]) == (2, "ambiguous")
+    assert all(run["id"] in both.error["hint"] for run in runs)
+
+
 async def test_what_cannot_be_imported_is_said(hud: Command, text: Text, tmp_path: Path) -> None:
     assert (await hud("import", "wandb")).code == 2
-    assert (await hud("import", "wandb", str(tmp_path / "nowhere"))).code == 2
+    nowhere = await hud("import", "wandb", str(tmp_path / "nowhere"))
+    assert (nowhere.code, "no file or folder named" in nowhere.error["message"]) == (2, True)
     assert (await hud("import", "wandb", "--remove", "nothing")).code == 2
     write(tmp_path, "verl")
     code, out, _ = await text("import", "wandb", str(tmp_path))
