@@ -83,7 +83,14 @@ async def test_two_are_marked_and_compared(served: Served) -> None:
         await noted(flown, "Mark two checkpoints", "c")
         await flown.press("G", "m")
         assert line(flown, 7).startswith("A")  # the base
-        await flown.open(ComparePanel, "up", "M", "c")
+        await flown.open(ComparePanel, "g", "c")
+        await flown.until(lambda: "B is 6 steps after A." in flown.drawn)
+        await back(flown)
+        await noted(flown, "Mark two checkpoints", "T")  # the base is none
+        await flown.open(ComparePanel, "G", "M", "c")
+        await flown.until(lambda: "A is 6 steps after B." in flown.drawn)
+        await back(flown)
+        await flown.open(ComparePanel, "up", "c")
         await flown.until(lambda: "A is 5 steps after B." in flown.drawn)
         await back(flown)
         await flown.open(ComparePanel, "m", "c")

@@ -502,13 +502,14 @@ class CheckpointsScreen(HudScreen):
             self._move_head(lambda: to_known(self.run, last_good))
 
     def pair(self) -> tuple[int, int] | None:
-        """The checkpoints to compare: the marked two; else the marked one, or the head, and the one
-        under the cursor. None if they are not two."""
-        positions = map(self.run.tree.find, self.marked)
+        """The checkpoints to compare, or one and the base: the marked two; else the marked one, or
+        the head, and the one under the cursor. None if they are not two."""
+        positions = map(self.run.tree.find_weights, self.marked)
         marked = [position for position in positions if position is not None]
         if len(self.marked) > 1:
             return (marked[0], marked[1]) if len(self.marked) == len(marked) == 2 else None
-        here = None if self.selected is None else self.cursor.position
+        at_base = not self.cursor.folded and self.cursor.position == ROOT
+        here = self.cursor.position if at_base or self.selected is not None else None
         others = [position for position in (*marked, self.run.tree.head) if position != here]
         return None if here is None or not others or others[0] is None else (others[0], here)
 
@@ -531,7 +532,7 @@ class CheckpointsScreen(HudScreen):
 
     def action_try(self) -> None:
         pair, model = self.pair(), self.run.model
-        if pair is None or model is None:
+        if pair is None or ROOT in pair or model is None:
             self.warn(keyed(NEED_TWO))
             return
         nodes = [self.run.tree[position] for position in pair]
@@ -674,7 +675,7 @@ class CheckpointsScreen(HudScreen):
             case "compare":
                 return self.pair() is not None or len(self.marked) > 2
             case "try":
-                return self.pair() is not None
+                return ROOT not in (self.pair() or (ROOT,))
             case "ship" | "bisect":
                 return len(tree) > 0
             case "unmark":
