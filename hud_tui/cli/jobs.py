@@ -194,7 +194,8 @@ async def _search(client: HudClient, args: argparse.Namespace, job_id: str) -> i
     if failed:
         print_notice(f"{counted(failed, 'rollout')} could not be read")
     if searched.total > len(searched.rollouts):
-        print_notice(f"only the newest {spaced(len(searched.rollouts))} of {spaced(searched.total)} searched")
+        newest = spaced(len(searched.rollouts))
+        print_notice(f"only the newest {newest} of {spaced(searched.total)} searched")
     return 0
 
 
