@@ -70,9 +70,9 @@ def process(pid: int) -> Process:
 
 
 def read_process(text: object) -> Process | None:
-    """A process from its ``str``; None if it is not that of one."""
+    """A process from its ``str``; None if it is not that of one. In a container a service is 1."""
     number, _, start = str(text).strip().partition(" ")
-    is_number = number.isascii() and number.isdigit() and 1 < int(number[:10]) < 2**31
+    is_number = number.isascii() and number.isdigit() and 0 < int(number[:10]) < 2**31
     return Process(int(number[:10]), start) if is_number else None
 
 
