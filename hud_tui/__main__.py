@@ -3,8 +3,6 @@
 import gc
 import sys
 
-from hud_tui import __version__
-
 COLLECT_EVERY = 150_000
 """New objects after which garbage is collected, headless. A short command makes fewer; collections
 while it loads would take a tenth of its time and free nothing."""
@@ -13,8 +11,10 @@ while it loads would take a tenth of its time and free nothing."""
 def script() -> None:
     """Run the command line. `--version` alone loads nothing of it."""
     if sys.argv[1:] == ["--version"] and sys.stdout is not None:
+        from hud_tui.build import label
+
         try:
-            print(f"hud-tui {__version__}", flush=True)
+            print(label(), flush=True)
             return
         except OSError:
             pass  # the command line says what is wrong with stdout

@@ -1,7 +1,8 @@
 """Which hud-tui this is: its version, and a digest of its files, which an upgrade changes."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -24,11 +25,25 @@ def _files(folder: str) -> Iterator[os.DirEntry[str]]:
 @cache
 def digest() -> str:
     """Digest of the package's files as they are now, 12 hex digits. Takes some 20 ms once."""
+    paths = sorted(entry.path for entry in _files(str(PACKAGE)))
+    return digest_of((path.removeprefix(str(PACKAGE)), Path(path).read_bytes()) for path in paths)
+
+
+def digest_of(files: Iterable[tuple[str, bytes]]) -> str:
+    """Digest of such files, from their paths below the package and contents, sorted by path."""
     total = blake2b(digest_size=6)
-    for path in sorted(entry.path for entry in _files(str(PACKAGE))):
-        total.update(path.removeprefix(str(PACKAGE)).encode())
-        total.update(Path(path).read_bytes())
+    for path, content in files:
+        total.update(path.encode())
+        total.update(content)
     return total.hexdigest()
+
+
+def label() -> str:
+    """What a bug report quotes: version, build, Python and system."""
+    system = os.uname()
+    python = ".".join(map(str, sys.version_info[:3]))
+    where = f"Python {python}, {system.sysname} {system.machine}"
+    return f"hud-tui {__version__}, build {digest()}, {where}"
 
 
 def unchanged_since(stamp: float) -> bool:

@@ -16,7 +16,7 @@ from platform import machine, python_implementation, python_version, system
 from shutil import disk_usage
 from typing import Any
 
-from hud_tui import __version__
+from hud_tui import __version__, build
 from hud_tui import settings as configured
 from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import emit, flags_of, with_flags
@@ -168,10 +168,11 @@ def _prime_url(environ: Mapping[str, str]) -> Variable:
 
 
 def versions() -> dict[str, str | None]:
-    """Versions by name, from installed metadata; None if not installed."""
+    """Versions by name, from installed metadata, and the build; None if not installed."""
     python = f"{python_version()} ({python_implementation()}, {system()} {machine()})"
     packages = {name: [*distributions(name=name)] for name in (*PACKAGES, *OPTIONAL)}
-    return {"python": python} | {name: d[0].version if d else None for name, d in packages.items()}
+    installed = {name: d[0].version if d else None for name, d in packages.items()}
+    return {"python": python, "build": build.digest()} | installed
 
 
 def _failed(check: Check, error: HudError) -> Finding:

@@ -13,7 +13,6 @@ from pathlib import Path
 from traceback import format_exception
 from typing import TYPE_CHECKING, NoReturn
 
-from hud_tui import __version__
 from hud_tui.cli.commands import COMMANDS, Command, build_parser
 from hud_tui.cli.hud_words import translated
 from hud_tui.cli.streams import (
@@ -59,12 +58,7 @@ def _main(argv: Sequence[str]) -> int:
         argv = translated(argv)
         args = build_parser(argv).parse_args(argv)
         if args.version:
-            if headless:
-                from hud_tui.cli.output import emit
-
-                emit("version", {"version": __version__})
-            else:
-                print(f"hud-tui {__version__}")
+            _print_version(headless)
             return 0
         if args.insecure:
             os.environ[INSECURE] = "1"  # also for the processes that this one starts
@@ -151,6 +145,17 @@ def _without_app(command: Command, args: argparse.Namespace) -> int:
     _fill_in(args)
 
     return run_command(command.load(), args, connector_of(args))
+
+
+def _print_version(headless: bool) -> None:
+    from hud_tui import __version__, build
+
+    if headless:
+        from hud_tui.cli.output import emit
+
+        emit("version", {"version": __version__, "build": build.digest()})
+    else:
+        print(build.label())
 
 
 def _app(args: argparse.Namespace) -> int:

@@ -112,7 +112,7 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
         "(HUD_TUI_READ_ONLY)",
         "--insecure": "let a key travel in clear text, by http, to another machine "
         "(HUD_TUI_INSECURE)",
-        "--version": "print the version",
+        "--version": "print the version and the build, as a bug report quotes them",
     }
     for flag, text in about.items():
         flags.add_argument(flag, action="store_true", default=absent, help=text)

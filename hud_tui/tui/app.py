@@ -37,6 +37,7 @@ from textual.widgets import Input
 from textual.worker import WorkerFailed
 
 from hud_tui import __version__
+from hud_tui.build import label
 from hud_tui.config import Config, ReadOnly
 from hud_tui.errors import UNLOGGED, HudError, HudUnreachable, HudUsage
 from hud_tui.keys import VIEWS as VIEW_NAMES
@@ -727,7 +728,7 @@ def masked(text: str, secrets: Iterable[str]) -> str:
 
 def _keep(error: BaseException, state: Path, secrets: Iterable[str]) -> Path:
     """Write the traceback to a new file. Raises OSError."""
-    text = f"hud-tui {__version__}, Python {sys.version}\n\n{''.join(format_exception(error))}"
+    text = f"{label()}\n\n{''.join(format_exception(error))}"
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     file = state / f"crash-{strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.txt"
     number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
