@@ -19,11 +19,11 @@ from hud_tui.rollouts import control
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.tui.games import game_of_start
 from hud_tui.tui.keys import GAMES, FootLine
-from hud_tui.tui.screens.play import PlayScreen, game_lines, said_of
+from hud_tui.tui.screens.play import PlayScreen, said_of, transcript_of_game
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
-from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.tool_form import ToolForm
+from hud_tui.tui.widgets.transcript import TranscriptView
 from tests.conftest import Served, until
 from tests.rollouts.driving import make_venv, write_sums
 from tests.service.clients import answered, fork_of, over_socket, train
@@ -78,7 +78,7 @@ async def test_a_game_is_played_by_keys(
         ]
         await flown.press("backspace", "3", "enter")
         await your_turn(flown, 2)
-        assert '→ plus {"a": 4, "b": 3}' in flown.screen.query_one(TextPane).plain
+        assert '→ plus {"a": 4, "b": 3}' in flown.screen.query_one(TranscriptView).plain
         flown.screen.query_one("#play-answer", Input).focus()
         await flown.press("7", "enter")
         await flown.until(lambda: game(flown).phase is Phase.GRADED)
@@ -189,7 +189,7 @@ async def test_a_rollout_in_jobs_is_replayed_and_taken_over(served: Served, tmp_
         await flown.press("ctrl+t")
         await your_turn(flown, 1)
         assert [turn.move.text for turn in game(flown).upcoming] != []
-        assert "1  next, as recorded" in flown.screen.query_one(TextPane).plain
+        assert "1 recorded" in flown.screen.query_one(TranscriptView).plain
         foot = str(flown.screen.query_one(FootLine).render())
         assert ". replay  @ to a turn" in foot
         await flown.press("full_stop")
@@ -219,11 +219,11 @@ class Halting:
     def __init__(self) -> None:
         self.answers: list[Any] = []
         self.tools: list[Any] = []
+        self.messages: list[Any] = [{"role": "user", "content": "Go."}]
         self.is_over = asyncio.Event()
 
     async def play(self, begun: Any, asked: Callable[[Any], object]) -> Result:
-        messages = [{"role": "user", "content": "Go."}]
-        asked({"model": "m", "messages": messages, "tools": self.tools})
+        asked({"model": "m", "messages": self.messages, "tools": self.tools})
         await self.is_over.wait()
         return Result(Grade(0.5), "", "t")
 
@@ -432,6 +432,7 @@ def fill(form: ToolForm, typed: dict[str, str]) -> None:
         (Game("sums"), "starting sums … 4 s"),
         (Game("sums", phase=Phase.WORKING, most=3, turns=(Turn(Move("x"), "person"),)), ""),
         (Game("sums", phase=Phase.FAILED, trouble="it\x1bhung"), "no grade: it␛hung"),
+        (Game("sums").failed("it hung", "see its log"), "no grade: it hung\nsee its log"),
         (Game("sums", phase=Phase.YOURS, notice="no"), "no  ·  turn 1: your turn"),
     ],
 )
@@ -440,18 +441,61 @@ def test_what_a_game_waits_for_is_said(game: Game, text: str) -> None:
     assert said_of(game, 4.0).plain == text
 
 
-def test_texts_of_a_game_are_cleaned() -> None:
-    hostile = Game("s").asked([{"role": "user", "content": "\x1b[2J [bold]x"}], None)
-    lines: Sequence[str] = [line.plain for line in game_lines(hostile, 40)]
-    assert lines[:2] == ["user", "  ␛[2J [bold]x"]
+@asynccontextmanager
+async def playing(messages: Sequence[Any], size: tuple[int, int] = (100, 40)) -> AsyncIterator[Any]:
+    """A game whose environment asks so, and its screen."""
+    app = Table()
+    app.world.messages = [*messages]
+    async with app.run_test(size=size) as pilot:
+        await until(lambda: isinstance(app.screen, PlayScreen) and bool(app.screen.game.prompt))
+        await pilot.pause()
+        yield app.screen, pilot
 
 
-def test_a_call_that_failed_is_marked() -> None:
-    made = Turn(Move(calls=(Call("f", {}),) * 2), "person", ("Error calling tool 'f': no", "no"))
-    lines = [line.plain.strip() for line in game_lines(Game("s", turns=(made,)), 40)]
-    assert lines[1:5] == ["→ f {}", "⚠ Error calling tool 'f': no", "→ f {}", "no"]
+async def test_texts_of_a_game_are_cleaned() -> None:
+    async with playing([{"role": "user", "content": "\x1b[2J [bold]x"}]) as (screen, _):
+        assert [line.rstrip() for line in screen.view.plain.split("\n")] == [
+            *("▾ user", "  ␛[2J [bold]x")
+        ]
 
 
-def test_a_text_is_shown_as_the_policy_gets_it() -> None:
-    long = Game("s").asked([{"role": "user", "content": "x" * 30_000}], None)
-    assert sum(line.plain.count("x") for line in game_lines(long, 80)) == 30_000
+async def test_a_text_is_shown_as_the_policy_gets_it() -> None:
+    async with playing([{"role": "user", "content": "x" * 300_000}]) as (screen, _):
+        assert screen.view.plain.count("x") == 300_000
+        assert screen.view.cursor == screen.view.count - 1
+        assert screen.view.in_sight, "the end is shown"
+
+
+async def test_a_conversation_is_folded_and_laid_out_as_in_the_reader() -> None:
+    made = Move(calls=(Call("f", {}), Call("g", {"rows": list(range(40))})))
+    async with playing([{"role": "user", "content": "Go."}]) as (screen, pilot):
+        screen._play.move(made)
+        turn = Turn(made, "person", ("Error calling tool 'f': no", '{"n": 1}'))
+        screen.take(replace(screen.game, turns=(turn,)))
+        await pilot.pause()
+        lines = screen.view.plain.split("\n")
+        assert [line.split("  ")[0] for line in lines if line[:1] == "▾"] == ["▾ user", "▾ 1 you"]
+        assert "      0," in lines, "JSON is laid out"
+        assert "  ⚠ error Error calling tool 'f': no" in lines
+        assert '  ← {"n": 1}' in lines
+        screen.view.focus()
+        await pilot.press("a")
+        assert screen.view.plain.split("\n")[1].startswith("▸ 1 you       ⚠ → f {} ⚠ Error calling")
+        await pilot.press("enter")
+        assert '  ← {"n": 1}' in screen.view.plain
+        screen.take(screen.game.graded(Grade(0.5, {"info": {"expected": 7}}, "done")))
+        await pilot.pause()
+        grading = "environment grading   expected: 7 stopped: end of turn"
+        assert screen.view.plain.split("\n")[-1] == f"▸ {grading}"
+        await pilot.press("a")
+        assert screen.view.plain.endswith("  expected: 7\n  stopped: end of turn")
+
+
+def test_turns_are_called_by_their_number_and_who_made_them() -> None:
+    turns = tuple(Turn(Move("x"), by) for by in ("recorded", "policy", "person"))
+    game = Game("s", phase=Phase.YOURS, turns=turns, upcoming=(Turn(Move("y"), "recorded"),))
+    roles = [turn.role for turn in transcript_of_game(game).turns]
+    assert roles == ["1 replayed", "2 policy", "3 you", "4 recorded"]
+    assert [turn.role for turn in transcript_of_game(replace(game, phase=Phase.WORKING)).turns] == (
+        roles[:3]
+    )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from time import monotonic
 from typing import ClassVar
 
@@ -15,13 +16,21 @@ from textual.widgets import Button, Input, Static
 
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
-from hud_tui.rl.game import PERSON, POLICY, RECORDED, Game, Move, Phase, Tool
+from hud_tui.rl.game import PERSON, POLICY, RECORDED, Game, Grade, Move, Phase, Tool
 from hud_tui.rl.outcome import grade_notes, subscores
 from hud_tui.rl.text import clean, one_line
-from hud_tui.rl.transcript import ASSISTANT, Call, laid_out, transcript_of
+from hud_tui.rl.transcript import (
+    ASSISTANT,
+    GRADING,
+    EnvironmentPart,
+    Transcript,
+    laid_out,
+    transcript_of,
+)
 from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.rollouts.play import Play
 from hud_tui.tui.keys import GAMES, OPENS, FootLine, bindings
+from hud_tui.tui.rollout_reader import STOPS
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
@@ -32,8 +41,9 @@ from hud_tui.tui.screens.dialogs import (
     show_notice,
 )
 from hud_tui.tui.theme import RAMP, ramp_index
-from hud_tui.tui.widgets.lines import TextPane
 from hud_tui.tui.widgets.tool_form import ToolForm, with_lines
+from hud_tui.tui.widgets.transcript import TranscriptView
+from hud_tui.tui.widgets.transcript_blocks import Side
 
 Begin = Callable[[Callable[[Game], object]], Awaitable[Play]]
 """Makes a game; its argument is called with each state."""
@@ -58,10 +68,8 @@ LEFT = [
     "What was played is kept as a rollout that was cancelled.",
 ]
 NO_ANSWER = ["The answer is empty, and ends the game: it is graded as it is."]
-INDENT = 2
-MOST_SHOWN = 200_000
-"""Most characters of one text that are laid out with each turn."""
-WHO = {PERSON: "you", POLICY: "policy", RECORDED: "policy, replayed"}
+NO_TURN = "No turn yet."
+WHO = {PERSON: "you", POLICY: "policy", RECORDED: "replayed"}
 
 
 class PlayScreen(Over[None]):
@@ -76,7 +84,8 @@ class PlayScreen(Over[None]):
         self.heading = f"play {one_line(name, 60)}"
         self.game = Game(name)
         self.form = ToolForm(id="play-form")
-        self.pane = TextPane(id="play-turns")
+        self.view = TranscriptView(id="play-turns", all_open=True)
+        self.view.failure = NO_TURN
         self.answer = Input(id="play-answer", placeholder="your last answer", compact=True)
         self._begin, self._replay, self._keep = begin, replay, keep
         self._play: Play | None = None
@@ -89,7 +98,7 @@ class PlayScreen(Over[None]):
         with Vertical(id="play") as box:
             box.border_title = self.heading
             yield Static("", id="play-said", markup=False)
-            yield self.pane
+            yield self.view
             with Vertical(id="play-move"):
                 yield self.form
                 with Horizontal(id="play-last"):
@@ -100,7 +109,7 @@ class PlayScreen(Over[None]):
 
     def on_mount(self) -> None:
         self.form.display = False
-        self.pane.focus()
+        self.view.focus()
         self.set_interval(WAITED_S, self._say)
         self.play_it()
 
@@ -141,11 +150,11 @@ class PlayScreen(Over[None]):
         self.set_class(bool(game.prompt) and not game.is_over, "-begun")
         self._say()
         self._hint()
-        self._lay_out()
+        self.view.show([Side(transcript_of_game(game))], False)
         if game.task:
             title = f"play {one_line(game.source, 40)} {one_line(game.task, 60)}"
             self.query_one("#play", Vertical).border_title = title
-        self.call_after_refresh(self._to_end)
+        self.call_after_refresh(self.view.action_last)
         if game.phase is Phase.YOURS:
             await self.form.show(game.tools)
         is_first = game.phase is Phase.YOURS and before.phase is Phase.STARTING
@@ -153,10 +162,6 @@ class PlayScreen(Over[None]):
             self._focus_first()
         elif game.is_over:
             self.query_one("#play-again", Button).focus()
-
-    def _to_end(self) -> None:
-        self._lay_out()
-        self.pane.action_last()
 
     def on_descendant_focus(self) -> None:
         self._hint()
@@ -179,10 +184,6 @@ class PlayScreen(Over[None]):
             self.form.focus_first()
         else:
             self.answer.focus()
-
-    @on(TextPane.Resized)
-    def _lay_out(self) -> None:
-        self.pane.show(list(game_lines(self.game, max(8, self.pane.width))))
 
     def _say(self) -> None:
         """What the game waits for, or how it ended."""
@@ -227,7 +228,7 @@ class PlayScreen(Over[None]):
         """Begin again, and replay so many recorded turns."""
         self._replay, self.answer.value = replay, ""
         self.take(Game(self.game.source))
-        self.pane.focus()
+        self.view.focus()
         self.play_it()
 
     @work(exclusive=True, group=OPENS)
@@ -308,7 +309,18 @@ class PlayScreen(Over[None]):
         self.app.push_screen(panel)
 
     def action_page(self, pages: int) -> None:
-        self.pane.action_page(pages)
+        self.view.action_page(pages)
+
+    @on(TranscriptView.Opened)
+    def action_fold(self) -> None:
+        """Fold or unfold the turn under the cursor; from a field, go to the next one."""
+        if self.view.has_focus:
+            self.view.fold()
+        else:
+            self.focus_next()
+
+    def action_fold_all(self) -> None:
+        self.view.fold_all()
 
     def action_field(self, by: int) -> None:
         """To the next field, or the one before."""
@@ -323,7 +335,7 @@ class PlayScreen(Over[None]):
     def action_leave(self) -> None:
         """Out of the field; then leave, which ends the game."""
         if isinstance(self.focused, Input):
-            self.pane.focus()
+            self.view.focus()
         elif self.game.is_over or not self.game.turns:
             self.dismiss(None)
         else:
@@ -349,7 +361,8 @@ def said_of(game: Game, seconds: float) -> Content:
     match game.phase:
         case Phase.YOURS:
             notice = Content.styled(f"{one_line(game.notice, 300)}  ·  ", "$warning")
-            said = Content.assemble((turn, "bold"), ": your turn")
+            replays = ", or replay the recorded one" if game.upcoming else ""
+            said = Content.assemble((turn, "bold"), f": your turn{replays}")
             return notice + said if game.notice else said
         case Phase.POLICYS:
             stops = keyed("{play.take_over} takes over")
@@ -361,64 +374,37 @@ def said_of(game: Game, seconds: float) -> Content:
             colour = RAMP[ramp_index(game.grade.reward, 0.0, 1.0)]
             return Content.assemble(("reward ", "bold"), (text, colour))
         case Phase.FAILED:
-            return Content.styled(f"no grade: {one_line(game.trouble, 500)}", "$error")
+            trouble = Content.styled(f"no grade: {one_line(game.trouble, 500)}", "$error")
+            return trouble + Content.styled(f"\n{clean(game.advice, 1000)}".rstrip(), "$text-muted")
     return Content(f"starting {one_line(game.source, 60)} …{takes}")
 
 
-def game_lines(game: Game, width: int) -> Iterator[Content]:
-    """The conversation and the grade, `width` cells wide."""
-    transcript = transcript_of(game.events())
-    number = 0
-    for turn in transcript.turns:
-        if turn.role == ASSISTANT:
-            number += 1
-            yield Content.styled(f"{number}  {WHO[game.turns[number - 1].by]}", "bold $accent")
-        else:
-            yield Content.styled(one_line(turn.role, 20), "bold")
-        if turn.text:
-            yield from _indented(turn.text, width)
-        for call in turn.calls:
-            yield from _call_lines(call, width)
-        yield Content()
-    if game.phase is Phase.YOURS and game.upcoming:
-        yield Content.styled(f"{number + 1}  next, as recorded", "$text-muted")
-        yield from _move_lines(game.upcoming[0].move, width)
-    if game.advice:
-        yield from _indented(game.advice, width, "$text-muted", 0)
-    if game.grade is not None:
-        yield Content.styled("grade", "bold")
-        for name, text in _graded(game):
-            yield from _indented(f"{name}: {text}", width)
-
-
-def _graded(game: Game) -> Iterator[tuple[str, str]]:
-    assert game.grade is not None
-    yield from grade_notes(game.grade.result)
-    yield "stopped", game.grade.stop
-
-
-def _move_lines(move: Move, width: int) -> Iterator[Content]:
-    if move.text:
-        yield from _indented(move.text, width, "$text-muted")
-    for call in move.calls:
-        called = f"→ {one_line(call.name, 80)} {laid_out(call.arguments)}"
-        yield from _indented(called, width, "$text-muted")
-
-
-def _call_lines(call: Call, width: int) -> Iterator[Content]:
-    yield from _indented(
-        f"→ {one_line(call.name, 80)} {laid_out(call.arguments)}", width, "$accent"
+def transcript_of_game(game: Game) -> Transcript:
+    """The conversation, in which a turn is called by its number and who made it; then the recorded
+    turn that can be replayed next, or the grading."""
+    upcoming = game.upcoming[:1] if game.phase is Phase.YOURS else ()
+    turns = *game.turns, *(replace(turn, replies=turn.expected) for turn in upcoming)
+    told = transcript_of(replace(game, turns=turns).events())
+    names = [f"{number} {WHO[turn.by]}" for number, turn in enumerate(game.turns, 1)]
+    names += [f"{len(turns)} recorded"] * len(upcoming)
+    named = iter(names)
+    grading = (
+        [] if game.grade is None else [EnvironmentPart(GRADING, result=graded_text(game.grade))]
     )
-    if call.error:
-        yield from _indented(f"⚠ {laid_out(call.error)}", width, "$error", 2 * INDENT)
-    elif call.is_answered:
-        yield from _indented(laid_out(call.answer) or "(nothing)", width, indent=2 * INDENT)
+    return replace(
+        told,
+        turns=[
+            replace(turn, role=next(named)) if turn.role == ASSISTANT else turn
+            for turn in told.turns
+        ],
+        grading=grading,
+    )
 
 
-def _indented(text: str, width: int, style: str = "", indent: int = INDENT) -> Iterator[Content]:
-    content = Content.styled(clean(text, MOST_SHOWN).replace("\t", "    "), style)
-    for line in content.wrap(max(8, width - indent)):
-        yield line.pad_left(indent)
+def graded_text(grade: Grade) -> str:
+    """What the grader says beside the reward, and why the rollout stopped."""
+    notes = [*grade_notes(grade.result), ("stopped", STOPS.get(grade.stop, grade.stop))]
+    return "\n".join(f"{name}: {text}" for name, text in notes)
 
 
 def tool_lines(tool: Tool) -> Sequence[Content]:

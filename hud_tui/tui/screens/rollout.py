@@ -17,7 +17,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.transcripts import ReadRollout, read_alternatives, read_rollout
 from hud_tui.errors import HudError
 from hud_tui.keys import Action, keyed
-from hud_tui.rl.outcome import outcome_of
+from hud_tui.rl.outcome import Outcome, outcome_of
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, Shade
 from hud_tui.rl.text import one_line, pictures
 from hud_tui.rl.transcript import Transcript, Turn
@@ -149,14 +149,11 @@ class RolloutScreen(Leavable[str]):
         read = self._read.get(trace_id)
         trace = rollout.trace if read is None else read.trace
         most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
-        outcome = outcome_of(trace, rollout.advantage, group.rule.formula_end, group.evaluated)
-        if outcome.reward is None:
-            outcome = replace(outcome, reward=rollout.trace.reward)
         stopped = trace.stop_reason
         why = "" if not stopped else STOPS.get(stopped) or one_line(stopped, 20)
         return Side(
             None if read is None else read.transcript,
-            outcome,
+            self._outcome(trace_id),
             Colouring(
                 self.shade,
                 rollout.advantage,
@@ -169,6 +166,14 @@ class RolloutScreen(Leavable[str]):
             f"stopped: {why}" if why else "",
             self._removed.get(trace_id, Counter()),
         )
+
+    def _outcome(self, trace_id: str) -> Outcome:
+        rollout, group = self.rollout(trace_id), self.group_of(trace_id)
+        read = self._read.get(trace_id)
+        trace = rollout.trace if read is None else read.trace
+        outcome = outcome_of(trace, rollout.advantage, group.rule.formula_end, group.evaluated)
+        reward = rollout.trace.reward if outcome.reward is None else outcome.reward
+        return replace(outcome, reward=reward)
 
     def _which(self, trace_id: str) -> str:
         """Which of two it is; empty if it is alone."""
@@ -386,8 +391,7 @@ class RolloutScreen(Leavable[str]):
         dialog = ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
         form = await self.app.push_screen_wait(dialog)
         if form is not None:
-            outcome = self._side(self.trace_id).outcome
-            copied = Copied(read.trace, read.transcript, outcome, read.events)
+            copied = Copied(read.trace, read.transcript, self._outcome(self.trace_id), read.events)
             self.app.copy_to_clipboard(FORMS[form][1](copied))
 
     def action_leave(self) -> None:

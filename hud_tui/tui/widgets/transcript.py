@@ -7,7 +7,7 @@ costs nothing, whatever its length.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import ClassVar
@@ -26,7 +26,9 @@ from hud_tui.tui.widgets.transcript_blocks import (
     BLANK,
     DRAWN,
     LONGEST_ROLE,
+    OUTCOME,
     TITLE,
+    TURNS,
     Block,
     Side,
     blocks_of,
@@ -61,14 +63,14 @@ class TranscriptView(Table):
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"transcript--match", "transcript--at"}
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, all_open: bool = False) -> None:
         super().__init__(id=id)
         self.headed = False
         self.sides: Sequence[Side] = ()
         self.failure = ""
         """Why there is nothing to read; empty while it is being read."""
         self.blocks: list[Block] = []
-        self.all_open = False
+        self.all_open = all_open
         """Whether everything is unfolded, in the next rollout, too."""
         self.search_text = ""
         self.hits: list[Hit] = []
@@ -83,23 +85,58 @@ class TranscriptView(Table):
         """Whether what is unfolded at first is still to be decided."""
         self._place_of_difference: tuple[int, int] | None = None
         """Passage and offset of the first difference within its block."""
+        self._numbers: dict[str, int] = {}
+        """The numbers of the blocks, by their keys."""
         self.cursor = 0
 
     # What is shown.
 
     def show(self, sides: Sequence[Side], is_other: bool) -> None:
         """Show a rollout, or two beside each other. `is_other`: whether they are other ones than
-        before; if not, what is unfolded stays so."""
-        opened = [block.is_open for block in self.blocks]
+        before; if not, what is unfolded stays so, and so does the place, but at the end."""
+        is_begun = not is_other and bool(self.blocks)
+        follows, in_sight = is_begun and self.is_at_end, self.in_sight
+        top = self.row_key(self.scroll_offset.y) if is_begun else None
+        before = {block.key: block for block in self.blocks} if is_begun else {}
+        if [side.colouring for side in sides] != [side.colouring for side in self.sides]:
+            for block in self.blocks:
+                block.forget_passages()
         self.sides = sides
         with self.changing():
-            self.blocks = list(blocks_of(sides))
+            self.blocks = list(self._continued(before))
+            self._numbers = {block.key: number for number, block in enumerate(self.blocks)}
             self._find_difference()
             self._laid_out = self.width
-            self._begins = is_other or self._begins or len(opened) != len(self.blocks)
-            self._open([] if self._begins else [n for n, was in enumerate(opened) if was])
+            self._begins = self._begins or not is_begun
+            self._lay_out()
         self._search()
         self._begin()
+        if follows:
+            self.action_last()
+        elif top is not None and (stays := self.line_of(top)) is not None:
+            self.scroll_to(y=stays, animate=False)
+            if in_sight:
+                self._reveal()
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether the cursor is in the last line, or that was scrolled to."""
+        return self.cursor == self.count - 1 or 0 < self.max_scroll_y == self.scroll_offset.y
+
+    def _continued(self, before: Mapping[str, Block]) -> Iterator[Block]:
+        """The blocks; those that were shown `before` and are the same stay laid out. A turn that
+        has come is unfolded if the one above it is."""
+        is_open = False
+        for block in blocks_of(self.sides):
+            was, is_turn = before.get(block.key), block.key.startswith(TURNS)
+            if was is None:
+                block.is_open = self.all_open or (is_turn and is_open)
+            elif was.sources == block.sources and block.key != OUTCOME:
+                block = was
+            else:
+                block.is_open = was.is_open
+            is_open = block.is_open if is_turn else is_open
+            yield block
 
     def _begin(self) -> None:
         """Unfold what is unfolded at first, and go to the top or to the first difference."""
@@ -128,7 +165,12 @@ class TranscriptView(Table):
             self._open(told)
             if self.count <= self.size.height:
                 return told
-        return [0]
+        return self._outcome
+
+    @property
+    def _outcome(self) -> Sequence[int]:
+        """The number of the outcome's block, if there is one."""
+        return [0] if OUTCOME in self._numbers else []
 
     def _may_fit(self) -> bool:
         """Whether it is worth while to unfold everything and see whether that fits."""
@@ -163,13 +205,14 @@ class TranscriptView(Table):
         if not self.blocks:
             return None
         block, row = self.place(line)
-        return f"{block}.{row}"
+        return f"{self.blocks[block].key}.{row}"
 
     def line_of(self, key: str) -> int | None:
-        block, row = map(int, key.split("."))
-        if block >= len(self.blocks):
+        name, _, row = key.rpartition(".")
+        block = self._numbers.get(name)
+        if block is None:
             return None
-        return self._starts[block] + min(row, self.blocks[block].height - 1)
+        return self._starts[block] + min(int(row), self.blocks[block].height - 1)
 
     @property
     def block(self) -> Block | None:
@@ -221,7 +264,7 @@ class TranscriptView(Table):
         self.all_open = not is_open
         number, _ = self.place(self.cursor)
         with self.changing():
-            self._open([0] if is_open else range(len(self.blocks)))
+            self._open(self._outcome if is_open else range(len(self.blocks)))
             self.cursor = self._starts[number]
 
     def reveal_block(self, number: int, row: int = 0) -> None:

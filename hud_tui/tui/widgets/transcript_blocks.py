@@ -17,7 +17,15 @@ from rich.style import Style
 from hud_tui.rl.metrics import signed
 from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, Outcome
 from hud_tui.rl.text import clean, counted, one_line
-from hud_tui.rl.transcript import Call, EnvironmentPart, Transcript, Turn, first_line, laid_out
+from hud_tui.rl.transcript import (
+    FIRST,
+    Call,
+    EnvironmentPart,
+    Transcript,
+    Turn,
+    first_line,
+    laid_out,
+)
 from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.tui.widgets.passages import (
     Colouring,
@@ -32,6 +40,8 @@ LONGEST_ROLE = 11
 """Most characters of a turn's role."""
 WORDS_MOST, CALL_MOST = 32, 48
 """Most characters of a folded turn's words if it has calls, and of a call with its arguments."""
+OUTCOME, TURNS = "outcome", "turns"
+"""Key of the block of the outcome, and how those of turns begin."""
 NO_TURNS = "The service has no conversation for this rollout."
 
 
@@ -52,7 +62,8 @@ class Side:
 
     transcript: Transcript | None
     """None while it is being read."""
-    outcome: Outcome = field(default_factory=Outcome)
+    outcome: Outcome | None = None
+    """None for a rollout that is not over, of which nothing is to be said above its turns."""
     colouring: Colouring = field(default_factory=Colouring)
     name: str = ""
     """Which of two this is; empty if it is alone."""
@@ -79,6 +90,8 @@ class Block:
     """What is folded and unfolded together: the same place of each rollout."""
 
     sources: Sequence[Source]
+    key: str
+    """Which one it is, also after more turns have come."""
     is_open: bool = False
     passages: list[list[Passage]] | None = None
     """Of each rollout; None until they are needed."""
@@ -96,6 +109,10 @@ class Block:
     def forget_width(self) -> None:
         self.rows = None
         self.drawn.clear()
+
+    def forget_passages(self) -> None:
+        self.passages = None
+        self.forget_width()
 
     def texts(self, sides: Sequence[Side]) -> list[list[Passage]]:
         """The passages of each rollout."""
@@ -115,10 +132,12 @@ def blocks_of(sides: Sequence[Side]) -> Iterator[Block]:
     rollouts each by its place."""
     if not sides or any(side.transcript is None for side in sides):
         return
-    yield Block(sides)
+    if all(side.outcome is not None for side in sides):
+        yield Block(sides, OUTCOME)
     transcripts = [side.transcript or Transcript() for side in sides]
-    for kind in ("setup", "turns", "grading"):
-        yield from map(Block, zip_longest(*(getattr(each, kind) for each in transcripts)))
+    for kind in ("setup", TURNS, "grading"):
+        rows = zip_longest(*(getattr(each, kind) for each in transcripts))
+        yield from (Block(sources, f"{kind} {n}") for n, sources in enumerate(rows))
 
 
 def is_same(left: Source, right: Source) -> bool:
@@ -135,8 +154,7 @@ def head_of(source: Source, is_open: bool) -> Head:
             return _turn_head(source, is_open)
         case EnvironmentPart():
             return _part_head(source, is_open)
-        case Side():
-            outcome = source.outcome
+        case Side(outcome=Outcome() as outcome):
             words = f"{source.name}   {reward_text(outcome.reward, outcome.subscores)}"
             return Head("reward", words.strip(), words_tone="strong")
     return Head("–", label_tone="faint")
@@ -148,13 +166,13 @@ def _passages(source: Source, side: Side) -> Iterable[Passage]:
             return turn_passages(source, side.colouring)
         case EnvironmentPart():
             return part_passages(source)
-        case Side():
-            return outcome_passages(source)
+        case Side(outcome=Outcome() as outcome):
+            return outcome_passages(source, outcome)
     return ()
 
 
-def outcome_passages(side: Side) -> Iterator[Passage]:
-    outcome, transcript = side.outcome, side.transcript or Transcript()
+def outcome_passages(side: Side, outcome: Outcome) -> Iterator[Passage]:
+    transcript = side.transcript or Transcript()
     if outcome.expected:
         expected = one_line(outcome.expected, NOTE_MOST)
         yield Passage(f"expected   {expected}")
@@ -190,7 +208,8 @@ def _counts(transcript: Transcript) -> Iterator[str]:
 def _part_head(part: EnvironmentPart, is_open: bool) -> Head:
     words = one_line(f"{part.phase} {part.name}".strip(), 80)
     if not is_open:
-        words = f"{words}   {one_line(' '.join(laid_out(part.arguments).split()), 200)}".rstrip()
+        told = laid_out(part.arguments)[:FIRST] or part.result[:FIRST]
+        words = f"{words}   {one_line(' '.join(told.split()), 200)}".rstrip()
     if part.error:
         words = f"{words}   ⚠ {one_line(first_line(part.error), 200)}"
     tone = "hot" if part.error else "dim"
