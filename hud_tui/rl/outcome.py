@@ -43,6 +43,8 @@ def subscores(result: object) -> list[Subscore]:
     return []
 
 
+FAILED_KEYS = ("isError", "is_error")
+"""Keys of a grading that say whether the grader failed."""
 PLAYED = "played by a person: not trained on"
 
 MOST_NOTES, NOTE_MOST = 24, 500
@@ -57,7 +59,7 @@ def grade_notes(result: object) -> list[tuple[str, str]]:
     """
     if not isinstance(result, Mapping):
         return []
-    failed = result.get("isError", result.get("is_error")) is True
+    failed = any(result.get(key) is True for key in FAILED_KEYS)
     notes = [("grader", "reported an error")] if failed else []
     if text := content_text(result.get("content")):
         notes.append(("grader", text))

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from hud_tui.rl import json_tree
+from hud_tui.rl.outcome import FAILED_KEYS
 from hud_tui.rl.text import seconds
 from hud_tui.wire_training import (
     TraceEvent,
@@ -233,10 +234,21 @@ def _part(event: TraceEvent) -> EnvironmentPart:
         PHASES.get(phase, phase),
         event.name or "",
         event.arguments,
-        event.result_text or "",
+        _without_blanks(event.result_text or ""),
         _error(event),
         _seconds(event),
     )
+
+
+def _without_blanks(result: str) -> str:
+    """A result without the fields by which the SDK says that there is nothing. Otherwise whoever
+    searches for ``error`` finds the key ``isError`` of every grading."""
+    value = json_value(result)
+    if not isinstance(value, Mapping):
+        return result
+    blank = {name for name, told in value.items() if told is None}
+    blank |= {name for name in FAILED_KEYS if value.get(name) is False}
+    return value_text({n: told for n, told in value.items() if n not in blank}) if blank else result
 
 
 def _turn(event: TraceEvent | None, calls: Sequence[Call], number: int | None) -> Turn:

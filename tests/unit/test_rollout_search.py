@@ -1,5 +1,7 @@
 """Filters of rollouts: what a row decides, what the conversation decides, and where it stands."""
 
+import json
+
 import pytest
 
 from hud_tui.errors import HudUsage
@@ -12,7 +14,7 @@ from hud_tui.rl.rollout_search import (
     where_found,
 )
 from hud_tui.rl.rollouts import Rollout
-from hud_tui.rl.transcript import transcript_of
+from hud_tui.rl.transcript import Transcript, transcript_of
 from hud_tui.wire_rollouts import Trace
 from tests.tui import reading
 
@@ -65,6 +67,24 @@ def test_error_is_a_word_and_a_mark() -> None:
     assert not whole(sought(error=False))
     assert whole(sought(error=False, error_="", status="error"))
     assert whole(sought(error=False, completion="an error of mine"))
+
+
+def graded(**told: object) -> Transcript:
+    """A transcript without an error, graded as the SDK does."""
+    grade = {"reward": 1.0, "content": None, "info": {"expected": None}, **told}
+    events = reading.stock("That makes 19.")
+    return transcript_of(
+        reading.told([*events, {**reading.GRADING, "result_text": json.dumps(grade)}])
+    )
+
+
+def test_a_grading_without_an_error_is_not_found_by_the_word() -> None:
+    _, whole = split_filter("error")
+    assert whole is not None
+    rollout, fine = sought(error=False).rollout, graded(isError=False)
+    assert not whole(Sought(rollout, fine))
+    assert whole(Sought(rollout, graded(isError=True)))
+    assert fine.grading[-1].result == '{"reward": 1.0, "info": {"expected": null}}'
 
 
 def test_only_what_a_conversation_decides_needs_it() -> None:
