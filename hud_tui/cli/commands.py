@@ -416,11 +416,17 @@ class Command(NamedTuple):
     view: str = ""
     """The app's view without ``--headless``; empty if the app has no part in it."""
 
-    def load(self) -> Callable[..., Any]:
-        """The function; only its module is imported."""
-        module, _, name = self.function.partition(":")
+    def load(self, args: argparse.Namespace | None = None) -> Callable[..., Any]:
+        """The function, or that of a flag; only its module is imported."""
+        flags = {} if args is None else vars(args)
+        others = [function for flag, function in OF_FLAG.items() if flags.get(flag) is not None]
+        module, _, name = [*others, self.function][0].partition(":")
         work: Callable[..., Any] = getattr(import_module(f"hud_tui.cli.{module}"), name)
         return work
+
+
+OF_FLAG = {"config": "gym_run:run_config"}
+"""Flags of ``run`` with which another function carries it out."""
 
 
 def _with_parameters(name: str) -> Callable[[Add], None]:

@@ -124,7 +124,7 @@ def needs_no_app(args: argparse.Namespace) -> bool:
     it if it changes something. A run is prepared in the app, unless ``-y`` says that it is not to
     be looked at first, or ``--dry-run`` that it is only to be looked at."""
     if args.command == "run":
-        return bool(args.headless or args.yes or args.dry_run)
+        return bool(args.headless or args.yes or args.dry_run or args.config is not None)
     shown_here = vars(args).get("history") or vars(args).get("dry_run")
     return bool(args.headless or args.changes(args) or shown_here)
 
@@ -144,7 +144,7 @@ def _without_app(command: Command, args: argparse.Namespace) -> int:
 
     _fill_in(args)
 
-    return run_command(command.load(), args, connector_of(args))
+    return run_command(command.load(args), args, connector_of(args))
 
 
 def _print_version(headless: bool) -> None:
@@ -215,6 +215,8 @@ def _fill_in(args: argparse.Namespace) -> None:
     Raises:
         HudUsage: A file cannot be read; or, without the app, there is no SOURCE at all.
     """
+    if vars(args).get("config") is not None:
+        return  # the configuration may name the tasks
     if args.command in ("preflight", "run") and args.source is None:
         from hud_tui.legacy.lock_file import primary_source
 

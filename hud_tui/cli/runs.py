@@ -142,7 +142,7 @@ async def _plan(
     lines += run_costs(size)
     lines += where_stored(model, asked.steps, None, None)
     lines += [(run.level, run.message) for run in findings if run.level != "ok"]
-    _print_facts(lines, _plan_stream(args))
+    print_facts(lines, plan_stream(args))
     costs = {key: getattr(size, key) for key in COSTS}
     return {
         "sent": False,
@@ -175,7 +175,7 @@ def _sent_facts(
     ]
 
 
-def _plan_stream(args: argparse.Namespace) -> TextIO:
+def plan_stream(args: argparse.Namespace) -> TextIO:
     """Where a plan is printed: stdout if it is the result, as text of ``--dry-run``."""
     return sys.stdout if args.dry_run and not args.headless else sys.stderr
 
@@ -440,11 +440,11 @@ async def begin(
     sweep = await plan_sweep(works, model, of, shared, several, at_once, ())
     like = await _paced_like(args, client, model, name)
     size = sweep_size(sweep, model, tasks, like)
-    out = _plan_stream(args)
+    out = plan_stream(args)
     print_notice(f"sweep {sweep.name}: {size.summary}", out)
     lines = sweep_facts(sweep, size, model, tasks)
     lines += [(finding.level, finding.message) for finding in check_room(model, size.steps)]
-    _print_facts((line for line in lines if line[0] != "ok"), out)
+    print_facts((line for line in lines if line[0] != "ok"), out)
     document = _sweep_document(sweep) | {"size": size.document, "sent": not args.dry_run}
     if args.dry_run:
         show(args, SWEEP, document, "nothing was submitted: --dry-run")
@@ -463,7 +463,8 @@ def _at_once(args: argparse.Namespace) -> int | None:
     return at_once
 
 
-def _print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
+def print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
+    """Print labels, each with its text."""
     for label, text in lines:
         print(f"  {label:<{LABEL}} {one_line(text, 300)}", file=out, flush=True)
 

@@ -58,6 +58,18 @@ def train(args: argparse.Namespace) -> int:
     Raises:
         HudError: A check failed, or the service did not answer.
     """
+    _checked(args)
+    return asyncio.run(run_connected(train_with, args, connector_of(args)))
+
+
+async def train_with(client: HudClient, args: argparse.Namespace) -> int:
+    """`train` with a client; `args`: of its parser."""
+    source, asked = _checked(args)
+    return await _Command(client, args, source, asked).run()
+
+
+def _checked(args: argparse.Namespace) -> tuple[Path, JobParameters]:
+    """The source and the parameters of the command line. Raises HudUsage: one is invalid."""
     source = check_source(args.source)
     if args.check_rollouts is not None and not 1 <= args.check_rollouts <= MOST_ROLLOUTS:
         raise HudUsage(f"--check-rollouts {args.check_rollouts}", f"from 1 to {MOST_ROLLOUTS}")
@@ -67,11 +79,7 @@ def train(args: argparse.Namespace) -> int:
         watch = command_of(args, "--headless", "watch", "MODEL", "--fail-on", level)
         hint = f"add --headless --follow, or watch it: {watch}"
         raise HudUsage(f"--fail-on {level} needs a run that is followed", hint)
-
-    async def work(client: HudClient, args: argparse.Namespace) -> int:
-        return await _Command(client, args, source, asked).run()
-
-    return asyncio.run(run_connected(work, args, connector_of(args)))
+    return source, asked
 
 
 class _Command:

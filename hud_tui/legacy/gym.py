@@ -158,6 +158,13 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
     Raises:
         HudUsage: Invalid; names file, line and field of every error.
     """
+    document, config = open_gym(name, body)
+    return config, list(gym_warnings(document, config))
+
+
+def open_gym(name: str, body: bytes) -> tuple[Document, GymConfig]:
+    """A configuration with the document that has the lines of its fields. Raises HudUsage: as
+    `read_gym`."""
     document = read_yaml(name, body)
     if not isinstance(document.value, dict):
         raise HudUsage(f"{document.name}: expected a mapping at the top", FIX)
@@ -167,7 +174,7 @@ def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
         config = GymConfig.model_validate(document.value)
     except ValidationError as error:
         raise HudUsage("; ".join(_problems(document, error)), FIX) from None
-    return config, list(_warnings(document, config))
+    return document, config
 
 
 def _problems(document: Document, error: ValidationError) -> Iterator[str]:
@@ -197,8 +204,9 @@ def _real(value: Any, loc: tuple[str | int, ...], missing: bool) -> KeyPath:
     return tuple(path)
 
 
-def _warnings(document: Document, config: GymConfig) -> Iterator[str]:
-    total = sum(config.rubric.weights.values())
+def gym_warnings(document: Document, config: GymConfig) -> Iterator[str]:
+    """What is odd about a valid configuration."""
+    total = sum((WEIGHTS | config.rubric.weights).values())
     if config.rubric.weights and abs(total - 1) > 1e-6:
         weights = document.where(("rubric", "weights"))
         yield f"{weights}: the rubric's weights sum to {total:g}, not to 1"
@@ -260,7 +268,7 @@ def described(lock: Lock) -> Described:
 def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
     """The configuration, and notes on what must be completed by hand."""
     tools = [tool for tool in env.tools if tool.name not in HIDDEN]
-    actions = {tool.name: _action(tool) for tool in tools}
+    actions = {tool.name: action_of(tool) for tool in tools}
     actions.setdefault(DONE, Action(_tool=None, _parser=ActionParser(positional=[])))
     metadata = {"environment": env.name, "image": env.image, "dataset": env.dataset}
     config = GymConfig(
@@ -278,7 +286,8 @@ def new_gym(env: Described) -> tuple[GymConfig, list[str]]:
     return config, list(_unclear(tools))
 
 
-def _action(tool: Tool) -> Action:
+def action_of(tool: Tool) -> Action:
+    """The action that is one tool, with the tool's arguments."""
     properties, required = tool.parameters
     arguments: dict[str, Any] = {}
     for name, schema in properties.items():

@@ -157,8 +157,11 @@ class Document:
     """The same content with ruamel's positions and comments."""
 
     def where(self, path: KeyPath = ()) -> str:
-        """Place of a value, e.g. ``hud.lock.yaml line 3``; the nearest part that has a line of its
-        own."""
+        """Place of a value, e.g. ``hud.lock.yaml line 3``."""
+        return f"{self.name} line {self.line(path)}"
+
+    def line(self, path: KeyPath = ()) -> int:
+        """Line of a value, from 1; of the nearest part that has a line of its own."""
         node: Any = self.source
         line = 0
         for step in path:
@@ -167,7 +170,7 @@ class Document:
                 line, node = held[0], node[step]
             except (AttributeError, KeyError, IndexError, TypeError):
                 break
-        return f"{self.name} line {line + 1}"
+        return line + 1
 
     def wrong(self, path: KeyPath, message: str, fix: str = "") -> HudUsage:
         """The error for one field."""

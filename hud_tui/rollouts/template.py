@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
-from hud_tui.storage import write_named
+from hud_tui.storage import read_regular, write_named
 
 NAME = "@NAME@"
 SERVING = r"""@env.initialize
@@ -331,6 +331,40 @@ def write_environment(name: str, directory: Path, kind: str = "sums") -> list[Pa
     folder = directory / name
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise HudUsage(f"{one_line(folder, 200)} exists", "choose another name")
-    paths = (folder / "env.py", folder / "tests" / "test_env.py")
-    texts = KINDS[kind].texts(name)
-    return [write_named(path, [text]) for path, text in zip(paths, texts, strict=True)]
+    texts = zip(("tests/test_env.py", "env.py"), reversed(KINDS[kind].texts(name)), strict=True)
+    return write_files(folder, dict(texts))[::-1]
+
+
+def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
+    """Write files into a folder; returns those that were not there. All or none: a later call goes
+    on with what a kill left.
+
+    Args:
+        texts: By the path within the folder, what the others are useless without last.
+
+    Raises:
+        HudUsage: One is there and has another text, or one cannot be written.
+    """
+    paths = {folder / name: text for name, text in texts.items()}
+    for path, text in paths.items():
+        if path.exists() and not _has(path, text):
+            hint = "keep it, or move it away; or choose another folder"
+            raise HudUsage(f"{one_line(path, 200)} is there, and differs", hint)
+    written: list[Path] = []
+    try:
+        for path, text in paths.items():
+            if not path.exists():
+                written.append(write_named(path, [text]))
+    except HudUsage:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise
+    return written
+
+
+def _has(path: Path, text: str) -> bool:
+    """Whether a file has this text."""
+    try:
+        return read_regular(path, len(text.encode()) + 1) == text.encode()
+    except (OSError, ValueError):
+        return False

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from hud_tui.rollouts.template import KINDS, write_environment
+from hud_tui.errors import HudUsage
+from hud_tui.rollouts.template import KINDS, write_environment, write_files
 
 
 class Tools:
@@ -18,8 +19,11 @@ class Tools:
     def __init__(self, name: str) -> None:
         self.asked: dict[str, Any] = {}
 
-    def tool(self, function: object) -> object:
-        return function
+    def tool(self, function: object = None, **about: object) -> object:
+        return function or (lambda function: function)
+
+    def add_middleware(self, middleware: object) -> None:
+        pass
 
     async def run_async(self, **asked: Any) -> None:
         self.asked = asked
@@ -33,7 +37,14 @@ class Environment:
         return function
 
     def template(self, description: str) -> Any:
-        return lambda function: lambda **values: SimpleNamespace(**values)
+        def made(function: object) -> Any:
+            def task(**values: object) -> SimpleNamespace:
+                return SimpleNamespace(**values)
+
+            task.func = function  # type: ignore[attr-defined]
+            return task
+
+        return made
 
     def add_capability(self, url: str) -> None:
         self.urls.append(url)
@@ -42,7 +53,11 @@ class Environment:
 @pytest.fixture
 def sdk(monkeypatch: pytest.MonkeyPatch) -> None:
     names = {
-        "fastmcp": {"FastMCP": Tools},
+        "fastmcp": {"FastMCP": Tools, "Client": SimpleNamespace},
+        "fastmcp.exceptions": {"ToolError": ValueError},
+        "fastmcp.server": {},
+        "fastmcp.server.middleware": {"Middleware": object},
+        "fastmcp.tools": {"ToolResult": SimpleNamespace},
         "hud": {"Environment": Environment},
         "hud.capabilities": {"Capability": SimpleNamespace(mcp=lambda name, url: url)},
         "hud.graders": {"EvaluationResult": SimpleNamespace, "SubScore": SimpleNamespace},
@@ -59,6 +74,26 @@ def written_in(folder: Path, kind: str) -> dict[str, Any]:
     names: dict[str, Any] = {}
     exec(compile(file.read_text(), str(file), "exec"), names)
     return names
+
+
+def test_files_are_written_all_or_none_and_not_over_others(tmp_path: Path) -> None:
+    texts = {"tests/test_env.py": "a", "env.py": "b"}
+    written = [tmp_path / "tests" / "test_env.py", tmp_path / "env.py"]
+    assert write_files(tmp_path, texts) == written
+    assert write_files(tmp_path, texts) == []
+    written[1].unlink()  # as a kill leaves it
+    assert write_files(tmp_path, texts) == written[1:]
+    written[0].write_text("my own")
+    written[1].unlink()
+    with pytest.raises(HudUsage, match=r"test_env\.py is there, and differs"):
+        write_files(tmp_path, texts)
+    assert not written[1].exists()
+    blocked = tmp_path / "other"
+    blocked.mkdir()
+    (blocked / "tests").touch()
+    with pytest.raises(HudUsage, match="tests"):
+        write_files(blocked, {"tasks.json": "{}", **texts})
+    assert [path.name for path in blocked.iterdir()] == ["tests"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -173,11 +173,11 @@ def test_a_truth_value_is_spelt_as_yaml_1_1_has_it_and_what_is_odd_is_said() -> 
     with pytest.raises(HudUsage, match=r"line 1: field action_mappings\.a: expected a mapping"):
         read_gym("f", b"action_mappings: {a: 5}")
 
-    text = "rubric: {weights: {a: 2}}\naction_mappings:\n  go:\n    _tool: t\n    _parser:\n"
-    text += "      positional: [where]\n"
+    text = "rubric: {weights: {task_completion: 2}}\naction_mappings:\n  go:\n    _tool: t\n"
+    text += "    _parser:\n      positional: [where]\n"
     _, odd = read_gym("f", text.encode())
     assert odd == [
-        "f line 1: the rubric's weights sum to 2, not to 1",
+        "f line 1: the rubric's weights sum to 2.2, not to 1",
         "f line 3: go takes where, which no argument uses",
     ]
 
