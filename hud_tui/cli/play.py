@@ -20,6 +20,7 @@ from hud_tui.rl.game import FORMS, BadMove, Game, Phase, Turn
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.play import GameFailed, Play
 from hud_tui.rollouts.play_keep import file_to_keep, keep
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.rollouts.play_rollout import rollout_play
 from hud_tui.rollouts.play_service import play_of
 
@@ -35,14 +36,15 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     file = None if args.keep is None else await file_to_keep(client, args.keep)
     model = await client.model(args.model) if args.model else None
     options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))
+    link = PlayLink(lambda: client)
     states, state = asyncio.Queue[Game](), paths_of(args).state
     changed = states.put_nowait
     if args.rollout is not None:
         asked = args.source, model, options
-        session = await rollout_play(client, args.rollout, state, changed, *asked)
+        session = await rollout_play(link, args.rollout, state, changed, *asked)
     else:
         asked = args.task, model, options
-        session = await play_of(client, args.source, state, changed, *asked)
+        session = await play_of(link, args.source, state, changed, *asked)
     game = session.game
     print_notice(f"starting {one_line(game.source)}; the policy is {one_line(session.policy)}")
     session.is_kept = file is not None
@@ -71,7 +73,7 @@ async def play(client: HudClient, args: argparse.Namespace) -> int:
     turns = [turn_row(turn) for turn in game.turns]
     emit("played", {**_about(game), "model": session.policy, "turns": turns})
     if file is not None:
-        print_notice(await keep(client, file, session))
+        print_notice(await keep(file, session))
     return 0
 
 

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from hud_tui.client.training_calls import TrainingCalls
     from hud_tui.events import Act, Actor, HeadMoved, MovesRead
 
+PASSED_ON = ("api", "telemetry")
+"""The hosts to which `pass_on` sends, by the first part of its target."""
 TREES = 2
 """Maximum number of models whose tree is cached."""
 
@@ -134,6 +136,12 @@ class HudClient:
     async def aclose(self) -> None:
         """Close the connections; pending requests fail."""
         await self.wire.http.aclose()
+
+    async def pass_on(self, method: str, target: str, content: bytes) -> bytes:
+        """`Connection.pass_on` to one of the hosts `PASSED_ON`, e.g. ``api/v2/trace/x/enter``."""
+        name, _, rest = target.partition("/")
+        host = self.settings.telemetry_url if name == "telemetry" else self.settings.api_url
+        return await self.wire.pass_on(method, f"{host}/{rest}", content)
 
     # Models and their checkpoint trees.
 

@@ -539,6 +539,14 @@ class Connection:
         answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
         return parse(kind, answer.body, f"{method} {path_of(url)}"), answer.request_id
 
+    async def pass_on(self, method: str, url: str, content: bytes) -> bytes:
+        """Send another program's request, once; returns the body of the answer. Raises HudRefused,
+        HudUnreachable; HudReadOnly: it was not sent."""
+        if method != "GET":
+            self.guard.check(f"{method} {path_of(url)}")
+        headers = {"Content-Type": "application/json"}
+        return (await self._send_once(method, url, headers, content=content)).body
+
     @asynccontextmanager
     async def stream(
         self, url: str, headers: Mapping[str, str], silence_s: float

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from pydantic import ValidationError
 
-from hud_tui.client.client import HudClient
+from hud_tui.client.client import PASSED_ON
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.game import (
@@ -33,10 +33,11 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import names_text, one_line
 from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import CALLS_TOOLS, load, rollout_of, setting_of
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.rollouts.play_report import PlayReport, to_its_end
 from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
 from hud_tui.rollouts.run_files import Options, Order, environment_name, keep_order, log_of_checks
-from hud_tui.rollouts.seat import Request, Seat
+from hud_tui.rollouts.seat import SERVICE, Request, Seat
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
 from hud_tui.wire_rollouts import TraceEnter
@@ -95,7 +96,7 @@ class Play:
 
     def __init__(
         self,
-        client: HudClient,
+        link: PlayLink,
         world: World,
         game: Game,
         changed: Callable[[Game], object],
@@ -110,7 +111,7 @@ class Play:
         """The person's turns, each with the conversation before it."""
         self.error: HudError | None = None
         """Why it could not begin."""
-        self._client, self._world, self._changed = client, world, changed
+        self.link, self._world, self._changed = link, world, changed
         self._request: Request = {}
         self._is_left = False
         """Whether the policy makes all further turns."""
@@ -202,10 +203,10 @@ class Play:
         if self.checkpoint is not None:
             pinned = Chat.model_validate({**fields, "checkpoint": self.checkpoint})
             try:
-                return await self._client.training.chat(pinned)
+                return await self.link.client.training.chat(pinned)
             except HudNotFound:
                 self.checkpoint = None
-        return await self._client.training.chat(Chat.model_validate(fields))
+        return await self.link.client.training.chat(Chat.model_validate(fields))
 
     def _begun(self, task: Task) -> None:
         self._show(replace(self.game, task=task.slug))
@@ -254,7 +255,7 @@ def task_named(tasks: Sequence[Task], name: str | None) -> Task:
 
 
 async def own_play(
-    client: HudClient,
+    link: PlayLink,
     source: Path,
     state: Path,
     changed: Callable[[Game], object],
@@ -273,13 +274,13 @@ async def own_play(
     Raises:
         HudError: An option is invalid, or the service does not answer.
     """
-    policy = policy_of(await client.models(), model)
+    policy = policy_of(await link.client.models(), model)
     of_rollouts = {key: value for key, value in options.items() if key in Options.model_fields}
     sampled = {key: value for key, value in options.items() if key not in of_rollouts}
-    order = order_of(client, policy, source, sampled, **of_rollouts)
+    order = order_of(link.client, policy, source, sampled, **of_rollouts)
     game = Game(environment_name(order.source), most=order.turns)
-    world = OwnWorld(client, order, state, task)
-    return Play(client, world, game, changed, order.model)
+    world = OwnWorld(link, order, state, task)
+    return Play(link, world, game, changed, order.model)
 
 
 class OwnWorld:
@@ -287,16 +288,16 @@ class OwnWorld:
 
     def __init__(
         self,
-        client: HudClient,
+        link: PlayLink,
         order: Order,
         state: Path,
         task: str | None = None,
         make_worker: Callable[[Setting], WorkerProcess] = WorkerProcess,
     ) -> None:
         """Arguments: `task` as `task_named` takes it; `state`: the state directory."""
-        self._client, self._order, self._state, self._task = client, order, state, task
+        self._link, self._order, self._state, self._task = link, order, state, task
         self._make_worker = make_worker
-        self._seat = Seat(client.settings.api_key, self._take)
+        self._seat = Seat(link.client.settings.api_key, self._take, self._pass_on)
         self._asked: Callable[[Request], object] = lambda request: None
         self._works_since: float | None = None
         """When the environment began to work, by the clock of `monotonic`; None while the player
@@ -307,18 +308,20 @@ class OwnWorld:
     async def play(
         self, begun: Callable[[Task], object], asked: Callable[[Request], object]
     ) -> Result:
-        self._client.wire.guard.check("play")
+        client = self._link.client
+        client.wire.guard.check("play")
         self._asked, order = asked, self._order
         if order.runtime == "hosted":
             message = "--runtime hosted has HUD ask the model, and nobody else"
             raise HudUsage(message, "leave it out, or --runtime hud")
         log = log_of_checks(self._state, order.source)
         async with self._seat.listening() as url:
-            setting = setting_of(order, self._client.settings, log)
-            worker = self._make_worker(replace(setting, variables=seated(setting.variables, url)))
+            setting = setting_of(order, client.settings, log)
+            variables = seated(setting.variables, url, client.settings.local)
+            worker = self._make_worker(replace(setting, variables=variables))
             try:
                 await worker.start()
-                loaded = await load(worker, self._client, order)
+                loaded = await load(worker, client, order)
                 task = task_named(loaded.tasks, self._task)
                 begun(task)
                 return await self._roll_out(worker, task)
@@ -333,13 +336,18 @@ class OwnWorld:
         self._works_since = None
         self._asked(request)
 
+    async def _pass_on(self, method: str, target: str, body: bytes) -> bytes:
+        """Pass a request of the worker's on to the service, wherever that is now."""
+        return await self._link.call(lambda client: client.pass_on(method, target, body))
+
     async def _roll_out(self, worker: WorkerProcess, task: Task) -> Result:
         order, job_id = self._order, str(uuid4())
-        is_hud = await self._client.service_id() == self._client.settings.api_url
+        client = self._link.client
+        is_hud = await client.service_id() == client.settings.api_url
         entered: dict[str, Any] = {} if is_hud else {"played": True}
         name = f"played: {environment_name(order.source)} {task.slug}"
         told = TraceEnter(task_slug=task.slug, model=order.model, **entered)
-        report = PlayReport(self._client, job_id, name, told)
+        report = PlayReport(self._link, job_id, name, told)
         trace_id = report.trace_id
         request = rollout_of(order, job_id, task, 1)
         request |= {"timeout": LONGEST_S, "trace_id": trace_id, "entered": entered}
@@ -365,6 +373,8 @@ class OwnWorld:
         try:
             while not rolling.done():
                 await asyncio.wait([rolling], timeout=LOOK_S)
+                if self._link.is_away and self._works_since is not None:
+                    self._works_since = monotonic()  # it may wait for the service
                 if self._is_hanging:
                     return await self._hung(worker), None
                 if why := await self._lost(worker):
@@ -404,10 +414,12 @@ class OwnWorld:
         return f"the environment has done nothing for {self._order.rollout_timeout:g} s"
 
 
-def seated(variables: Mapping[str, str], url: str) -> dict[str, str]:
-    """A worker's variables with the seat as its gateway, which no proxy can reach."""
+def seated(variables: Mapping[str, str], url: str, is_local: bool) -> dict[str, str]:
+    """A worker's variables with the seat as its gateway, which no proxy can reach. `is_local`:
+    whether the service's address may change, so that the seat passes on what it is told."""
     direct = {
         name: ",".join(filter(None, (variables.get(name), "127.0.0.1")))
         for name in ("NO_PROXY", "no_proxy")
     }
-    return {**variables, **direct, "HUD_GATEWAY_URL": url}
+    hosts = {f"HUD_{name.upper()}_URL": f"{url}{SERVICE}{name}" for name in PASSED_ON}
+    return {**variables, **direct, "HUD_GATEWAY_URL": url, **(hosts if is_local else {})}

@@ -13,7 +13,7 @@ from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.play import Play
 from hud_tui.storage import open_or_make
-from hud_tui.wire_training import Payload
+from hud_tui.wire_training import Payload, Sample
 
 NOT_KEPT = "nothing is kept: only the embedded service writes what was said as tokens"
 LEAVE_OUT = "leave out --keep"
@@ -38,7 +38,7 @@ def writable(text: str) -> Path:
     return file
 
 
-async def keep(client: HudClient, file: Path, play: Play) -> str:
+async def keep(file: Path, play: Play) -> str:
     """Append a game that was graded to a file; returns what was done, in a line.
 
     Raises:
@@ -47,13 +47,17 @@ async def keep(client: HudClient, file: Path, play: Play) -> str:
     grade = play.game.grade
     if grade is None or not play.demonstrated:
         return "nothing is kept: you made no turn" if grade is not None else "nothing is kept"
-    model = await client.model(play.policy)
-    try:
+
+    async def samples_of(client: HudClient) -> list[Sample]:
+        model = await client.model(play.policy)
         calls = (client.training.demonstration(model.id, said) for said in play.demonstrated)
-        samples = await asyncio.gather(*calls)
+        return list(await asyncio.gather(*calls))
+
+    try:
+        samples = await play.link.call(samples_of)
     except HudNotFound as error:
         raise HudUsage(NOT_KEPT, LEAVE_OUT) from error
-    payload = Payload(samples=list(samples), reward=grade.reward)
+    payload = Payload(samples=samples, reward=grade.reward)
     line = payload.model_dump_json(exclude_none=True, exclude_unset=True) + "\n"
     await asyncio.to_thread(_append, file, line.encode())
     weight = "" if grade.reward else "without weight (reward 0) "

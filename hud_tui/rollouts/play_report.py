@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from uuid import uuid4
 
-from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.text import one_line
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 
 LEAVE_S = 5.0
@@ -17,10 +17,10 @@ LEAVE_S = 5.0
 class PlayReport:
     """Tells how the rollout begins, and how it ends if it does so early."""
 
-    def __init__(self, client: HudClient, job_id: str, name: str, entered: TraceEnter) -> None:
+    def __init__(self, link: PlayLink, job_id: str, name: str, entered: TraceEnter) -> None:
         """`name`: of the job; `entered`: what is told of the rollout when it begins."""
         self.job_id, self.trace_id = job_id.replace("-", ""), uuid4().hex
-        self._rollouts, self._name = client.rollouts, one_line(name, 200)
+        self._link, self._name = link, one_line(name, 200)
         self._entered = entered.model_copy(update={"job_id": self.job_id})
 
     @asynccontextmanager
@@ -39,17 +39,23 @@ class PlayReport:
 
     async def enter(self) -> None:
         """Tell that the rollout begins. Raises HudError: the service does not answer."""
-        await self._rollouts.enter_trace(self.trace_id, self._entered)
+        entered = self._entered
+        await self._link.call(lambda client: client.rollouts.enter_trace(self.trace_id, entered))
+
+    async def exit(self, told: TraceExit) -> None:
+        """Tell how the rollout ended. Raises HudError: the service does not answer."""
+        await self._link.call(lambda client: client.rollouts.exit_trace(self.trace_id, told))
 
     async def end_early(self, status: str, error: str) -> None:
         """Tell that the rollout has ended without a grade, also if nobody has told yet that it
         began. Raises HudError: the service does not answer."""
         await self._enter_job()
         await self.enter()
-        await self._rollouts.exit_trace(self.trace_id, TraceExit(status=status, error=error))
+        await self.exit(TraceExit(status=status, error=error))
 
     async def _enter_job(self) -> None:
-        await self._rollouts.enter_job(self.job_id, JobEnter(name=self._name, group=1))
+        job = JobEnter(name=self._name, group=1)
+        await self._link.call(lambda client: client.rollouts.enter_job(self.job_id, job))
 
 
 async def to_its_end(work: Awaitable[None]) -> None:

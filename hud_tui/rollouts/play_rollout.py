@@ -15,6 +15,7 @@ from hud_tui.rl.transcript import transcript_of
 from hud_tui.rollouts.control import driven_here
 from hud_tui.rollouts.evaluate import evaluation_files, order_of_evaluation
 from hud_tui.rollouts.play import OwnWorld, Play
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.rollouts.play_service import play_of, service_play
 from hud_tui.rollouts.run_files import Options, Order, environment_name, kept_order
 from hud_tui.wire import Model
@@ -22,7 +23,7 @@ from hud_tui.wire_rollouts import Trace
 
 
 async def rollout_play(
-    client: HudClient,
+    link: PlayLink,
     trace_id: str,
     state: Path,
     changed: Callable[[Game], object],
@@ -41,6 +42,7 @@ async def rollout_play(
     Raises:
         HudError: There is no such rollout, or it has no turns; or where it was made is not known.
     """
+    client = link.client
     trace = await client.rollouts.trace(trace_id)
     events = (await client.rollouts.trace_events(trace.id)).events
     recorded = recorded_turns(transcript_of(events, trace.completion))
@@ -50,19 +52,19 @@ async def rollout_play(
     asked = trace.task_slug, sampler, options
     order = None if source is not None else order_of_job(state, trace.job_id or "")
     if source is not None:
-        play = await play_of(client, source, state, changed, *asked)
+        play = await play_of(link, source, state, changed, *asked)
     elif order is not None:
         chosen = {key: value for key, value in options.items() if key in Options.model_fields}
         sampled = {key: value for key, value in options.items() if key not in chosen}
         chosen |= {"model": sampler.model_name} if sampler is not None else {}
         chosen["parameters"] = {**order.parameters, **sampled}
         order = order.model_copy(update=chosen)
-        world = OwnWorld(client, order, state, trace.task_slug)
+        world = OwnWorld(link, order, state, trace.task_slug)
         game = Game(environment_name(order.source), most=order.turns)
-        play = Play(client, world, game, changed, order.model)
+        play = Play(link, world, game, changed, order.model)
     elif trace.task is not None:
         [task] = read_rows([trace.task])
-        play = await service_play(client, task, changed, sampler, options)
+        play = await service_play(link, task, changed, sampler, options)
     else:
         hint = client.settings.command("play", "ENV.py", "--rollout", trace.id)
         message = f"where rollout {one_line(trace.id, 40)} was made is not known here"

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
-from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.rl.game import Game, Grade, move_of
@@ -17,11 +16,12 @@ from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.environment import check_source
 from hud_tui.rollouts.play import Play, Result, own_play, policy_of, task_named
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.rollouts.play_report import PlayReport
 from hud_tui.rollouts.seat import Request
 from hud_tui.wire import Json, Model
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
-from hud_tui.wire_tasks import PlayTask
+from hud_tui.wire_tasks import PlayedTask, PlayTask
 
 NOT_HERE = "an environment of your own is played from its files: hud-tui play ENV.py"
 STEP = "hud.step.v1"
@@ -29,7 +29,7 @@ STEP = "hud.step.v1"
 
 
 async def service_play(
-    client: HudClient,
+    link: PlayLink,
     task: Task,
     changed: Callable[[Game], object],
     model: Model | None = None,
@@ -44,16 +44,16 @@ async def service_play(
     Raises:
         HudError: The service does not answer.
     """
-    policy = policy_of(await client.models(), model, needs_tools=False)
+    policy = policy_of(await link.client.models(), model, needs_tools=False)
     usual = policy.training_defaults
     sampled = {"max_tokens": usual.max_tokens} if usual is not None else {}
     sampled |= {key: options[key] for key in ("max_tokens", "temperature") if key in options}
-    world = ServiceWorld(client, task, {"model": policy.model_name, **sampled})
-    return Play(client, world, Game(task.env, most=1), changed, policy.model_name)
+    world = ServiceWorld(link, task, {"model": policy.model_name, **sampled})
+    return Play(link, world, Game(task.env, most=1), changed, policy.model_name)
 
 
 async def play_of(
-    client: HudClient,
+    link: PlayLink,
     source: str | None,
     state: Path,
     changed: Callable[[Game], object],
@@ -71,9 +71,9 @@ async def play_of(
         raise HudUsage("what is to be played?", "name an environment, or a rollout: --rollout ID")
     if await asyncio.to_thread(_is_python, source):
         own = check_source(source)
-        return await own_play(client, own, state, changed, task, model, options)
-    tasks, _ = await load_source(client, source)
-    return await service_play(client, task_named(tasks, task), changed, model, options)
+        return await own_play(link, own, state, changed, task, model, options)
+    tasks, _ = await load_source(link.client, source)
+    return await service_play(link, task_named(tasks, task), changed, model, options)
 
 
 def _is_python(source: str) -> bool:
@@ -85,46 +85,48 @@ def _is_python(source: str) -> bool:
 class ServiceWorld:
     """The service asks and grades; the rollout is reported as any client's."""
 
-    def __init__(self, client: HudClient, task: Task, request: Request) -> None:
+    def __init__(self, link: PlayLink, task: Task, request: Request) -> None:
         """`request`: of the policy, without its messages."""
-        self._client, self._task, self._request = client, task, request
+        self._link, self._task, self._request = link, task, request
         self._answers = asyncio.Queue[Mapping[str, Any]]()
 
     async def play(
         self, begun: Callable[[Task], object], asked: Callable[[Request], object]
     ) -> Result:
-        self._client.wire.guard.check("play")
-        task, rollouts = self._task, self._client.rollouts
-        body = PlayTask(scenario=task.scenario, args=task.args)
+        self._link.client.wire.guard.check("play")
+        task, body = self._task, PlayTask(scenario=self._task.scenario, args=self._task.args)
         try:
-            prompt = (await self._client.tasks.play(task.env, body)).prompt
+            prompt = (await self._ask(body)).prompt
         except HudNotFound as error:
             raise HudUsage(f"{one_line(task.slug)}: {error.detail}", NOT_HERE) from error
         begun(task)
         name, model = f"played: {task.env} {task.slug}", str(self._request["model"])
         entered = TraceEnter(task_slug=task.slug, model=model, played=True)
-        report = PlayReport(self._client, uuid4().hex, name, entered)
+        report = PlayReport(self._link, uuid4().hex, name, entered)
         trace_id = report.trace_id
         async with report.running():
             await report.enter()
             spans = [_span(trace_id, "user", messages=[{"role": "user", "content": prompt}])]
             asked({**self._request, "messages": [{"role": "user", "content": prompt}]})
             said = move_of((await self._answers.get())["choices"][0]["message"])
-            answered = body.model_copy(update={"answer": said.text})
-            played = await self._client.tasks.play(task.env, answered)
+            played = await self._ask(body.model_copy(update={"answer": said.text}))
             reward, info = played.reward or 0.0, {"expected": played.expected}
             spans.append(_span(trace_id, "agent", content=said.text, model=model, done=True))
             result = {"score": reward, **info}
             graded = {"phase": "evaluate", "name": task.scenario, "result": result}
             spans.append(_span(trace_id, "task", task_call=graded))
-            with suppress(HudError):  # a report that is lost costs no grade
-                await rollouts.upload_spans(trace_id, spans)
             told = TraceExit(reward=reward, stop_reason="done", evaluation_result={"info": info})
-            await rollouts.exit_trace(trace_id, told)
+            await report.exit(told)
+            with suppress(HudError):  # a report that is lost costs no grade
+                await self._link.client.rollouts.upload_spans(trace_id, spans)
         return Result(Grade(reward, {"info": info}, "done"), "", trace_id)
 
     def answer(self, completion: Mapping[str, Any]) -> None:
         self._answers.put_nowait(completion)
+
+    async def _ask(self, body: PlayTask) -> PlayedTask:
+        env = self._task.env
+        return await self._link.call(lambda client: client.tasks.play(env, body))
 
 
 def _span(trace_id: str, source: str, **payload: Any) -> Json:

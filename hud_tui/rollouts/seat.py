@@ -1,35 +1,44 @@
 """The policy's seat: a loopback endpoint for chat completions, whose answers a player gives.
 
 An environment's agent asks it as it asks a gateway, and waits as long as the player thinks: the
-reply begins at once, with blanks, which JSON allows, so that no client's timeout ends.
+reply begins at once, with blanks, which JSON allows, so that no client's timeout ends. What the
+worker reports to the service can come here, too: it is passed on once the service answers.
 """
 
 import asyncio
 import json
-from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Callable, Mapping
+from asyncio import Future, StreamReader, StreamWriter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import urlsplit
+
+from hud_tui.errors import HudError
 
 BREATH_S = 20.0
 """Seconds between two blanks of a reply that is still waited for."""
 MOST_HEAD, MOST_BODY = 64 << 10, 256 << 20
-COMPLETIONS = "/chat/completions"
-STATUS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
+COMPLETIONS, SERVICE = "/chat/completions", "/service/"
+"""How paths of completions end, and how those begin that are passed on."""
 
 Request = dict[str, Any]
+PassOn = Callable[[str, str, bytes], Awaitable[bytes]]
+"""(method, target after `SERVICE`, body) → the body of the answer. Raises HudError."""
 
 
 class Seat:
     """Holds one request at a time; one that is sent again takes the place of the one before."""
 
-    def __init__(self, api_key: str, asked: Callable[[Request], object]) -> None:
-        """`asked` is called with each new request for a completion; `answer` answers it."""
+    def __init__(
+        self, api_key: str, asked: Callable[[Request], object], pass_on: PassOn | None = None
+    ) -> None:
+        """`asked` is called with each new request for a completion; `answer` answers it. `pass_on`
+        answers requests to the service; None: they are refused."""
         self._authorization = f"Bearer {api_key}"
-        self._asked = asked
+        self._asked, self._pass_on = asked, pass_on
         self._request: Request | None = None
-        self._answer: asyncio.Future[Mapping[str, Any]] | None = None
+        self._answer: Future[bytes] | None = None
         self._open: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -52,7 +61,7 @@ class Seat:
     def answer(self, completion: Mapping[str, Any]) -> None:
         """Answer the request."""
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result(completion)
+            self._answer.set_result(json.dumps(completion).encode())
 
     def _accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
@@ -80,6 +89,9 @@ class Seat:
         method, target, *_ = f"{line} / ".split(" ")
         if headers.get("authorization") != self._authorization:
             return await _refuse(writer, 401, "another key")
+        if self._pass_on is not None and target.startswith(SERVICE):
+            passing = self._pass_on(method, target.removeprefix(SERVICE), body)
+            return await _passed(asyncio.ensure_future(passing), writer)
         if method != "POST" or not urlsplit(target).path.endswith(COMPLETIONS):
             return await _refuse(writer, 404, f"only POST {COMPLETIONS} is answered here")
         try:
@@ -95,16 +107,36 @@ class Seat:
         if not is_again or self._answer is None:
             self._request, self._answer = request, asyncio.get_running_loop().create_future()
         answer = self._answer
-        head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
-        writer.write(f"{head}\r\n\r\n".encode())
         if not is_again:
             self._asked(request)
-        while not answer.done():
-            writer.write(_chunk(b" "))
-            await writer.drain()
-            await asyncio.wait([answer], timeout=BREATH_S)
-        writer.write(_chunk(json.dumps(answer.result()).encode()) + _chunk(b""))
+        await _hold(answer, writer)
+
+
+async def _passed(answer: Future[bytes], writer: StreamWriter) -> None:
+    """The service's answer, or its error; if it is away, a reply that begins without it."""
+    try:
+        await asyncio.wait([answer], timeout=BREATH_S)
+        if not answer.done():
+            await _hold(answer, writer)
+        elif isinstance(error := answer.exception(), HudError):
+            await _refuse(writer, error.status or 502, error.message)
+        else:
+            await _reply(writer, 200, answer.result())
+    finally:
+        answer.cancel()
+
+
+async def _hold(answer: Future[bytes], writer: StreamWriter) -> None:
+    """Begin a reply, and end it with the answer; if none comes, it ends without."""
+    head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked"
+    writer.write(f"{head}\r\n\r\n".encode())
+    while not answer.done():
+        writer.write(_chunk(b" "))
         await writer.drain()
+        await asyncio.wait([answer], timeout=BREATH_S)
+    body = answer.result() if answer.exception() is None else b"{}"
+    writer.write(_chunk(body) + _chunk(b""))
+    await writer.drain()
 
 
 async def _head(reader: StreamReader) -> tuple[str, dict[str, str]] | None:
@@ -127,6 +159,10 @@ def _chunk(data: bytes) -> bytes:
 async def _refuse(writer: StreamWriter, status: int, why: str) -> None:
     """An error in OpenAI's form."""
     body = json.dumps({"error": {"message": why, "type": "invalid_request_error"}}).encode()
-    head = f"HTTP/1.1 {status} {STATUS[status]}\r\nContent-Type: application/json"
+    await _reply(writer, status, body)
+
+
+async def _reply(writer: StreamWriter, status: int, body: bytes) -> None:
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nContent-Type: application/json"
     writer.write(f"{head}\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
     await writer.drain()

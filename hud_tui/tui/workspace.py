@@ -294,13 +294,13 @@ class Workspace:
         """Begin a game from a rollout, unless changes are not allowed, or no files are kept."""
         from hud_tui.tui.games import game_from_rollout  # with all that makes rollouts
 
-        state, client = self.session.store.directory, self.session.client
+        state = self.session.store.directory
         if not self.writes.may_change():
             return
         if state is None:
             show_notice(self._app, "this session keeps no files: see --state-dir", "warning")
             return
-        self._app.push_screen(game_from_rollout(client, trace_id, state))
+        self._app.push_screen(game_from_rollout(lambda: self.session.client, trace_id, state))
 
     def show_machines(self) -> None:
         state = self.session.store.directory

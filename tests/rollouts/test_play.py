@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from time import sleep
@@ -22,12 +23,13 @@ from hud_tui.cli import play as cli_play
 from hud_tui.client import TrainingClient
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
-from hud_tui.errors import HudRefused, HudUsage
+from hud_tui.errors import HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.game import Game, Grade, Move, Phase
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.transcript import transcript_of
-from hud_tui.rollouts import play, run_files, seat
+from hud_tui.rollouts import play, play_link, run_files, seat
 from hud_tui.rollouts.play import Play, Result
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.rollouts.play_service import ServiceWorld
 from hud_tui.rollouts.run_files import keep_order, kept_order
 from hud_tui.rollouts.seat import Seat
@@ -45,6 +47,8 @@ TOOL = [{"args": {"a": 2, "b": 3, "tool": True}, "slug": "two"}]
 WALK = {"id": "1", "type": "function", "function": {"name": "walk", "arguments": "{}"}}
 CALL = {"call": "plus", "arguments": {"a": 2, "b": 3}}
 Plays = Callable[..., Any]
+NOWHERE = "http://127.0.0.1:9"
+"""Where nobody listens."""
 
 
 @pytest.fixture
@@ -148,7 +152,7 @@ async def test_the_policy_goes_on_to_the_end_unless_the_player_takes_over(
             session.move(Move("on"))
 
     async with answered(walks) as client:
-        session = Play(client, Rounds(), Game("world"), changed)
+        session = Play(PlayLink(lambda: client), Rounds(), Game("world"), changed)
         game = await session.run()
     assert (game.grade, [turn.by for turn in game.turns]) == (Grade(3.0), made)
     assert [turn.replies for turn in game.turns] == [("walked",), ("walked",), ()]
@@ -174,7 +178,9 @@ async def test_leaving_while_the_environment_starts_ends_the_rollout(
 ) -> None:
     write_sums(source.parent, [{"args": {"a": 2, "b": 3, "fault": "wait"}, "slug": "two"}])
     async with over_socket(served) as client:
-        session = await play.own_play(client, source, tmp_path / "state", lambda game: None)
+        session = await play.own_play(
+            PlayLink(lambda: client), source, tmp_path / "state", lambda game: None
+        )
         running = asyncio.ensure_future(session.run())
         await until(lambda: bool(list((tmp_path / "state" / "driven" / "checks").glob("*.json"))))
         for _ in range(3):  # as often as an app that ends may do it
@@ -202,8 +208,9 @@ async def test_a_grade_that_is_not_told_ends_the_rollout_as_an_error() -> None:
             session.move(Move("5"))
 
     async with answered(answers) as client:
-        world = ServiceWorld(client, Task("arith", "add", slug="add"), {"model": "m"})
-        session = Play(client, world, Game("arith"), changed)
+        link = PlayLink(lambda: client)
+        world = ServiceWorld(link, Task("arith", "add", slug="add"), {"model": "m"})
+        session = Play(link, world, Game("arith"), changed)
         game = await session.run()
     assert (game.phase, "the grader broke" in game.trouble) == (Phase.FAILED, True)
     assert told == ["error"]
@@ -501,7 +508,7 @@ async def test_the_policy_goes_on_with_the_weights_that_sampled_the_rollout() ->
             session.let_policy()
 
     async with answered(answers) as client:
-        session = Play(client, Rounds(), Game("world"), changed)
+        session = Play(PlayLink(lambda: client), Rounds(), Game("world"), changed)
         session.checkpoint = "c1"
         await session.run()
     assert asked == ["c1", "c1", None, None], "an expired one gives way to the head"
@@ -662,6 +669,58 @@ async def test_the_seat_waits_as_long_as_the_player_thinks(monkeypatch: pytest.M
         assert [(await each).json() for each in (asking, again)] == [{"said": "ö"}] * 2
         assert (asked, held.request) == ([body], None)
         held.answer({"said": "too late"})
+
+
+async def test_the_seat_passes_on_what_is_for_the_service_once_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seat, "BREATH_S", 0.01)
+    is_back, told = asyncio.Event(), list[tuple[str, str, bytes]]()
+
+    async def pass_on(method: str, target: str, body: bytes) -> bytes:
+        told.append((method, target, body))
+        if target.endswith("none"):
+            raise HudNotFound(404, "no such trace")
+        await is_back.wait()
+        return b'{"stored": true}'
+
+    held = Seat("key", lambda request: None, pass_on)
+    headers = {"Authorization": "Bearer key"}
+    async with held.listening() as url, httpx.AsyncClient(timeout=0.2, headers=headers) as http:
+        assert (await http.get(f"{url}/service/api/none")).status_code == 404
+        sent = http.post(f"{url}/service/api/v2/trace/t/exit?a=1", content=b"{}")
+        telling = asyncio.create_task(sent)
+        await asyncio.sleep(0.4)  # longer than the client waits for a byte
+        is_back.set()
+        answered = await telling
+    assert (answered.status_code, answered.json()) == (200, {"stored": True})
+    assert told == [("GET", "api/none", b""), ("POST", "api/v2/trace/t/exit?a=1", b"{}")]
+
+
+async def test_waiting_for_the_service_is_no_time_of_the_environment(
+    served: Served, source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(play_link, "RETRY_S", 0.02)
+    monkeypatch.setattr(play, "LOOK_S", 0.02)
+    write_sums(source.parent, [{"args": {"a": 2, "b": 3}, "slug": "two"}])
+    gone: list[bool] = []
+
+    def changed(game: Game) -> None:
+        if game.phase is Phase.YOURS:
+            gone.append(True)
+            session.move(Move("5"))
+
+    async with over_socket(served) as client, over_socket(replace(served, url=NOWHERE)) as away:
+        link = PlayLink(lambda: away if gone else client, waits=True)
+        options = {"rollout_timeout": 0.3}
+        session = await play.own_play(link, source, tmp_path / "state", changed, options=options)
+        playing = asyncio.ensure_future(session.run())
+        await until(lambda: link.is_away)
+        await asyncio.sleep(0.6)
+        assert session.game.phase is Phase.WORKING
+        gone.clear()
+        assert (await playing).grade == Grade(1.0, {"subscores": None, "info": None}, "done")
+        assert not link.is_away
 
 
 async def test_the_seat_is_for_completions_with_the_key_alone() -> None:

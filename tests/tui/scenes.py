@@ -18,6 +18,7 @@ from hud_tui.events import CheckpointAdded, Event, MovesRead, StepTaken, TreeRea
 from hud_tui.remote.machines import Machines
 from hud_tui.rl.game import Game
 from hud_tui.rollouts.play import Play, Result
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.service_file import write_rental
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.screens.play import PlayScreen
@@ -450,7 +451,8 @@ async def _play(app: HudApp, pilot: Pilot[None]) -> None:
 
     async def begin(changed: Callable[[Game], object]) -> Play:
         assert app.workspace is not None
-        return Play(app.workspace.session.client, Shop(), Game("shop", most=6), changed, "sums")
+        client = app.workspace.session.client
+        return Play(PlayLink(lambda: client), Shop(), Game("shop", most=6), changed, "sums")
 
     screen = PlayScreen("shop order-8-tulips", begin)
     await app.push_screen(screen)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,13 @@ import pytest
 from textual.app import App, ComposeResult
 from textual.widgets import Input
 
+from hud_tui.client.client import HudClient
 from hud_tui.client.rollout_calls import RolloutCalls
-from hud_tui.errors import HudUsage
+from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.rl.game import BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
-from hud_tui.rollouts import control
+from hud_tui.rollouts import control, play_link
 from hud_tui.rollouts.play import Play, Result
+from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.tui.games import game_of_start
 from hud_tui.tui.keys import GAMES, FootLine
 from hud_tui.tui.screens.play import PlayScreen, said_of, transcript_of_game
@@ -24,7 +26,7 @@ from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
 from hud_tui.tui.widgets.tool_form import ToolForm
 from hud_tui.tui.widgets.transcript import TranscriptView
-from tests.conftest import Served, until
+from tests.conftest import Served, on_socket, until
 from tests.rollouts.driving import make_venv, write_sums
 from tests.service.clients import answered, fork_of, over_socket, train
 from tests.service.headless import point_at
@@ -35,16 +37,20 @@ ROWS = [{"args": {"a": a, "b": 3, "tool": True}, "slug": f"task-{a}"} for a in (
 
 @asynccontextmanager
 async def seated(
-    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **start: Any
+    served: Served,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    taskset: str | None = None,
+    **start: Any,
 ) -> AsyncIterator[Cockpit]:
-    """The app on Launch, with a model and an environment with a tool."""
+    """The app on Launch, with a model and a taskset, or an environment with a tool."""
     point_at(monkeypatch, served.url, served.api_key)
     monkeypatch.setattr(control, "mode_of", lambda client: "hud")
     source = write_sums(tmp_path / "env", ROWS)
     make_venv(tmp_path / "env" / ".venv")
     async with over_socket(served) as client:
         await fork_of(client)
-    begin = Start(view="launch", source=str(source), **start)
+    begin = Start(view="launch", source=taskset or str(source), **start)
     async with cockpit(served, begin, state=lambda: tmp_path / "state") as flown:
         await flown.until(lambda: flown.view.VIEW == "launch")
         yield flown
@@ -144,6 +150,46 @@ async def test_a_task_of_the_service_is_played(served: Served) -> None:
         assert game(flown).most == 1
 
 
+@pytest.mark.parametrize("is_own", [False, True], ids=["of the service", "own environment"])
+async def test_a_game_goes_on_when_the_service_comes_back_at_another_address(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    monkeypatch.setattr(play_link, "RETRY_S", 0.02)
+    leaving = AsyncExitStack()
+    url = await leaving.enter_async_context(on_socket(served.service))
+    first = replace(served, url=url)
+    start = {"command": "play", "task": "task-4" if is_own else None}
+    source = None if is_own else "arith"
+    async with seated(first, tmp_path, monkeypatch, source, **start) as flown:
+        await your_turn(flown, 1)
+        await leaving.aclose()
+        flown.screen.query_one("#play-answer", Input).focus()
+        await flown.press("7", "enter")
+        await flown.until(lambda: "the service does not answer: ^r connects again" in said(flown))
+        assert game(flown).phase is Phase.WORKING
+        flown.connector.served = served
+        await flown.press("ctrl+r")
+        await flown.until(lambda: game(flown).is_over)
+        assert game(flown).grade is not None, game(flown).trouble
+        assert "does not answer" not in said(flown)
+        reward = game(flown).grade.reward
+        async with over_socket(served) as client:
+            trace = await client.rollouts.trace(game(flown).trace_id)
+        assert (trace.status, trace.reward, trace.played) == ("completed", reward, True)
+
+
+async def test_the_policy_goes_on_after_a_reconnect(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with seated(served, tmp_path, monkeypatch, "arith", command="play") as flown:
+        await your_turn(flown, 1)
+        await flown.press("ctrl+r")
+        await flown.until_notice("reconnected")
+        await flown.press("escape", "T", "right", "enter")
+        await flown.until(lambda: game(flown).phase is Phase.GRADED)
+        assert [turn.by for turn in game(flown).turns] == ["policy"]
+
+
 @pytest.mark.parametrize("keys", [("escape", "escape"), ("ctrl+q",)])
 async def test_leaving_a_game_ends_its_rollout(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...]
@@ -231,6 +277,10 @@ class Halting:
         self.answers.append(completion["choices"][0]["message"]["content"])
 
 
+def nobody() -> HudClient:
+    raise HudUnreachable("there is no service")
+
+
 class Table(App[None]):
     """A game without a service."""
 
@@ -240,7 +290,7 @@ class Table(App[None]):
 
     def on_mount(self) -> None:
         async def begin(changed: Callable[[Game], object]) -> Play:
-            return Play(None, self.world, Game("world", most=3), changed, "m")  # type: ignore[arg-type]
+            return Play(PlayLink(nobody), self.world, Game("world", most=3), changed, "m")
 
         self.push_screen(PlayScreen("world", begin))
 
@@ -395,7 +445,7 @@ async def test_what_does_not_fit_is_marked(typed: dict[str, str], wrong: str) ->
 
 async def test_what_is_to_be_played_must_be_named(tmp_path: Path) -> None:
     async with answered(lambda request: httpx.Response(200, json={})) as client:
-        screen = game_of_start(client, Start("play"), None, tmp_path)
+        screen = game_of_start(lambda: client, Start("play"), None, tmp_path)
         with pytest.raises(HudUsage, match="what is to be played"):
             await screen._begin(lambda game: None)
 

@@ -184,7 +184,7 @@ class LaunchScreen(HudScreen):
         if source is not None and state is None:
             self.notice("this session keeps no files: see --state-dir", "warning")
             return
-        game = game_on_task(self.client, task, source, state or Path(), model, options)
+        game = game_on_task(lambda: self.client, task, source, state or Path(), model, options)
         self.app.push_screen(game)
 
     @property
@@ -197,7 +197,7 @@ class LaunchScreen(HudScreen):
         """Play what the command line asks for, once."""
         start, self._is_played = self.context.start, True
         try:
-            game = game_of_start(self.client, start, self.run.model, self._state)
+            game = game_of_start(lambda: self.client, start, self.run.model, self._state)
         except HudError as error:
             self.show_error(error)
         else:

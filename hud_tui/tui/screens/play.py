@@ -61,6 +61,7 @@ POLICYS = f"{{play.take_over}} take over  {SCROLL}"
 END = "{play.help} help  {play.leave} back"
 OUT = "{play.leave} out of the field"
 """The last line, by what can be done."""
+AWAY = "the service does not answer: {app.reconnect} connects again, and the game goes on"
 WAITED_S = 1.0
 """Seconds from which on it is said how long something takes."""
 LEFT = [
@@ -187,7 +188,10 @@ class PlayScreen(Over[None]):
 
     def _say(self) -> None:
         """What the game waits for, or how it ended."""
-        self.query_one("#play-said", Static).update(said_of(self.game, monotonic() - self._since))
+        said = said_of(self.game, monotonic() - self._since)
+        if self._play is not None and self._play.link.is_away and not self.game.is_over:
+            said += Content.styled(f"  ·  {keyed(AWAY)}", "$warning")
+        self.query_one("#play-said", Static).update(said)
 
     # What the player does.
 
