@@ -4,7 +4,8 @@ that is missing or another one, and rows of the database."""
 import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, contextmanager
-from math import inf, nextafter
+from enum import StrEnum
+from math import inf, nan, nextafter
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -26,9 +27,9 @@ from hud_tui.service.store import (
     traces,
     works,
 )
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, insert, insert_all
 from hud_tui.service.store.events import RESET, Frames, moves, newest
-from hud_tui.service.store.seals import COLUMNS
+from hud_tui.service.store.seals import COLUMNS, is_intact, resealed
 from tests.conftest import calling, ended, submit
 from tests.service.calls import (
     Json,
@@ -376,6 +377,57 @@ async def test_every_column_is_sealed(service: Service) -> None:
     assert found == apart | {
         table: {*columns, "seal"} | own.get(table, set()) for table, columns in COLUMNS.items()
     }
+
+
+class Text(StrEnum):
+    A = "a"
+
+
+@pytest.mark.parametrize(
+    ("reward", "error"),
+    [(1, "é"), (True, "a\0b"), (-0.0, ""), (nan, None), (inf, None), (2**60 + 1, Text.A)],
+)
+async def test_a_row_is_sealed_as_it_is_stored(
+    service: Service, reward: float, error: str | None
+) -> None:
+    """Whatever SQLite makes of a value's type."""
+
+    def intact(db: Db) -> bool:
+        created_at, rollout = -0.0, reward == 1 if error is None else 1
+        columns = {"created_at": created_at, "reward": reward, "error": error, "rollout": rollout}
+        insert(db, "trace", id="t", status="completed", **columns)
+        query = f"SELECT {is_intact('trace')} FROM trace WHERE id = 't'"
+        return bool(db.execute(query).fetchone()[0]) and traces.get(db, "t")["id"] == "t"
+
+    assert await service.parts.store.write(intact)
+
+
+async def test_a_row_is_written_once(service: Service, model: Json) -> None:
+    """With its seal: an update of every row of a batch would cost as much again."""
+
+    def changes(db: Db) -> tuple[int, int]:
+        [head] = db.execute("SELECT max(checkpoint_id) FROM head").fetchone()
+        rows = [{"id": name, "status": "completed", "created_at": 1.0} for name in "abc"]
+        before = db.total_changes
+        insert_all(db, "trace", rows)
+        after = db.total_changes
+        linked = resealed("trace", checkpoint_id=":head")
+        db.execute(f"UPDATE trace SET {linked} WHERE id IN ('a', 'b', 'c')", {"head": head})
+        assert all(traces.get(db, name)["checkpoint_id"] == head for name in "abc")
+        return after - before, db.total_changes - after
+
+    assert await service.parts.store.write(changes) == (3, 3)
+
+
+async def test_a_step_does_not_make_a_damaged_rollout_whole(service: Service, data: Path) -> None:
+    store, start = service.parts.store, {"status": "completed", "created_at": 1.0}
+    await store.write(lambda db: insert(db, "trace", id="t", **start))
+    with unsealed(data) as db:
+        db.execute("UPDATE trace SET reward = 1.0 WHERE id = 't'")
+    change = f"UPDATE trace SET {resealed('trace', step='1')} WHERE id = 't'"
+    await store.write(lambda db: db.execute(change))
+    with pytest.raises(DamagedRow):
+        await store.read(traces.get, "t")
 
 
 async def test_what_is_written_to_a_damaged_row_does_not_make_it_whole(

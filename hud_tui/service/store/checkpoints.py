@@ -1,5 +1,6 @@
 """The checkpoint tree: appending steps, the head, and the tree's rows."""
 
+import json
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from hud_tui.events import Act, Actor, CheckpointAdded, HeadMoved, StepTaken
 from hud_tui.service.http import Refused, iso, not_found, now
 from hud_tui.service.store import access, events, runs, times
 from hud_tui.service.store.db import Db, insert
-from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact
+from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact, resealed
 from hud_tui.wire import BASE, Checkpoint
 from hud_tui.wire_time import StepTime
 
@@ -226,12 +227,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     )
     idle = {} if _is_trained_on(db, new.trace_ids) else times.flat(row.groups, row.loss_fn)
     run_id, number = runs.stepped(db, new.model_id, row, new.trace_ids, now())
-    # a rollout is of the first step that it trains, whichever it was sampled for
-    link = (
-        "UPDATE trace SET step = iif(job_id IS ? AND checkpoint_id IS NULL, ?, step),"
-        " checkpoint_id = ? WHERE id = ?"
-    )
-    db.executemany(link, [(run_id, number, row.id, trace_id) for trace_id in new.trace_ids])
+    _link(db, new, run_id, number)
     times.discard(db, run_id, number, {**new.failed, **idle})
     time = new.time
     if time is not None:
@@ -241,6 +237,20 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     db.touch(new.model_id, row.id, parent_id)
     _log(db, new.model_id, row, time)
     return Node(row.id, step, name, row.checkpoint_name or "", new.state_path)
+
+
+_TRAINED = "id IN (SELECT value FROM json_each(:traces))"
+_LINK = f"UPDATE trace SET {resealed('trace', checkpoint_id=':id')} WHERE {_TRAINED}"
+# a rollout is of the first step that it trains, whichever it was sampled for
+_RENUMBER = f"""UPDATE trace SET step = :number WHERE {_TRAINED} AND +job_id IS :run
+    AND +checkpoint_id IS NULL AND step IS NOT :number"""  # +: by id, not through all of the run's
+
+
+def _link(db: Db, new: NewCheckpoint, run_id: str, number: int) -> None:
+    """Record which rollouts a step was trained on; it is the run's step with this number."""
+    traces = json.dumps(list(new.trace_ids))
+    db.execute(_RENUMBER, {"traces": traces, "run": run_id, "number": number})
+    db.execute(_LINK, {"traces": traces, "id": new.row.id})
 
 
 def _is_trained_on(db: Db, trace_ids: Sequence[str]) -> bool:

@@ -557,6 +557,11 @@ MIGRATIONS = [
     ) STRICT;
     CREATE INDEX proposal_by_model ON proposal (model_id)
     """,
+    """
+    -- A rollout is not in it before it is trained on.
+    DROP INDEX trace_by_checkpoint;
+    CREATE INDEX trace_by_checkpoint ON trace (checkpoint_id) WHERE checkpoint_id IS NOT NULL
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 
@@ -581,6 +586,8 @@ class Db(sqlite3.Connection):
         """Ids of checkpoints whose rows are new or changed, by model id."""
         self.damaged: list[str] = []
         """Names of rows that a query has found damaged."""
+        self.stored: dict[str, seals.Stored] = {}
+        """How each table stores its rows, once one was inserted."""
 
     def touch(self, model_id: str, *checkpoint_ids: str | None) -> None:
         """Record that the rows of these checkpoints are new or changed."""
@@ -697,9 +704,16 @@ def insert_all(
     db: Db, table: str, rows: Sequence[Mapping[str, object]], verb: str = "INSERT"
 ) -> None:
     """Insert rows with the same columns."""
-    if rows:
-        names, marks = ", ".join(rows[0]), ", ".join(f":{name}" for name in rows[0])
-        db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", rows)
+    if not rows:
+        return
+    columns: dict[str, Sequence[object]] = {name: [row[name] for row in rows] for name in rows[0]}
+    if table in seals.COLUMNS:
+        if table not in db.stored:
+            db.stored[table] = seals.Stored.of(db, table)
+        columns["seal"] = db.stored[table].seals(columns, len(rows))
+    names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+    values = zip(*columns.values(), strict=True)
+    db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", values)
 
 
 def fetched(

@@ -52,15 +52,17 @@ class Damaged(Exception):
 
 def append(db: Db, model_id: str, events: Iterable[Sent]) -> None:
     """Log events; readers are woken after the commit."""
-    insert = "INSERT INTO event (model_id, type, body, body_crc) VALUES (?, ?, ?, ?)"
-    newest = 0
+    rows: list[tuple[str, str, str, int]] = []
     for event in events:
         body = event.model_dump_json()
-        row = (model_id, event.type, body, checksum(body))
-        newest = db.execute(insert, row).lastrowid or 0
-        db.appended.add(model_id)
-        if newest % PRUNE_EVERY == 0:
-            _prune(db, model_id)
+        rows.append((model_id, event.type, body, checksum(body)))
+    if not rows:
+        return
+    db.executemany("INSERT INTO event (model_id, type, body, body_crc) VALUES (?, ?, ?, ?)", rows)
+    db.appended.add(model_id)
+    [newest] = db.execute("SELECT last_insert_rowid()").fetchone()
+    if newest % PRUNE_EVERY < len(rows):  # ids are consecutive: one of these was a multiple
+        _prune(db, model_id)
 
 
 def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:

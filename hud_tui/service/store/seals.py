@@ -2,9 +2,13 @@
 
 SQLite notices damage to a page's structure, but not a flipped bit in a value. Triggers of the
 connection keep the seals; a query that reads a row has `intact` of its table among its columns.
+Where many rows are written, a trigger's own update of each costs as much as the row: those are
+written with their seals (`Stored`, `resealed`), and the triggers leave them alone.
 """
 
 import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from zlib import crc32
 
 _TABLES = """
@@ -137,10 +141,60 @@ def keep(db: sqlite3.Connection) -> None:
     for table, columns in COLUMNS.items():
         new, old = (_values(table, name, seal=False) for name in ("NEW", "OLD"))
         db.executescript(
-            f"CREATE TEMP TRIGGER {table}_added AFTER INSERT ON main.{table} BEGIN"
+            f"CREATE TEMP TRIGGER {table}_added AFTER INSERT ON main.{table}"
+            f" WHEN NEW.seal IS NULL BEGIN"
             f" UPDATE {table} SET seal = seal_of({new}) WHERE rowid = NEW.rowid; END;"
             f"CREATE TEMP TRIGGER {table}_changed AFTER UPDATE OF {', '.join(columns)}"
-            f" ON main.{table} BEGIN"
+            f" ON main.{table} WHEN NEW.seal IS OLD.seal BEGIN"
             f" UPDATE {table} SET seal = iif(OLD.seal IS seal_of({old}), seal_of({new}), NULL)"
             f" WHERE rowid = NEW.rowid; END"
         )
+
+
+def resealed(table: str, **changed: str) -> str:
+    """SQL of an update that sets columns of a table to these expressions and keeps the seal, so
+    that the row is written once."""
+    now = ", ".join(changed.get(column, column) for column in COLUMNS[table])
+    seal = f"iif(seal IS seal_of({', '.join(COLUMNS[table])}), seal_of({now}), NULL)"
+    return ", ".join(f"{name} = {value}" for name, value in (changed | {"seal": seal}).items())
+
+
+_KINDS = {"TEXT": str, "INTEGER": int, "REAL": float, "BLOB": bytes}
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How a sealed table stores what is inserted."""
+
+    kinds: Sequence[type]
+    """Of each sealed column, as `_KINDS`."""
+    defaults: Mapping[str, str | float | None]
+    """Value of a column that is left out."""
+
+    @classmethod
+    def of(cls, db: sqlite3.Connection, table: str) -> "Stored":
+        known = {row["name"]: row for row in db.execute(f"PRAGMA table_info({table})")}
+        columns = [known[column] for column in COLUMNS[table]]
+        defaults = {
+            row["name"]: db.execute(f"SELECT {row['dflt_value'] or 'NULL'}").fetchone()[0]
+            for row in columns
+        }
+        return cls([_KINDS[row["type"]] for row in columns], defaults)
+
+    def seals(self, columns: Mapping[str, Sequence[object]], count: int) -> list[int | None]:
+        """The seals of so many rows, given as columns; None of all where a value is of another type
+        than its column: a trigger sees what SQLite makes of it."""
+        stored = []
+        for (name, default), kind in zip(self.defaults.items(), self.kinds, strict=True):
+            values = columns.get(name, [default] * count)
+            if kind is float:
+                values = list(map(_as_real, values))
+            elif not {type(None), kind}.issuperset(map(type, values)):
+                return [None] * count
+            stored.append(values)
+        return [seal_of(*row) for row in zip(*stored, strict=True)]
+
+
+def _as_real(value: object) -> float | None:
+    """A number as a column of reals has it: no integer, no negative zero, and NaN is none."""
+    return value + 0.0 if isinstance(value, int | float) and value == value else None
