@@ -192,12 +192,14 @@ async def sides_of_runs(
     """The last checkpoints of two runs.
 
     Raises:
-        HudUsage: A run has taken no step.
+        HudUsage: A run has no checkpoint.
         HudError: The service does not answer.
     """
     trees: dict[str, Tree] = {}
     sides = []
     for row in rows:
+        if row.why_no_checkpoint:
+            raise HudUsage(row.why_no_checkpoint)
         series, model_id = await runs.series(row.id, (REWARD,)), row.model_id or ""
         if model_id not in trees:
             trees[model_id] = Tree.of(await client.checkpoints(model_id))

@@ -293,6 +293,13 @@ class Work:
         return "" if self.status in RESUMABLE else f"{self._standing}: nothing to resume."
 
     @property
+    def why_no_checkpoint(self) -> str:
+        """Why none of its checkpoints can be read; empty if one may be."""
+        if not self.is_imported:
+            return ""
+        return f"{one_line(self.title, 60)} was imported from a log: it has no checkpoints"
+
+    @property
     def _standing(self) -> str:
         status = one_line(self.status or "–", 20)
         is_or_has = f"is {status}" if self.is_active else f"has ended ({status})"

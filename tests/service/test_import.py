@@ -126,6 +126,8 @@ async def test_imported_runs_are_in_the_table_read_only(hud: Command, tmp_path: 
     assert both.data["matched"] == 2
     assert (await hud("runs", "verl run", "--name", "mine", "-y")).code == 2
     assert (await hud("runs", "verl run", "--note", "theirs")).code == 0
+    changed = await hud("compare", "verl run", "TRL run")
+    assert changed.error["message"] == "verl run was imported from a log: it has no checkpoints"
     assert (await hud("import", "wandb", "--remove", "verl run")).data["removed"] == "verl"
     [left] = (await hud("runs")).data["runs"]
     assert left["name"] == "TRL run"

@@ -95,7 +95,12 @@ async def test_an_imported_run_is_opened_as_its_details_and_drawn_beside_others(
         await flown.press("enter")
         await flown.until(lambda: isinstance(flown.app.screen, RunDetails))
         await flown.press("escape")
+        assert not view.can("jump")
         view.table.marked |= {"abc": None, three[0]: None}
+        for key, action in (("B", "before_after"), ("Q", "ship")):
+            assert not view.can(action)
+            await flown.until_notice("was imported from a log: it has no checkpoints", key)
+            flown.app.clear_notifications()
         view.action_compare()
         await flown.until(lambda: isinstance(flown.app.screen, RunComparison))
 

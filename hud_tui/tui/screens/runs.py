@@ -579,6 +579,8 @@ class RunsScreen(HudScreen):
         entries: list[Entry] = []
         several = len({row.model_id for row in rows}) > 1
         for row in rows:
+            if row.why_no_checkpoint:
+                raise HudUsage(row.why_no_checkpoint)
             series = await self.works.runs.series(row.id, (REWARD,))
             model = await self.client.model(row.model_id or "")
             tree = Tree.of(await self.client.checkpoints(model.id))
@@ -716,10 +718,14 @@ class RunsScreen(HudScreen):
             case "compare":
                 return len(self._to_compare) >= LEAST_COMPARED
             case "before_after":
-                return len(self._to_compare) == 2
+                rows = self._of(self._to_compare)
+                return len(rows) == 2 and not _is_any_imported(rows)
             case "ship":
-                return len(self._to_ship) >= LEAST_COMPARED
-            case "open" | "mark" | "jump" | "edit" | "details" | "copy":
+                rows = self._to_ship
+                return len(rows) >= LEAST_COMPARED and not _is_any_imported(rows)
+            case "jump":
+                return row is not None and not row.is_imported
+            case "open" | "mark" | "edit" | "details" | "copy":
                 return row is not None
             case "unmark":
                 return bool(self.table.marked)
@@ -732,6 +738,10 @@ class RunsScreen(HudScreen):
             case "arrange" | "filter" | "next_view":
                 return bool(self.rows)
         return True
+
+
+def _is_any_imported(rows: Iterable[Work]) -> bool:
+    return any(row.is_imported for row in rows)
 
 
 def _statuses(rows: Iterable[Work]) -> dict[str, str]:
