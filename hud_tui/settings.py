@@ -369,34 +369,6 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] = os.envir
     return int(float(number) * 1000 ** _UNITS.index(unit.upper()))
 
 
-MOST_CORES = 8
-"""Processes that the tiny engine computes in by default on a machine with more cores: its batches
-have hardly more parts."""
-
-
-def read_cores(flag: str | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Processes that the tiny engine computes in: flag, else HUD_TUI_CORES, else as many as there
-    are cores for this process.
-
-    Raises:
-        HudUsage: Not a number from 1 to 64.
-    """
-    text = (flag or environ.get("HUD_TUI_CORES") or "").strip()
-    if not text:
-        return min(MOST_CORES, usable_cores())
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= 64):
-        name = "--cores" if flag else "HUD_TUI_CORES"
-        raise HudUsage(f"{name} is not a number from 1 to 64: {text[:40]!r}", "e.g. 2")
-    return int(text)
-
-
-def usable_cores() -> int:
-    """Number of cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 XDG = {
     "config": ("XDG_CONFIG_HOME", "~/.config"),
     "state": ("XDG_STATE_HOME", "~/.local/state"),

@@ -16,7 +16,7 @@ from hud_tui.cli.parser import (
     of_model,
     whole_number,
 )
-from hud_tui.settings import MOST_CORES
+from hud_tui.cores import MOST_CORES
 
 # Commands on jobs and their traces.
 
@@ -371,7 +371,7 @@ def _serve(add: Add) -> None:
     parser.add_argument(
         "--cores",
         metavar="N",
-        help="processes that tiny computes in (HUD_TUI_CORES; as many as there are cores, at most"
+        help="processes that tiny computes in (HUD_TUI_CORES; as many as it has cores, at most"
         f" {MOST_CORES}); no number depends on it",
     )
 

@@ -24,6 +24,7 @@ from hud_tui.cli.sinks import check_wandb
 from hud_tui.client.probe import Host, probe, probe_url
 from hud_tui.client.transport import origin_of
 from hud_tui.config import CONFIG_NAME, config_dir, read_config
+from hud_tui.cores import read_cores
 from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
 from hud_tui.local_service import RESTART
 from hud_tui.remote.checks import check_machines
@@ -108,6 +109,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     findings = [
         *check_settings(settings, problems, sources),
         *check_hosts(hosts, bool(called and called.api_key), os.environ, local),
+        check_cores(os.environ),
         check_tinker(os.environ),
         check_wandb(installed["wandb"], sources, paths.state, os.environ),
         *check_versions(installed),
@@ -254,6 +256,17 @@ def _unreachable(host: Host, environ: Mapping[str, str], local: bool) -> Finding
     again = "try again; if it stays so: hud-tui stop, then hud-tui --local"
     fix = again if local else f"check the network and {needed}{''.join(proxies[:1])}"
     return _of_host("failure", message, fix=fix, code=3)
+
+
+def check_cores(environ: Mapping[str, str]) -> Finding:
+    """On how many cores the tiny engine of a service that is started here computes, and why."""
+    try:
+        cores = read_cores(environ=environ)
+    except HudUsage as error:
+        return _failed("cores", error)
+    found = f"tiny computes on {counted(cores.count, 'core')}: {cores.why}"
+    other = "" if cores.is_chosen else "; serve --cores N or HUD_TUI_CORES=N changes that"
+    return Finding("cores", "ok", found + other)
 
 
 def check_tinker(environ: Mapping[str, str]) -> Finding:

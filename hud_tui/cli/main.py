@@ -23,9 +23,10 @@ from hud_tui.cli.streams import (
     streams,
     write_nowhere,
 )
+from hud_tui.cores import read_cores
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
-from hud_tui.settings import INSECURE, has_key, read_cores, read_max_disk, read_paths
+from hud_tui.settings import INSECURE, has_key, read_max_disk, read_paths
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
@@ -200,7 +201,7 @@ def serve(args: argparse.Namespace) -> int:
             offer(paths.service_file, ready)
 
     try:
-        max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores)
+        max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores).count
         with usable_directories():
             return serve_app(
                 args.host, args.port, paths.data, args.engine, max_disk, cores, on_ready

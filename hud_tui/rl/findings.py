@@ -39,6 +39,7 @@ Check = Literal[
     RunCheck,
     "settings",
     "hosts",
+    "cores",
     "tinker",
     "wandb",
     "versions",

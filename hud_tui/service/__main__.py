@@ -8,11 +8,12 @@ from pathlib import Path
 
 import platformdirs
 
+from hud_tui.cores import read_cores
 from hud_tui.errors import HudUsage
 from hud_tui.service import engines
 from hud_tui.service.data_dir import examine
 from hud_tui.service.serving import serve
-from hud_tui.settings import read_cores, read_max_disk
+from hud_tui.settings import read_max_disk
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps([asdict(finding) for finding in examine(args.data_dir)]))
         return 0
     try:
-        max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores)
+        max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores).count
         return serve(args.host, args.port, args.data_dir, args.engine, max_disk, cores)
     except HudUsage as error:
         parser.error(f"{error.message}: {error.hint}")

@@ -14,7 +14,7 @@ from hud_tui.errors import HudNotFound, HudUsage
 from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints
-from hud_tui.settings import MOST_CORES, read_cores, read_max_disk
+from hud_tui.settings import read_max_disk
 from tests.conftest import calling, fork
 from tests.service.calls import (
     Json,
@@ -336,17 +336,6 @@ async def test_followers_hear_of_it(http: AsyncClient, model: Json, service: Ser
     nodes = [event["checkpoint"] for event in await told(service, model["id"], "checkpoint")]
     states_ = [node["state"] for node in nodes if node["id"] == first]
     assert states_[-2:] == ["weights", "expired"]
-
-
-def test_cores() -> None:
-    assert read_cores("3", {"HUD_TUI_CORES": "2"}) == 3
-    assert read_cores(None, {"HUD_TUI_CORES": "2"}) == 2
-    assert 1 <= read_cores(None, {}) <= MOST_CORES
-    for text in ("0", "-1", "65", "all", "1.5"):
-        with pytest.raises(HudUsage, match="--cores is not a number from 1 to 64"):
-            read_cores(text, {})
-    with pytest.raises(HudUsage, match="HUD_TUI_CORES"):
-        read_cores(None, {"HUD_TUI_CORES": "many"})
 
 
 def test_sizes() -> None:

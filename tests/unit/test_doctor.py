@@ -9,6 +9,7 @@ import pytest
 
 from hud_tui.cli.doctor import (
     Directory,
+    check_cores,
     check_directories,
     check_hosts,
     check_settings,
@@ -31,6 +32,19 @@ KEY = "hud-key-0123456789"
 def levels(findings: Iterable[Finding]) -> list[tuple[str, int]]:
     bad = [finding for finding in findings if finding.level != "ok"]
     return [(finding.level, exit_code([finding])) for finding in bad]
+
+
+# cores
+
+
+def test_how_many_cores_there_are_and_why() -> None:
+    here = check_cores({})
+    assert here.level == "ok"
+    assert here.message.startswith("tiny computes on "), here.message
+    assert here.message.endswith("; serve --cores N or HUD_TUI_CORES=N changes that")
+    chosen = check_cores({"HUD_TUI_CORES": "3"})
+    assert (chosen.level, chosen.message) == ("ok", "tiny computes on 3 cores: HUD_TUI_CORES")
+    assert levels([check_cores({"HUD_TUI_CORES": "all"})]) == [("failure", 2)]
 
 
 # settings
