@@ -154,6 +154,12 @@ class HudInsecure(HudUsage):
         super().__init__(what, f"{instead}; {ALL_THE_SAME}")
 
 
+class HudBadCertificate(HudUsage):
+    """A certificate or its key cannot be served."""
+
+    kind = "bad_certificate"
+
+
 class HudReadOnly(HudError):
     """Blocked by read-only mode; the request was not sent."""
 

@@ -52,6 +52,9 @@ class ServiceReady(Response):
     telemetry_url: str
     pid: int
     data_dir: str
+    tls_url: str = ""
+    """Where other machines call it, with TLS; empty without. Programs of this machine call `url`,
+    which is on loopback."""
     data_id: str = ""
     """Id of the data directory, wherever it lies; empty if an older version serves it."""
     version: str = ""

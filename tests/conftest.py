@@ -25,10 +25,11 @@ from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
 from hud_tui.service.app import create_app
-from hud_tui.service.connections import KEEP_ALIVE_S, MOST, bounded
+from hud_tui.service.connections import KEEP_ALIVE_S, MOST, bounded, secured
 from hud_tui.service.data_dir import DATABASE
 from hud_tui.service.service import Service, recover
 from hud_tui.service.store.db import connect
+from hud_tui.service.tls import RenewedTls
 from hud_tui.service_file import ServiceReady
 from tests import bounds
 from tests.toy_engine import TOY, ToyEngine
@@ -170,21 +171,24 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def on_socket(service: Service, port: int = 0, most: int = MOST) -> AsyncIterator[str]:
+async def on_socket(
+    service: Service, port: int = 0, most: int = MOST, tls: RenewedTls | None = None
+) -> AsyncIterator[str]:
     """Serve on a free port, or on this one, until the block ends; yields the URL.
 
     `most`: connections at once.
     """
+    protocol = bounded(most)
     config = uvicorn.Config(
         create_app(service), port=port, log_config=None, ws="none", lifespan="off",
-        http=bounded(most), timeout_keep_alive=KEEP_ALIVE_S,
+        http=secured(protocol, tls.context) if tls else protocol, timeout_keep_alive=KEEP_ALIVE_S,
     )  # fmt: skip
     server = _Server(config)
     task = asyncio.create_task(server.serve())
     await until(lambda: server.started or task.done())
     bound = server.servers[0].sockets[0].getsockname()[1]
     try:
-        yield f"http://127.0.0.1:{bound}"
+        yield f"{'https' if tls else 'http'}://127.0.0.1:{bound}"
     finally:
         service.parts.hub.close()
         server.ends.set()

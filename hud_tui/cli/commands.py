@@ -350,12 +350,16 @@ def _stop(add: Add) -> None:
 
 def _serve(add: Add) -> None:
     about = "run the embedded service in the foreground"
-    examples = ("serve", "serve --port 8900 --data-dir ./hud-data", "serve --engine tinker")
-    parser = add(about, *examples)
-    parser.add_argument("--host", default="127.0.0.1", help="address; default: loopback")
-    parser.add_argument(
-        "--port", type=whole_number, default=0, metavar="N", help="0 picks a free port"
+    examples = (
+        "serve",
+        "serve --port 8900 --data-dir ./hud-data",
+        "serve --engine tinker",
+        "serve --host 0.0.0.0 --port 8443 --cert fullchain.pem --key privkey.pem",
     )
+    parser = add(about, *examples)
+    from hud_tui.service.entrance import add_flags  # for this command alone
+
+    add_flags(parser)
     parser.add_argument(
         "--engine",
         default="tiny",

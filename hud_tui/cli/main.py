@@ -188,12 +188,13 @@ def _app(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Serve the embedded service until it is stopped; returns the exit code."""
+    from hud_tui.service.entrance import entrance_of
     from hud_tui.service.serving import serve as serve_app
     from hud_tui.service_file import forget, offer, usable_directories
 
     if args.read_only:
         raise HudUsage("--read-only does not apply to serve", "remove it")
-    paths = read_paths(args.state_dir, args.data_dir)
+    entrance, paths = entrance_of(args), read_paths(args.state_dir, args.data_dir)
     found_by_local = args.data_dir is None or args.state_dir is not None
 
     def on_ready(ready: "ServiceReady") -> None:
@@ -203,9 +204,7 @@ def serve(args: argparse.Namespace) -> int:
     try:
         max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores).count
         with usable_directories():
-            return serve_app(
-                args.host, args.port, paths.data, args.engine, max_disk, cores, on_ready
-            )
+            return serve_app(entrance, paths.data, args.engine, max_disk, cores, on_ready)
     finally:
         forget(paths.service_file, os.getpid())
 

@@ -12,6 +12,7 @@ from hud_tui.cores import read_cores
 from hud_tui.errors import HudUsage
 from hud_tui.service import engines
 from hud_tui.service.data_dir import examine
+from hud_tui.service.entrance import add_flags, entrance_of
 from hud_tui.service.serving import serve
 from hud_tui.settings import read_max_disk
 
@@ -19,8 +20,7 @@ from hud_tui.settings import read_max_disk
 def main(argv: list[str] | None = None) -> int:
     """Parse the arguments and serve; returns the exit code."""
     parser = argparse.ArgumentParser("python -m hud_tui.service", description=__doc__)
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=0, help="0 picks a free port")
+    add_flags(parser)
     parser.add_argument("--data-dir", type=Path, default=platformdirs.user_data_path("hud-tui"))
     parser.add_argument("--engine", default=engines.DEFAULT, choices=engines.modules())
     parser.add_argument("--max-disk", help="e.g. 20GB; thins the oldest checkpoints beyond it")
@@ -36,7 +36,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     try:
         max_disk, cores = read_max_disk(args.max_disk), read_cores(args.cores).count
-        return serve(args.host, args.port, args.data_dir, args.engine, max_disk, cores)
+        return serve(entrance_of(args), args.data_dir, args.engine, max_disk, cores)
     except HudUsage as error:
         parser.error(f"{error.message}: {error.hint}")
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import sqlite3
+from collections.abc import Collection
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -32,12 +33,13 @@ log = logging.getLogger(__name__)
 AREAS = (access, models, training, idempotency, tasksets, jobs, gateway)
 
 
-def create_app(service: Service, host: str = "127.0.0.1") -> Starlette:
+def create_app(service: Service, host: str = "127.0.0.1", names: Collection[str] = ()) -> Starlette:
     """The ASGI app of a started service that is bound to `host`; requests with another Host header
-    are refused."""
+    are refused, except for `names`."""
+    gate = Middleware(Gate, access=service.access, journal=service.journal, host=host, names=names)
     app = Starlette(
         routes=[route for area in AREAS for route in area.ROUTES],
-        middleware=[Middleware(Gate, access=service.access, journal=service.journal, host=host)],
+        middleware=[gate],
         exception_handlers={
             Refused: _refused,
             HTTPException: _http,

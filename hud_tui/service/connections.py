@@ -7,6 +7,8 @@ been silent the longest is closed for the newest.
 
 import asyncio
 import resource
+import ssl
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -54,10 +56,17 @@ def bounded(most: int) -> type["Connection"]:
     return type("BoundedConnection", (Connection,), {"most": most, "silent": {}, "idle": {}})
 
 
+def secured(plain: type["Connection"], tls: ssl.SSLContext) -> type["Connection"]:
+    """The same class for connections that begin with TLS; its connections count with the others."""
+    return type("SecuredConnection", (plain,), {"tls": tls})
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's protocol, with limits on size and time until a request's headers are complete."""
 
     most: ClassVar[int] = MOST
+    tls: ClassVar[ssl.SSLContext | None] = None
+    """What a connection begins with, if anything."""
     silent: ClassVar[dict["Connection", float]] = {}
     """Connections that have not sent a request yet, oldest first, with the time each was opened."""
     idle: ClassVar[dict["Connection", float]] = {}
@@ -70,6 +79,9 @@ class Connection(HttpToolsProtocol):
         """Bytes since the last request ended, or since its body if it was answered before that
         arrived."""
         self._in_body = False
+        self._handshake: asyncio.Task[None] | None = None
+        self._early: list[bytes] | None = None
+        """What was read by TLS before its transport is known here."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -77,12 +89,37 @@ class Connection(HttpToolsProtocol):
         self._wait(HEADERS_S)
         if len(self.connections) > self.most:
             self._make_room()
+        if self.tls is not None:
+            transport.pause_reading()  # until TLS reads
+            self._early = []
+            self._handshake = self.loop.create_task(self._secure(transport, self.tls))
+
+    async def _secure(self, transport: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """Go on with TLS. asyncio's own servers tell of a connection after its handshake, so that
+        those without one could not be counted."""
+        secure = None
+        with suppress(OSError):  # what fails is closed
+            secure = await self.loop.start_tls(
+                transport, self, tls, server_side=True, ssl_handshake_timeout=HEADERS_S
+            )
+        if secure is None or transport.is_closing():
+            self._forget()
+            self.connections.discard(self)
+            transport.abort()
+        else:
+            early, self._early = self._early or [], None
+            super().connection_made(secure)  # its scheme is https
+            for data in early:
+                self.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._early is not None:  # an answer would not be encrypted
+            self._early.append(data)
+            return
         if not self._is_serving:
             self._header_bytes += len(data)
         super().data_received(data)

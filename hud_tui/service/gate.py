@@ -1,13 +1,13 @@
 """Gate: authentication, in front of every route.
 
-The Host header must be this machine's, so that a web page cannot reach the service by DNS
-rebinding, and an Origin, which browsers send, must be the service's own. The bearer key must be
-accepted, except for the command line analytics that HUD's client posts without one. Bodies are not
-read here: a refused request costs no more than its headers.
+The Host header must be this machine's, or a name that the service is given, so that a web page
+cannot reach the service by DNS rebinding, and an Origin, which browsers send, must be the service's
+own. The bearer key must be accepted, except for the command line analytics that HUD's client posts
+without one. Bodies are not read here: a refused request costs no more than its headers.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
 
@@ -27,20 +27,26 @@ WAIT_S = 0.5
 
 class Gate:
     def __init__(
-        self, app: ASGIApp, access: Access, journal: Journal, host: str = "127.0.0.1"
+        self,
+        app: ASGIApp,
+        access: Access,
+        journal: Journal,
+        host: str = "127.0.0.1",
+        names: Collection[str] = (),
     ) -> None:
-        """`host`: the address that the service is bound to."""
+        """`host`: the address that the service is bound to; `names`: others that it answers to."""
         self._app = app
         self._access = access
         self._journal = journal
         self._host = host
+        self._names = LOOPBACK | {name.casefold().rstrip(".") for name in (host, *names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        refusal = self._refusal(headers)
+        refusal = self._refusal(scope.get("scheme", "http"), headers)
         if refusal is None and (scope["method"], scope["path"]) == ("POST", OPEN_PATH):
             await self._app(scope, receive, send)
             return
@@ -65,13 +71,14 @@ class Gate:
         finally:
             CALLER.reset(token)
 
-    def _refusal(self, headers: Mapping[bytes, bytes]) -> Response | None:
+    def _refusal(self, scheme: str, headers: Mapping[bytes, bytes]) -> Response | None:
         host = headers.get(b"host", b"").decode("latin-1")
         origin = headers.get(b"origin")
         if not self._knows(host):
             detail = "this service answers to the address it is bound to, and to no other name"
+            detail += " but those of serve --allowed-host"
             return reply({"detail": detail}, 421)
-        if origin is not None and origin.decode("latin-1").casefold() != f"http://{host}".lower():
+        if origin is not None and not _is_own(origin, scheme, host):
             return reply({"detail": "pages of other origins may not call this service"}, 403)
         return None
 
@@ -89,7 +96,7 @@ class Gate:
             name = urlsplit(f"//{host}").hostname or ""
         except ValueError:
             return False
-        if name in LOOPBACK or name == self._host.casefold():
+        if name.rstrip(".") in self._names:
             return True
         return _is_wildcard(self._host) and _is_address(name)
 
@@ -100,6 +107,11 @@ def _closing(answer: Response, headers: Mapping[bytes, bytes]) -> Response:
         # else the answer might be lost with the rest of the body
         answer.headers["Connection"] = "close"
     return answer
+
+
+def _is_own(origin: bytes, scheme: str, host: str) -> bool:
+    """Whether a page of this origin came from here."""
+    return origin.decode("latin-1").casefold() == f"{scheme}://{host}".casefold()
 
 
 def _is_wildcard(host: str) -> bool:

@@ -15,10 +15,12 @@ import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from time import monotonic, time
+from typing import Any
 
 import uvicorn
 
@@ -28,13 +30,23 @@ from hud_tui.processes import holder, holding
 from hud_tui.rl.text import one_line
 from hud_tui.service import engines
 from hud_tui.service.app import create_app
-from hud_tui.service.connections import KEEP_ALIVE_S, bounded, raise_open_files, room
+from hud_tui.service.connections import (
+    KEEP_ALIVE_S,
+    Connection,
+    bounded,
+    raise_open_files,
+    room,
+    secured,
+)
 from hud_tui.service.data_dir import Unusable
 from hud_tui.service.engines.base import Engine, EngineError
+from hud_tui.service.entrance import Entrance, address_of
 from hud_tui.service.http import Refused, refusal
+from hud_tui.service.proxies import TrustedProxies
 from hud_tui.service.routes.gateway import PREFIX
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import TooNew
+from hud_tui.service.tls import LOOK_S, RenewedTls, TlsFiles
 from hud_tui.service_file import (
     LOCK,
     ServiceReady,
@@ -44,7 +56,7 @@ from hud_tui.service_file import (
     read_ready,
     register,
 )
-from hud_tui.settings import allows_clear_text, is_loopback_host, read_paths
+from hud_tui.settings import allows_clear_text, read_paths
 
 # What a service has exclusively: the lock of its data directory, and its address.
 
@@ -73,6 +85,20 @@ def locked(data_dir: Path) -> Iterator[None]:
         yield
 
 
+def is_here(host: str) -> bool:
+    """Whether only this machine reaches what is bound to an address or name."""
+    try:
+        found = address_of(_resolved(host, 0)[-1][0])
+    except (OSError, UnicodeError):
+        return False  # nobody knows
+    return found is not None and found.is_loopback
+
+
+def _resolved(host: str, port: int) -> tuple[int, int, int, str, tuple[Any, ...]]:
+    """What is bound for an address or name."""
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+
+
 @contextmanager
 def bound_to(host: str, port: int) -> Iterator[socket.socket]:
     """A socket bound to the address. Raises CannotServe: the address is taken, or not this
@@ -80,8 +106,7 @@ def bound_to(host: str, port: int) -> Iterator[socket.socket]:
     if not 0 <= port < 2**16:  # getaddrinfo would take it modulo 65536
         raise CannotServe(f"cannot listen on {host}:{port}: a port is 0 to 65535")
     try:
-        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, proto, _, address = addresses[0]
+        family, kind, proto, _, address = _resolved(host, port)
         bound = socket.socket(family, kind, proto)
         try:
             bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -98,10 +123,15 @@ def bound_to(host: str, port: int) -> Iterator[socket.socket]:
         yield bound
 
 
-ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """What a service listens on that takes calls at every address, and where it can be called here."""
 
 
+INSTEAD = (
+    "serve with TLS (--cert, --key), or on loopback behind a proxy (--allowed-host,"
+    " --trusted-proxy) or for ssh -L"
+)
+"""How other machines may call it."""
 PAUSE_S = 1.0
 """Shortest pause between two log records from one line of code, seconds."""
 GRACE_S = 5
@@ -109,8 +139,7 @@ GRACE_S = 5
 
 
 def serve(
-    host: str,
-    port: int,
+    entrance: Entrance,
     data_dir: Path,
     engine: str,
     max_disk: int,
@@ -120,8 +149,7 @@ def serve(
     """Serve until SIGTERM or SIGINT; returns the exit code, 1 if the service cannot start.
 
     Args:
-        host: The address to bind.
-        port: 0 picks a free one.
+        entrance: How it is called.
         data_dir: Created if missing.
         engine: One of `engines.modules()`.
         max_disk: Most bytes of all checkpoints' files together.
@@ -130,28 +158,64 @@ def serve(
 
     Raises:
         HudInsecure: Its clients would send their key in clear text from other machines.
+        HudBadCertificate: The certificate or its key cannot be served.
     """
-    if not (is_loopback_host(host) or allows_clear_text(os.environ)):
+    host, is_far = entrance.host, not is_here(entrance.host)
+    if is_far and entrance.certificate is None and not allows_clear_text(os.environ):
         what = f"clients of {one_line(host, 100)} would send the key in clear text: serve is http"
-        raise HudInsecure(what, "serve on loopback, and let others in by ssh -L")
+        raise HudInsecure(what, INSTEAD)
+    tls = _tls_of(entrance)
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(RateLimit())
     form = "%(asctime)s %(name)s: %(message)s"
     logging.basicConfig(handlers=[handler], level=logging.WARNING, format=form)
     try:
-        with locked(data_dir), bound_to(host, port) as bound:
-            if not is_loopback_host(host):
+        with locked(data_dir), _listening(entrance, tls) as listening:
+            if is_far and tls is None:
                 _print_note(
                     f"warning: {host} can be reached from other machines, by http: whoever reads"
                     " on the way has the API key"
                 )
             service = Service(data_dir, make_engine(engine, data_dir, cores), max_disk)
             with _named(data_dir) as name:
-                asyncio.run(_serve(bound, host, service, [name, on_ready]))
+                asyncio.run(_serve(listening, entrance, service, [name, on_ready]))
     except CannotServe as error:
         _print_note(str(error))
         return 1
     return 0
+
+
+def _tls_of(entrance: Entrance) -> RenewedTls | None:
+    """None without a certificate. Raises HudBadCertificate: it cannot be served."""
+    if entrance.certificate is None or entrance.key is None:
+        return None
+    tls = RenewedTls(TlsFiles(entrance.certificate, entrance.key))
+    for warning in tls.warnings():
+        _print_note(f"warning: {warning}")
+    return tls
+
+
+@dataclass(frozen=True)
+class Listening:
+    """The sockets of a service."""
+
+    plain: socket.socket
+    """http. With TLS it is on loopback, for this machine's own programs: they need not trust a
+    certificate that is not for loopback."""
+    secure: socket.socket | None = None
+    """The address that the service was asked to bind, if that speaks TLS."""
+    tls: RenewedTls | None = None
+
+
+@contextmanager
+def _listening(entrance: Entrance, tls: RenewedTls | None) -> Iterator[Listening]:
+    """The sockets, bound. Raises CannotServe: as `bound_to`."""
+    with bound_to(entrance.host, entrance.port) as bound:
+        if tls is None:
+            yield Listening(bound)
+        else:
+            with bound_to("127.0.0.1", 0) as plain:
+                yield Listening(plain, bound, tls)
 
 
 @contextlib.contextmanager
@@ -212,14 +276,25 @@ class _Server(uvicorn.Server):
     """Calls back when it is ready, and ends event streams before it waits for open requests."""
 
     def __init__(
-        self, config: uvicorn.Config, service: Service, say_ready: Callable[[], None]
+        self,
+        config: uvicorn.Config,
+        service: Service,
+        listening: Listening,
+        say_ready: Callable[[], None],
     ) -> None:
         super().__init__(config)
         self._service = service
+        self._listening = listening
         self._say_ready = say_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        secure, tls = self._listening.secure, self._listening.tls
+        if secure is not None and tls is not None:
+            plain: type[Connection] = self.config.http_protocol_class  # type: ignore[assignment]
+            make = partial(secured(plain, tls.context), self.config, self.server_state, {})
+            loop, backlog = asyncio.get_running_loop(), self.config.backlog
+            self.servers.append(await loop.create_server(make, sock=secure, backlog=backlog))
         self._say_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -228,10 +303,13 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and SIGINT end the service with exit code 0; uvicorn would raise them again."""
+        """SIGTERM and SIGINT end the service with exit code 0; uvicorn would raise them again.
+        SIGHUP takes a renewed certificate at once."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)
+        if self._listening.tls is not None:
+            loop.add_signal_handler(signal.SIGHUP, self._listening.tls.look)
         yield
 
     def _stop(self) -> None:
@@ -239,13 +317,13 @@ class _Server(uvicorn.Server):
 
 
 async def _serve(
-    bound: socket.socket,
-    host: str,
+    listening: Listening,
+    entrance: Entrance,
     service: Service,
     on_ready: Sequence[Callable[[ServiceReady], None]],
 ) -> None:
     def say_ready() -> None:
-        ready = _ready(bound, host, service)
+        ready = _ready(listening, entrance, service)
         for callback in on_ready:
             callback(ready)
         print(ready.model_dump_json(), flush=True)
@@ -260,11 +338,12 @@ async def _serve(
         except (OSError, sqlite3.Error, TooNew, Refused, json.JSONDecodeError) as error:
             why = refusal(error) or error
             raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
-        guarding = _guard_tunnel(service.data_dir)
-        stack.callback(guarding.cancel)
+        for task in (_guard_tunnel(service.data_dir), _renew(listening.tls)):
+            stack.callback(task.cancel)
         files = raise_open_files()
+        names = (*entrance.names, *(listening.tls.pair.names if listening.tls else ()))
         config = uvicorn.Config(
-            create_app(service, host),
+            TrustedProxies(create_app(service, entrance.host, names), entrance.proxies),
             http=bounded(room(files)),
             backlog=min(2048, files // 8),
             log_config=None,
@@ -276,7 +355,18 @@ async def _serve(
             timeout_graceful_shutdown=GRACE_S,
             timeout_keep_alive=KEEP_ALIVE_S,
         )
-        await _Server(config, service, say_ready).serve([bound])
+        await _Server(config, service, listening, say_ready).serve([listening.plain])
+
+
+def _renew(tls: RenewedTls | None) -> "asyncio.Task[None]":
+    """Take a renewed certificate within a minute."""
+
+    async def renew() -> None:
+        while tls is not None:
+            await asyncio.sleep(LOOK_S)
+            tls.look()
+
+    return asyncio.create_task(renew(), name="certificate")
 
 
 def _guard_tunnel(data_dir: Path) -> "asyncio.Task[None]":
@@ -290,15 +380,16 @@ def _guard_tunnel(data_dir: Path) -> "asyncio.Task[None]":
     return asyncio.create_task(guard(), name="tunnel")
 
 
-def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
-    shown = f"[{host}]" if ":" in host else host
-    if bound.getsockname()[0] in ANY_ADDRESS:  # no address to call: this machine's loopback is one
-        shown = ANY_ADDRESS[bound.getsockname()[0]]
-    url = f"http://{shown}:{bound.getsockname()[1]}"
+def _ready(listening: Listening, entrance: Entrance, service: Service) -> ServiceReady:
+    url, tls_url = f"http://{_shown(listening.plain, entrance.host)}", ""
+    if listening.secure is not None and listening.tls is not None:
+        url = f"http://{_shown(listening.plain)}"
+        tls_url = f"https://{_shown(listening.secure, entrance.host, listening.tls.pair.names)}"
     return ServiceReady(
         url=url,
         api_key=service.api_key,
         telemetry_url=url + PREFIX,
+        tls_url=tls_url,
         pid=os.getpid(),
         data_dir=str(service.data_dir.absolute()),
         version=__version__,
@@ -307,6 +398,16 @@ def _ready(bound: socket.socket, host: str, service: Service) -> ServiceReady:
         began=time(),
         data_id=service.id,
     )
+
+
+def _shown(bound: socket.socket, host: str = "127.0.0.1", names: Sequence[str] = ()) -> str:
+    """Host and port to call: the first of the names, else the host as it was given."""
+    address, port = bound.getsockname()[:2]
+    if names:
+        host = names[0]
+    elif address in ANY_ADDRESS:  # no address to call: this machine's loopback is one
+        host = ANY_ADDRESS[address]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _print_note(text: str) -> None:

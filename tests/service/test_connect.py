@@ -27,8 +27,9 @@ from hud_tui.local_service import connect_local, stop
 from hud_tui.processes import alive, holding
 from hud_tui.service.__main__ import main as serve_main
 from hud_tui.service.data_dir import Unusable, examine, load_key
+from hud_tui.service.entrance import Entrance
 from hud_tui.service.service import Service
-from hud_tui.service.serving import _serve
+from hud_tui.service.serving import Listening, _serve
 from hud_tui.service_file import ServiceReady, forget, offer, read_ready, register
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, fork, serve_process, submit, until
@@ -552,7 +553,7 @@ async def test_an_idle_connection_outlives_a_clients(
 
     monkeypatch.setattr(uvicorn.Server, "serve", served)
     with socket.create_server(("127.0.0.1", 0)) as bound:
-        await _serve(bound, "127.0.0.1", Service(tmp_path, ToyEngine()), lambda ready: None)
+        await _serve(Listening(bound), Entrance(), Service(tmp_path, ToyEngine()), [])
     [kept_s] = seen
     assert kept_s > 2 * (httpx.Limits().keepalive_expiry or 0) > 0
 

@@ -35,7 +35,10 @@ async def test_it_can_be_called_and_warns_of_other_machines(
     assert (b"can be reached from other machines" in errors) is (host != "localhost")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "box.example"])
+FAR = ["0.0.0.0", "0", "", "::", "192.0.2.1", "::ffff:192.0.2.1", "box.example"]
+
+
+@pytest.mark.parametrize("host", FAR)
 def test_other_machines_are_not_let_in_by_http_unless_it_is_asked_for(
     host: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -43,5 +46,6 @@ def test_other_machines_are_not_let_in_by_http_unless_it_is_asked_for(
     assert main(["--headless", "serve", "--host", host, "--data-dir", str(data)]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["type"] == "insecure"
-    assert "--insecure" in error["hint"]
+    for way in ("--cert", "--allowed-host", "ssh -L", "--insecure"):
+        assert way in error["hint"]
     assert not data.exists()
