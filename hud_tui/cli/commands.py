@@ -429,8 +429,9 @@ class Command(NamedTuple):
         return work
 
 
-OF_FLAG = {"config": "gym_run:run_config"}
-"""Flags of ``run`` with which another function carries it out."""
+OF_FLAG = {"gpus": "rent_run:run_rented", "config": "gym_run:run_config"}
+"""Flags of ``run`` with which another function carries it out; the first one that is given. That of
+``gpus`` has no service yet: it takes the arguments only."""
 
 
 def _with_parameters(name: str) -> Callable[[Add], None]:

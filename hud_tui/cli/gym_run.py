@@ -4,7 +4,7 @@ trained on."""
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shlex import join
 from typing import Any
@@ -41,6 +41,66 @@ SHARED = (
 ONLY_RUN = tuple(row for row in RUN_PARAMETERS if RUN in row.takers and TRAIN not in row.takers)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A configuration and its tasks, read and checked; nothing is written."""
+
+    file: Path
+    gym: ServedGym
+    tasks: Sequence[Task]
+    source: str
+    folder: Path
+    """Of the environment."""
+    notes: Sequence[str]
+    findings: Sequence[Finding]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """What the environment has: labels and texts."""
+        parts = [f"{weight:g} {name}" for name, weight in self.gym.weights.items()]
+        return [
+            ("environment", str(self.folder / "env.py")),
+            ("actions", ", ".join(_signatures(self.gym))),
+            ("reward", " + ".join(parts)),
+            ("turns", str(self.gym.turns)),
+            ("tasks", f"{len(self.tasks)}, {_held_out(self.tasks)} held out, of {self.source}"),
+            *(("starts", server) for server in _servers(self.tasks)),
+        ]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        return {
+            "config": str(self.file),
+            "environment": str(self.folder / "env.py"),
+            "actions": [_action(action) for action in self.gym.actions],
+            "weights": self.gym.weights,
+            "prompt": self.gym.prompt,
+            "turns": self.gym.turns,
+            "tasks": len(self.tasks),
+            "heldout": _held_out(self.tasks),
+            "servers": _servers(self.tasks),
+            "notes": list(self.notes),
+            "findings": self.findings,
+            "verdict": verdict(list(self.findings)),
+        }
+
+
+async def prepare(client: HudClient, args: argparse.Namespace) -> Prepared:
+    """Read and check what ``--config`` names; what is wrong with the tasks is printed. Raises
+    HudUsage: something cannot be served."""
+    _check_flags(args)
+    file = Path(args.config)
+    document, config = open_gym(str(file), read_bounded(file))
+    lock = find_lock(file.parent, Path())
+    gym = serve_gym(document, config, load_lock(lock).tools if lock else ())
+    everything, origin = await load_source(client, args.source or _source(config))
+    tasks, _ = choose_tasks(everything, origin, args.leave_out, args.digest)
+    findings = [print_finding(finding) for finding in _checked(tasks)]
+    folder = Path(args.output or ".") / gym.name
+    notes = [*gym_warnings(document, config), *gym.notes]
+    return Prepared(file, gym, tasks, origin["source"], folder, notes, findings)
+
+
 async def run_config(client: HudClient, args: argparse.Namespace) -> int:
     """Write the environment, and train on it; returns the exit code.
 
@@ -48,35 +108,26 @@ async def run_config(client: HudClient, args: argparse.Namespace) -> int:
         HudUsage: The configuration, or what the tasks need, cannot be served; nothing was written.
         HudError: As ``train``.
     """
-    _check_flags(args)
-    file = Path(args.config)
-    document, config = open_gym(str(file), read_bounded(file))
-    lock = find_lock(file.parent, Path())
-    gym = serve_gym(document, config, load_lock(lock).tools if lock else ())
     if not args.dry_run:
         require_consent(args, client)
-    everything, origin = await load_source(client, args.source or _source(config))
-    tasks, _ = choose_tasks(everything, origin, args.leave_out, args.digest)
-    findings = [print_finding(finding) for finding in _checked(tasks)]
-    if verdict(findings) == "failure":
-        body = {"config": str(file), "findings": findings, "verdict": verdict(findings)}
-        show(args, "config", {**body, "written": False}, "nothing was written: the tasks failed")
+    made = await prepare(client, args)
+    document = {**made.document, "written": False}
+    if document["verdict"] == "failure":
+        show(args, "config", document, "nothing was written: the tasks failed")
         return HudPreflightFailed.exit_code
-    variables = variables_of(tasks, client.settings.local)
-    folder = Path(args.output or ".") / gym.name
-    notes = [*gym_warnings(document, config), *gym.notes]
-    print_facts(_facts(gym, tasks, origin, folder), plan_stream(args))
-    for note in notes:
+    variables = variables_of(made.tasks, client.settings.local)
+    print_facts(made.facts, plan_stream(args))
+    for note in made.notes:
         print_notice(note)
-    body = _document(file, gym, tasks, folder, notes)
     if args.dry_run:
-        show(args, "config", {**body, "written": False}, "nothing was written: --dry-run")
+        show(args, "config", document, "nothing was written: --dry-run")
         return 0
-    written = write_files(folder, gym_environment(gym, tasks))
+    written = write_files(made.folder, gym_environment(made.gym, made.tasks))
     if written:
         changed(f"write {', '.join(one_line(path) for path in written)}")
-    show(args, "config", {**body, "written": True}, f"wrote {one_line(folder / 'env.py')}")
-    return await _train(client, args, gym, folder / "env.py", variables)
+    file = made.folder / "env.py"
+    show(args, "config", {**document, "written": True}, f"wrote {one_line(file)}")
+    return await _train(client, args, made.gym, file, variables)
 
 
 def _check_flags(args: argparse.Namespace) -> None:
@@ -133,21 +184,6 @@ def variables_of(tasks: Sequence[Task], local: bool) -> list[str]:
     return [name for name in names if name in os.environ]
 
 
-def _facts(
-    gym: ServedGym, tasks: Sequence[Task], origin: Mapping[str, Any], folder: Path
-) -> list[tuple[str, str]]:
-    """What the environment has: labels and texts."""
-    parts = [f"{weight:g} {name}" for name, weight in gym.weights.items()]
-    return [
-        ("environment", str(folder / "env.py")),
-        ("actions", ", ".join(_signatures(gym))),
-        ("reward", " + ".join(parts)),
-        ("turns", str(gym.turns)),
-        ("tasks", f"{len(tasks)}, {_held_out(tasks)} held out, of {origin['source']}"),
-        *(("starts", server) for server in _servers(tasks)),
-    ]
-
-
 def _signatures(gym: ServedGym) -> list[str]:
     return [f"{a.name}({', '.join(one.name for one in a.parameters)})" for a in gym.actions]
 
@@ -178,23 +214,6 @@ def _held_out(tasks: Sequence[Task]) -> int:
 def _program(server: Mapping[str, Any]) -> str:
     args = server.get("args")
     return join([server["command"], *map(str, args if isinstance(args, list) else ())])
-
-
-def _document(
-    file: Path, gym: ServedGym, tasks: Sequence[Task], folder: Path, notes: Sequence[str]
-) -> dict[str, Any]:
-    return {
-        "config": str(file),
-        "environment": str(folder / "env.py"),
-        "actions": [_action(action) for action in gym.actions],
-        "weights": gym.weights,
-        "prompt": gym.prompt,
-        "turns": gym.turns,
-        "tasks": len(tasks),
-        "heldout": _held_out(tasks),
-        "servers": _servers(tasks),
-        "notes": list(notes),
-    }
 
 
 async def _train(

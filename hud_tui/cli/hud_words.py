@@ -47,4 +47,8 @@ def translated(argv: Sequence[str]) -> list[str]:
         words = [OF_FORK.get(word, word) for word in words]
     if command_name in ("run", "preflight"):
         words = [word for word in words if word != "--dataset"]  # its value is the SOURCE
+    if command_name == "run" and "prime" in words:
+        at = words.index("prime")
+        if words[at - 1] == "--provider":  # from whom else machines are rented has no part in it
+            del words[at - 1 : at + 1]
     return words

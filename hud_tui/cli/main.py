@@ -64,8 +64,13 @@ def _main(argv: Sequence[str]) -> int:
         if args.insecure:
             os.environ[INSECURE] = "1"  # also for the processes that this one starts
         command = COMMANDS[args.command]
-        if not command.view:
-            code: int = command.load()(args)
+        is_rented = args.command == "run" and vars(args).get("gpus") is not None
+        if args.command == "run":
+            from hud_tui.cli.run_flags import check_run
+
+            check_run(args)
+        if not command.view or is_rented:
+            code: int = command.load(args if is_rented else None)(args)
             return code
         if needs_no_app(args):
             return _without_app(command, args)

@@ -244,7 +244,7 @@ async def use(args: argparse.Namespace) -> int:
         await keeper.unuse(machines, read_paths(args.state_dir, args.data_dir))
     elif args.name:
         guard_of(args).check("use another machine")
-        await _use(args, machines, machines.get(args.name))
+        await begin_use(args, machines, machines.get(args.name))
     name = machines.used()
     if args.headless:
         emit("used", document(machines, machines.get(name)) if name else {"name": None})
@@ -260,7 +260,8 @@ async def use(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _use(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
+async def begin_use(args: argparse.Namespace, machines: Machines, machine: Machine) -> None:
+    """Train on a machine from now on. Raises HudError: it is not set up, or does not answer."""
     if not machine.ready:
         fix = f"finish its set-up: {go_on(machine)}"
         raise HudUsage(f"{machine.name} is not set up", fix)

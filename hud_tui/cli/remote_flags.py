@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Callable
 
+from hud_tui.cli.flags import Taker
 from hud_tui.cli.parser import Parser, consent, finite_number, global_flags, whole_number
 
 
@@ -78,7 +79,7 @@ def _setup_flags(parser: Parser) -> None:
     _send(parser)
 
 
-def _send(parser: Parser) -> None:
+def _send(parser: Taker) -> None:
     about = "also send this variable, to a file that only you can read there: HF_TOKEN, \
 WANDB_API_KEY, HUD_API_KEY or PRIME_API_KEY"
     parser.add_argument("--send", action="append", default=[], metavar="NAME", help=about)
@@ -112,7 +113,29 @@ def pods(parser: Parser) -> None:
     consent(flags, "pod")
 
 
-def _offer_flags(parser: Parser) -> None:
+RENTING = (
+    *("gpus", "provider", "region", "spot", "max_price", "disk", "hours", "idle", "identity"),
+    *("engine", "base", "send"),
+)
+"""Flags of a run on a machine that is rented for it."""
+
+
+def rented_run(parser: Taker) -> None:
+    """The flags of ``run`` for a machine that is rented for it."""
+    _offer_flags(parser)
+    about = "end it after so many hours; 4"
+    parser.add_argument("--hours", type=finite_number, metavar="X", help=about)
+    about = "end it after so many minutes without use; 60, 0: never"
+    parser.add_argument("--idle", type=whole_number, metavar="MIN", help=about)
+    _identity(parser)
+    about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
+    parser.add_argument("--engine", metavar="E", help=about)
+    about = "what MODEL is forked from there; default: by the GPUs' memory"
+    parser.add_argument("--base", metavar="MODEL", help=about)
+    _send(parser)
+
+
+def _offer_flags(parser: Taker) -> None:
     """Flags that select offers."""
     absent = argparse.SUPPRESS
     about = "e.g. 2xH100, or A100 for any number"
@@ -156,7 +179,7 @@ def _pod_setup(parser: Parser) -> None:
     consent(parser, "")
 
 
-def _identity(parser: Parser) -> None:
+def _identity(parser: Taker) -> None:
     about = "private key, its public half in the account; default: that of the renting, else \
 PRIME_SSH_KEY_PATH, else the prime CLI's, else ~/.ssh/id_rsa"
     parser.add_argument("-i", "--identity", metavar="FILE", help=about)

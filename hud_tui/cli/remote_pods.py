@@ -82,7 +82,8 @@ def pods(args: argparse.Namespace) -> int:
 # Offers.
 
 
-def _filter(args: argparse.Namespace) -> Filter:
+def filter_of(args: argparse.Namespace) -> Filter:
+    """The conditions on offers. Raises HudUsage: one is invalid."""
     flags = vars(args)
     count, gpu = read_gpus(flags["gpus"]) if flags.get("gpus") else (None, "")
     for name in ("max_price", "disk", "hours"):
@@ -101,14 +102,15 @@ def _filter(args: argparse.Namespace) -> Filter:
     )
 
 
-def _prime(args: argparse.Namespace) -> Prime:
+def prime_of(args: argparse.Namespace) -> Prime:
+    """Prime's API."""
     return open_prime(machines_of(args).state)
 
 
 async def offers(args: argparse.Namespace) -> int:
     """List offers, cheapest first."""
-    query = _filter(args)
-    async with _prime(args) as prime:
+    query = filter_of(args)
+    async with prime_of(args) as prime:
         answer = await available(prime, query)
         advice = [] if answer.offers else await loosened(prime, query)
     if args.headless:
@@ -162,25 +164,27 @@ async def create(args: argparse.Namespace) -> int:
     if not args.dry_run:
         guard_of(args).check("rent a machine")
         require_consent(args)
-    query, values = _filter(args), secret_values(args.send, every_variable())
+    query, values = filter_of(args), secret_values(args.send, every_variable())
     if not query.gpu or query.count is None:
         raise HudUsage("which GPUs?", "e.g. --gpus 2xH100")
     if args.engine is not None:
         find_engine(args.engine)  # an unknown engine is an error before anything is rented
     if args.name is not None:
         check_name(args.name)
-    async with _prime(args) as prime:
+    async with prime_of(args) as prime:
         if not args.dry_run and (begun := await _begun(args)) is not None:
-            return await _carry_on(args, prime, begun, values)
-        asked = await _choose(args, prime, query)
+            return await carry_on(args, prime, begun, values)
+        asked = await choose_rental(args, prime, query)
+        for line in asked.lines():
+            print(f"  {line}", file=sys.stderr, flush=True)
         if args.dry_run:
             return _only_said(args, asked)
         await confirm(args, f"rent it, for at most ${asked.most:.2f}?")
-        return await _carry_on(args, prime, await _rent(args, prime, asked), values)
+        return await carry_on(args, prime, await rent_once(args, prime, asked), values)
 
 
-async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> RentalRequest:
-    """What is to be rented, printed with its warnings. Raises HudUsage, as `choose`."""
+async def choose_rental(args: argparse.Namespace, prime: Prime, query: Filter) -> RentalRequest:
+    """What is to be rented; its warnings are printed. Raises HudUsage, as `choose`."""
     wish = {name: vars(args)[name] for name in WISHES if vars(args)[name]}
     asked, warnings = await choose(
         prime,
@@ -194,16 +198,14 @@ async def _choose(args: argparse.Namespace, prime: Prime, query: Filter) -> Rent
     )
     for warning in warnings:
         print_notice(warning)
-    for line in asked.lines():
-        print(f"  {line}", file=sys.stderr, flush=True)
     return asked
 
 
-async def _rent(args: argparse.Namespace, prime: Prime, asked: RentalRequest) -> Rental:
+async def rent_once(args: argparse.Namespace, prime: Prime, asked: RentalRequest) -> Rental:
     """Rent it once, and say so."""
     pods = Pods(prime, machines_of(args).state, progress(each=True), partial(_keep, args))
     rental = await pods.rent(asked)
-    print_notice(f"rented {rental.name}: {rental.price}, {_until(args, rental)}")
+    print_notice(f"rented {rental.name}: {rental.price}, {until_text(args, rental)}")
     if warning := asked.dearer(rental):
         print_notice(warning)
     log_command(args, f"--name={rental.name}", [flag for flag in RENT_FLAGS if flag != "name"])
@@ -268,15 +270,15 @@ async def setup(args: argparse.Namespace) -> int:
     if not rental.runs:
         rent = command_of(args, "pods", "create")
         raise HudUsage(f"{rental.name} has ended: {rental.why}", f"{rent} rents one")
-    print_notice(f"{rental.name} ({rental.gpus}): {rental.price}, {_until(args, rental)}")
+    print_notice(f"{rental.name} ({rental.gpus}): {rental.price}, {until_text(args, rental)}")
     await confirm(args, f"set {rental.name} up?")
-    async with _prime(args) as prime:
-        code = await _carry_on(args, prime, rental, values)
+    async with prime_of(args) as prime:
+        code = await carry_on(args, prime, rental, values)
     log_command(args, rental.name, ("identity", "send"))
     return code
 
 
-async def _carry_on(
+async def carry_on(
     args: argparse.Namespace, prime: Prime, rental: Rental, values: Mapping[str, str]
 ) -> int:
     """Everything between a requested pod and one that trains."""
@@ -288,7 +290,7 @@ async def _carry_on(
         try:
             return await _finish(args, pods, rental, values)
         except asyncio.CancelledError:  # ctrl+c
-            print_notice(f"{rental.name} runs and costs {rental.price}, {_until(args, rental)}")
+            print_notice(f"{rental.name} runs and costs {rental.price}, {until_text(args, rental)}")
             print_notice(f"go on: {_set_up(args, rental)}; end it: {_end(args, rental)}")
             raise
         except HudError as error:
@@ -356,7 +358,8 @@ async def _offer_to_terminate(
         error.hint = f"{rental.name} was terminated; it cost ${_spent(args, ended):.2f}"
 
 
-def _until(args: argparse.Namespace, rental: Rental) -> str:
+def until_text(args: argparse.Namespace, rental: Rental) -> str:
+    """Until when a pod can cost, and how much."""
     state = machines_of(args).state
     return ends_text(rental, prime_now(state), ahead_s(state))
 
@@ -386,7 +389,7 @@ def rental_document(args: argparse.Namespace, rental: Rental) -> dict[str, Any]:
 async def rented(args: argparse.Namespace) -> int:
     """List pods rented from this machine and by others of the account, including ended ones."""
     state = machines_of(args).state
-    async with _prime(args) as prime:
+    async with prime_of(args) as prime:
         ours, others = await Pods(prime, state).reconcile()
     _keep(args)
     now = prime_now(state)
@@ -408,7 +411,7 @@ async def rented(args: argparse.Namespace) -> int:
     print(f"running: ${sums['per_hour']:.2f} per hour, ${sums['running']:.2f} so far")
     for rental in filter(lambda rental: rental.runs, ours):
         guards = guards_text(state, rental, now)
-        print(f"{one_line(rental.name, 40)}: {_until(args, rental)}; {guards}")
+        print(f"{one_line(rental.name, 40)}: {until_text(args, rental)}; {guards}")
         for note in _notes(args, rental):
             print(f"  {one_line(note)}")
     return 0
@@ -427,7 +430,9 @@ def _rented_row(args: argparse.Namespace, rental: Rental) -> tuple[str, ...]:
     elif rental.runs and rental.status == "STOPPED":
         state = "shut down"
     else:
-        state = _until(args, rental).partition(",")[0] if rental.runs else f"ended: {rental.why}"
+        state = (
+            until_text(args, rental).partition(",")[0] if rental.runs else f"ended: {rental.why}"
+        )
     costs = (f"{rental.price_hr:.2f}", f"{_spent(args, rental):.2f}", f"{rental.most:.2f}")
     return (rental.name, rental.gpus, *costs, state)
 
@@ -439,7 +444,7 @@ def _rental(args: argparse.Namespace) -> Rental:
 async def pod_status(args: argparse.Namespace) -> int:
     """Show the state of one pod as Prime reports it."""
     machines, rental = machines_of(args), _rental(args)
-    async with _prime(args) as prime:
+    async with prime_of(args) as prime:
         pods = Pods(prime, machines.state)
         if not rental.id:
             await pods.reconcile()
@@ -493,7 +498,7 @@ async def pod_shell(args: argparse.Namespace) -> int:
     if not rental.runs:
         raise HudUsage(f"{rental.name} has ended: {rental.why}", command_of(args, "pods", "list"))
     machines = machines_of(args)
-    async with _prime(args) as prime:
+    async with prime_of(args) as prime:
         key = args.identity or rental.key or prime.settings.ssh_key
         pods = Pods(prime, machines.state, progress(each=True))
         address = await pods.wait(rental, machines.ssh_to, key)
@@ -524,7 +529,7 @@ async def terminate(args: argparse.Namespace) -> int:
     if rental.protected and args.confirm != rental.name:
         raise HudProtected(rental.name, "terminate")
     await confirm(args, f"terminate {rental.name}? what is on it is lost")
-    async with _prime(args) as prime:
+    async with prime_of(args) as prime:
         pods = Pods(prime, machines.state, print_notice)
         rental = await pods.end(rental, args.confirm)
     forget(args, machines, rental.name)

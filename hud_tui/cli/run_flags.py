@@ -1,8 +1,12 @@
 """The flags of commands whose parameters are rows of `hud_tui.parameters`, which take as long to
 load as the rest of the command line."""
 
+import argparse
+
 from hud_tui.cli.flags import add_flag, add_flags
 from hud_tui.cli.parser import Add, Parser, consent, finite_number, of_model, whole_number
+from hud_tui.cli.remote_flags import RENTING, rented_run
+from hud_tui.errors import HudUsage
 from hud_tui.parameters import (
     EVAL,
     EVALUATION_PARAMETERS,
@@ -13,6 +17,7 @@ from hud_tui.parameters import (
     RUN_PARAMETERS,
     RUNS_AT_ONCE,
     TRAIN,
+    flag_of,
 )
 
 
@@ -35,6 +40,7 @@ def run(add: Add) -> None:
         "run tasks.jsonl -m arith-rl",
         "--headless --local run arith -m arith-rl --lr 1e-4,3e-4 --group-size 8,16 --dry-run",
         "--local run tasks.json --config configs/text_2048.yaml -m my-model --dry-run",
+        "run tasks.jsonl -m my-model --gpus 2xH100 --max-price 6 --hours 4 --dry-run",
     )
     _source(parser)
     add_flags(parser, RUN, (*RUN_PARAMETERS, RUNS_AT_ONCE))
@@ -45,6 +51,18 @@ def run(add: Add) -> None:
     parser.add_argument("--dry-run", action="store_true", help=about)
     _followed(parser)
     consent(parser, changes=lambda args: not args.dry_run)
+    about = "on a machine that is rented for it: rent, set up, run; see docs/rent-a-gpu.md"
+    rented_run(parser.add_argument_group(about))
+
+
+def check_run(args: argparse.Namespace) -> None:
+    """Raises HudUsage: a flag of ``run`` without the one that it belongs to."""
+    flags = vars(args)
+    given = [name for name in RENTING if flags.get(name) not in (None, [])]
+    if given and "gpus" not in given:
+        raise HudUsage(f"{flag_of(given[0])} is of a machine that is rented", "add --gpus NxTYPE")
+    if flags["output"] is not None and flags["config"] is None:
+        raise HudUsage("--output is of an environment that is made", "add --config FILE")
 
 
 def train(add: Add) -> None:

@@ -192,17 +192,17 @@ def _usual(model: Model, values: Mapping[str, object]) -> str:
 
 async def preflight(client: HudClient, args: argparse.Namespace) -> int:
     """Check a taskset, and a model for it; exit code 5 where a check failed."""
-    asked = _parameters(args)
+    asked = parameters_in(args)
     refuse_beyond("--sample", args.sample, {"ge": 1})
     tasks, origin = await load_source(client, args.source)
     model, unchosen = await _model(client, args)
-    findings = unchosen + await _findings(client, tasks, model, asked, origin.get("lock"))
+    findings = unchosen + await check_everything(client, tasks, model, asked, origin.get("lock"))
     document: dict[str, Any] = {}
     if args.sample is not None and model is not None and verdict(findings) != "failure":
         finding, document = await signal(client, args, tasks, origin, asked, model)
         findings.append(print_finding(finding))
     emit("preflight", _document(tasks, origin, findings) | document)
-    return HudPreflightFailed.exit_code if _fails([args.fail_on], findings) else 0
+    return HudPreflightFailed.exit_code if is_refused([args.fail_on], findings) else 0
 
 
 async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
@@ -226,7 +226,7 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     """Check, then submit once; with ``--follow`` print events until the run ends. Several values of
     a parameter make a sweep."""
     several = swept(args)
-    asked = _largest(args, several) if several else _parameters(args)
+    asked = _largest(args, several) if several else parameters_in(args)
     printer = None if several else _alarm_printer(args)
     at_once = _at_once(args) or RUNS_AT_ONCE.usual
     if not args.dry_run:
@@ -238,12 +238,12 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
         verb = "fork" if several else "submit"
         client.wire.guard.check(args.command, Change(verb, model.id))
     asked = completed(model, asked)
-    findings = await _findings(client, tasks, model.id, asked, origin.get("lock"))
+    findings = await check_everything(client, tasks, model.id, asked, origin.get("lock"))
     for loss_fn in several.get("loss_fn", ()):
         loss = {"loss_fn": loss_fn, "loss_fn_config": asked.loss_fn_config}
         if loss_fn != asked.loss_fn:
             findings += map(print_finding, await check_update(client, model.id, loss))
-    if _fails(args.fail_on, findings):
+    if is_refused(args.fail_on, findings):
         document = _document(tasks, origin, findings)
         show(args, "preflight", document, "nothing was submitted: preflight failed")
         return HudPreflightFailed.exit_code
@@ -273,14 +273,21 @@ async def _submit(
     submission = await once()
     if submission.found:
         print_notice("the submission got no answer, but the service runs the job")
-    watch = client.settings.command("--headless", "status", submission.job_id)
-    document = {"job_id": submission.job_id, "model": model.model_name, "watch": watch}
-    if not client.settings.local:
-        document["url"] = f"{client.settings.web_url}/jobs/{quote(submission.job_id, safe='')}"
-    live = client.settings.command("status", submission.job_id)
-    submitted = f"submitted job {submission.job_id} of {model.model_name}; watch it: {live}"
-    show(args, "job", document, submitted)
+    show_job(client, args, model, submission.job_id, "submitted")
     return 0
+
+
+def show_job(
+    client: HudClient, args: argparse.Namespace, model: Model, job_id: str, what: str
+) -> None:
+    """Print a run's job, which is not followed. `what`: what was done, e.g. ``submitted``."""
+    watch = client.settings.command("--headless", "status", job_id)
+    document = {"job_id": job_id, "model": model.model_name, "watch": watch}
+    if not client.settings.local:
+        document["url"] = f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
+    live = client.settings.command("status", job_id)
+    shown = f"{what} job {job_id} of {model.model_name}; watch it: {live}"
+    show(args, "job", document, shown)
 
 
 def _alarm_printer(args: argparse.Namespace) -> AlarmPrinter | None:
@@ -325,7 +332,8 @@ def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> J
     return max(largest, key=lambda p: (p.group_size or 0) * (p.tasks_per_step or 1))
 
 
-def _parameters(args: argparse.Namespace) -> JobParameters:
+def parameters_in(args: argparse.Namespace) -> JobParameters:
+    """The parameters of the command line. Raises HudUsage: one is out of bounds."""
     return checked_parameters(parameters(args))
 
 
@@ -337,14 +345,15 @@ def checked_parameters(values: dict[str, Any]) -> JobParameters:
         raise wrong_value(error) from error
 
 
-def _fails(fail_on: list[str], findings: list[Finding]) -> bool:
+def is_refused(fail_on: list[str], findings: list[Finding]) -> bool:
     """Whether ``--fail-on`` ends the command."""
     return verdict(findings) in ("failure", *fail_on)
 
 
-async def _findings(
+async def check_everything(
     client: HudClient, tasks: list[Task], model: str | None, asked: JobParameters, lock: str | None
 ) -> list[Finding]:
+    """All checks of preflight; what is wrong is printed."""
     findings = []
     async for finding in check(client, tasks, model, asked, lock):
         findings.append(print_finding(finding))

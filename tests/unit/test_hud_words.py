@@ -22,6 +22,12 @@ from hud_tui.errors import HudUsage
         ("rl tasks.json", "run tasks.json"),
         ("rl status mine", "status mine"),
         ("run --dataset arith -m mine", "run arith -m mine"),
+        (
+            "rl --config c.yaml --dataset t --gpus 4xH100 --provider prime",
+            "run --config c.yaml t --gpus 4xH100",
+        ),
+        ("run t --gpus 1xA100 --provider runpod", "run t --gpus 1xA100 --provider runpod"),
+        ("run prime -m prime", "run prime -m prime"),
         ("jobs 1a2b", "jobs 1a2b"),
         ("eval env.py -m list", "eval env.py -m list"),
         ("", ""),
