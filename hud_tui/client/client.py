@@ -89,6 +89,12 @@ class HudClient:
         twin.wire = self.wire.observed(observe)
         return twin
 
+    def continue_as(self, other: HudClient) -> None:
+        """Be the same client as another one from now on, for those who have this one, which is
+        closed."""
+        self.settings, self.wire = other.settings, other.wire
+        self._service_id, self._trees = other._service_id, other._trees
+
     @property
     def actor(self) -> Actor:
         """Who makes this client's moves of a head."""

@@ -66,10 +66,11 @@ class RolloutCalls:
     async def trace(self, trace_id: str) -> Trace:
         return await self._wire.get(self._wire.api("/v2/trace/{}", trace_id), Trace)
 
-    async def trace_events(self, trace_id: str) -> TraceEvents:
-        """A rollout's turns: prompt, completion, tool calls."""
+    async def trace_events(self, trace_id: str, since: int = -1) -> TraceEvents:
+        """A rollout's turns: prompt, completion, tool calls. `since`: those after the event of this
+        number."""
         url = self._wire.api("/v2/trace/{}/events", trace_id)
-        return await self._wire.get(url, TraceEvents, {"since_seq": -1})
+        return await self._wire.get(url, TraceEvents, {"since_seq": since})
 
     async def submit_rollout(self, body: SubmitRollout) -> SubmittedRollout:
         """Have the service sample and grade one task. Sent once. Raises HudRefused, 404 or 422:

@@ -8,6 +8,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.rollouts import least_likely
 from hud_tui.rl.transcript import Transcript, Turn, transcript_of
+from hud_tui.rl.work import is_active
 from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import Completion, CompletionChoice, TraceEvent
 
@@ -24,6 +25,10 @@ class ReadRollout:
     events: Sequence[TraceEvent]
     transcript: Transcript
 
+    @property
+    def is_running(self) -> bool:
+        return is_active(self.trace.status)
+
 
 async def read_rollout(client: HudClient, trace_id: str, row: Trace | None = None) -> ReadRollout:
     """Read a rollout. `row`: its row of a list, which stands in for a trace that cannot be read.
@@ -32,6 +37,15 @@ async def read_rollout(client: HudClient, trace_id: str, row: Trace | None = Non
         client.rollouts.trace_events(trace_id), _trace(client, trace_id, row)
     )
     return ReadRollout(trace, told.events, transcript_of(told.events, trace.completion))
+
+
+async def read_newer(client: HudClient, read: ReadRollout) -> ReadRollout | None:
+    """A rollout that was read, again; None if nothing more was reported of it. Raises HudError."""
+    last = read.events[-1].seq if read.events else -1
+    told = await client.rollouts.trace_events(read.trace.id, last)
+    if not told.events and told.status in (None, read.trace.status):
+        return None
+    return await read_rollout(client, read.trace.id, read.trace)
 
 
 async def _trace(client: HudClient, trace_id: str, row: Trace | None) -> Trace:

@@ -6,7 +6,7 @@ advantage.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import exp, log
 from statistics import fmean
@@ -54,6 +54,17 @@ class RolloutGroup:
                 return name
             index -= count
         return ""
+
+    def with_trace(self, trace: Trace) -> "RolloutGroup":
+        """The group with what is known by now of one of its rollouts."""
+        told = {name: value for name, value in trace if value is not None}
+        rollouts = tuple(
+            replace(rollout, trace=rollout.trace.model_copy(update=told))
+            if rollout.trace.id == trace.id
+            else rollout
+            for rollout in self.rollouts
+        )
+        return replace(self, rollouts=rollouts)
 
     @property
     def is_played(self) -> bool:

@@ -84,6 +84,8 @@ class Workspace:
         self._notifier = None if notify is None else Notifier(notify, app.bell, self._write)
         self.places = Places(app, session)
         self._leaving = False
+        self._former: list[HudClient] = []
+        """Clients before the last reconnects."""
         self._unshown: list[Alarm] = []
         """Alarms raised while a dialog is open, because a notice would cover its buttons."""
 
@@ -133,7 +135,8 @@ class Workspace:
         return True
 
     async def reconnect(self, client: HudClient) -> None:
-        """Replace the client. Reads with the old one are cancelled, and repeated."""
+        """Replace the client. Reads with the old one are cancelled, and repeated; pages that have
+        it go on with the new one."""
         old = self.session.client
         self.session.reconnect(client)
         readers = [worker for worker in self._app.workers if worker.group in READING]
@@ -143,6 +146,9 @@ class Workspace:
             with suppress(WorkerError):
                 await worker.wait()
         await old.aclose()
+        self._former.append(old)
+        for each in self._former:
+            each.continue_as(client)
         self._app.clear_notifications()
         show_notice(self._app, "reconnected")
         self._read_evaluations()

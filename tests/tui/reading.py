@@ -49,11 +49,12 @@ class Shelf:
             raise HudError("no such trace")
         return self.known[trace_id][0]
 
-    async def trace_events(self, trace_id: str) -> TraceEvents:
+    async def trace_events(self, trace_id: str, since: int = -1) -> TraceEvents:
         if trace_id in self.unread:
             raise HudError("damaged")
-        await self.trace(trace_id)
-        return TraceEvents(events=self.known[trace_id][1])
+        trace, events = await self.trace(trace_id), self.known[trace_id][1]
+        newer = [event for event in events if event.seq > since]
+        return TraceEvents(events=newer, latest_seq=len(events) - 1, status=trace.status)
 
     async def job(self, job_id: str) -> Job:
         metadata = {"kind": self.kind, "model_id": "m", "step": 12}

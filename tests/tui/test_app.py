@@ -358,10 +358,10 @@ async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -
         await one.press("r")
         await one.until(lambda: reading(one))
         connector.served = served
-        old = one.app.workspace.session.client
+        old = one.app.workspace.session.client.wire
         await one.press("ctrl+r")
         await one.until_notice("reconnected")
-        assert old.wire.http.is_closed
+        assert old.http.is_closed
         await one.until(
             lambda: not reading(one) and one.app.workspace.session.freshness.state is State.LIVE
         )

@@ -2,21 +2,30 @@
 
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from operator import is_
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Static
 
+from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import PLAIN
 from hud_tui.rl.rollouts import Shade, known_group
+from hud_tui.settings import local_settings
+from hud_tui.tui.screens import rollout
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
+from hud_tui.tui.start import Start
 from hud_tui.wire import Group
-from hud_tui.wire_rollouts import Trace
-from tests.conftest import until
+from hud_tui.wire_rollouts import JobEnter, Trace, TraceEnter, TraceExit
+from tests.conftest import Served, on_socket, until
 from tests.tui import reading, runs
+from tests.tui.cockpit import cockpit
 from tests.tui.hand import Hand
 from tests.tui.stage import Stage, staged
 
@@ -215,6 +224,109 @@ async def test_two_rollouts_are_side_by_side_from_their_first_difference() -> No
         await hand.press("c")
         assert screen.beside is None
         assert "│" not in shown(screen)
+
+
+async def test_a_running_rollout_is_read_on_and_the_place_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollout, "backoff", lambda failures: 0.01)
+    shelf = reading.stock_group()
+    trace, events = shelf.known["a"]
+    running = trace.model_copy(update={"status": "running", "reward": None, "stop_reason": None})
+    shelf.known["a"] = running, events[:4]
+    async with reader_of(shelf, size=(100, 16)) as (screen, hand):
+        assert "still running: new turns are added" in shown(screen)
+        assert "reward –" in hand.lines[0]
+        await hand.press("a", "g", "j", "j", "j", "j")
+        key, top = screen.view.key, hand.lines[2:15]
+        shelf.known["a"] = running, events[:5]
+        await hand.until(lambda: '← {"stock": 12}' in shown(screen))
+        assert (screen.view.key, hand.lines[2:15]) == (key, top), "the place stays"
+        await hand.press("G")
+        shelf.known["a"] = running, events[:7]
+        await hand.until(lambda: "That makes 19" in shown(screen))
+        assert screen.view.cursor == screen.view.count - 1, "at the end what is new is shown"
+        await hand.press("g", *"j" * 8)
+        key = screen.view.key
+        assert key is not None
+        assert key.startswith("turns")
+        shelf.known["a"] = trace, events
+        await hand.until(lambda: "reward .600" in hand.lines[0])
+        await hand.until(lambda: "stopped: end of turn" in shown(screen))
+        assert screen.view.key == key
+        await hand.until(lambda: not following(screen))
+
+
+def following(screen: RolloutScreen) -> bool:
+    return any(w.group == "follow" and w.is_running for w in screen.workers if w.node is screen)
+
+
+async def test_a_new_turn_is_as_the_one_above_it() -> None:
+    shelf = reading.stock_group()
+    trace, events = shelf.known["a"]
+    shelf.known["a"] = trace, events[:6]
+    async with reader_of(shelf, size=(100, 16)) as (screen, hand):
+        await hand.press("G")
+        for opens in ("", "enter"):
+            shelf.known["a"] = trace, events[:6]
+            await hand.press("r")
+            await hand.until(lambda: len(screen.view.blocks) == 5)
+            await hand.press("G", *filter(None, [opens]))
+            kept = screen.view.blocks[1:4]
+            shelf.known["a"] = trace, events
+            await hand.press("r")
+            await hand.until(lambda: len(screen.view.blocks) == 7)
+            assert [block.is_open for block in screen.view.blocks[4:]] == [
+                *(bool(opens), bool(opens), False)
+            ]
+            assert all(map(is_, kept, screen.view.blocks[1:4])), "what is the same stays laid out"
+
+
+async def test_a_rollout_is_read_on_over_a_socket_also_after_a_reconnect(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollout, "backoff", lambda failures: 0.02)
+    trace_id, job_id = uuid4().hex, uuid4().hex
+    settings = local_settings(served.url, served.api_key, f"{served.url}/telemetry/v3/api")
+    leaving = AsyncExitStack()
+    url = await leaving.enter_async_context(on_socket(served.service))
+    start = Start("jobs", view="jobs")
+    async with aclosing(HudClient(settings)) as client:
+
+        async def tell(number: int, **payload: Any) -> None:
+            span = {
+                "name": "step.agent",
+                "span_id": f"{number:016x}",
+                "start_time": f"2026-01-01T00:00:{number:02}Z",
+                "attributes": {"hud.payload": payload},
+            }
+            await client.rollouts.upload_spans(trace_id, [span])
+
+        await client.rollouts.enter_job(job_id, JobEnter(name="mine", group=1))
+        await client.rollouts.enter_trace(trace_id, TraceEnter(job_id=job_id, task_slug="two"))
+        await tell(1, content="the first turn")
+        async with cockpit(
+            replace(served, url=url), start, state=lambda: tmp_path / "state"
+        ) as flown:
+            view: Any = flown.view
+            await flown.until(lambda: bool(view.jobs))
+            await flown.press("enter")
+            await flown.until(lambda: view.part is not None)
+            await flown.press("enter")
+            await flown.until(lambda: getattr(flown.screen, "transcript", None) is not None)
+            screen: Any = flown.screen
+            assert "the first turn" in shown(screen)
+            await tell(2, content="the second turn")
+            await flown.until(lambda: "the second turn" in shown(screen))
+            await leaving.aclose()
+            flown.connector.served = served
+            await flown.press("ctrl+r")
+            await flown.until_notice("reconnected")
+            await tell(3, content="the third turn")
+            await flown.until(lambda: "the third turn" in shown(screen))
+            await client.rollouts.exit_trace(trace_id, TraceExit(reward=0.25, stop_reason="done"))
+            await flown.until(lambda: ".250" in shown(screen))
+            assert not following(screen)
 
 
 async def test_a_rollout_without_others_or_without_texts_says_so() -> None:

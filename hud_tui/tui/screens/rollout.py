@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -14,14 +16,21 @@ from textual.content import Content
 from textual.widgets import Input, Static
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.transcripts import ReadRollout, read_alternatives, read_rollout
+from hud_tui.client.transcripts import (
+    ReadRollout,
+    read_alternatives,
+    read_newer,
+    read_rollout,
+)
 from hud_tui.errors import HudError
 from hud_tui.keys import Action, keyed
+from hud_tui.patience import backoff
 from hud_tui.rl.outcome import Outcome, outcome_of
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, Shade
 from hud_tui.rl.text import one_line, pictures
 from hud_tui.rl.transcript import Transcript, Turn
 from hud_tui.rl.transcript_forms import FORMS, Copied
+from hud_tui.rl.work import is_active
 from hud_tui.tui.keys import ClickableText, KeyLine, bindings, does
 from hud_tui.tui.rollout_reader import SIBLINGS, STOPS, rollout_title, sibling_columns, sibling_rows
 from hud_tui.tui.screens.base import Aside, PageTitle
@@ -49,6 +58,9 @@ NOT_SEARCHED = "No search yet: {rollout.filter} starts one."
 NOT_FOUND = "No match in this rollout."
 VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
 MUTED = "$text-muted"
+RUNNING = "still running: new turns are added"
+UNHURRIED = 2
+"""Failed attempts after which one would wait as long as between two looks for new turns."""
 
 
 class RolloutScreen(Leavable[str]):
@@ -150,7 +162,7 @@ class RolloutScreen(Leavable[str]):
         trace = rollout.trace if read is None else read.trace
         most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
         stopped = trace.stop_reason
-        why = "" if not stopped else STOPS.get(stopped) or one_line(stopped, 20)
+        why = f"stopped: {STOPS.get(stopped) or one_line(stopped, 20)}" if stopped else ""
         return Side(
             None if read is None else read.transcript,
             self._outcome(trace_id),
@@ -163,7 +175,7 @@ class RolloutScreen(Leavable[str]):
                 self._alternatives.get(trace_id, {}),
             ),
             self._which(trace_id),
-            f"stopped: {why}" if why else "",
+            RUNNING if is_active(trace.status) else why,
             self._removed.get(trace_id, Counter()),
         )
 
@@ -247,13 +259,34 @@ class RolloutScreen(Leavable[str]):
             self._keep(trace_id, read)
             self.show()
         self.read_ratios()
+        self.follow()
+
+    @work(exclusive=True, group="follow")
+    async def follow(self) -> None:
+        """Read on what is shown while it runs, less often the longer nothing comes."""
+        quiet = 0
+        while running := [read for read in self._shown_reads if read.is_running]:
+            await sleep(backoff(UNHURRIED + quiet))
+            quiet += 1
+            for read in running:
+                with suppress(HudError):  # it is tried again
+                    if newer := await read_newer(self.client, read):
+                        quiet = 0
+                        self._keep(read.trace.id, newer)
+                        self.show()
+
+    @property
+    def _shown_reads(self) -> list[ReadRollout]:
+        """What is shown and has been read."""
+        return [self._read[i] for i in (self.trace_id, self.beside) if i in self._read]
 
     def _keep(self, trace_id: str, read: ReadRollout) -> None:
         self._failed.pop(trace_id, None)
-        self._read.pop(trace_id, None)
+        before = self._read.pop(trace_id, None)
         self._read[trace_id] = read
-        if trace_id not in self._removed:
-            self.call_later(self._count_removed, trace_id, read)
+        if before is not None and before.is_running:
+            self.groups = [group.with_trace(read.trace) for group in self.groups]
+        self.call_later(self._count_removed, trace_id, read)
         for old in list(self._read)[:-KEPT]:
             if old not in (self.trace_id, self.beside):
                 del self._read[old]
@@ -261,8 +294,8 @@ class RolloutScreen(Leavable[str]):
     def _count_removed(self, trace_id: str, read: ReadRollout) -> None:
         """Count the symbols that stand for control characters, once it is in sight."""
         counts = Counter(symbol for text in read.transcript.texts() for symbol in pictures(text))
-        self._removed[trace_id] = counts
-        if counts:
+        if counts != self._removed.get(trace_id, Counter()):
+            self._removed[trace_id] = counts
             self.show()
 
     def show_trace(self, trace_id: str) -> None:

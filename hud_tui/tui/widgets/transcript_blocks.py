@@ -166,13 +166,13 @@ def _passages(source: Source, side: Side) -> Iterable[Passage]:
             return turn_passages(source, side.colouring)
         case EnvironmentPart():
             return part_passages(source)
-        case Side(outcome=Outcome() as outcome):
-            return outcome_passages(source, outcome)
+        case Side():
+            return outcome_passages(source)
     return ()
 
 
-def outcome_passages(side: Side, outcome: Outcome) -> Iterator[Passage]:
-    transcript = side.transcript or Transcript()
+def outcome_passages(side: Side) -> Iterator[Passage]:
+    outcome, transcript = side.outcome or Outcome(), side.transcript or Transcript()
     if outcome.expected:
         expected = one_line(outcome.expected, NOTE_MOST)
         yield Passage(f"expected   {expected}")
