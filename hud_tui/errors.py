@@ -91,6 +91,10 @@ class HudConflict(HudRefused):
 class HudUnauthorized(HudRefused):
     """401 or 403: no key, an invalid key, or missing rights."""
 
+    def _text(self, status: int, detail: str) -> str:
+        """Why the embedded service forbids something is a sentence."""
+        return detail if status == 403 and " " in detail else super()._text(status, detail)
+
     exit_code = 4
     kind = "unauthorized"
 

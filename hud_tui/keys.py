@@ -768,7 +768,15 @@ WRITES = frozenset(
         *("machines.choose", "machines.add", "machines.end"),
     }
 )
-"""Ids of what changes the service, or has it compute: not done with ``--read-only``."""
+"""Ids of what changes the service, or has it compute: not done with ``--read-only``, nor by a key
+that may only read."""
+STEERING = frozenset(
+    {
+        "alarms.set_head",
+        *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
+    }
+)
+"""Those of them that move a head."""
 
 
 _BY_ID = {action.id: action for action in ACTIONS}

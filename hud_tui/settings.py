@@ -361,9 +361,14 @@ def read_max_disk(flag: str | None = None, environ: Mapping[str, str] = os.envir
         HudUsage: Not a size.
     """
     text = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
+    return read_size(text, "--max-disk" if flag else "HUD_TUI_MAX_DISK")
+
+
+def read_size(text: str, name: str) -> int:
+    """A size in bytes, e.g. ``20GB``. `name`: of the flag or variable. Raises HudUsage: it is
+    none."""
     match = re.fullmatch(_SIZE, text.strip(), re.IGNORECASE)
     if match is None:
-        name = "--max-disk" if flag else "HUD_TUI_MAX_DISK"
         raise HudUsage(f"{name} is not a size: {text[:40]!r}", "e.g. 20GB, 500MB or 1.5TB")
     number, unit = match.groups()
     return int(float(number) * 1000 ** _UNITS.index(unit.upper()))

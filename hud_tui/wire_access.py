@@ -60,11 +60,11 @@ class NewKey(Request):
 
     name: KeyName
     role: Role
-    expires_s: float | None = Field(None, gt=0, le=10 * YEAR_S)
+    expires_s: Annotated[float | None, Field(gt=0, le=10 * YEAR_S)] = None
     """Seconds from now; None: never."""
-    max_work: int | None = Field(None, ge=1, le=1000)
-    max_disk: int | None = Field(None, ge=1, le=2**60)
-    max_calls: int | None = Field(None, ge=1, le=1000)
+    max_work: Annotated[int | None, Field(ge=1, le=1000)] = None
+    max_disk: Annotated[int | None, Field(ge=1, le=2**60)] = None
+    max_calls: Annotated[int | None, Field(ge=1, le=1000)] = None
 
 
 class AccessKey(KeyLimits):
@@ -96,11 +96,19 @@ class KeyMade(AccessKey):
     """What clients send; it is shown this once."""
 
 
+class Protection(Response):
+    """The reply to PUT and DELETE /v2/models/{model_id}/protection."""
+
+    model_id: str
+    protected_by: str | None = None
+    """Name of the key that protected it; None: it is not protected."""
+
+
 class Propose(Request):
     """POST /v2/models/{model_id}/head/proposals."""
 
     checkpoint_id: str
-    note: str = Field("", max_length=300)
+    note: Annotated[str, Field(max_length=300)] = ""
 
 
 class Proposal(Response):
@@ -120,6 +128,18 @@ class Proposal(Response):
     status: Literal["open", "approved", "withdrawn"] = "open"
     decided_by: str | None = None
     decided_at: float | None = None
+
+
+class Proposals(Protection):
+    """GET /v2/models/{model_id}/head/proposals."""
+
+    proposals: list[Proposal] = Field(default_factory=list)
+    """Oldest first."""
+
+    @property
+    def open(self) -> list[Proposal]:
+        """Those that nobody has decided."""
+        return [asked for asked in self.proposals if asked.status == "open"]
 
 
 class LogLine(Response):

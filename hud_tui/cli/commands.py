@@ -108,6 +108,8 @@ def _head(add: Add) -> None:
         "--headless head arith-rl --back 1 -y",
         "--headless head arith-rl --set step-000012 -y",
         "--headless head arith-rl --history",
+        "--headless head arith-rl --propose step-000012 --note 'best of three' -y",
+        "--headless head arith-rl --approve -y",
     )
     of_model(parser, about="by name or id", required=True)
     which = parser.add_mutually_exclusive_group()
@@ -119,13 +121,19 @@ def _head(add: Add) -> None:
     )
     which.add_argument("--back", type=whole_number, metavar="N", help="roll back N steps")
     which.add_argument("--history", action="store_true", help="who moved it, where and when")
+    about = "of a model that is protected for all: propose this checkpoint as its head"
+    which.add_argument("--propose", metavar="ID", help=about)
+    which.add_argument("--approve", action="store_true", help="move it as another proposed")
+    which.add_argument("--withdraw", action="store_true", help="end what is proposed")
+    parser.add_argument("--note", metavar="TEXT", help="with --propose: why")
     about = "with --set or --back: say what would be served; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
     consent(parser, changes=lambda args: _moves(args) and not args.dry_run)
 
 
 def _moves(args: argparse.Namespace) -> bool:
-    return args.checkpoint is not None or args.back is not None
+    given = (args.checkpoint, args.back, args.propose)
+    return args.approve or args.withdraw or any(value is not None for value in given)
 
 
 # Commands on files, without a service.
@@ -230,7 +238,10 @@ def _report(add: Add) -> None:
 
 def _log(add: Add) -> None:
     about = "show changes made from this machine, with commands to repeat them"
-    parser = add(about, "log", "log 'set head' --limit 5", "--headless log arith-rl")
+    examples = ("log", "log 'set head' --limit 5", "--headless log arith-rl", "log --server")
+    parser = add(about, *examples)
+    about = "those of everybody, as the service logs them"
+    parser.add_argument("--server", action="store_true", help=about)
     about = "entries with these words only: a verb, a model, an id, an outcome"
     parser.add_argument("text", nargs="?", metavar="TEXT", help=about)
     parser.add_argument(
@@ -240,11 +251,42 @@ def _log(add: Add) -> None:
 
 def _protect(add: Add) -> None:
     about = "protect a model: changes then need its name; or list protected models"
-    examples = ("protect", "protect arith-rl", "protect arith-rl --off --confirm arith-rl")
-    parser = add(about, *examples)
+    parser = add(
+        about,
+        "protect",
+        "protect arith-rl",
+        "protect arith-rl --off --confirm arith-rl",
+        "protect arith-rl --for-all",
+    )
     of_model(parser, about="default: list them")
     parser.add_argument("--off", action="store_true", help="remove the protection")
+    about = "on the service, not this machine: two people move its head (needs the role admin)"
+    parser.add_argument("--for-all", action="store_true", help=about)
     parser.add_argument("--confirm", metavar="NAME", help="its name, required by --off")
+
+
+def _access(add: Add) -> None:
+    parser = add(
+        "list the keys of a service, make or revoke one (needs the role admin)",
+        "access",
+        "access add ana --role train --expires 30d --runs 2",
+        "access add dashboard --role read",
+        "access revoke ana -y",
+    )
+    parser.add_argument("action", nargs="?", choices=("add", "revoke"), help="default: list them")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the key: whose it is")
+    roles = ("read", "train", "steer", "admin")
+    about = "read: see; train: fork, train, evaluate; steer: move heads too; admin: everything"
+    parser.add_argument("--role", choices=roles, help=about)
+    about = "how long it is accepted, e.g. 30d, 12h; default: until it is revoked"
+    parser.add_argument("--expires", metavar="TIME", help=about)
+    about = "runs and evaluations at once"
+    parser.add_argument("--runs", type=whole_number, metavar="N", help=about)
+    about = "checkpoints of models that it forks, e.g. 20GB"
+    parser.add_argument("--disk", metavar="SIZE", help=about)
+    about = "requests a second; 200"
+    parser.add_argument("--calls", type=whole_number, metavar="N", help=about)
+    consent(parser, "", lambda args: args.action is not None)
 
 
 # Commands on runs and evaluations.
@@ -359,7 +401,7 @@ def _serve(add: Add) -> None:
     parser = add(about, *examples)
     from hud_tui.service.entrance import add_flags  # for this command alone
 
-    add_flags(parser)
+    add_flags(parser, whole_number)
     parser.add_argument(
         "--engine",
         default="tiny",
@@ -478,6 +520,7 @@ COMMANDS = {
     "report": Command(_report, "files:report"),
     "log": Command(_log, "files:log"),
     "protect": Command(_protect, "models:protect"),
+    "access": Command(_access, "access:access"),
     "remote": Command(_remote, "remote:remote"),
     "pods": Command(_pods, "remote_pods:pods"),
     "serve": Command(_serve, "main:serve"),

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from hud_tui.audit_log import CommandLog, change_text, document, local_time, matching
 from hud_tui.cli.alarms import alarm_report, silent_s, thresholds
-from hud_tui.cli.connect import client_of, guard_of, paths_of
+from hud_tui.cli.connect import client_of, connector_of, guard_of, paths_of, run_command
 from hud_tui.cli.models import named, newest
 from hud_tui.cli.output import aligned, confirm, emit, flags_of, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
@@ -405,6 +405,10 @@ def log(args: argparse.Namespace) -> int:
     Raises:
         HudUsage: Invalid limit.
     """
+    if args.server:
+        from hud_tui.cli.access import server_log
+
+        return run_command(server_log, args, connector_of(args))
     refuse_beyond("--limit", args.limit, {"ge": 1})
     entries, bad = CommandLog(paths_of(args).state).read()
     matches = matching(entries, args.text or "")

@@ -7,7 +7,7 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from hud_tui.cli.connect import client_of, command_of, paths_of
+from hud_tui.cli.connect import client_of, command_of, connector_of, paths_of, run_command
 from hud_tui.cli.output import aligned, changes, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.client.client import HudClient, find_job
@@ -105,7 +105,13 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     model = await client.model(args.model)
     if args.history:
         return await _history(client, model, args)
+    if args.approve or args.withdraw:
+        from hud_tui.cli.access import decide
+
+        return await decide(client, args, model)
     tree = await read_tree(client, model)
+    if args.propose is not None:
+        return await _propose(client, model, args, tree)
     if args.dry_run and (args.checkpoint is not None or args.back is not None):
         target = _target(tree, args)
         would = f"would serve {label(target)} instead of {label(tree.served)}"
@@ -113,7 +119,12 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
         show(args, "head", {"dry_run": True, "model": model.model_name, **heads}, would)
         return 0
     if not changes(args):
-        emit("head", {"model": model.model_name, "head": checkpoint_document(tree, tree.head)})
+        head: dict[str, Any] = {"model": model.model_name}
+        head["head"] = checkpoint_document(tree, tree.head)
+        if model.protected_by is not None:
+            proposals = (await client.access.proposals(model.id)).open
+            head |= {"protected_by": model.protected_by, "proposals": proposals}
+        emit("head", head)
         return 0
     target = _target(tree, args)
     served = f"{label(target)} instead of {label(tree.served)}"
@@ -126,6 +137,15 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     replaced, after = await _serve(client, model, tree, target)
     show(args, "head", *_outcome(client, model, tree, target, after, replaced))
     return 0
+
+
+async def _propose(client: HudClient, model: Model, args: argparse.Namespace, tree: Tree) -> int:
+    from hud_tui.cli.access import propose
+
+    target = _named_target(args.propose, tree)
+    served = f"{label(target)} instead of {label(tree.served)}"
+    await confirm(args, f"{model.model_name}: propose to serve {served}?")
+    return await propose(client, args, model, target.id)
 
 
 async def _history(client: HudClient, model: Model, args: argparse.Namespace) -> int:
@@ -153,10 +173,7 @@ async def _history(client: HudClient, model: Model, args: argparse.Namespace) ->
 
 def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
     if args.checkpoint is not None:
-        checkpoint = named_checkpoint(args.checkpoint, tree)
-        if checkpoint is None:
-            raise HudUsage("the base weights cannot be the head")
-        return checkpoint
+        return _named_target(args.checkpoint, tree)
     refuse_beyond("--back", args.back, {"ge": 1})
     lineage = list(tree.lineage(tree.head))
     if args.back >= len(lineage):
@@ -165,6 +182,13 @@ def _target(tree: Tree, args: argparse.Namespace) -> Checkpoint:
         only = f"only {counted(behind, 'checkpoint')} before the head"
         raise HudUsage(f"--back {args.back}: {only}", hint)
     return tree[lineage[args.back]]
+
+
+def _named_target(name: str, tree: Tree) -> Checkpoint:
+    checkpoint = named_checkpoint(name, tree)
+    if checkpoint is None:
+        raise HudUsage("the base weights cannot be the head")
+    return checkpoint
 
 
 def named_checkpoint(name: str, tree: Tree) -> Checkpoint | None:
@@ -352,6 +376,10 @@ def protect(args: argparse.Namespace) -> int:
         HudError: The service does not answer, or has no such model.
         HudProtected: Unprotecting without ``--confirm NAME``.
     """
+    if args.for_all:
+        from hud_tui.cli.access import protect_for_all
+
+        return run_command(protect_for_all, args, connector_of(args))
     protection = Protection(lambda: paths_of(args).state)
     if args.model is not None:
         asyncio.run(_change(args, protection))

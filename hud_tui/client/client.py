@@ -38,6 +38,7 @@ from hud_tui.wire import (
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
+    from hud_tui.client.access_calls import AccessCalls
     from hud_tui.client.feed import Feed
     from hud_tui.client.rollout_calls import RolloutCalls
     from hud_tui.client.run_calls import RunCalls
@@ -74,6 +75,8 @@ class HudClient:
         """Called with the ``models`` or ``jobs`` that were read, when they are others than
         before."""
         self._names: dict[str, list[str]] = {}
+        self.identity: Identity | None = None
+        """Who the service said last that this is; None if it was not asked."""
         self._service_id: str | None = None
         self._trees: dict[str, TreeReader] = {}
         """By model id, most recently read last."""
@@ -139,6 +142,13 @@ class HudClient:
 
         return TaskCalls(self.wire)
 
+    @property
+    def access(self) -> AccessCalls:
+        """Access keys, protected models, proposals for their heads, and the service's log."""
+        from hud_tui.client.access_calls import AccessCalls
+
+        return AccessCalls(self.wire, self._move_headers())
+
     async def aclose(self) -> None:
         """Close the connections; pending requests fail."""
         await self.wire.http.aclose()
@@ -152,8 +162,9 @@ class HudClient:
     # Models and their checkpoint trees.
 
     async def whoami(self) -> Identity:
-        """The owner of the key."""
-        return await self.wire.get(self.wire.api("/v2/auth/me"), Identity)
+        """The owner of the key; kept as `identity`."""
+        self.identity = await self.wire.get(self.wire.api("/v2/auth/me"), Identity)
+        return self.identity
 
     async def service_id(self) -> str:
         """What the service is known by on disk: the id of the embedded one's data directory, at
@@ -278,9 +289,7 @@ class HudClient:
         body = SetHead(checkpoint_id=checkpoint_id)
         url = self.wire.api("/v2/models/{}/head", model_id)
         headers = {} if seen is ... else {"If-Match": f'"{seen or "none"}"'}
-        by = self.actor
-        if self.settings.api_url != DEFAULTS["HUD_API_URL"]:  # HUD keeps no moves
-            headers["HUD-TUI-Move"] = urlencode(by.model_dump() | {"act": act})
+        headers |= self._move_headers(act)
         left = was or (seen if isinstance(seen, str) else "") or ""
         change = Change(
             "set head",
@@ -301,8 +310,15 @@ class HudClient:
             previous=previous,
             cause="set",
             act=act,
-            by=by,
+            by=self.actor,
         )
+
+    def _move_headers(self, act: Act | None = None) -> dict[str, str]:
+        """Who moves a head; HUD keeps no moves."""
+        if self.settings.api_url == DEFAULTS["HUD_API_URL"]:
+            return {}
+        who = {"program": self.actor.program, "host": self.actor.host}
+        return {"HUD-TUI-Move": urlencode(who if act is None else {**who, "act": act})}
 
     async def moves(self, model_id: str) -> MovesRead | None:
         """All moves of a model's head that somebody made (embedded service); None if the service

@@ -72,7 +72,7 @@ class Protection:
 
 GUARDED = frozenset(
     {
-        *("set head", "submit", "cancel", "resume", "unpin"),
+        *("set head", "approve", "submit", "cancel", "resume", "unpin"),
         *("forward-backward", "backward", "optim step"),
     }
 )

@@ -311,6 +311,8 @@ class Failures:
         return masked(self.settings.api_key, text)
 
     def _hint(self, status: int, method: str) -> str:
+        if status == 403 and self.settings.local:
+            return ""  # the embedded service says who may
         if status in (401, 403):
             return "check HUD_API_KEY" if not self.settings.local else "restart with --local"
         hints = {

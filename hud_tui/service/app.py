@@ -27,6 +27,7 @@ from hud_tui.service.routes import (
     training,
 )
 from hud_tui.service.service import Service
+from hud_tui.wire_access import Role
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,18 @@ def create_app(service: Service, host: str = "127.0.0.1", names: Collection[str]
     app.state.service = service
     app.state.large = asyncio.Semaphore(AT_ONCE)
     return app
+
+
+def role_table() -> list[str]:
+    """What each role may do, as lines of a Markdown table: a row for each thing that a route
+    does."""
+    needed = {r.does: r.needs for area in AREAS for r in area.ROUTES if r.does}
+    needed |= {"see everything": Role.READ, "ask the served model": Role.READ}
+    needed |= {"sample rollouts": Role.TRAIN}
+    in_order = sorted(needed.items(), key=lambda item: (list(Role).index(item[1]), item[0]))
+    rows = [[does, *("✓" if role.may(need) else "" for role in Role)] for does, need in in_order]
+    head = [["", *Role], ["---"] * (1 + len(Role))]
+    return ["| " + " | ".join(cells) + " |" for cells in [*head, *rows]]
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -38,10 +38,12 @@ class Entrance:
     """From where X-Forwarded-For and X-Forwarded-Proto are believed."""
 
 
-def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that `entrance_of` reads."""
+def add_flags(parser: argparse.ArgumentParser, whole_number: Callable[[str], int] = int) -> None:
+    """Add the flags that `entrance_of` reads. `whole_number`: reads one, as argparse's `type`."""
     parser.add_argument("--host", default="127.0.0.1", help="address; default: loopback")
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="0 picks a free port")
+    parser.add_argument(
+        "--port", type=whole_number, default=0, metavar="N", help="0 picks a free port"
+    )
     about = "serve with TLS by this certificate (PEM, followed by those that signed it); a renewed"
     about += " file is taken without a restart"
     parser.add_argument("--cert", type=Path, metavar="FILE", help=about)

@@ -271,6 +271,12 @@ class HudApp(App[None]):
         """Why writes are blocked; None if they are allowed."""
         return None if self.workspace is None else self.workspace.writes.read_only
 
+    def is_beyond_role(self, action_id: str) -> bool:
+        """Whether the role of the key does not include an action of the table of keys."""
+        if self.workspace is None or self.read_only is not None:
+            return False
+        return self.workspace.writes.why_not_do(action_id) is not None
+
     def _make_view(self, name: str) -> Screen[Any]:
         assert self.workspace is not None
         return view_class(name)(self.workspace.context)

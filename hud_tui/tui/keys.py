@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from asyncio import get_running_loop, sleep
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
@@ -167,6 +167,9 @@ class KeyLine(Widget):
     typing: reactive[bool] = reactive(False)
     """Whether an input field has the focus, where letters are text."""
 
+    dim: reactive[frozenset[str]] = reactive(frozenset())
+    """Ids of actions that the key's role does not include."""
+
     def __init__(self, view: str) -> None:
         super().__init__()
         self.view = view
@@ -184,6 +187,8 @@ class KeyLine(Widget):
             shut = getattr(self.app, "read_only", None) is not None
             can = (action for action in own if not (shut and action.id in WRITES))
             self._bound = [action for action in can if action.id in active_ids]
+            beyond = getattr(self.app, "is_beyond_role", None)
+            self.dim = frozenset(a.id for a in self._bound if beyond is not None and beyond(a.id))
             self.renew()
 
     def renew(self) -> None:
@@ -202,13 +207,17 @@ class KeyLine(Widget):
             await self.run_action(action)
 
     def render(self) -> Content:
-        return key_line(self.actions, self.size.width, self.typing)
+        return key_line(self.actions, self.size.width, self.typing, self.dim)
 
 
-def key_line(actions: Sequence[Action], width: int, typing: bool = False) -> Content:
+def key_line(
+    actions: Sequence[Action], width: int, typing: bool = False, dim: Container[str] = ()
+) -> Content:
     """The view's keys, most used first, at the left and the app's at the right, in at most `width`
-    cells. While `typing`, letters are text: only other keys are shown."""
-    own = [_key(action) for action in actions if not typing or len(action.shown) > 1]
+    cells. While `typing`, letters are text: only other keys are shown. `dim`: ids of what cannot be
+    done, which says why when it is tried."""
+    shown = [action for action in actions if not typing or len(action.shown) > 1]
+    own = [_key(each).stylize("dim") if each.id in dim else _key(each) for each in shown]
     right = _typing_keys() if typing else _app_keys(width, GAP.join(own).cell_length + 4)
     while own and GAP.join(own).cell_length + 2 + right.cell_length > width:
         own.pop()

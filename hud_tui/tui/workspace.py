@@ -75,7 +75,7 @@ class Workspace:
         machine was chosen; `set_ups` of machines may be running already."""
         self.session = session = session_of(self)
         self.layout = LayoutStore(session.store, session.scope)
-        self.writes = WritePolicy(app, lambda: session.client.wire.guard)
+        self.writes = WritePolicy(app, lambda: session.client)
         self._aside = Aside()
         self.context = ViewContext(
             session, self.layout, self.writes, start, session.clock, export_dir, lambda: self._aside
@@ -98,7 +98,11 @@ class Workspace:
 
     async def opening(self) -> Opening:
         """The first view and model. Raises HudError if the service does not answer."""
-        return await opening(self.session.client, self._start, self.layout.now)
+        client = self.session.client
+        first = await opening(client, self._start, self.layout.now)
+        if any(model.training_defaults is not None for model in first.models):
+            await client.whoami()  # an embedded service, whose keys may have roles
+        return first
 
     async def begin(self, first: Opening) -> None:
         self.session.catalog = first.models
@@ -138,6 +142,7 @@ class Workspace:
         """Replace the client. Reads with the old one are cancelled, and repeated; pages that have
         it go on with the new one."""
         old = self.session.client
+        client.identity = old.identity
         self.session.reconnect(client)
         readers = [worker for worker in self._app.workers if worker.group in READING]
         for worker in readers:

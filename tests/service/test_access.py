@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from itertools import product
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -12,7 +13,7 @@ from httpx import AsyncClient, Response
 
 from hud_tui.service import access as access_module
 from hud_tui.service import gate, journal
-from hud_tui.service.app import AREAS
+from hud_tui.service.app import AREAS, role_table
 from hud_tui.service.caller import CALLER, SERVICE
 from hud_tui.service.http import now
 from hud_tui.service.routes import Route
@@ -263,7 +264,7 @@ async def test_a_protected_head_moves_by_two_people(
     [move] = (await http.get(f"{at}/head/moves")).json()["moves"]
     assert (move["by"]["key"], move["by"]["proposed_by"]) == ("sam", "sue")
     assert (await team["sam"].post(approve)).status_code == 409
-    listed = (await team["rea"].get(f"{at}/head/proposals")).json()
+    listed = (await team["rea"].get(f"{at}/head/proposals")).json()["proposals"]
     assert [(p["status"], p["note"], p["checkpoint"]) for p in listed] == [
         ("approved", "2 is overfitted", "step-000001")
     ]
@@ -290,7 +291,7 @@ async def test_a_proposal_that_another_move_overtook_is_refused(
     assert (await team["sam"].post(f"{at}/{one}/approve")).status_code == 200
     late = await team["sam"].post(f"{at}/{two}/approve")
     assert (late.status_code, "the head is step-000001" in detail(late)) == (409, True)
-    listed = (await http.get(at)).json()
+    listed = (await http.get(at)).json()["proposals"]
     assert [proposal["status"] for proposal in listed] == ["approved", "open"]
     withdrawn = await team["sam"].post(f"{at}/{two}/withdraw")
     assert (withdrawn.json()["status"], withdrawn.json()["decided_by"]) == ("withdrawn", "sam")
@@ -410,7 +411,7 @@ async def test_each_change_has_a_line_whoever_made_it_and_secrets_are_in_none(
         ("tim", "fork a model", 201),
         ("admin", "make a key", 201),
     ]
-    assert told[1]["about"] == {"model_id": model["id"], "checkpoint": first}
+    assert told[1]["about"] == {"model": model["model_name"], "checkpoint": first}
     assert told[3]["about"]["name"] == "arith rl"
     assert (told[1]["address"], told[1]["method"], told[1]["role"]) == ("127.0.0.1", "PUT", "steer")
     older = (await http.get("/v1/log", params={"before": told[4]["at"]})).json()["lines"]
@@ -481,3 +482,8 @@ async def test_a_log_that_cannot_be_written_stops_nothing(
 async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:
     await http.get("/v2/models")
     assert CALLER.get() is SERVICE
+
+
+def test_the_page_says_what_each_role_may_do() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
+    assert "\n".join(role_table()) in page

@@ -118,4 +118,9 @@ def absent(instead: str) -> Handler:
 
 async def find_model(request: Request) -> ModelRow:
     """The model in the path, by id, slug or name. Raises Refused, 404."""
-    return await parts_of(request).store.read(find, path(request, "model_id"))
+    model = await parts_of(request).store.read(find, path(request, "model_id"))
+    about = getattr(request.state, "about", None)
+    if about is not None:  # a name says more than an id, and there are several for each model
+        about.pop("model_id", None)
+        about["model"] = model.slug
+    return model

@@ -13,7 +13,7 @@ from hud_tui.service.routes.models import head_request
 from hud_tui.service.store import access, proposals
 from hud_tui.service.store.checkpoints import Node
 from hud_tui.service.store.db import Db
-from hud_tui.wire_access import NewKey, Propose, Role
+from hud_tui.wire_access import NewKey, Proposals, Propose, Role
 
 
 async def list_keys(request: Request) -> Response:
@@ -42,9 +42,11 @@ async def protect(request: Request) -> Response:
 
 
 async def list_proposals(request: Request) -> Response:
-    """Of a model's head, oldest first."""
-    model = await find_model(request)
-    return reply(await parts_of(request).store.read(proposals.all_of, model.id))
+    """Whether a model is protected, and what was proposed for its head."""
+    store, model = parts_of(request).store, await find_model(request)
+    known = await store.read(proposals.all_of, model.id)
+    by = model.protected_by
+    return reply(Proposals(model_id=model.id, protected_by=by, proposals=known))
 
 
 async def propose(request: Request) -> Response:
@@ -90,7 +92,7 @@ async def read_log(request: Request) -> Response:
 _HEAD = "/v2/models/{model_id:path}/head/proposals"
 
 ROUTES = [
-    Route("/v1/keys", list_keys, needs=Role.ADMIN),
+    Route("/v1/keys", list_keys, needs=Role.ADMIN, does="list keys", is_logged=False),
     Route("/v1/keys", add_key, ["POST"], Role.ADMIN, "make a key"),
     Route("/v1/keys/{name}", revoke_key, ["DELETE"], Role.ADMIN, "revoke a key"),
     Route("/v1/log", read_log),

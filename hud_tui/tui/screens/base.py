@@ -24,7 +24,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.config import OFFLINE, ReadOnly
 from hud_tui.errors import HudError
-from hud_tui.keys import WRITES, Action, key, keyed
+from hud_tui.keys import STEERING, WRITES, Action, key, keyed
 from hud_tui.rl.alarms.alarm import Level
 from hud_tui.rl.checkpoint_tree import label
 from hud_tui.rl.disk import engine_place
@@ -58,41 +58,72 @@ from hud_tui.tui.start import Start
 from hud_tui.tui.theme import LOCK, bar_cells
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.lines import TextPane
+from hud_tui.wire import Identity
+from hud_tui.wire_access import ADMIN_KEY, Role, why_not
 from hud_tui.wire_time import RunTime
 
 
 class WritePolicy:
-    """Whether writes are allowed now."""
+    """Whether writes are allowed now: not in read-only mode, nor beyond the role of the key."""
 
-    def __init__(self, app: App[None], guard: Callable[[], Guard]) -> None:
-        """`app` shows notices and dialogs; `guard` gives the present client's guard."""
-        self._app, self._guard = app, guard
+    def __init__(self, app: App[None], client: Callable[[], HudClient]) -> None:
+        """`app` shows notices and dialogs; `client` gives the present one."""
+        self._app, self._client = app, client
+
+    @property
+    def _guard(self) -> Guard:
+        return self._client().wire.guard
 
     @property
     def read_only(self) -> ReadOnly | None:
-        return self._guard().shut
+        return self._guard.shut
 
-    def may_change(self) -> bool:
-        read_only = self.read_only
-        if read_only is not None:
-            show_notice(
-                self._app, f"{read_only.kind}: {read_only.why}\n{read_only.cure}", "warning"
-            )
-        return read_only is None
+    @property
+    def identity(self) -> Identity | None:
+        """Whose key it is, on a service whose keys have names; None elsewhere."""
+        identity = self._client().identity
+        return None if identity is None or not (identity.key and identity.role) else identity
+
+    def why_not(self, needed: Role = Role.TRAIN, what: str = "change anything") -> ReadOnly | None:
+        """Why what needs this role cannot be done now; None if it can."""
+        if self.read_only is not None:
+            return self.read_only
+        who = self.identity
+        if who is None or who.role not in list(Role) or Role(who.role).may(needed):
+            return None
+        why = why_not(who.key or "", Role(who.role), needed, what)
+        return ReadOnly(why, "an admin of the service can give a key with that role", "not allowed")
+
+    def why_not_do(self, action_id: str) -> ReadOnly | None:
+        """Why an action of the table of keys is not done now; None if it is."""
+        if action_id not in WRITES or action_id.startswith("machines."):
+            return self.read_only if action_id in WRITES else None
+        if action_id in STEERING:
+            return self.why_not(Role.STEER, "move a head")
+        return self.why_not()
+
+    def may_change(self, needed: Role = Role.TRAIN, what: str = "change anything") -> bool:
+        """Whether what needs this role can be done now; else a notice says why not."""
+        return self._tell(self.why_not(needed, what))
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
-        if self.read_only is None:
-            return False
         namespace, name, parameters = parse(action) if isinstance(action, str) else action
         node = self._app.screen if namespace == "screen" else where
-        writes = f"{getattr(node, 'VIEW', '')}.{name}" in WRITES
-        return bool(writes and node.check_action(name, parameters)) and not self.may_change()
+        why = self.why_not_do(f"{getattr(node, 'VIEW', '')}.{name}")
+        if why is None or not node.check_action(name, parameters):
+            return False
+        return not self._tell(why)
+
+    def _tell(self, why: ReadOnly | None) -> bool:
+        if why is not None:
+            show_notice(self._app, f"{why.kind}: {why.why}\n{why.cure}", "warning")
+        return why is None
 
     async def confirm_name(self, model_id: str | None, what: str) -> bool:
         """Ask for the name of a protected model before it is changed, e.g. to ``set its head``;
         return whether it was typed, or the model is not protected. From a worker. Raises HudUsage:
         the file of protected models cannot be read."""
-        guard = self._guard()
+        guard = self._guard
         if model_id is None or model_id not in guard.protected:
             return True
         if not await self.type_name(guard.protected[model_id], what):
@@ -236,12 +267,14 @@ class TopLine(Widget):
         """`service`: the connected one, e.g. ``HUD local``."""
         super().__init__()
         self.view, self.service, self.read_only = view, service, read_only
+        self.who = ""
+        """As whom, e.g. ``as ana (train)``; empty where keys have no names."""
         self.auto_links = False
 
     def on_resize(self) -> None:
         self.line = top_line(
             *(self.view, self.service, self.run, self.freshness, self.size.width),
-            *(self.read_only, self.aside, self.loop),
+            *(self.read_only, self.aside, self.loop, self.who),
         )
 
     watch_run = watch_freshness = watch_aside = watch_loop = on_resize
@@ -285,8 +318,10 @@ def top_line(
     read_only: bool = False,
     aside: Aside | None = None,
     loop: Work | None = None,
+    who: str = "",
 ) -> Content:
-    """The line, at most `width` cells; "read-only" always fits."""
+    """The line, at most `width` cells; "read-only" always fits. `who`: as whom, if keys have
+    names."""
     aside = aside or Aside()
     where = engine_place(run.model) or aside.machine or service
     title = Content.styled(f" {view.capitalize()} ", "bold $background on $primary")
@@ -298,12 +333,20 @@ def top_line(
         if width < ROOMY and aside.warning:  # the machine's name alone
             where = f"@ {one_line(where.partition('@ ')[2].partition(' · ')[0], 24)}"
         machine = 2, clicked(Content.styled(where, "$text"), "app.machines")
-    left = [(1, name), *guarded, machine, *_model(run)]
+    caller = [(7, Content.styled(who, "$text-muted"))] if who else []
+    left = [(1, name), *guarded, machine, *caller, *_model(run)]
     right = [*_aside(aside, width), *_alarms(run)]
     if run.model is not None and view not in OWN_STATUS:
         right += _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
         right.append(_fresh(freshness, far))
     return fitted(left, right, width)
+
+
+def whom(identity: Identity | None) -> str:
+    """As whom the service is used; empty for the key that its data directory is made with."""
+    if identity is None or identity.key == ADMIN_KEY:
+        return ""
+    return f"as {one_line(identity.key, 40)} ({identity.role})"
 
 
 Part = tuple[int, Content]
@@ -532,6 +575,7 @@ class HudScreen(Screen[None]):
         why = self.context.writes.read_only
         read_only = why is not None and why.kind != OFFLINE  # that has a line of its own, and ends
         top = TopLine(self.VIEW, self.session.client.settings.label, read_only)
+        top.who = whom(self.context.writes.identity)
         top.set_reactive(TopLine.aside, self.context.aside())
         yield top.data_bind(HudScreen.run, HudScreen.freshness)
         yield OfflineLine(self.context.clock).data_bind(HudScreen.freshness)

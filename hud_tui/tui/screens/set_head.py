@@ -47,6 +47,7 @@ from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
 from hud_tui.wire import BASE, Checkpoint, Evaluation
+from hud_tui.wire_access import Proposal, Propose, Role
 
 # The preview: the present and the new head side by side, and the consequences.
 
@@ -206,6 +207,8 @@ NARROW = 70
 READING = "reading the tree …"
 
 
+SET = "Set head"
+"""Label of the button, unless another person has a say."""
 COMPARE_S = 3.0
 """Longest wait for the comparison of evaluations, seconds; the head can be set without it."""
 
@@ -221,10 +224,15 @@ class HeadDialog(ConfirmDialog):
     hints = f"{{head.evaluate}} evaluate · {HINTS}"
 
     def __init__(
-        self, view: HudScreen, move: HeadMove, read: Callable[[], Awaitable[str | Outcome]]
+        self,
+        view: HudScreen,
+        move: HeadMove,
+        read: Callable[[], Awaitable[str | Outcome]],
+        ask_consent: Callable[[], Awaitable[Consent]],
     ) -> None:
         """`view` is the one below, whose run it follows; `read` reads the tree, and returns a note
-        for the user, or an outcome if there is nothing to ask."""
+        for the user, or an outcome if there is nothing to ask; `ask_consent` reads what another
+        person has to say of it."""
         self.VERTICAL_BREAKPOINTS = [(0, "-low"), (LOW, "-high")]
         self.view, self.target, self.read = view, move.target, read
         self.change: HeadChange | None = None
@@ -242,7 +250,8 @@ class HeadDialog(ConfirmDialog):
         position = self.shown.tree.find(self.target)
         if position is not None and position != self.shown.tree.head:
             self.change = head_change(self.shown, self.target)
-        super().__init__(title, [READING], "Set head")
+        self.consent, self._ask_consent = Consent(), ask_consent
+        super().__init__(title, [READING], SET)
 
     def on_mount(self) -> None:
         self._update()
@@ -254,10 +263,12 @@ class HeadDialog(ConfirmDialog):
     async def _begin(self) -> None:
         try:
             note = await self.read()
+            self.consent = await self._ask_consent()
         except HudError as error:
             self.instead = error
         else:
             if isinstance(note, str):
+                self.query_one("#confirm", Button).label = f"{self.consent.label}  (y)"
                 with suppress(HudError, TimeoutError):
                     await self._compare()
                 self._preview(note)
@@ -321,7 +332,7 @@ class HeadDialog(ConfirmDialog):
         if change is None:
             return READING
         narrow = self.view.size.width < NARROW
-        note = f"{self._note} {self._moved}".strip()
+        note = " ".join(filter(None, (self.consent.note, self._note, self._moved)))
         taken = FRAME + 2 * len(self._differs) + (2 if change.evaluated_then else 0)
         compared = max(1, min(COMPARED, self.view.size.height - taken))
         now = self.view.context.clock()
@@ -398,7 +409,7 @@ def move_head(
     """Start the head move that `wish` returns, unless one is in progress or no changes are allowed;
     `show` as in `steer`."""
     why, app = "", view.app
-    if not view.context.writes.may_change():
+    if not view.context.writes.may_change(Role.STEER, "move a head"):
         return
     if view.run.model is None:
         why = keyed("No model selected: press {app.view.models} to choose one.")
@@ -433,11 +444,15 @@ async def _until_set(
     """The outcome; None if the user left. Raises HudError."""
     seen = view.run
     while True:
-        dialog = HeadDialog(view, move, partial(_preview, view, move, seen))
+        read = partial(_preview, view, move, seen)
+        dialog = HeadDialog(view, move, read, partial(_consent, view, move))
         if not await view.app.push_screen_wait(dialog):
             if isinstance(dialog.instead, HudError):
                 raise dialog.instead
             return dialog.instead
+        consent = dialog.consent
+        if consent.is_needed and consent.proposal is None:
+            return await _propose(view, move)
         model = view.run.model
         if model is None or not await view.context.writes.confirm_name(model.id, "set its head"):
             return None
@@ -448,7 +463,7 @@ async def _until_set(
             show(Content())
             continue
         try:
-            return await _send(view, run, move)
+            return await _send(view, run, move, consent.proposal)
         except HudConflict:
             if only_trained(seen, await read_tree(view)):
                 raise
@@ -490,20 +505,64 @@ async def _preview(view: HudScreen, move: HeadMove, seen: Run) -> str | Outcome:
     return f"{move.note} {moved}".strip()
 
 
-async def _send(view: HudScreen, before: Run, move: HeadMove) -> Outcome:
-    """Send the request once, then read the tree to verify it."""
+@dataclass(frozen=True)
+class Consent:
+    """What another person has to say of a move: nothing, unless the model is protected for all."""
+
+    note: str = ""
+    label: str = SET
+    """Of the button."""
+    is_needed: bool = False
+    proposal: Proposal | None = None
+    """What another proposed, so that the user may agree; None: the user proposes."""
+
+
+async def _consent(view: HudScreen, move: HeadMove) -> Consent:
+    """What a move needs. Raises HudError."""
+    model, who = view.run.model, view.context.writes.identity
+    if model is None or who is None:
+        return Consent()
+    protection = await view.client.access.proposals(model.id)
+    if protection.protected_by is None:
+        return Consent()
+    others = (p for p in protection.open if p.checkpoint_id == move.target and p.by != who.key)
+    proposal = next(others, None)
+    by = f"Protected by {one_line(protection.protected_by, 40)}"
+    if proposal is None:
+        return Consent(f"{by}: another person has to approve it.", "Propose", True)
+    why = f" ({clean(one_line(proposal.note, 200), 120)})" if proposal.note else ""
+    proposed = f"{by}, proposed by {one_line(proposal.by, 40)}{why}."
+    return Consent(proposed, "Approve", True, proposal)
+
+
+async def _propose(view: HudScreen, move: HeadMove) -> Outcome:
+    """Propose the target. Raises HudError."""
+    model = view.run.model
+    assert model is not None
+    asked = await view.client.access.propose(model.id, Propose(checkpoint_id=move.target))
+    how = f"{key('checkpoints.set_head')} on it, by another person, approves it"
+    return Outcome(True, f"proposed {one_line(asked.checkpoint, 40)}: {how}")
+
+
+async def _send(
+    view: HudScreen, before: Run, move: HeadMove, approved: Proposal | None = None
+) -> Outcome:
+    """Send the request once, then read the tree to verify it. `approved`: what it agrees to."""
     session, model, target = view.session, view.run.model, move.target
     assert model is not None
     moved, refused, was = None, None, _head(before)
     seen = {"seen": was} if view.client.settings.local else {}
     session.sent_to = target
     try:
-        moved = await view.client.set_head(model.id, target, was=was, act=move.act, **seen)
+        if approved is not None:
+            await view.client.access.approve(approved)
+        else:
+            moved = await view.client.set_head(model.id, target, was=was, act=move.act, **seen)
     except HudUnclear:
         pass
     except HudError as error:
         session.sent_to, refused = None, error
-    is_answered = moved is not None
+    is_answered = moved is not None or (approved is not None and refused is None)
     try:
         run = await read_tree(view)
     except HudError as error:

@@ -1,0 +1,192 @@
+"""``access``: the keys of a service that several people use; and what of it other commands show:
+the service's log, protection for all, proposals for heads."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from time import time
+
+from pydantic import ValidationError
+
+from hud_tui.audit_log import short_id
+from hud_tui.cli.connect import command_of, run_command
+from hud_tui.cli.connect import connector_of as connector
+from hud_tui.cli.output import aligned, changes, confirm, emit, require_consent, show
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudUsage, refuse_beyond
+from hud_tui.rl.text import age, counted, moment, one_line, size
+from hud_tui.settings import read_size
+from hud_tui.wire import Model
+from hud_tui.wire_access import AccessKey, LogLine, NewKey, Propose
+
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([mhdw])", re.IGNORECASE)
+_UNIT_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def access(args: argparse.Namespace) -> int:
+    """List the keys, make or revoke one; returns the exit code."""
+    return run_command(_access, args, connector(args))
+
+
+async def _access(client: HudClient, args: argparse.Namespace) -> int:
+    if args.action is None:
+        return await _list(client, args)
+    if args.name is None:
+        example = command_of(args, "access", args.action, "ana")
+        raise HudUsage(f"access {args.action}: no name given", f"e.g. {example}")
+    if changes(args):
+        require_consent(args, client)
+    return await (_add if args.action == "add" else _revoke)(client, args)
+
+
+async def _list(client: HudClient, args: argparse.Namespace) -> int:
+    keys, now = await client.access.keys(), time()
+    documents = [key.model_dump() | {"state": key.state(now)} for key in keys]
+    head = ("name", "role", "state", "made", "by", "work", "disk", "calls")
+    rows = [_row(key, now) for key in keys]
+    table = aligned([head, *rows]) if rows else [f"only the admin's key: {_how_to_add(args)}"]
+    show(args, "keys", {"keys": documents}, *table)
+    return 0
+
+
+def _row(key: AccessKey, now: float) -> tuple[str, ...]:
+    state: str = key.state(now)
+    if state == "valid" and key.expires_at is not None:
+        state = f"valid until {moment(key.expires_at)}"
+    work = f"{key.work} of {key.max_work}" if key.max_work else str(key.work)
+    disk = f"{size(key.disk)} of {size(key.max_disk)}" if key.max_disk else size(key.disk)
+    made = f"{age(key.created_at, now)} ago"
+    return key.name, key.role, state, made, key.by, work, disk, str(key.max_calls or "")
+
+
+def _how_to_add(args: argparse.Namespace) -> str:
+    return f"{command_of(args, 'access', 'add', 'NAME', '--role', 'train')} makes another"
+
+
+async def _add(client: HudClient, args: argparse.Namespace) -> int:
+    if args.role is None:
+        raise HudUsage("access add: no --role given", "read, train, steer or admin")
+    for flag, value in (("--runs", args.runs), ("--calls", args.calls)):
+        refuse_beyond(flag, value, {"ge": 1, "le": 1000})
+    try:
+        new = NewKey(
+            name=args.name,
+            role=args.role,
+            expires_s=None if args.expires is None else read_time(args.expires, "--expires"),
+            max_work=args.runs,
+            max_disk=None if args.disk is None else read_size(args.disk, "--disk"),
+            max_calls=args.calls,
+        )
+    except ValidationError as error:
+        raise HudUsage(*_misfit(error, args)) from error
+    await confirm(args, f"make a key for {new.name} with the role {new.role}?")
+    made = await client.access.add(new)
+    until = "" if made.expires_at is None else f", until {moment(made.expires_at)}"
+    lines = [f"key of {made.name} ({made.role}{until}); it is shown this once:", made.key]
+    show(args, "key", {"key": made}, *lines)
+    return 0
+
+
+def _misfit(error: ValidationError, args: argparse.Namespace) -> tuple[str, str]:
+    field = str(error.errors()[0]["loc"][0])
+    if field == "name":
+        what = f"{one_line(args.name, 60)!r} is no name of a key"
+        return what, "small letters, digits, dots, dashes; at most 40"
+    flag = {"expires_s": "--expires", "max_disk": "--disk"}.get(field, field)
+    return f"{flag} is out of bounds", "at most ten years, and 1 EB"
+
+
+def read_time(text: str, flag: str) -> float:
+    """A length of time in seconds, e.g. ``30d`` or ``12h``. Raises HudUsage: it is none."""
+    match = _TIME.fullmatch(text.strip())
+    if match is None:
+        raise HudUsage(f"{flag} is no length of time: {text[:40]!r}", "e.g. 30d, 12h, 90m or 2w")
+    return float(match[1]) * _UNIT_S[match[2].lower()]
+
+
+async def _revoke(client: HudClient, args: argparse.Namespace) -> int:
+    await confirm(args, f"accept the key of {one_line(args.name, 60)} no more?")
+    row = await client.access.revoke(args.name)
+    going = f"; {counted(row.work, 'run')} of its go on" if row.work else ""
+    show(args, "key", {"key": row}, f"the key of {row.name} is revoked{going}")
+    return 0
+
+
+# The service's log.
+
+
+async def server_log(client: HudClient, args: argparse.Namespace) -> int:
+    """Print the newest lines of the service's log, oldest first."""
+    refuse_beyond("--limit", args.limit, {"ge": 1, "le": 1000})
+    words = (args.text or "").casefold().split()
+    page = await client.access.log(1000 if words else args.limit)
+    lines = [line for line in page.lines if all(word in _text(line).casefold() for word in words)]
+    lines = lines[: args.limit][::-1]
+    if args.headless:
+        emit("server_log", {"lines": lines, "incomplete": page.incomplete})
+        return 0
+    table = aligned([_cells(line) for line in lines], most=80)
+    older = ["older lines were rotated away"] * page.incomplete
+    show(args, "server_log", {}, *older, *(table or ["no line matches"]))
+    return 0
+
+
+def _cells(line: LogLine) -> tuple[str, ...]:
+    outcome = "done" if line.status < 400 else f"refused {line.status}"
+    who = f"{line.key} ({line.role})" if line.key else "no known key"
+    times = f" ×{line.count}" if line.count > 1 else ""
+    about = " ".join(short_id(text) for text in line.about.values())
+    return moment(line.at), who, f"{line.what}{times}", outcome, about, line.program, line.address
+
+
+def _text(line: LogLine) -> str:
+    return " ".join(_cells(line))
+
+
+# Heads of models that are protected for all.
+
+
+async def propose(client: HudClient, args: argparse.Namespace, model: Model, target: str) -> int:
+    """Propose a head. `target`: id of a checkpoint."""
+    asked = await client.access.propose(
+        model.id, Propose(checkpoint_id=target, note=args.note or "")
+    )
+    approve = client.settings.command("head", model.model_name, "--approve")
+    said = f"proposed {asked.checkpoint} for {model.model_name}; another person: {approve}"
+    show(args, "proposal", {"proposal": asked}, said)
+    return 0
+
+
+async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> int:
+    """Approve the newest open proposal, or withdraw it."""
+    asked = (await client.access.proposals(model.id)).open
+    if not asked:
+        raise HudUsage(f"nothing is proposed for {model.model_name}", "propose it: --propose ID")
+    newest = asked[-1]
+    verb = "approve" if args.approve else "withdraw"
+    note = f" ({one_line(newest.note, 100)})" if newest.note else ""
+    proposed = f"{newest.checkpoint}, proposed by {newest.by}{note}"
+    await confirm(args, f"{model.model_name}: {verb} {proposed}?")
+    calls = client.access
+    done = await (calls.approve(newest) if args.approve else calls.withdraw(newest))
+    said = f"{model.model_name} serves {done.checkpoint}" if args.approve else f"{proposed}: ended"
+    show(args, "proposal", {"proposal": done}, said)
+    return 0
+
+
+async def protect_for_all(client: HudClient, args: argparse.Namespace) -> int:
+    """Have two people move a model's head, or one again; without a model, list them."""
+    if args.model is None:
+        models = [model for model in await client.models() if model.protected_by]
+        rows = [(model.model_name, f"protected by {model.protected_by}") for model in models]
+        named = [{"id": model.id, "name": model.model_name} for model in models]
+        none = "no model is protected for all"
+        show(args, "protect", {"protected": named}, *(aligned(rows) or [none]))
+        return 0
+    model = await client.model(args.model)
+    done = await client.access.protect(model.id, not args.off)
+    by = f"protected by {done.protected_by}: two people move its head"
+    said = by if done.protected_by else "no longer protected for all"
+    show(args, "protect", {"protection": done}, f"{model.model_name} is {said}")
+    return 0

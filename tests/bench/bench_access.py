@@ -1,0 +1,127 @@
+"""One key's flood beside another's run.
+
+Run: python -m tests.bench.bench_access
+- A run on the tiny engine in a service of its own, alone and in turns beside a client with a key of
+  its own that keeps CONNECTIONS connections busy: with reads of the tree, or with chats. The run's
+  steps may take so many times as long. The same flood with the admin's key, which has no bounds,
+  is shown beside it.
+"""
+
+import asyncio
+import json
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+
+import httpx
+
+from tests.bench.bench_service import Witness, connected, turn
+from tests.conftest import bearer, fork, serve_process, submit
+
+CONNECTIONS, ROUNDS = 128, 6
+READS, CHATS = 1.15, 1.6
+"""Most times as long that a step may take beside a flood."""
+FLOOD = """
+import asyncio, sys
+host, port, request = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode().decode("unicode_escape")
+
+async def one():
+    while True:
+        reader, writer = await asyncio.open_connection(host, port)
+        try:
+            while True:
+                writer.write(request.encode())
+                head = await reader.readuntil(b"\\r\\n\\r\\n")
+                length = next((int(line[15:]) for line in head.split(b"\\r\\n")
+                    if line.lower().startswith(b"content-length:")), 0)
+                await reader.readexactly(length)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+async def main():
+    await asyncio.gather(*(one() for _ in range(int(sys.argv[4]))))
+
+asyncio.run(main())
+"""
+
+
+def request_of(http: httpx.AsyncClient, key: str, model: str, chats: bool) -> str:
+    host = http.base_url.netloc.decode()
+    if not chats:
+        return (
+            f"GET /v2/models/{model}/checkpoints HTTP/1.1\\r\\nHost: {host}\\r\\n"
+            f"Authorization: Bearer {key}\\r\\n\\r\\n"
+        )
+    body = json.dumps(
+        {
+            "model": "tiny/mixed-0.2M",
+            "messages": [{"role": "user", "content": "3 + 4 = ?"}],
+            "temperature": 5.0,
+            "max_tokens": 100,
+        }
+    )
+    return (
+        f"POST /v1/chat/completions HTTP/1.1\\r\\nHost: {host}\\r\\n"
+        f"Authorization: Bearer {key}\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n{body}"
+    )
+
+
+async def beside(http: httpx.AsyncClient, arrivals: AsyncIterator[float], request: str) -> float:
+    """A step's seconds beside a flood, in those alone: the median of turns."""
+    alone, flooded = [await turn(arrivals)], list[float]()
+    url = http.base_url
+    for _ in range(ROUNDS):
+        flood = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", FLOOD, url.host, str(url.port), request, str(CONNECTIONS))
+        )
+        await asyncio.sleep(0.5)
+        await anext(arrivals)
+        flooded.append(await turn(arrivals))
+        with suppress(ProcessLookupError):
+            flood.kill()
+        await flood.wait()
+        await anext(arrivals)
+        alone.append(await turn(arrivals))
+    around = [fmean(pair) for pair in pairwise(alone)]
+    return median(one / both for one, both in zip(flooded, around, strict=True))
+
+
+async def measure() -> dict[str, float]:
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        async with serve_process(Path(folder)) as process, connected(process) as http:
+            made = await http.post("/v1/keys", json={"name": "flood", "role": "read"})
+            keys = {"flood": made.json()["key"], "admin": process.ready.api_key}
+            other = await http.post("/v1/keys", json={"name": "tim", "role": "train"})
+            http.headers.update(bearer(other.json()["key"]))
+            model = await fork(http)
+            job = await submit(http, model["id"], steps=100_000, seed=1)
+            arrivals = Witness(http, model["id"]).steps()
+            for what, chats in (("reads", False), ("chats", True)):
+                for name, key in keys.items():
+                    request = request_of(http, key, model["id"], chats)
+                    found[f"{what} {name}"] = await beside(http, arrivals, request)
+            await arrivals.aclose()
+            await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
+    return found
+
+
+def main() -> int:
+    found = asyncio.run(measure())
+    for what, goal in (("reads", READS), ("chats", CHATS)):
+        print(
+            f"a run's step beside {CONNECTIONS} connections busy with {what}:"
+            f" {found[f'{what} flood']:.2f} times as long as alone, goal {goal:.2f};"
+            f" with the admin's key, without bounds, {found[f'{what} admin']:.2f}"
+        )
+    return found["reads flood"] > READS or found["chats flood"] > CHATS
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,114 @@
+"""``access``, ``log --server``, ``protect --for-all`` and proposals on the command line."""
+
+from dataclasses import replace
+
+import httpx
+import pytest
+
+from hud_tui.cli.access import read_time
+from hud_tui.errors import HudUsage
+from tests.conftest import Served
+from tests.service.headless import Command, commands, model_of
+from tests.tui.cockpit import grow
+
+
+async def test_keys_are_made_listed_and_revoked(hud: Command) -> None:
+    made = await hud("access", "add", "ana", "--role", "train", "--expires", "30d", "-y")
+    assert (made.code, made.kind) == (0, "key")
+    assert made.data["key"]["key"].startswith("hud-tui-")
+    assert "key" not in (await hud("access")).data["keys"][0]
+    assert (await hud("access")).data["keys"][0]["state"] == "valid"
+    assert (await hud("access", "revoke", "ana", "-y")).code == 0
+    assert (await hud("access")).data["keys"][0]["state"] == "revoked"
+    logged = (await hud("log")).data["entries"]
+    assert [entry["verb"] for entry in logged][-2:] == ["make key", "revoke key"]
+    assert made.data["key"]["key"] not in str(logged)
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("add", "-y"), "no name given"),
+        (("add", "ana", "-y"), "no --role"),
+        (("add", "Ana", "--role", "read", "-y"), "'Ana' is no name"),
+        (("add", "ana", "--role", "read", "--expires", "soon", "-y"), "--expires"),
+        (("add", "ana", "--role", "read", "--expires", "99999w", "-y"), "--expires"),
+        (("add", "ana", "--role", "read", "--disk", "much", "-y"), "--disk is not a size"),
+        (("add", "ana", "--role", "read", "--runs", "0", "-y"), "--runs"),
+        (("add", "ana", "--role", "read"), "-y"),
+    ],
+)
+async def test_what_cannot_be_a_key_is_refused(
+    hud: Command, argv: tuple[str, ...], said: str
+) -> None:
+    refused = await hud("access", *argv)
+    assert refused.code == 2
+    assert said in refused.error["message"] + refused.error["hint"]
+    assert (await hud("access")).data["keys"] == []
+
+
+async def test_who_may_not_is_told_which_role_that_needs(
+    hud: Command,
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = await hud("access", "add", "ana", "--role", "train", "-y")
+    ana = replace(served, api_key=made.data["key"]["key"])
+    hud = commands(ana, monkeypatch, capsys)
+    refused = await hud("access")
+    assert refused.code == 4
+    assert refused.error["message"] == (
+        "key ana may not list keys: its role is train, and that needs admin: ask an admin"
+    )
+
+
+async def test_a_head_is_proposed_and_approved(
+    hud: Command,
+    served: Served,
+    http: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = await model_of(hud)
+    await grow(http, model["id"], 2)
+    made = await hud("access", "add", "sue", "--role", "steer", "-y")
+    sue = replace(served, api_key=made.data["key"]["key"])
+    assert (await hud("protect", "arith-rl", "--for-all")).data["protection"]["protected_by"]
+    assert (await hud("protect", "--for-all")).data["protected"][0]["name"] == "arith-rl"
+    refused = await hud("head", "arith-rl", "--back", "1", "-y")
+    assert (refused.code, "--propose ID" in refused.error["message"]) == (4, True)
+    nothing = await hud("head", "arith-rl", "--approve", "-y")
+    assert (nothing.code, "nothing is proposed" in nothing.error["message"]) == (2, True)
+    words = ("head", "arith-rl", "--propose", "step-000001", "--note", "why", "-y")
+    assert (await hud(*words)).data["proposal"]["status"] == "open"
+    shown = (await hud("head", "arith-rl")).data
+    assert (shown["protected_by"], shown["proposals"][0]["note"]) == ("admin", "why")
+    own = await hud("head", "arith-rl", "--approve", "-y")
+    assert (own.code, "another person" in own.error["message"]) == (4, True)
+    as_sue = commands(sue, monkeypatch, capsys)
+    approved = await as_sue("head", "arith-rl", "--approve", "-y")
+    assert approved.data["proposal"]["decided_by"] == "sue"
+    assert (await as_sue("head", "arith-rl")).data["head"]["name"] == "step-000001"
+    history = (await as_sue("head", "arith-rl", "--history")).data["lines"]
+    assert history[-1]["by"].startswith("sue: ")
+    assert history[-1]["by"].endswith("proposed by admin")
+    lines = (await as_sue("log", "--server", "head")).data["lines"]
+    assert [(line["key"], line["what"], line["status"]) for line in lines] == [
+        ("admin", "move a head", 403),
+        ("admin", "propose a head", 201),
+        ("admin", "approve a head", 403),
+        ("sue", "approve a head", 200),
+    ]
+    assert (await hud("protect", "arith-rl", "--for-all", "--off")).code == 4
+
+
+@pytest.mark.parametrize(("text", "length"), [("90m", 5400), ("1.5h", 5400), ("2 w", 1_209_600)])
+def test_a_length_of_time(text: str, length: float) -> None:
+    assert read_time(text, "--expires") == length
+
+
+@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "1y", "1d2h"])
+def test_what_is_no_length_of_time(text: str) -> None:
+    with pytest.raises(HudUsage, match="--expires"):
+        read_time(text, "--expires")

@@ -1,0 +1,90 @@
+"""The app with keys of several people: as whom, what a role may not do, and heads that two move."""
+
+from dataclasses import replace
+
+from httpx import AsyncClient
+from textual.widgets import Button
+
+from hud_tui.keys import STEERING, WRITES
+from hud_tui.tui.keys import KeyLine
+from hud_tui.tui.screens.base import TopLine
+from hud_tui.tui.start import Start
+from tests.conftest import Served
+from tests.service.test_access import new_key
+from tests.tui.cockpit import cockpit, grown
+from tests.tui.conftest import caller
+
+
+async def served_as(http: AsyncClient, served: Served, name: str, role: str) -> Served:
+    """The service for a person with a new key."""
+    return replace(served, api_key=await new_key(http, name, role))
+
+
+def test_what_moves_a_head_changes_something() -> None:
+    assert STEERING < WRITES
+
+
+async def test_what_a_role_may_not_do_is_dim_and_says_why(served: Served) -> None:
+    async with caller(served) as http:
+        model_id = (await grown(http, "arith rl", 3))["id"]
+        tim = await served_as(http, served, "tim", "train")
+    async with cockpit(tim, Start("checkpoints", model=model_id)) as app:
+        assert "as tim (train)" in str(app.view.query_one(TopLine).render())
+        footer = app.view.query_one(KeyLine)
+        await app.until(lambda: footer.dim)
+        assert "checkpoints.set_head" in footer.dim
+        assert "checkpoints.evaluate" not in footer.dim
+        await app.until_notice("key tim may not move a head: its role is train", "H")
+        await app.until_notice("not allowed", "b")
+        assert app.net.sent == []
+        await app.agree("p")
+        await app.until(lambda: app.view.run.tree[2].pinned)
+
+
+async def test_who_only_reads_changes_nothing(served: Served) -> None:
+    async with caller(served) as http:
+        model_id = (await grown(http, "arith rl", 2))["id"]
+        rea = await served_as(http, served, "rea", "read")
+    async with cockpit(rea, Start("checkpoints", model=model_id)) as app:
+        footer = app.view.query_one(KeyLine)
+        await app.until(lambda: {"checkpoints.set_head", "checkpoints.evaluate"} <= footer.dim)
+        for key in ("p", "F", "E", "H"):
+            app.app.clear_notifications()
+            await app.until_notice("key rea may not", key)
+        assert app.net.sent == []
+
+
+async def test_the_single_key_of_a_service_is_nobody_in_particular(served: Served) -> None:
+    async with caller(served) as http:
+        model_id = (await grown(http, "arith rl", 2))["id"]
+    async with cockpit(served, Start("checkpoints", model=model_id)) as app:
+        assert " as " not in str(app.view.query_one(TopLine).render())
+        assert not app.view.query_one(KeyLine).dim
+
+
+async def test_one_proposes_a_head_and_another_approves_it(served: Served) -> None:
+    async with caller(served) as http:
+        model_id = (await grown(http, "arith rl", 3))["id"]
+        sue = await served_as(http, served, "sue", "steer")
+        sam = await served_as(http, served, "sam", "steer")
+        await http.put(f"/v2/models/{model_id}/protection")
+    start = Start("checkpoints", model=model_id)
+    async with cockpit(sue, start) as app:
+        before = await app.head(model_id)
+        asked = await app.ask("down", "H")
+        assert "Protected by admin: another person has to approve it" in asked
+        assert str(app.screen.query_one("#confirm", Button).label) == "Propose  (y)"
+        await app.press("y")
+        await app.until(lambda: "proposed step-000002" in app.drawn)
+        assert await app.head(model_id) == before
+        await app.ask("H")  # one's own proposal is not one's own to approve
+        assert str(app.screen.query_one("#confirm", Button).label) == "Propose  (y)"
+        await app.press("escape")
+    async with cockpit(sam, start) as app:
+        asked = await app.ask("down", "H")
+        assert "Protected by admin, proposed by sue." in asked
+        assert str(app.screen.query_one("#confirm", Button).label) == "Approve  (y)"
+        await app.press("y")
+        await app.until(lambda: "verified" in app.drawn)
+        assert await app.head(model_id) != before
+        assert not app.notices
