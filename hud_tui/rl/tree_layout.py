@@ -13,13 +13,13 @@ indents, lanes never cross, and following a lane downwards always leads to older
     ◇  base
 
 Rows are computed by segment and requested one at a time, so the cost of drawing does not depend on
-the size of the tree. A step on the newest branch costs O(1), or O(rows in sight) while there is
-room for more; one on another or a new branch costs O(branches).
+the size of the tree. A step on the newest branch costs O(rows in sight); one on another or a new
+branch costs O(branches).
 """
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate
 
@@ -93,6 +93,14 @@ def cut_pieces(length: int, shown: Iterable[tuple[int, int]]) -> list[Piece]:
     if length > begin:
         pieces.append(Piece(begin, length - 1, False))
     return pieces
+
+
+def open_from(piece: Piece, first: int | None) -> list[Piece]:
+    """A fold that is open from an index on; as it is if that is None."""
+    if first is None:
+        return [piece]
+    rest = [Piece(piece.low, first - 1, True)] if first > piece.low else []
+    return [*rest, Piece(first, piece.high, False)]
 
 
 # Segments: a checkpoint tree cut at its forks into chains without forks. Training produces long
@@ -476,11 +484,15 @@ class Lanes:
             self._refold({self.segments.of(p) for p in changed})
 
     def unfold(self, number: int) -> bool:
-        """Show every step of a fold; False if the row is not a fold."""
+        """Show every step of a fold, whatever part there is room for; False if the row is none."""
         row = self.row(number)
         if row.kind is not Kind.FOLD:
             return False
-        self._refold(self._unfolded.add(row.oldest, row.newest))
+        segment = self.segments.of(row.newest)
+        nodes, index = self.segments.nodes[segment], self.segments.index(row.newest)
+        pieces = self._folded[self._place[segment]]
+        whole = next(piece for piece in pieces if piece.low <= index <= piece.high)
+        self._refold(self._unfolded.add(nodes[whole.low], nodes[whole.high]))
         return True
 
     def fold(self, position: int) -> bool:
@@ -576,41 +588,53 @@ class Lanes:
         self._count(changed)
 
     def _roomy(self) -> list[list[Piece]]:
-        """The pieces with all folds open that fit, the newest first; empty if none fits."""
-        if self.by_hand or len(self._strands) >= self._room:
+        """The pieces with as much open as fits, the newest first; empty if nothing fits."""
+        openings = self._openings()
+        if not openings:
             return []
+        return [
+            [
+                part
+                for piece in pieces
+                for part in open_from(piece, openings.get((number, piece.low)))
+            ]
+            for number, pieces in enumerate(self._folded)
+        ]
+
+    def _openings(self) -> dict[tuple[int, int], int]:
+        """For each fold that there is room to open, by its strand and its first index, the index
+        from which it is open. The rest of the room has the newest part of the newest one left."""
+        if self.by_hand or len(self._strands) >= self._room:
+            return {}
         rows = sum(strand.joint for strand in self._strands) + sum(
             piece.rows for pieces in self._folded for piece in pieces
         )
-        free, opened = self._room - 1 - rows, set[tuple[int, int]]()
+        free, openings = self._room - 1 - rows, dict[tuple[int, int], int]()
         folds = (
             (self.segments.nodes[strand.segment][piece.high], number, piece)
             for number, strand in enumerate(self._strands)
             for piece in self._folded[number]
             if piece.folded
         )
+        closed = []
         for _, number, piece in sorted(folds, key=lambda fold: -fold[0]):
             if (more := piece.high - piece.low) <= free:
                 free -= more
-                opened.add((number, piece.low))
-        if not opened:
-            return []
-        return [
-            [
-                replace(piece, folded=piece.folded and (number, piece.low) not in opened)
-                for piece in pieces
-            ]
-            for number, pieces in enumerate(self._folded)
-        ]
+                openings[number, piece.low] = piece.low
+            else:
+                closed.append((number, piece))
+        for number, piece in closed[:1]:
+            if (part := min(free, piece.high - piece.low + 1 - FOLD_MIN)) > 0:
+                openings[number, piece.low] = piece.high + 1 - part
+        return openings
 
     def _opened(self) -> list[Run]:
         """The runs that are unfolded because there is room."""
         runs = []
-        for strand, folded, shown in zip(self._strands, self._folded, self._pieces, strict=True):
-            nodes = self.segments.nodes[strand.segment]
-            for before, now in zip(folded, shown, strict=True):
-                if before.folded and not now.folded:
-                    runs.append((nodes[now.low], nodes[now.high]))
+        for (number, low), first in self._openings().items():
+            nodes = self.segments.nodes[self._strands[number].segment]
+            high = next(piece.high for piece in self._folded[number] if piece.low == low)
+            runs.append((nodes[first], nodes[high]))
         return runs
 
     def _count(self, first: int) -> None:

@@ -171,7 +171,7 @@ async def test_an_alarm_is_told_whole_on_a_small_screen(name: str) -> None:
 TREES: dict[str, tuple[Callable[[], Sequence[Checkpoint]], tuple[int, int], list[str]]] = {
     "tree-small": (branched, SMALL, ["j", "j"]),
     "tree-usual": (branched, USUAL, ["g"]),
-    "tree-branch": (branched, USUAL, [*"jjjjjjjjjjj"]),
+    "tree-branch": (branched, USUAL, [*"jjjjjjjjjjjj"]),
     "tree-empty": (list, SMALL, []),
     "head-usual": (branched, USUAL, [*"jjjjjjjjjj", "H"]),
 }

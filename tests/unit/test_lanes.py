@@ -63,11 +63,27 @@ def test_a_tree_that_grows_beyond_its_room_folds_what_is_oldest() -> None:
     lanes.fit(26)
     for steps in range(1, 40):
         lanes.show(tree_of(list(range(-1, steps - 1)), steps - 1))
-        assert (len(lanes) == steps + 1) == (steps <= 25)
-        assert len(lanes) <= 26
-    assert [row.oldest for row in rows(lanes) if row.kind is Kind.FOLD] == [0]
+        assert len(lanes) == steps + 1 if steps <= 25 else len(lanes) in (25, 26)
+    assert len(lanes) == 26
+    assert [(row.oldest, row.newest) for row in rows(lanes) if row.kind is Kind.FOLD] == [(0, 14)]
+    assert lanes.unfold(24)
+    assert (len(lanes), lanes.unfolded) == (40, [(0, 39 - 1 - NEAR - 1)])
+    lanes.unfold_only(None)
+    assert len(lanes) == 26
+    assert lanes.fold(20)
+    assert len(lanes) == 1 + NEAR + 1 + 1
+    lanes.unfold_only(None)
     lanes.fit(60)
     assert len(lanes) == 40
+
+
+def test_the_newest_fold_that_does_not_fit_has_the_room_that_is_left() -> None:
+    lanes = drawn(tree_of([-1, *range(9), -1, *range(10, 69)], head=69))
+    cases = (40, 40, [(10, 42)]), (65, 65, [(1, 8)]), (71, 70, [(1, 3)]), (72, 72, [])
+    for room, shown, folded in cases:
+        lanes.fit(room)
+        folds = [(row.oldest, row.newest) for row in rows(lanes) if row.kind is Kind.FOLD]
+        assert (len(lanes), folds) == (shown, folded)
 
 
 @given(parents())
