@@ -8,9 +8,10 @@ while the next one is made; whatever is killed, only what is not stored is made 
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import aclosing
-from typing import Generic, Protocol, TypeVar
+from contextvars import Context
+from typing import Any, Generic, Protocol, TypeVar
 
 from hud_tui.rl.loop import Sample
 from hud_tui.rl.plan import MissingRollouts, Splittable, missing_of
@@ -92,8 +93,15 @@ class SampledAhead(Generic[B]):
         """Begin the batches that `wanted`, given how many there are, still asks for."""
         while (action := wanted(len(self._batches))) is not None:
             before = self._batches[-1][1] if self._batches else None
-            task = asyncio.create_task(self._after(before, action), name="sampling ahead")
-            self._batches.append((action.iteration, task))
+            self.begin(action.iteration, self._after(before, action))
+
+    def begin(
+        self, iteration: int, batch: Coroutine[Any, Any, B], context: Context | None = None
+    ) -> None:
+        """Begin the batch of an iteration, which follows those that there are. `context`: in which;
+        None for that of the caller."""
+        task = asyncio.create_task(batch, name="sampling ahead", context=context)
+        self._batches.append((iteration, task))
 
     async def _after(self, before: asyncio.Task[B] | None, action: Sample) -> B:
         if before is not None:

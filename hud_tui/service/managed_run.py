@@ -15,6 +15,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from contextvars import copy_context
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from statistics import fmean
@@ -438,13 +439,15 @@ class Run:
     ) -> None:
         """Train on a batch, whose rollouts are being stored. Each of its steps counts as soon as it
         is in the tree."""
-        await self._take_step(batch, start, _extra(rollouts, self._heldout[1]), storing)
-        self._facts, self._heldout = facts.stepped(), (None, ())
-        for _ in range(self._loop.steps_on_batch(facts) - 1):
-            if self.stop.requested.is_set():
-                return
-            await self._take_step(batch, perf_counter(), {}, storing, iterations=0)
-            self._facts = self._facts.stepped_again()
+        left = self._loop.steps_on_batch(facts) - 1
+        after, extra = facts.stepped(), _extra(rollouts, self._heldout[1])
+        await self._take_step(batch, start, extra, storing, None if left else after)
+        self._facts, self._heldout = after, (None, ())
+        while left and not self.stop.requested.is_set():
+            left, after = left - 1, after.stepped_again()
+            again = perf_counter()
+            await self._take_step(batch, again, {}, storing, None if left else after, iterations=0)
+            self._facts = after
 
     async def _take_step(
         self,
@@ -452,8 +455,10 @@ class Run:
         start: float,
         extra: Mapping[str, float],
         storing: asyncio.Future[None],
+        after: LoopFacts | None,
         iterations: int = 1,
     ) -> None:
+        """Take one step; `after`: the facts then, if it is the last one on its batch."""
         parameters = self._plan.parameters
         loss_fn, config = parameters["loss_fn"], parameters["loss_fn_config"]
         await self._session.forward_backward(batch, loss_fn, config, kl_of(parameters))
@@ -477,7 +482,25 @@ class Run:
             ),
             tasks_digest=self._tasks_digest,
             draw=self._drawing.by,
+            coming=None if after is None else self._begin_next(after),
         )
+
+    def _begin_next(self, after: LoopFacts) -> Callable[[Node], None] | None:
+        """What has the batch after a step sampled, given the node, while that is saved and stored;
+        None if no batch comes next, or some are sampled ahead anyway."""
+        action, context = self._loop.next(after), copy_context()
+        if not isinstance(action, Sample) or self._loop.max_staleness:
+            return None
+
+        async def sample(node: Node) -> tuple[Node | None, Rollouts]:
+            heldout = self._plan.heldout if action.with_heldout else ()
+            return node, await self._sample_batch(action.iteration, node, heldout)
+
+        def begin(node: Node) -> None:
+            if not self.stop.requested.is_set():
+                self._ahead.begin(action.iteration, sample(node), context)
+
+        return begin
 
     async def _skip(self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float) -> None:
         """Store a batch without a gradient."""

@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import file_digest
@@ -20,6 +20,7 @@ from hud_tui.rl.stopwatch import EngineCall, Stopwatch
 from hud_tui.rl.timeline import ENGINE, EVALUATION
 from hud_tui.service.engines.base import (
     BEGUN,
+    STEPPED,
     Engine,
     EngineError,
     EngineLost,
@@ -157,6 +158,16 @@ def _mark_all(db: Db, changes: Sequence[tuple[Row, str | None]]) -> None:
 
 
 @contextmanager
+def telling_steps(stepped: Callable[[str], object]) -> Iterator[None]:
+    """Have the engine tell when new weights can be sampled, as `STEPPED`."""
+    token = STEPPED.set(stepped)
+    try:
+        yield
+    finally:
+        STEPPED.reset(token)
+
+
+@contextmanager
 def telling(call: EngineCall) -> Iterator[None]:
     """Have the engine tell when it begins with a call."""
     token = BEGUN.set(call.begun)
@@ -261,7 +272,8 @@ class Policies:
 
     async def hold(self, policy: Policy) -> None:
         """Wait until nobody samples from a policy that is about to step, and let nobody begin.
-        Until `trains` is called, its old weights are sampled from their file."""
+        Until `trains` is called, with the source of its new weights, its old ones are sampled from
+        their file."""
         policy.held = True
         try:
             while policy.users:

@@ -12,6 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic, perf_counter
@@ -37,7 +38,7 @@ from hud_tui.service.engines.base import (
     StateGone,
 )
 from hud_tui.service.http import Refused, bad_field, new_id, not_found
-from hud_tui.service.policies import Policies, Policy, Weights, saved_file
+from hud_tui.service.policies import Policies, Policy, Weights, saved_file, telling_steps
 from hud_tui.service.store import checkpoints, replies, times
 from hud_tui.service.store.checkpoints import File, HeadRequest, NewCheckpoint, Node
 from hud_tui.service.store.db import Db, Store
@@ -254,9 +255,12 @@ class Session:
         also: Also = lambda db, node: None,
         tasks_digest: str | None = None,
         draw: str | None = None,
+        coming: Callable[[Node], object] | None = None,
     ) -> Node:
         """Step, save, and make the new checkpoint the head. `job_id`, `extra`, `tasks_digest`
         and `draw` are those of a run and its metrics; `also` changes more in the same transaction.
+        `coming` is called with a node to sample from, if the engine can before the new weights are
+        saved: it is no checkpoint of the tree yet, and may never be.
         Raises Refused, 409, nothing was accumulated; waiting gradients are kept; EngineLost: all
         gradients are lost; no step was taken."""
         self._accumulated.refuse_empty()
@@ -265,7 +269,8 @@ class Session:
             await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
         async with self._stepping(policy, directory):
-            saved, file = await self._save(policy.handle, adam, directory)
+            with telling_steps(partial(self._stepped, policy, directory.name, coming)):
+                saved, file = await self._save(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
             parent_id = self._node.id if self._node else None
             sampled_from, stale = await self._samplers(parent_id)
@@ -293,6 +298,15 @@ class Session:
         self.stopwatch.step(time.end)
         self._go_on_from(node, policy, waiting)
         return node
+
+    def _stepped(
+        self, policy: Policy, id_: str, coming: Callable[[Node], object] | None, path: str
+    ) -> None:
+        """The open policy has the weights of a coming checkpoint, which are saved there."""
+        if coming is not None:
+            source = _under(self._data_dir, path)
+            self._policies.trains(self._model.id, source, policy)
+            coming(Node(id_, 0, "", "", source))
 
     def _time_of(self, new: NewCheckpoint) -> StepTime:
         """Where the time went up to here: the step's own transaction belongs to the next one."""

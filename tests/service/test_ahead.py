@@ -8,12 +8,13 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.service.engines.base import EngineLost
+from hud_tui.service.engines.base import STEPPED, EngineError, EngineLost, Saved
 from hud_tui.wire import BASE, Checkpoint
 from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import (
     Held,
     Json,
+    ask,
     cancel,
     optim,
     pass_,
@@ -59,6 +60,11 @@ def samplers(rows: list[Json]) -> list[str]:
         [sampler] = row.get("sampled_from") or {row["prev_model_checkpoint_id"] or BASE: 1}
         found.append(sampler)
     return found
+
+
+async def made(http: AsyncClient, job_id: str) -> list[Json]:
+    """The rollouts that a run has stored to train on."""
+    return [row for row in await traces_of(http, job_id) if not row["heldout"]]
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -143,7 +149,7 @@ async def test_no_step_is_taken_twice_where_the_engine_stops_while_it_samples_ah
     assert (status["status"], status["step"]) == ("succeeded", 6)
     rows = await tree(http, model["id"])
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
-    traces = [row for row in await traces_of(http, job_id) if not row["heldout"]]
+    traces = await made(http, job_id)
     assert Counter(trace["step"] for trace in traces if trace["checkpoint_id"]) == Counter(
         dict.fromkeys(range(1, 7), ROLLOUTS)
     )
@@ -177,6 +183,93 @@ async def test_a_cancelled_run_does_not_wait_for_what_it_samples_ahead(
     await until(lambda: sampling.waiting > 0)
     assert (await cancel(http, job_id)).is_success
     assert (await ended(http, job_id))["status"] == "cancelled"
+    sampling.go_on.set()
+
+
+class Early:
+    """An engine's optimizer steps, whose weights can be sampled before they are saved."""
+
+    def __init__(self, engine: ToyEngine) -> None:
+        self.error: EngineError | None = None
+        self.saving, self.go_on = 0, asyncio.Event()
+        self.handles: list[str] = []
+        """Of the steps."""
+        self._step = engine.optim_step
+        engine.optim_step = self  # type: ignore[assignment, method-assign]
+
+    async def __call__(self, *given: Any) -> Saved:
+        saved = await self._step(*given)
+        self.handles.append(given[0])
+        STEPPED.get()(saved.state_path)
+        self.saving += 1
+        await self.go_on.wait()
+        self.saving -= 1
+        if self.error is not None:
+            raise self.error
+        return saved
+
+
+async def test_the_next_batch_is_sampled_while_a_step_is_saved(
+    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held
+) -> None:
+    usual = await fork(http, "usual")
+    assert (await ended(http, await begin(http, usual, steps=4)))["status"] == "succeeded"
+    expected = [row["groups"] for row in await tree(http, usual["id"])]
+    before, early, asked_of = sampling.calls, Early(engine), list[str]()
+    engine.sample = lambda *given: asked_of.append(given[0]) or sampling(*given)  # type: ignore
+    job_id = await begin(http, model, steps=4)
+    await until(lambda: early.saving == 1 and sampling.calls == before + 2)
+    assert asked_of[-1:] == early.handles, "whose weights are the new ones"
+    assert await tree(http, model["id"]) == []
+    assert len(await made(http, job_id)) == ROLLOUTS, "those of the step alone"
+    chat = (await ask(http, model["id"])).json()
+    assert chat["checkpoint"] is None, "others sample the head"
+    early.go_on.set()
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    rows = await tree(http, model["id"])
+    told = [[group["rewards"] for group in row["groups"]] for row in rows]
+    assert told == [[group["rewards"] for group in groups] for groups in expected]
+    assert samplers(rows) == [BASE, *(row["id"] for row in rows[:-1])]
+    assert all(row.get("sampled_from") is None for row in rows), "each by its parent"
+
+
+@pytest.mark.parametrize("error", [EngineError("the state could not be written"), EngineLost("it")])
+async def test_what_was_sampled_from_weights_that_were_not_saved_is_dropped(
+    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held, error: EngineError
+) -> None:
+    early = Early(engine)
+    job_id = await begin(http, model, steps=3)
+    await until(lambda: early.saving == 1 and sampling.calls == 2)
+    early.error = error
+    early.go_on.set()
+    if not isinstance(error, EngineLost):
+        assert (await ended(http, job_id))["status"] == "failed"
+        assert await tree(http, model["id"]) == []
+        assert len(await made(http, job_id)) == ROLLOUTS
+        early.error = None
+        assert (await resume(http, job_id)).is_success
+    else:
+        await until(lambda: sampling.calls == 3)
+        early.error = None
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    rows = await tree(http, model["id"])
+    assert samplers(rows) == [BASE, *(row["id"] for row in rows[:-1])]
+    traces = [row for row in await traces_of(http, job_id) if row["checkpoint_id"]]
+    assert Counter(trace["step"] for trace in traces) == dict.fromkeys((1, 2, 3), ROLLOUTS)
+
+
+async def test_a_cancelled_run_does_not_wait_for_the_batch_after_its_step(
+    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held
+) -> None:
+    early = Early(engine)
+    job_id = await begin(http, model, steps=3)
+    await until(lambda: early.saving == 1 and sampling.calls == 2)
+    sampling.go_on.clear()
+    early.go_on.set()
+    await until(lambda: sampling.waiting == 1)
+    assert (await cancel(http, job_id)).is_success
+    assert (await ended(http, job_id))["status"] == "cancelled"
+    assert "sampling ahead" not in [task.get_name() for task in asyncio.all_tasks()]
     sampling.go_on.set()
 
 

@@ -277,6 +277,11 @@ class About:
 BEGUN: ContextVar[Callable[[], object]] = ContextVar("begun", default=lambda: None)
 """What an engine calls when it begins with the present call, which may have waited for others."""
 
+STEPPED: ContextVar[Callable[[str], object]] = ContextVar("stepped", default=lambda path: None)
+"""What an engine calls, with the path of the state that it is about to save, once the weights of
+the present `Engine.optim_step` can be sampled through the handle: before they are saved, if it can.
+If saving fails after that, the handle has its weights from before."""
+
 Progress = Callable[[int, int, Sampled], object]
 """Takes new tokens of a request of a call: its index, the number of its tokens before them, and
 them. What is done again is told again, from 0 on. It must not raise."""

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hud_tui.service.engines.base import (
+    STEPPED,
     Adam,
     Datum,
     EngineError,
@@ -330,3 +331,31 @@ def test_the_parts_of_a_pass_are_its_turns_in_order_of_length() -> None:
         own = [datums[i] for sequence in part for i in sequence]
         assert len(parts.of_datums(own)) == 1, "whoever is given a part cuts it no further"
         assert len(part) == 1 or len(part) * (len(own[-1].prompt) + 1) <= parts.CHUNK
+
+
+async def test_new_weights_are_sampled_before_they_are_saved(
+    engines: Callable[[int], TinyEngine], tmp_path: Path
+) -> None:
+    """And the old ones again, if they could not be saved."""
+    engine, requests = engines(2), asked(16)
+    handle = await engine.open(BASES[0].name)
+    before = await engine.sample(handle, requests)
+    datums = turns(requests, before)
+    early = list[asyncio.Task[list[Sampled]]]()
+    paths = list[str]()
+
+    def stepped(path: str) -> None:
+        paths.append(path)
+        early.append(loop.create_task(engine.sample(handle, requests)))
+
+    loop, token = asyncio.get_running_loop(), STEPPED.set(stepped)
+    (tmp_path / "file").touch()
+    await engine.forward_backward(handle, datums, "ppo")
+    with pytest.raises(EngineError):
+        await engine.optim_step(handle, Adam(1e-2), tmp_path / "file")
+    assert await engine.sample(handle, requests) == before
+    saved = await engine.optim_step(handle, Adam(1e-2), tmp_path)
+    STEPPED.reset(token)
+    after = await engine.sample(handle, requests)
+    assert [await sampled for sampled in early] == [after, after] != [before, before]
+    assert paths[1] == saved.state_path

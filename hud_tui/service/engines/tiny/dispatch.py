@@ -82,6 +82,8 @@ class Call:
     """Called when a process begins with it."""
     progress: Progress | None = None
     """Told tokens as they are sampled."""
+    stepped: Callable[[str], object] | None = None
+    """Told where weights are about to be saved that can be sampled already."""
     number: int = field(default_factory=count(1).__next__)
     """By which the process knows the caller."""
 
@@ -152,10 +154,11 @@ class Dispatch:
         kind: Kind = "own",
         regions: Sequence[Region | None] = (),
         progress: Progress | None = None,
+        stepped: Callable[[str], object] | None = None,
     ) -> Any:
         """Queue a request and await its result. Raises EngineError: the process failed, or refused
         it; EngineLost: a process died, or was stopped, before it answered."""
-        call = Call(request, kind, regions, progress=progress)
+        call = Call(request, kind, regions, progress=progress, stepped=stepped)
         self._queue.append(call)
         self._wake()
         try:
@@ -197,7 +200,12 @@ class Dispatch:
                 lane.pipe.tell(verb="leave", caller=call.number)
 
     def _hear(self, lane: Lane, said: dict[str, Any]) -> None:
-        """Pass on the tokens that a process reports."""
+        """Pass on what a process reports: the tokens of its calls, or that it has stepped."""
+        if said["event"] == "stepped":
+            [stepping] = lane.sent[0].calls
+            if stepping.stepped is not None and not stepping.reply.done():
+                stepping.stepped(said["path"])
+            return
         calls = {call.number: call for call in lane.calls}
         for number, index, told, tokens, logprobs, top in said["news"]:
             call = calls.get(number)

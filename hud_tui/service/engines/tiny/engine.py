@@ -14,6 +14,7 @@ from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
     LOST,
     PROGRESS,
+    STEPPED,
     About,
     Adam,
     Base,
@@ -290,10 +291,20 @@ class TinyEngine:
         opened = self._known(handle)
         base_module.check_adam(adam)
         weights = self._memory.take(opened.weights_bytes)
-        saved = await self._ask("optim_step", handle, weights, adam=adam, directory=str(directory))
-        opened.weights = weights
-        opened.conversations = Conversations(self._memory, opened.token_bytes)
-        return Saved(**saved)
+        before, stepped = (opened.weights, opened.conversations), STEPPED.get()
+
+        def step(path: str) -> None:
+            opened.weights = weights
+            opened.conversations = Conversations(self._memory, opened.token_bytes)
+            stepped(path)
+
+        request = {"verb": "optim_step", "handle": handle, "weights": weights.start}
+        request |= {"adam": adam, "directory": str(directory)}
+        try:
+            return Saved(**await self._worker.ask(request, regions=[weights], stepped=step))
+        except BaseException:
+            opened.weights, opened.conversations = before
+            raise
 
     async def slim(self, state: Path, directory: Path) -> str:
         return str(await self._ask("slim", "", path=str(state), directory=str(directory)))

@@ -362,15 +362,18 @@ def save_base(path: Path, weights: Weights, config: Config) -> None:
     write_atomic(path, save(half, _metadata(config)))
 
 
-def save_state(directory: Path, weights: Weights, moments: Moments | None, config: Config) -> Path:
-    """Write a full state, or a thinned one without moments, under a new name; complete and fsynced
-    on return."""
+def new_path(directory: Path) -> Path:
+    """Where a state may be saved."""
+    return directory / f"{uuid4().hex}.safetensors"
+
+
+def save_state(path: Path, weights: Weights, moments: Moments | None, config: Config) -> Path:
+    """Write a full state, or a thinned one without moments; complete and fsynced on return."""
     tensors = dict(weights)
     if moments is not None:
         tensors["t"] = np.array(moments.t)
         for prefix, part in (("m", moments.m), ("v", moments.v)):
             tensors |= {f"{prefix}.{name}": values for name, values in part.items()}
-    path = directory / f"{uuid4().hex}.safetensors"
     write_atomic(path, save(tensors, _metadata(config)))
     return path
 

@@ -47,7 +47,7 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.engines.tiny import training
 from hud_tui.service.engines.tiny.model import Array, Config, Weights, greatest, shapes, zeros
 from hud_tui.service.engines.tiny.sampling import After, Asked, Beginning, Row, sample
-from hud_tui.service.engines.tiny.training import Floats, Tally, load, save_state
+from hud_tui.service.engines.tiny.training import Floats, Tally, load, new_path, save_state
 
 # Policy: what does not change weights.
 
@@ -161,9 +161,16 @@ class Learner:
         else:
             _add(self.grads, whole)
 
-    def optim_step(self, adam: Adam, directory: Path, place: Place = copied) -> Saved:
-        """Step, and save; the new weights lie where `place` puts them. If saving fails, the step
-        is undone and the gradients are kept.
+    def optim_step(
+        self,
+        adam: Adam,
+        directory: Path,
+        place: Place = copied,
+        stepped: Callable[[Path], object] = lambda path: None,
+    ) -> Saved:
+        """Step, and save; the new weights lie where `place` puts them, from when `stepped` is told
+        where they are about to be saved. If saving fails, the step is undone and the gradients are
+        kept.
 
         Raises:
             EngineRefused: Nothing was accumulated.
@@ -187,9 +194,10 @@ class Learner:
                 f" {adam.weight_decay} or the rewards (the gradient's norm is"
                 f" {metrics['grad_norm']:.3g}). The pending gradients are dropped"
             )
-        start = perf_counter()
+        start, state = perf_counter(), new_path(directory)
+        stepped(state)
         try:
-            path = str(save_state(directory, weights, moments, self.config))
+            path = str(save_state(state, weights, moments, self.config))
         except OSError as error:
             raise not_written("the state", error) from error
         self.weights, self.moments, self.grads = weights, moments, None
@@ -385,7 +393,9 @@ class Worker:
             raise EngineError("this policy is closed: open it again")
         if verb == "optim_step":
             place = self._memory.placing(request["weights"], learner.config)
-            return learner.optim_step(Adam(**request["adam"]), Path(request["directory"]), place)
+            return learner.optim_step(
+                Adam(**request["adam"]), Path(request["directory"]), place, self._say_stepped
+            )
         if verb == "undo":
             return learner.undo()
         if request["slice"] == 0:
@@ -396,6 +406,9 @@ class Worker:
         except EngineError:
             learner.undo()
             raise
+
+    def _say_stepped(self, path: Path) -> None:
+        self._say({"event": "stepped", "path": str(path)})
 
     def _hear(self, document: dict[str, Any]) -> bool:
         """Hear that a caller has left; other documents are requests."""
@@ -467,7 +480,7 @@ class Worker:
         """Write a state's weights without moments into a directory; returns the new file's path."""
         weights, _, config = load(path)
         try:
-            return str(save_state(directory, weights, None, config))
+            return str(save_state(new_path(directory), weights, None, config))
         except OSError as error:
             raise not_written("the weights", error) from error
 
