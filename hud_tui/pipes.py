@@ -95,12 +95,12 @@ class Pipe:
             codec: Of both sides.
             has_group: Whether it begins a session and a process group, which is killed with it.
             stoppable: Verbs of requests that are stopped there once nobody waits for the answer.
-            options: Of `create_subprocess_exec`.
+            options: Of `create_subprocess_exec`; ``limit``: longest line, bytes.
 
         Raises:
             OSError: It cannot be started.
         """
-        options |= {"stdin": PIPE, "stdout": PIPE, "limit": LONGEST}
+        options = {"limit": LONGEST, **options, "stdin": PIPE, "stdout": PIPE}
         process = await create_subprocess_exec(*words, start_new_session=has_group, **options)
         return cls(process, said, codec, has_group, stoppable)
 

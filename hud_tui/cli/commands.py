@@ -181,13 +181,20 @@ def _init(add: Add) -> None:
         "write a hud-vf-gym configuration for an environment, or show one",
         "init ./environments/text_2048",
         "init hud.lock.yaml -o configs/mine.yaml --force",
+        "init hudpython/hud-text-2048:latest",
+        "--headless init my-shop:dev --env SHOP_TOKEN --dry-run",
         "--headless --local init arith",
         "init --show configs/mine.yaml",
     )
-    about = "a directory with hud.lock.yaml, that file, or an environment of the service"
+    about = "a directory with hud.lock.yaml, that file, an image with its tag, or an environment "
+    about += "of the service"
     parser.add_argument("environment", nargs="?", metavar="ENV", help=about)
     parser.add_argument("-o", "--output", metavar="FILE", help="default: configs/NAME.yaml")
     parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    about = "of an image: say which tools and resources it has, and write nothing"
+    parser.add_argument("--dry-run", action="store_true", help=about)
+    about = "of an image: a variable that its container gets; may be given again"
+    parser.add_argument("--env", action="append", default=[], metavar="NAME", help=about)
     parser.add_argument(
         "--show", metavar="FILE", help="show this configuration; nothing in it is run"
     )

@@ -36,8 +36,25 @@ from hud_tui.legacy.dataset import (
     to_rows,
     write_parquet_folder,
 )
-from hud_tui.legacy.gym import Described, GymConfig, described, gym_text, new_gym, read_gym
-from hud_tui.legacy.lock_file import LOCK_NAME, load_lock, read_bounded, replace_file, write_dataset
+from hud_tui.legacy.gym import (
+    Described,
+    GymConfig,
+    described,
+    gym_text,
+    new_gym,
+    read_gym,
+    signature,
+)
+from hud_tui.legacy.image import ImageFacts, analyze_image, image_lines, is_image
+from hud_tui.legacy.lock_file import (
+    LOCK_NAME,
+    image_name,
+    load_lock,
+    read_bounded,
+    replace_file,
+    write_dataset,
+)
+from hud_tui.legacy.yaml import MAX_BYTES
 from hud_tui.notebook import Notebook, notebook_file
 from hud_tui.rl.export import (
     Sheet,
@@ -280,6 +297,7 @@ def init(args: argparse.Namespace) -> int:
     """Write or show a configuration; returns the exit code.
 
     Raises:
+        HudError: An image cannot be looked into.
         HudUsage: Neither or both of ENV and ``--show``; no such environment; the file exists.
     """
     if (args.environment is None) == (args.show is None):
@@ -289,13 +307,18 @@ def init(args: argparse.Namespace) -> int:
         config, warnings = read_gym(str(file), read_bounded(file))
         _report(config, file, warnings, args.headless, one_line(file))
         return 0
-    name = args.environment
-    env = _on_disk(name) or asyncio.run(_with_client(args, partial(_describe, name=name)))[0]
+    if args.dry_run and not is_image(args.environment):
+        raise HudUsage("--dry-run is of an image", "an image has a tag, e.g. text-2048:latest")
+    env, image = _describe_any(args)
+    if args.dry_run and image is not None:
+        show(args, "image", image, *image_lines(image, signature))
+        return 0
     config, warnings = new_gym(env)
-    file = Path(args.output or Path("configs") / f"{_file_name(env.name)}.yaml")
+    file = _target(args, env.name)
     text = gym_text(config, f"Made by hud-tui init for {one_line(env.name)}")
-    if file.exists() and not args.force:
-        raise HudUsage(f"{one_line(file)} exists", "--force overwrites it, -o names another")
+    if len(text.encode()) > MAX_BYTES:
+        what = f"{one_line(env.name)} has too much to say: more than {MAX_BYTES >> 10} kB"
+        raise HudUsage(what, "write a configuration of the tools that are needed")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -303,17 +326,59 @@ def init(args: argparse.Namespace) -> int:
         raise HudUsage(message, "-o names another directory") from error
     replace_file(file, text.encode())
     changed(f"write {one_line(file)}")
-    _report(config, file, warnings, args.headless, f"wrote {one_line(file)}")
+    if image is not None and not args.headless:
+        print("\n".join(image_lines(image, signature)))
+    _report(config, file, warnings, args.headless, f"wrote {one_line(file)}", image)
     return 0
 
 
-def _report(config: GymConfig, file: Path, warnings: list[str], document: bool, title: str) -> None:
+def _describe_any(args: argparse.Namespace) -> tuple[Described, ImageFacts | None]:
+    """The environment on disk, in an image, or of the service; and what the image has.
+
+    Raises:
+        HudError: There is no such environment, or its image cannot be looked into.
+        HudUsage: The file to be written exists.
+    """
+    name = args.environment
+    env = None if is_image(name) and not Path(expanduser(name)).exists() else _on_disk(name)
+    if env is not None:
+        return env, None
+    if not is_image(name):
+        return asyncio.run(_with_client(args, partial(_describe, name=name)))[0], None
+    if not args.dry_run:
+        _target(args, image_name(name))
+    known = every_variable()
+    absent = [variable for variable in args.env if not known.get(variable)]
+    if absent:
+        raise HudUsage(f"--env {one_line(absent[0], 60)}: not set here", f"export {absent[0]}=…")
+    variables = {variable: known[variable] for variable in args.env}
+    facts = asyncio.run(analyze_image(name, variables, print_notice))
+    return Described(image_name(name), facts.tools, image=name), facts
+
+
+def _target(args: argparse.Namespace, name: str) -> Path:
+    """The file to be written. Raises HudUsage: it exists."""
+    file = Path(args.output or Path("configs") / f"{_file_name(name)}.yaml")
+    if file.exists() and not args.force:
+        raise HudUsage(f"{one_line(file)} exists", "--force overwrites it, -o names another")
+    return file
+
+
+def _report(
+    config: GymConfig,
+    file: Path,
+    warnings: list[str],
+    document: bool,
+    title: str,
+    image: ImageFacts | None = None,
+) -> None:
     for warning in warnings if document else ():
         print_notice(warning)
     if document:
         facts = {"file": str(file), "actions": list(config.action_mappings), "warnings": warnings}
         transforms = list(config.transforms())
-        emit("gym_config", facts | {"transforms": transforms, "config": config.plain()})
+        more = {"transforms": transforms, "config": config.plain(), "image": image}
+        emit("gym_config", {**facts, **more})
         return
     print(f"{title}: {counted(len(config.action_mappings), 'action')}")
     for name, action in config.action_mappings.items():
@@ -344,7 +409,8 @@ async def _describe(client: HudClient, name: str) -> Described:
     """An environment as the service describes it: scenarios, no tools."""
     config = await client.tasks.environment(name)
     if config is None:
-        hint = f"give a directory with {LOCK_NAME}, that file, or the name of an environment"
+        hint = f"give a directory with {LOCK_NAME}, that file, or the name of an environment; "
+        hint += f"or an image with its tag: {one_line(name)}:latest"
         raise HudUsage(f"no environment named {one_line(name)}", hint)
     if config.registry_id is None:
         offered = config.scenarios if isinstance(config.scenarios, list) else []

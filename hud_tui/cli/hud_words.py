@@ -15,7 +15,9 @@ SAME = {
     ("jobs", "cancel"): ("jobs", "--cancel"),
     ("rl", "run"): ("run",),
     ("rl", "status"): ("status",),
+    ("rl", "init"): ("init",),
     ("rl",): ("run",),
+    ("analyze",): ("init", "--dry-run"),
     ("version",): ("--version",),
 }
 """How a command begins there and here."""

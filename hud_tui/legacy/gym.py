@@ -309,20 +309,24 @@ def _prompt(tools: Sequence[Tool], scenarios: Sequence[tuple[str, str]]) -> Iter
     yield "\nYou have these tools:\n"
     for tool in tools:
         properties, required = tool.parameters
-        signature = ", ".join(
-            f"{one_line(name)}{'' if name in required else '?'}: {_type(schema)}"
-            for name, schema in properties.items()
-        )
-        if tool.input_schema is None:
-            signature = "..."
         about = clean(tool.description.strip() or "no description", MAX_ABOUT)
         indented = about.replace("\n", "\n  ")
-        yield f"- {one_line(tool.name)}({signature}): {indented}"
+        yield f"- {signature(tool)}: {indented}"
         brackets = ", ".join(_example(name, properties.get(name)) for name in required)
         yield f"  Usage: <tool>{one_line(tool.name)}({brackets})</tool>"
     if DONE not in (tool.name for tool in tools):
         yield f"- {DONE}(): Say that the task is complete.\n  Usage: <tool>{DONE}()</tool>"
     yield "\nThink step by step within <think>...</think>, then call one tool in exactly that form."
+
+
+def signature(tool: Tool) -> str:
+    """A tool with its arguments and their types, e.g. ``move(direction: 'up' | 'down')``."""
+    properties, required = tool.parameters
+    arguments = ", ".join(
+        f"{one_line(name)}{'' if name in required else '?'}: {_type(schema)}"
+        for name, schema in properties.items()
+    )
+    return f"{one_line(tool.name)}({'...' if tool.input_schema is None else arguments})"
 
 
 def _type(schema: object) -> str:

@@ -28,6 +28,8 @@ from hud_tui.errors import HudUsage
         ),
         ("run t --gpus 1xA100 --provider runpod", "run t --gpus 1xA100 --provider runpod"),
         ("run prime -m prime", "run prime -m prime"),
+        ("rl init org/shop:1 --force", "init org/shop:1 --force"),
+        ("analyze org/shop:1 --json", "init --dry-run org/shop:1 --headless"),
         ("jobs 1a2b", "jobs 1a2b"),
         ("eval env.py -m list", "eval env.py -m list"),
         ("", ""),
