@@ -61,6 +61,8 @@ class AuditEntry:
     service: str = ""
     """E.g. ``HUD local``."""
     local: bool = False
+    host: str = ""
+    """URL of the service elsewhere, if it is one."""
     by: str = ""
     """Sender: ``app``, ``headless`` or ``python``."""
     method: str = ""
@@ -272,7 +274,6 @@ class CommandLog:
 
 
 HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
-KEY = '"Authorization: Bearer $HUD_API_KEY"'
 
 
 def as_hud_tui(entry: AuditEntry, flags: str = "") -> str:
@@ -282,7 +283,7 @@ def as_hud_tui(entry: AuditEntry, flags: str = "") -> str:
         flags: Those for directories, as of `Settings.flags`: the log is in one of them.
     """
     words = _hud_tui(entry)
-    service = ["--local"] if entry.local else []
+    service = ["--local"] if entry.local else ["--host", quote(entry.host)] if entry.host else []
     start = ["hud-tui", "--headless", *service, *([flags] * bool(flags))]
     return f"{' '.join(start)} {join(words)}" if words else ""
 
@@ -294,12 +295,13 @@ def as_hud(entry: AuditEntry) -> str:
         return ""
     origin = _origin(entry.url)
     home = "" if origin in HUD_ORIGINS else f"HUD_API_URL={quote(origin)} "
-    return home + join(command)
+    key = 'HUD_API_KEY="$HUD_TUI_KEY" ' if entry.host else ""
+    return key + home + join(command)
 
 
 def as_curl(entry: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
-    """Lines for a POSIX shell that repeat it, with the key from ``$HUD_API_KEY``; empty if no
-    single request does, or the body is not known.
+    """Lines for a POSIX shell that repeat it, with the key from `key_variable`; empty if no single
+    request does, or the body is not known.
 
     Args:
         rest: The omitted fields of the body, if the caller has them.
@@ -307,12 +309,18 @@ def as_curl(entry: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
     is_complete = set(entry.omitted) <= (rest or {}).keys()
     if not entry.url or entry.verb == "train" or "options" in entry.sent or not is_complete:
         return ""
-    start = ["curl", "-X", quote(entry.method), KEY_HEADER]
+    key = f'-H "Authorization: Bearer ${key_variable(entry)}"'
+    start = ["curl", "-X", quote(entry.method), key]
     if not entry.omitted:
         return " ".join([*start, *_data(entry), quote(entry.url)])
     body = json.dumps({**entry.sent, **{name: (rest or {})[name] for name in entry.omitted}})
     line = " ".join([*start, JSON, "--data-binary @-", quote(entry.url)])
     return f"{line} <<'{BODY}'\n{body}\n{BODY}\n"
+
+
+def key_variable(entry: AuditEntry) -> str:
+    """Name of the variable that has the service's key."""
+    return "HUD_TUI_KEY" if entry.host else "HUD_API_KEY"
 
 
 def as_python(entry: AuditEntry) -> str:
@@ -324,7 +332,6 @@ def as_python(entry: AuditEntry) -> str:
     return PROGRAM.format(imports=imports, make=make, call=call)
 
 
-KEY_HEADER = f"-H {KEY}"
 BODY = "BODY"
 """End of a here-document; a body cannot contain it, because it is one line of JSON."""
 PROGRAM = """\
@@ -350,6 +357,13 @@ def _client(entry: AuditEntry) -> tuple[str, str]:
             "from hud_tui.settings import read_paths"
         )
         return imports, "await connect_local(read_paths(), print)"
+    if entry.host:
+        imports = (
+            "from hud_tui.client.client import HudClient\n"
+            "from hud_tui.hosts import host_settings\n"
+            "from hud_tui.settings import read_paths"
+        )
+        return imports, f"HudClient(host_settings({entry.host!a}, read_paths().state))"
     imports = (
         "from hud_tui.client.client import HudClient\nfrom hud_tui.settings import read_settings"
     )

@@ -40,15 +40,13 @@ from hud_tui.service_file import (
     same_directory,
     usable_directories,
 )
-from hud_tui.settings import Paths, Settings, local_settings
+from hud_tui.settings import TELEMETRY, Paths, Settings, local_settings
 from hud_tui.storage import held, tail
 
 # Starting a service and waiting until it is ready.
 
 
 Progress = Callable[[str], None]
-TELEMETRY = "/telemetry/v3/api"
-"""Path under which a service receives telemetry."""
 START_S = 60
 """Maximum seconds for a service to start, beside the time to rewrite its database; the first start
 on a slow machine takes some seconds."""

@@ -14,6 +14,7 @@ from errno import EFBIG
 from ipaddress import ip_address
 from os.path import expanduser
 from pathlib import Path
+from shlex import quote
 from urllib.parse import urlsplit
 
 from hud_tui.errors import HudError, HudInsecure, HudNoKey, HudUsage
@@ -150,6 +151,8 @@ DEFAULTS = {
     "HUD_TELEMETRY_URL": "https://telemetry.hud.ai/v3/api",
     "HUD_WEB_URL": "https://hud.ai",
 }
+TELEMETRY = "/telemetry/v3/api"
+"""Path under which a hud-tui service receives telemetry."""
 _UNITS = ("", "K", "M", "G", "T")
 _SIZE = r"(\d{1,12}(?:\.\d{1,6})?) ?([KMGT]?)B?"
 NO_KEY = HudNoKey(
@@ -177,6 +180,11 @@ class Settings:
     """Data directory of the embedded service."""
     flags: str = ""
     """Flags by which this program found it, as words of a shell: ``--state-dir DIR`` …"""
+    host: str = ""
+    """URL of a hud-tui service elsewhere, which plays the part of every host; empty otherwise."""
+    ca: str = ""
+    """Path of the certificates that the hosts' own are verified by; empty: those that the system
+    trusts."""
     insecure: bool = False
     """Whether the key may travel in clear text to another machine."""
     by: str = "python"
@@ -187,9 +195,14 @@ class Settings:
         return self.name or ("HUD local" if self.local else "HUD")
 
     @property
+    def embedded(self) -> bool:
+        """Whether this is a hud-tui service, here or elsewhere."""
+        return self.local or bool(self.host)
+
+    @property
     def program(self) -> str:
         """How a command of this program for the same service begins."""
-        return program(self.local, self.flags)
+        return program(self.local, self.flags, self.host)
 
     def command(self, *words: object) -> str:
         """A command of this program for the same service, to paste into a shell."""
@@ -207,20 +220,22 @@ class Settings:
         }
         for name, url in urls.items():
             if url and travels_clear(url):
-                what = "the embedded service" if self.local else name
+                what = "the embedded service" if self.embedded else name
                 host = one_line(urlsplit(url).hostname or "", 200)
                 message = f"{what} is http: the key would travel in clear text to {host}"
                 raise HudInsecure(message, "use https, or an ssh tunnel")
 
 
-def program(local: bool, flags: str = "") -> str:
+def program(local: bool, flags: str = "", host: str = "") -> str:
     """How a command for a service begins.
 
     Args:
-        local: Whether it is the embedded service.
+        local: Whether it is the embedded service of this machine.
         flags: As of `Settings`.
+        host: As of `Settings`.
     """
-    return " ".join(filter(None, ("hud-tui", "--local" if local else "", flags)))
+    service = "--local" if local else f"--host {quote(host)}" if host else ""
+    return " ".join(filter(None, ("hud-tui", service, flags)))
 
 
 REMOTES = "remotes"
@@ -394,8 +409,8 @@ def directory(kind: str, value: str | None, environ: Mapping[str, str]) -> Path:
     return Path(getattr(PlatformDirs("hud-tui", appauthor=False), f"user_{kind}_path"))
 
 
-def usable_key(key: str) -> str:
-    """The key without surrounding white space.
+def usable_key(key: str, name: str = "HUD_API_KEY") -> str:
+    """The key without surrounding white space. `name`: where it comes from.
 
     Raises:
         HudNoKey: It is empty.
@@ -405,7 +420,7 @@ def usable_key(key: str) -> str:
     if not key:
         raise HudNoKey(NO_KEY.message, NO_KEY.hint)
     if not (key.isascii() and key.isprintable()):
-        raise HudUsage("HUD_API_KEY has invalid characters", "copy the key again")
+        raise HudUsage(f"{name} has invalid characters", "copy the key again")
     return key
 
 

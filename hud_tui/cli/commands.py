@@ -151,10 +151,29 @@ def _doctor(add: Add) -> None:
         "check settings, hosts and this machine, with a fix for each problem",
         "doctor",
         "doctor --local",
+        "doctor --host https://gpu.example.com:8443",
         "--headless doctor --fail-on warning",
     )
     choices = ("warning", "failure")
     parser.add_argument("--fail-on", choices=choices, default="failure", help="default: failure")
+
+
+def _login(add: Add) -> None:
+    parser = add(
+        "store the key of a hud-tui service elsewhere, for --host; it is read from the terminal, or"
+        " from stdin",
+        "login https://gpu.example.com:8443",
+        "login https://gpu.example.com:8443 --ca team-ca.pem",
+    )
+    parser.add_argument("url", nargs="?", metavar="URL", help="of the service (HUD_TUI_HOST)")
+    about = "certificates (PEM) to verify the service's by, instead of those that the system"
+    about += " trusts: of the authority that signed it, or its own"
+    parser.add_argument("--ca", metavar="FILE", help=about)
+
+
+def _logout(add: Add) -> None:
+    parser = add("forget the key of a service elsewhere", "logout https://gpu.example.com:8443")
+    parser.add_argument("url", nargs="?", metavar="URL", help="of the service (HUD_TUI_HOST)")
 
 
 def _keys(add: Add) -> None:
@@ -530,6 +549,8 @@ COMMANDS = {
     "access": Command(_access, "access:access"),
     "remote": Command(_remote, "remote:remote"),
     "pods": Command(_pods, "remote_pods:pods"),
+    "login": Command(_login, "login:login"),
+    "logout": Command(_logout, "login:logout"),
     "serve": Command(_serve, "main:serve"),
     "stop": Command(_stop, "connect:stop"),
 }
@@ -569,9 +590,12 @@ def build_parser(argv: Sequence[str] = ()) -> Parser:
         help="play a demo run; no service needed; without a name, list them",
     )
     parser.set_defaults(command="status", ref=None, verbose=False, state_dir=None, data_dir=None)
+    parser.set_defaults(service_url=None)
     parser.set_defaults(again=True, changes=lambda args: False)
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    first = next((word for word in argv if word not in ("--headless", "--local")), "")
+    before = zip(("", *argv), argv, strict=False)
+    flags = ("--headless", "--local", "--host")
+    first = next((word for last, word in before if word not in flags and last != "--host"), "")
     for name in [first] if first in COMMANDS else COMMANDS:
         COMMANDS[name].add(partial(new_command, commands, name))
     return parser

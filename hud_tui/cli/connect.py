@@ -15,13 +15,21 @@ from shutil import get_terminal_size
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from hud_tui.cli.output import changes, emit_error, flags_of, print_notice, show, with_flags
+from hud_tui.cli.output import (
+    changes,
+    emit_error,
+    flags_of,
+    print_notice,
+    service_flags,
+    show,
+    with_flags,
+)
 from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed, tell
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.errors import UNLOGGED, HudError
 from hud_tui.rl.text import command_line, one_line
-from hud_tui.settings import Paths, has_key, program, read_paths, read_settings
+from hud_tui.settings import Paths, Settings, has_key, program, read_paths, read_settings
 
 # What only `--local`, a rented or another machine, or a change needs is imported where it is used:
 # together as long to load as all of this module.
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
     from hud_tui.config import ReadOnly
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
-"""(mode ``local`` or ``hud``, a typed key or None, progress) → the client."""
+"""(mode ``local``, ``host`` or ``hud``, a typed key or None, progress) → the client."""
 
 
 BEGINNINGS = frozenset({"submit", "train", "evaluate", "resume"})
@@ -48,7 +56,10 @@ class Connector:
         observe: Callable[[AuditEntry], object],
         flags: str = "",
         by: str = "headless",
+        host: str = "",
     ) -> None:
+        """`host`: as of `Settings`, for mode ``host``."""
+        self._host = host
         self._paths, self._guard, self._observe = paths, guard, observe
         self._flags, self._by = flags, by
 
@@ -58,7 +69,8 @@ class Connector:
         """A client of the service.
 
         Args:
-            mode: ``local``: the embedded service, started if none runs; ``hud``: HUD.
+            mode: ``local``: the embedded service, started if none runs; ``host``: a service
+                elsewhere; ``hud``: HUD.
             key: For HUD, a typed key; None uses the configured one.
             progress: Called with what is being waited for.
         """
@@ -69,7 +81,8 @@ class Connector:
                 self._paths(), progress, self._guard(), self._observe, self._flags, self._by
             )
         else:
-            settings = replace(read_settings(key), flags=self._flags, by=self._by)
+            settings = self._elsewhere() if mode == "host" else read_settings(key)
+            settings = replace(settings, flags=self._flags, by=self._by)
             client = HudClient(settings, None, self._guard(), self._observe)
         client.on_names = self._keep_names
         if (sinks := self._paths().state / "sinks").is_dir():
@@ -77,6 +90,11 @@ class Connector:
 
             restart_sinks(sinks.parent)
         return client
+
+    def _elsewhere(self) -> Settings:
+        from hud_tui.hosts import host_settings
+
+        return host_settings(self._host, self._paths().state)
 
     def _keep_names(self, kind: str, names: Sequence[str]) -> None:
         from hud_tui.known_names import keep
@@ -100,14 +118,22 @@ def connector_of(args: argparse.Namespace, by: str = "headless") -> Connector:
             log_work(paths(), written, vars(args).get("wandb"))
         return trouble
 
-    return Connector(paths, partial(guard_of, args), observe, flags_of(args), by)
+    guard, host = partial(guard_of, args), args.service_url or ""
+    return Connector(paths, guard, observe, flags_of(args), by, host)
+
+
+def mode_of(args: argparse.Namespace) -> str:
+    """Which service the flags choose, as `Connect` takes it."""
+    return "host" if args.service_url else "local" if args.local else "hud"
 
 
 def command_of(args: argparse.Namespace, *words: object) -> str:
     """A command for the service that the flags choose, to paste into a shell; one about machines
     needs no service."""
-    local = words[0] not in ("remote", "pods") and (args.local or not has_key())
-    return command_line(program(local, flags_of(args)), *words)
+    needs_service = words[0] not in ("remote", "pods")
+    host = args.service_url if needs_service else ""
+    local = needs_service and not host and (args.local or not has_key())
+    return command_line(program(local, flags_of(args), host or ""), *words)
 
 
 def paths_of(args: argparse.Namespace) -> Paths:
@@ -147,7 +173,7 @@ def _why_read_only(args: argparse.Namespace) -> ReadOnly | None:
 
 async def client_of(args: argparse.Namespace) -> HudClient:
     """The client of the service that the flags choose; progress is printed line by line."""
-    return await connector_of(args)("local" if args.local else "hud", None, print_notice)
+    return await connector_of(args)(mode_of(args), None, print_notice)
 
 
 # One command against a service, from connecting to the exit code.
@@ -163,7 +189,7 @@ def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
     try:
         return asyncio.run(run_connected(run, args, connect))
     except HudError as error:
-        return emit_error(error, args.headless, flags_of(args))
+        return emit_error(error, args.headless, service_flags(args))
     except KeyboardInterrupt:
         print_notice("interrupted")
         return INTERRUPTED
@@ -196,7 +222,7 @@ async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) ->
     Raises:
         HudError: The command failed; `outcome` says of a write whether it was done.
     """
-    client = await connect("local" if args.local else "hud", None, progress())
+    client = await connect(mode_of(args), None, progress())
     try:
         return await run(client, args)
     except HudError as error:

@@ -19,7 +19,8 @@ from typing import Any
 from hud_tui import __version__, build
 from hud_tui import settings as configured
 from hud_tui.cli.connect import paths_of
-from hud_tui.cli.output import emit, flags_of, with_flags
+from hud_tui.cli.doctor_host import examine_host
+from hud_tui.cli.output import emit, service_flags, with_flags
 from hud_tui.cli.sinks import check_wandb
 from hud_tui.client.probe import Host, probe, probe_url
 from hud_tui.client.transport import origin_of
@@ -59,10 +60,11 @@ EXAMINE_S = 30.0
 def doctor(args: argparse.Namespace) -> int:
     """Check everything and print it, as a document or for people; returns the exit code.
 
-    With ``--local``: checks the embedded service, and needs no key; else HUD's hosts.
+    With ``--local``: checks the embedded service, and needs no key; with ``--host`` a service
+    elsewhere; else HUD's hosts.
     """
-    report = examine(paths_of(args), args.local)
-    flags = flags_of(args)
+    report = examine(paths_of(args), args.local, args.service_url)
+    flags = service_flags(args)
     report["findings"] = [
         replace(
             finding, message=with_flags(finding.message, flags), fix=with_flags(finding.fix, flags)
@@ -84,10 +86,11 @@ def exit_code(findings: Iterable[Finding], fail_on: Severity = "failure") -> int
     )
 
 
-def examine(paths: Paths, local: bool) -> dict[str, Any]:
-    """The document: all facts, and the findings of each check. Only hosts are waited for."""
+def examine(paths: Paths, local: bool, host: str | None = None) -> dict[str, Any]:
+    """The document: all facts, and the findings of each check. Only hosts are waited for. `host`:
+    URL of a service elsewhere."""
     sources = configured.read_sources()
-    settings, problems = configured.usable_settings(sources, needs_key=not local)
+    settings, problems = configured.usable_settings(sources, needs_key=not (local or host))
     ready, on_service = find_service(paths)
     if ready is not None and not local:
         problems = [_or_local(problem) for problem in problems]
@@ -97,10 +100,12 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     if embedded is not None and local:
         embedded = configured.encrypted(embedded, problems)
     pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
-    called = embedded if local else settings
+    called = None if host else embedded if local else settings
+    elsewhere, on_elsewhere = examine_host(host, paths) if host else (None, [])
     facts: dict[str, Any] = {
         "settings": [*list_variables(sources), _prime_url(os.environ)],
         "hosts": (hosts := asyncio.run(probe(called)) if called else []),
+        "host": elsewhere,
         "versions": (installed := versions()),
         "terminal": (terminal := this_terminal()),
         "directories": (folders := [look_at(kind, path) for kind, path in vars(paths).items()]),
@@ -108,6 +113,7 @@ def examine(paths: Paths, local: bool) -> dict[str, Any]:
     }
     findings = [
         *check_settings(settings, problems, sources),
+        *on_elsewhere,
         *check_hosts(hosts, bool(called and called.api_key), os.environ, local),
         check_cores(os.environ),
         check_tinker(os.environ),
@@ -480,7 +486,8 @@ def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
             (_mark(setting.set and setting.name not in unused, "off"), setting)
             for setting in report["settings"]
         ],
-        "hosts": [(_mark(host.reachable, "failure"), host) for host in report["hosts"]],
+        "hosts": [(_mark(host.reachable, "failure"), host) for host in report["hosts"]]
+        + [(_mark(host["reachable"], "failure"), host["url"]) for host in [report["host"]] if host],
         "versions": [(_mark(installed, "off"), line) for line, installed in versions.items()],
         "terminal": [(_mark(terminal.is_terminal, "off"), terminal)],
         "directories": [(_mark(d.writable, "failure"), d) for d in report["directories"]],

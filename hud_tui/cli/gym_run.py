@@ -115,7 +115,7 @@ async def run_config(client: HudClient, args: argparse.Namespace) -> int:
     if document["verdict"] == "failure":
         show(args, "config", document, "nothing was written: the tasks failed")
         return HudPreflightFailed.exit_code
-    variables = variables_of(made.tasks, client.settings.local)
+    variables = variables_of(made.tasks, client.settings.embedded)
     print_facts(made.facts, plan_stream(args))
     for note in made.notes:
         print_notice(note)

@@ -26,14 +26,16 @@ OF_FORK = {"-n": "--name"}
 ELSEWHERE = ("deploy", "harbor", "project", "qa", "set", "sync", "task")
 """Commands of which this program has no equal."""
 BEFORE = ("--headless", "--json", "--local")
-"""Flags that may come before a command."""
+"""Flags that may come before a command, as `--host URL` may."""
 
 
 def translated(argv: Sequence[str]) -> list[str]:
     """The command line with this program's words. Raises HudUsage: a command of HUD's that this
     program has no equal of."""
     words = [FLAGS.get(word, word) for word in argv]
-    first = next((i for i, word in enumerate(argv) if word not in BEFORE), len(words))
+    first = 0
+    while first < len(words) and (argv[first] in BEFORE or argv[first] == "--host"):
+        first += 2 if argv[first] == "--host" else 1
     for length in (2, 1):
         command = tuple(words[first : first + length])
         if (here := SAME.get(command)) is not None:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _main(argv: Sequence[str]) -> int:
     headless = "--headless" in argv or "--json" in argv
-    args = argparse.Namespace(state_dir=None, data_dir=None)
+    args = argparse.Namespace(state_dir=None, data_dir=None, service_url=None)
     try:
         _check_text(argv)
         argv = translated(argv)
@@ -61,6 +61,7 @@ def _main(argv: Sequence[str]) -> int:
         if args.version:
             _print_version(headless)
             return 0
+        choose_host(args)
         if args.insecure:
             os.environ[INSECURE] = "1"  # also for the processes that this one starts
         command = COMMANDS[args.command]
@@ -88,6 +89,25 @@ def _main(argv: Sequence[str]) -> int:
         print(clean("".join(format_exception(error))), file=sys.stderr)
         what = f"{type(error).__name__}: {error}"
         return _fail(HudInternal(what, "a bug of hud-tui; see the traceback on stderr"), args, True)
+
+
+HERE = ("serve", "stop", "login", "logout")
+"""Commands for which no service elsewhere is chosen."""
+
+
+def choose_host(args: argparse.Namespace) -> None:
+    """Set `args.service_url` by the flag or the variable; None: none is chosen. Raises HudUsage: it
+    makes no sense."""
+    if args.command in HERE:
+        if args.service_url is not None and args.command in ("serve", "stop"):
+            what = f"{args.command} is about this machine's service"
+            raise HudUsage(f"--host URL does not apply: {what}", f"write hud-tui {args.command} …")
+        return
+    if args.service_url is None and "HUD_TUI_HOST" not in os.environ:
+        return
+    from hud_tui.hosts import chosen_host
+
+    args.service_url = chosen_host(args.service_url, args.local) or None
 
 
 def script() -> NoReturn:
@@ -179,7 +199,7 @@ def _app(args: argparse.Namespace) -> int:
 
         return await connector_of(args, "app")(mode, key, progress)
 
-    mode = "local" if args.local else "hud" if has_key() else None
+    mode = "host" if args.service_url else "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)
     session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
     if args.demo is None and args.command != "replay":
@@ -240,6 +260,6 @@ def _check_text(argv: Sequence[str]) -> None:
 
 
 def _fail(error: HudError, args: argparse.Namespace, headless: bool) -> int:
-    from hud_tui.cli.output import emit_error, flags_of
+    from hud_tui.cli.output import emit_error, service_flags
 
-    return emit_error(error, headless, flags_of(args))
+    return emit_error(error, headless, service_flags(args))

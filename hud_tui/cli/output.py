@@ -65,6 +65,12 @@ def flags_of(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
+def service_flags(args: argparse.Namespace) -> str:
+    """`flags_of`, with the service elsewhere if one is chosen."""
+    host = vars(args).get("service_url")
+    return " ".join(filter(None, (shlex.join(["--host", host]) if host else "", flags_of(args))))
+
+
 _BEGINNING = rf"\bhud-tui (?=--headless |--local\b|(?:{'|'.join(COMMANDS)})\b)"
 _WORD_END = r"""(?=[;,.:)`'"]*(?:\s|$))"""
 
@@ -74,8 +80,13 @@ def with_flags(text: str, flags: str) -> str:
     if not flags:
         return text
     given = re.compile(rf"(?:--local |--headless )*{re.escape(flags)}{_WORD_END}")
+    of_here = re.compile(
+        r"(?:--headless )*(?:--local|login|logout|serve|stop|remote|pods|doctor --local)\b"
+    )
 
     def whole(command: re.Match[str]) -> str:
+        if flags.startswith("--host") and of_here.match(text, command.end()):
+            return command[0]
         return command[0] if given.match(text, command.end()) else f"{command[0]}{flags} "
 
     return re.sub(_BEGINNING, whole, text)

@@ -97,13 +97,16 @@ def new_command(commands: "Subparsers[Parser]", name: str, about: str, *examples
         epilog="examples:\n" + "\n".join(f"  hud-tui {example}" for example in examples),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    global_flags(parser)
+    global_flags(parser, has_host=name != "serve")
     parser.set_defaults(command=name, again=False, changes=lambda args: False)
     return parser
 
 
-def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None:
-    """Flags accepted both before and after the command; `absent` is their default."""
+def global_flags(
+    parser: Parser, absent: bool | str = argparse.SUPPRESS, has_host: bool = True
+) -> None:
+    """Flags accepted both before and after the command; `absent` is their default. `has_host`:
+    whether `--host` chooses a service; that of ``serve`` is the address that it binds."""
     flags = parser.add_argument_group("connection and output")
     about = {
         "--headless": "print JSON on stdout; do not open the app",
@@ -116,6 +119,18 @@ def global_flags(parser: Parser, absent: bool | str = argparse.SUPPRESS) -> None
     }
     for flag, text in about.items():
         flags.add_argument(flag, action="store_true", default=absent, help=text)
+    if has_host:
+        about_host = (
+            "use the hud-tui service at this URL: https, or http on loopback (HUD_TUI_HOST; "
+        )
+        about_host += "its key: hud-tui login URL, or HUD_TUI_KEY)"
+        flags.add_argument(
+            *("--host",),
+            dest="service_url",
+            metavar="URL",
+            default=argparse.SUPPRESS,
+            help=about_host,
+        )
     for name, text in (("state", "service.json and logs"), ("data", "models and checkpoints")):
         flags.add_argument(
             f"--{name}-dir",

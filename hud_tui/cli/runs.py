@@ -283,7 +283,7 @@ def show_job(
     """Print a run's job, which is not followed. `what`: what was done, e.g. ``submitted``."""
     watch = client.settings.command("--headless", "status", job_id)
     document = {"job_id": job_id, "model": model.model_name, "watch": watch}
-    if not client.settings.local:
+    if not client.settings.embedded:
         document["url"] = f"{client.settings.web_url}/jobs/{quote(job_id, safe='')}"
     live = client.settings.command("status", job_id)
     shown = f"{what} job {job_id} of {model.model_name}; watch it: {live}"

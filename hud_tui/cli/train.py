@@ -220,7 +220,7 @@ class _Command:
 
     async def _has_driven_runs(self) -> bool:
         """Whether the service has driven runs: the embedded one does."""
-        return self._client.settings.local
+        return self._client.settings.embedded
 
     async def _begin(self, order: Order) -> Submission:
         before = await self._client.known_job(order.model_id)

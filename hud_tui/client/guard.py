@@ -166,6 +166,8 @@ class Writing:
 
     service: str
     local: bool
+    host: str
+    """As of `Settings`."""
     without_key: Callable[[str], str]
     observe: Callable[[AuditEntry], object]
     """Called with each request that changed something, or may have."""
@@ -188,6 +190,7 @@ class Writing:
             after=clean(change.after),
             service=clean(self.service),
             local=self.local,
+            host=clean(self.host),
             method=method,
             url=self.without_key(_without_user(url)),
             body=self.without_key(text),

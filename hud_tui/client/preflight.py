@@ -376,7 +376,7 @@ def _lookups(
     gate = asyncio.Semaphore(AT_ONCE)
     lookups: list[Awaitable[list[Finding]]] = []
     if tasks:
-        lookups.append(asyncio.to_thread(_local, tasks, client.settings.local))
+        lookups.append(asyncio.to_thread(_local, tasks, client.settings.embedded))
     if lock is not None:
         lookups.append(asyncio.to_thread(lock_findings, Path(lock), tasks))
     lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]

@@ -457,7 +457,7 @@ async def measure(
     if not chosen:
         raise HudUsage("no task to roll out", NOT_SAMPLED)
     signals = {} if cache is None else cache.read(asked, chosen)
-    if taskset_id is not None and not client.settings.local:
+    if taskset_id is not None and not client.settings.embedded:
         signals = await recorded(client, taskset_id, model, chosen) | signals
     enough = _enough(signals, chosen, asked.group_size)
     missing = [task for task in chosen if task.slug not in enough]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
@@ -27,6 +26,7 @@ from pydantic import TypeAdapter, ValidationError
 from hud_tui import __version__
 from hud_tui.change import Change
 from hud_tui.client.guard import Guard, Writing
+from hud_tui.client.trust import trust_of, why_no_answer
 from hud_tui.errors import (
     BY_ITSELF,
     START_AGAIN,
@@ -298,12 +298,15 @@ class Failures:
     def unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
         """The error for a request without response."""
         reason = self.without_key(one_line(str(error) or type(error).__name__))
-        message = f"no answer from {origin_of(url)}: {reason}"
+        why, advice = why_no_answer(self.settings, error) if self.settings.host else ("", "")
+        message = f"no answer from {origin_of(url)}: {why or reason}"
         if method != "GET" and not isinstance(error, UNSENT):
             return HudUnreachable(message, UNCLEAR)
         if self.settings.local:
             start = START_AGAIN + self.settings.program
             return HudUnreachable(message, BY_ITSELF if self.settings.name else start)
+        if self.settings.host:
+            return HudUnreachable(message, advice or "check the network and --host")
         return HudUnreachable(message, "check the network and HUD_API_URL, or use --local")
 
     def without_key(self, text: str) -> str:
@@ -311,8 +314,11 @@ class Failures:
         return masked(self.settings.api_key, text)
 
     def _hint(self, status: int, method: str) -> str:
-        if status == 403 and self.settings.local:
+        if status == 403 and self.settings.embedded:
             return ""  # the embedded service says who may
+        if self.settings.host and status in (401, 421):
+            ways = {401: f"hud-tui login {self.settings.host}", 421: "serve it with --allowed-host"}
+            return ways[status]
         if status in (401, 403):
             return "check HUD_API_KEY" if not self.settings.local else "restart with --local"
         hints = {
@@ -321,7 +327,8 @@ class Failures:
             429: "wait, then try again",
         }
         if 300 <= status < 400:
-            return "the URL redirects: set HUD_API_URL to the final URL"
+            name = "--host" if self.settings.host else "HUD_API_URL"
+            return f"the URL redirects: set {name} to the final URL"
         if status >= 500:
             return "try again later" if method == "GET" else UNCLEAR
         return hints.get(status, "")
@@ -374,12 +381,13 @@ class Connection:
             settings.check_clear_text()
         self.settings, self.guard = settings, guard
         self.failures = Failures(settings)
-        self.writing = Writing(settings.label, settings.local, self.failures.without_key, observe)
+        clean = self.failures.without_key
+        self.writing = Writing(settings.label, settings.local, settings.host, clean, observe)
         hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
         self._origins = {origin_of(url) for url in hosts}
         self.http = httpx.AsyncClient(
             transport=transport,
-            verify=_tls(hosts),
+            verify=trust_of(settings),
             trust_env=not settings.local,  # no proxy between local processes
             mounts={origin: None for origin in self._origins if is_loopback(origin)},
             timeout=httpx.Timeout(READ_S, connect=CONNECT_S),
@@ -597,14 +605,6 @@ class Connection:
         unsent = method == "GET" or "Cannot send" in str(error)
         message = f"{method} {path_of(url)}: the connection was closed"
         return HudUnreachable(message, "try again" if unsent else UNCLEAR)
-
-
-def _tls(urls: tuple[str, ...]) -> ssl.SSLContext | bool:
-    """The default context for https hosts. Without any, a context without certificates,
-    because loading them takes 20 ms."""
-    if any(url.startswith("https:") for url in urls):
-        return True
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def masked(key: str, text: str) -> str:

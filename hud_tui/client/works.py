@@ -54,7 +54,7 @@ class WorkClient:
         self.notes = Notebook(None) if state is None else run_notes(state)
         """The user's notes on runs, by run id."""
         self.sweeps = SweepFiles(state)
-        names = dict if client.settings.local else self.sweeps.names  # a local run says it
+        names = dict if client.settings.embedded else self.sweeps.names  # a local run says it
         imported = ImportedFiles(state)
         self.runs = RunList(client, lambda: self.notes.notes, names, imported=imported)
         """All runs of the service."""

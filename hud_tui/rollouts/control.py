@@ -69,9 +69,11 @@ def parameters_of(model: Model, chosen: Mapping[str, Any]) -> dict[str, Any]:
     return {**usual, **loss, **{key: value for key, value in chosen.items() if value is not None}}
 
 
-def mode_of(client: HudClient) -> Literal["local", "hud"]:
-    """How a driver finds the client's service: by its data directory, or by HUD's variables."""
-    return "local" if client.settings.local else "hud"
+def mode_of(client: HudClient) -> Literal["local", "host", "hud"]:
+    """How a driver finds the client's service: by its data directory, its URL with the stored key,
+    or HUD's variables."""
+    settings = client.settings
+    return "local" if settings.local else "host" if settings.host else "hud"
 
 
 def order_of(
@@ -96,6 +98,7 @@ def order_of(
             model_id=model.id,
             model=model.model_name,
             mode=mode_of(client),
+            host=client.settings.host,
             data_dir=client.settings.data_dir,
             source=str(source.absolute()),
             parameters=parameters_of(model, chosen),
@@ -142,7 +145,7 @@ def evaluation_order(
     before = last.model_dump(include=Options.model_fields.keys() - {"tasks", "left_out"})
     chosen = {key: last.parameters.get(key) for key in SAMPLED} | given
     order = order_of(client, model, source, chosen, **before | options)
-    return order.model_copy(update={"mode": last.mode})
+    return order.model_copy(update={"mode": last.mode, "host": last.host})
 
 
 async def begin(client: HudClient, order: Order, state: Path) -> WorkState:
@@ -188,7 +191,7 @@ def start_driver(client: HudClient, folder: DriverFolder, module: str, state: Pa
     logged = len(tail(folder.driver_log))
     command = [f"hud_tui.rollouts.{module}", str(state), folder.path.name]
     # HUD's variables may be set in a .env of the working directory, which is not the driver's
-    daemon(folder.driver_log, command, {} if client.settings.local else read_variables()).wait()
+    daemon(folder.driver_log, command, {} if client.settings.embedded else read_variables()).wait()
     return logged
 
 
@@ -327,11 +330,14 @@ async def _order_here(client: HudClient, folder: RunFolder) -> Order:
     service."""
     order = folder.order()
     if order.service and not await client.is_of(order.service):
-        where = order.data_dir if order.mode == "local" else order.service
+        where = {"local": order.data_dir, "host": order.host, "hud": order.service}[order.mode]
         message = f"run {order.job_id} was begun on another service: {one_line(where)}"
         raise HudUsage(message, "connect to that service")
     if order.mode == "local" and client.settings.data_dir not in ("", order.data_dir):
         order = order.model_copy(update={"data_dir": client.settings.data_dir})
+        folder.save_order(order)
+    if order.mode == "host" and client.settings.host not in ("", order.host):
+        order = order.model_copy(update={"host": client.settings.host})
         folder.save_order(order)
     return order
 

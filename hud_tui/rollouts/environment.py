@@ -84,7 +84,7 @@ def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
         HudUsage: An invalid interpreter or variable; or the runtime needs HUD, and this is the
             embedded service.
     """
-    if order.runtime == "hud" and settings.local and "HUD_RUNTIME_URL" not in os.environ:
+    if order.runtime == "hud" and settings.embedded and "HUD_RUNTIME_URL" not in os.environ:
         hint = "set HUD_API_KEY, and leave out --local; or --runtime subprocess"
         raise HudUsage("--runtime hud needs a key of HUD's, and this is the embedded service", hint)
     source = Path(order.source)

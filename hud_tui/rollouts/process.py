@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from hud_tui.errors import HudError, HudUsage
+from hud_tui.hosts import trusted_too
 from hud_tui.pipes import Pipe, ProcessEnded, kill_group
 from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rollouts.host import command
@@ -166,6 +167,8 @@ def variables(
         "PYTHONUNBUFFERED": "1",
         SECRETS: ",".join(named),
     }
+    if settings.ca:
+        service["SSL_CERT_FILE"] = trusted_too(settings.ca, environ)
     return allowed | {name: environ[name] for name in named} | service
 
 

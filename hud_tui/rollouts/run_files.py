@@ -136,7 +136,9 @@ class Order(Options):
     """Its slug."""
     start: str | None = None
     """Id of the head that it starts from, or ``base``; None on HUD, and in older files."""
-    mode: Literal["local", "hud"]
+    mode: Literal["local", "host", "hud"]
+    host: str = ""
+    """With mode ``host``, the URL of the service elsewhere."""
     data_dir: str
     """Data directory of the embedded service, with mode ``local``: where it was last."""
     service: str = ""

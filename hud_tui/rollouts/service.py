@@ -11,6 +11,7 @@ from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.errors import HudUnreachable
+from hud_tui.hosts import host_settings
 from hud_tui.patience import Patience, retried
 from hud_tui.rl.text import one_line
 from hud_tui.rl.timeline import TUNNEL
@@ -101,7 +102,9 @@ class Where(Protocol):
     """Where the service of an order is: fields as of `Order`."""
 
     @property
-    def mode(self) -> Literal["local", "hud"]: ...
+    def mode(self) -> Literal["local", "host", "hud"]: ...
+    @property
+    def host(self) -> str: ...
     @property
     def data_dir(self) -> str: ...
     @property
@@ -112,11 +115,14 @@ def connect_to(order: Where, paths: Paths, guard: Guard | None = None) -> HudCli
     """A client of the order's service; None if the embedded one does not run.
 
     Raises:
-        HudNoKey: No key for HUD.
+        HudNoKey: No key for HUD, or for the service elsewhere.
     """
     observe = CommandLog(paths.state, "driver").add
     if order.mode == "hud":
         return HudClient(replace(read_settings(), by="driver"), None, guard, observe)
+    if order.mode == "host":
+        settings = host_settings(order.host, paths.state)
+        return HudClient(replace(settings, by="driver"), None, guard, observe)
     for _, ready in named(paths):
         if _serves(ready, order) and is_serving(ready):
             settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)

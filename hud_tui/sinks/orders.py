@@ -47,9 +47,10 @@ class SinkOrder(BaseModel):
     model_id: str
     project: str
     """``PROJECT`` or ``ENTITY/PROJECT``."""
-    mode: Literal["local", "hud"]
+    mode: Literal["local", "host", "hud"]
     """How its service is found, as of `hud_tui.rollouts.run_files.Order`."""
     data_dir: str
+    host: str = ""
     service: str = ""
     """With mode ``hud``, its origin."""
     ended: bool = False
@@ -169,8 +170,9 @@ def begin_sink(paths: Paths, change: AuditEntry, project: str) -> None:
             work_id=work_id,
             model_id=change.model,
             project=project,
-            mode="local" if change.local else "hud",
+            mode="local" if change.local else "host" if change.host else "hud",
             data_dir=str(paths.data) if change.local else "",
+            host=change.host,
             service="" if change.local else origin_of(change.url),
         )
     require_sdk()
@@ -184,7 +186,7 @@ def start(state: Path, folder: SinkFolder, order: SinkOrder) -> None:
     variables = {}
     with suppress(HudError):  # an invalid line is reported by whoever connects
         variables = read_variables()
-    if order.mode == "local":
+    if order.mode != "hud":
         variables = {name: value for name, value in variables.items() if name == KEY}
     daemon(folder.log, [MODULE, str(state), order.work_id], variables).wait()
 

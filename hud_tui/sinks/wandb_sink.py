@@ -331,7 +331,7 @@ async def follow(state: Path, folder: SinkFolder, order: SinkOrder) -> bool:
 
 def _connect(order: SinkOrder, paths: Paths) -> HudClient | None:
     client = connect_to(order, paths, Guard(lambda: ONLY_READS))
-    if client is None or order.mode == "local":
+    if client is None or order.mode != "hud":
         return client
     settings = client.settings
     if order.service not in map(origin_of, (settings.rl_url, settings.api_url)):

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     from hud_tui.tui.workspace import Workspace
 
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
-"""(mode ``local`` or ``hud``, a key typed in the app or None, progress) → the client."""
+"""(mode ``local``, ``host`` or ``hud``, a key typed in the app or None, progress) → the client."""
 
 PACKAGE = Path(__file__).parent.parent
 STYLES = next(d for d in (PACKAGE / "styles", PACKAGE.parent / "styles") if d.is_dir())
@@ -223,9 +223,9 @@ class HudApp(App[None]):
         state: Callable[[], Path] | None = None,
         options: Options | None = None,
     ) -> None:
-        """`connect` is called again to reconnect; `mode` is ``local``, ``hud``, ``replay``, or None
-        to ask; `state` returns the directory for the user's choices, which None discards at the
-        end."""
+        """`connect` is called again to reconnect; `mode` is ``local``, ``host``, ``hud``,
+        ``replay``, or None to ask; `state` returns the directory for the user's choices, which None
+        discards at the end."""
         super().__init__(TerminalDriver)
         self.mode, self.start, self.clock = mode, start, clock
         self.store = JsonStore(state, self._flush_later, self._notice_files)
@@ -691,7 +691,8 @@ def need_terminal() -> None:
 def secrets(app: HudApp) -> list[str]:
     """API keys of this session, for redaction."""
     used = "" if app.workspace is None else app.workspace.session.client.settings.api_key
-    return [used, app.key or "", os.environ.get("HUD_API_KEY", "")]
+    names = ("HUD_API_KEY", "HUD_TUI_KEY")
+    return [used, app.key or "", *(os.environ.get(name, "") for name in names)]
 
 
 # Reporting an unexpected exception.

@@ -269,7 +269,7 @@ class Places:
 
     async def _read_jobs(self) -> bool:
         """Read the jobs, after the first time only the newest. Returns whether any has changed."""
-        most = NEW_JOBS if self._jobs else MOST_JOBS[self._session.client.settings.local]
+        most = NEW_JOBS if self._jobs else MOST_JOBS[self._session.client.settings.embedded]
         try:
             newest = {job.id: job for job in await self._session.client.jobs(most)}
         except HudError:

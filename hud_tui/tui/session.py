@@ -203,7 +203,9 @@ class RunSession:
     @property
     def where(self) -> str:
         """Where runs go on when the app quits."""
-        return "in the background" if self.mode == "local" else "on HUD"
+        if self.mode == "local":
+            return "in the background"
+        return f"on {self.client.settings.label}" if self.mode == "host" else "on HUD"
 
     @property
     def playback(self) -> Playback | None:
@@ -251,7 +253,7 @@ class RunSession:
     async def runs(self) -> Mapping[str, Work]:
         """The rows of all runs by id, training loops included, as last read if the service does
         not answer. Empty with HUD, where listing the runs costs one request each."""
-        if self.replays or not self.client.settings.local:
+        if self.replays or not self.client.settings.embedded:
             return {}
         runs = self.works.runs
         with suppress(HudError):
@@ -429,7 +431,7 @@ class RunSession:
     @property
     def _last_known_file(self) -> Path | None:
         """None if nothing is saved: the embedded service's data is on this machine already."""
-        if self.client.settings.local or self.mode != "hud":
+        if self.client.settings.local or self.mode not in ("hud", "host"):
             return None
         directory, scope = self.store.directory, self.scope
         return None if directory is None or scope is None else file_of(directory, scope)

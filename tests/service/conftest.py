@@ -10,6 +10,8 @@ from httpx import AsyncClient
 from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
 from hud_tui.service.service import Service
+from hud_tui.service.tls import TlsFiles
+from tests.certificates import Authority
 from tests.conftest import Served, fork
 from tests.service.calls import Json
 from tests.service.clients import in_process
@@ -21,6 +23,17 @@ def own_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's own state and config are neither written nor read."""
     monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("HUD_TUI_CONFIG_DIR", str(tmp_path / "config"))
+
+
+@pytest.fixture(scope="session")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def box(authority: Authority) -> TlsFiles:
+    """A certificate for loopback and box.test."""
+    return authority.sign("box")
 
 
 @pytest.fixture

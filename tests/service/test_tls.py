@@ -25,16 +25,6 @@ from tests.conftest import PATIENCE_S, Process, bearer, on_socket, serve_process
 Make = Callable[[Authority], TlsFiles]
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture(scope="module")
-def box(authority: Authority) -> TlsFiles:
-    return authority.sign("box")
-
-
 def trusting(authority: Authority) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(authority.certificate))
 
@@ -44,21 +34,21 @@ def mismatched(authority: Authority) -> TlsFiles:
 
 
 def swapped(authority: Authority) -> TlsFiles:
-    files = authority.sign("box")
+    files = authority.sign("again")
     return TlsFiles(files.key, files.certificate)
 
 
 def keyless(authority: Authority) -> TlsFiles:
-    files = authority.sign("box")
+    files = authority.sign("again")
     return TlsFiles(files.certificate, files.certificate)
 
 
 def missing(authority: Authority) -> TlsFiles:
-    return TlsFiles(authority.folder / "none.pem", authority.sign("box").key)
+    return TlsFiles(authority.folder / "none.pem", authority.sign("again").key)
 
 
 def encrypted(authority: Authority) -> TlsFiles:
-    files, key = authority.sign("box"), authority.folder / "encrypted.key"
+    files, key = authority.sign("again"), authority.folder / "encrypted.key"
     openssl("pkey", "-in", files.key, "-aes256", "-passout", "pass:abcd", "-out", key)
     return TlsFiles(files.certificate, key)
 
@@ -72,8 +62,8 @@ def damaged(authority: Authority) -> TlsFiles:
 
 BAD: dict[str, tuple[Make, str, str]] = {
     "missing": (missing, "none.pem: No such file", "PEM"),
-    "not a certificate": (swapped, "box.key has no certificate", "it is a key"),
-    "not a key": (keyless, "box.pem has no private key", "privkey.pem"),
+    "not a certificate": (swapped, "again.key has no certificate", "it is a key"),
+    "not a key": (keyless, "again.pem has no private key", "privkey.pem"),
     "of another certificate": (mismatched, "other.key is not the key of", "both files of one"),
     "encrypted": (encrypted, "encrypted.key is encrypted", "openssl pkey -in"),
     "damaged": (damaged, "damaged.pem with --key", "openssl x509"),

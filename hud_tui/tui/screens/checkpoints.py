@@ -382,14 +382,14 @@ class CheckpointsScreen(HudScreen):
             self.warn("A fork starts at a checkpoint: select one.")
         elif why := refusal(node):
             self.warn(why)
-        elif not (self.client.settings.local or self.cursor.position == self.run.tree.head):
+        elif not (self.client.settings.embedded or self.cursor.position == self.run.tree.head):
             self.warn(keyed(AT_HEAD))
         else:
             self._fork(source, node)
 
     @work(exclusive=True, group="fork")
     async def _fork(self, source: Model, node: Checkpoint) -> None:
-        start = node if self.client.settings.local else None
+        start = node if self.client.settings.embedded else None
         forked = await ask_fork(self.app, self.session, source, start)
         if forked is not None:
             notice = f"{one_line(forked.model_name, 40)} starts at {name(node)}"
@@ -578,7 +578,7 @@ class CheckpointsScreen(HudScreen):
         node = self.selected
         if node is None:
             self.warn("Only a checkpoint can be pinned: select one.")
-        elif not self.client.settings.local:
+        elif not self.client.settings.embedded:
             self.warn("HUD keeps every checkpoint: only the embedded service has pins.")
         elif node.state == EXPIRED and not node.pinned:
             self.warn(f"{name(node)} has expired: no state is left to pin.")
@@ -649,7 +649,7 @@ class CheckpointsScreen(HudScreen):
             case "note" | "fork":
                 return node is not None
             case "pin":
-                return node is not None and self.client.settings.local
+                return node is not None and self.client.settings.embedded
             case "copy":
                 return self.cursor.position != ROOT
             case "cancel_evaluation":

@@ -226,7 +226,7 @@ class TasksDialog(Dialog[T]):
             return
         if tasks.order is not None:
             text += f"\n{APART}"
-        elif not self.session.client.settings.local:
+        elif not self.session.client.settings.embedded:
             text += f"\n{keyed(OPEN)}"
         self._problem_line.update(Content.styled(text, "$text-muted"))
 

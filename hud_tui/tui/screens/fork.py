@@ -57,7 +57,9 @@ async def ask_fork(
             value=free_name(source.model_name, models),
             check=lambda text: name_problem(text, models),
             accept=accept,
-            foresee=lambda text: f"slug: {slug_of(text)}" if session.mode == "local" else "",
+            foresee=lambda text: (
+                f"slug: {slug_of(text)}" if session.client.settings.embedded else ""
+            ),
         )
     )
     return forked[0] if forked else None

@@ -138,7 +138,7 @@ class LaunchScreen(HudScreen):
         try:
             most = groups or min(MOST_GROUPS, max(1, train))
             request = await ask_of(self.client, model, parameters, most)
-            if not (self.client.settings.local or await self._agreed(request)):
+            if not (self.client.settings.embedded or await self._agreed(request)):
                 return
             size = size_of(model, parameters, request, tasks)
             self._show(replace(self.draft.trial, signals={}, size=size, running=True))
@@ -383,7 +383,7 @@ class LaunchScreen(HudScreen):
 
     async def _read_past(self) -> None:
         """Read the runs that the estimate of time goes by; HUD has no list of all runs."""
-        if self.client.settings.local:
+        if self.client.settings.embedded:
             rows = await self.attempt(self.session.works.runs.read())
             self.draft = replace(self.draft, past=tuple(rows or ()))
             self.show_state()
@@ -669,7 +669,7 @@ class LaunchScreen(HudScreen):
             return
         if self.context.start.command == "run":
             values |= without_field(model, self.context.start.parameters)
-        if self.client.settings.local:  # for the disk's state, which every step changes
+        if self.client.settings.embedded:  # for the disk's state, which every step changes
             model = await self.attempt(self.client.model(model.id))
             if model is None:
                 return

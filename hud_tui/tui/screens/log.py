@@ -25,6 +25,7 @@ from hud_tui.audit_log import (
     as_python,
     change_text,
     document,
+    key_variable,
     local_time,
     matching,
     sent_to,
@@ -248,7 +249,9 @@ class LogScreen(Leavable[None]):
         if not choices:  # nothing was sent: a command on this machine
             self.action_copy()
             return
-        lines = ["A command that sends the same request; it reads the key from $HUD_API_KEY."]
+        lines = [
+            f"A command that sends the same request; it reads the key from ${key_variable(entry)}."
+        ]
         lines += [f"Not available as curl: {why}."] * bool(why)
         lines += [NO_PYTHON] * (not forms["python"][1])
         chosen = await self.app.push_screen_wait(

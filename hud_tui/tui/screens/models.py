@@ -388,7 +388,7 @@ class ModelsScreen(HudScreen):
                 self.models = self.models or self.session.catalog or None
             return
         self.models = self.session.catalog = tuple(models)
-        self.first_start = self.client.settings.local and not own_models(models)
+        self.first_start = self.client.settings.embedded and not own_models(models)
         turn = Semaphore(AT_ONCE)
         await gather(*(self._read_tree(model, turn) for model in own_models(models)))
 

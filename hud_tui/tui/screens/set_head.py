@@ -551,7 +551,7 @@ async def _send(
     session, model, target = view.session, view.run.model, move.target
     assert model is not None
     moved, refused, was = None, None, _head(before)
-    seen = {"seen": was} if view.client.settings.local else {}
+    seen = {"seen": was} if view.client.settings.embedded else {}
     session.sent_to = target
     try:
         if approved is not None:

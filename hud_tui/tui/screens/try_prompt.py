@@ -110,7 +110,7 @@ class TryPanel(Panel[None]):
 
     def _request(self, number: int, text: str, round_: int) -> Chat:
         """The same for both but the checkpoint, at the service's default temperature."""
-        defaults, local = self.model.training_defaults, self.client.settings.local
+        defaults, local = self.model.training_defaults, self.client.settings.embedded
         return Chat(
             model=self.model.model_name,
             messages=[{"role": "user", "content": text}],
