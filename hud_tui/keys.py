@@ -703,7 +703,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             "side by side",
             "Show another of its group beside it, from the first difference; or it alone.",
         ),
-        ("pane(1)", "tab", "group", "The group as a list; then back to the text."),
+        ("pane(1)", "tab", "group", "The other of two; then the group as a list; then back."),
         ("copy", "y", "copy", "Copy as text, Markdown or JSON; or what is selected."),
         ("play", "ctrl+t", "play", "Replay the rollout, and take over at any turn."),
         ("refresh", "r", "refresh", "Read it again.", False),

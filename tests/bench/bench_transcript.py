@@ -73,6 +73,18 @@ class Reader:
         self.view.redraw()
         return thread_time() - start
 
+    def compare(self) -> float:
+        """Show it beside one with a turn more in the middle; how long that took, seconds."""
+        events = TraceEvents.model_validate_json(self.body).events
+        middle = len(events) // 2
+        more = [*events[:middle], events[0].model_copy(update={"text": "more"}), *events[middle:]]
+        sides = [Side(transcript_of(each), Outcome(1.0)) for each in (events, more)]
+        self.view.show([], True)
+        start = thread_time()
+        self.view.show(sides, True)
+        self.view.redraw()
+        return thread_time() - start
+
     def unfold(self) -> None:
         """Unfold everything, for the first time."""
         for block in self.view.blocks:
@@ -103,6 +115,9 @@ async def measure(
     timed = {"open": min(reader.open() for _ in range(repeats))}
     if view.count > view.size.height:
         timed["page, folded"] = best_s(reader.scroll, 60, thread_time)
+    if len(events) > 1000:
+        timed["beside another"] = min(reader.compare() for _ in range(repeats))
+        reader.open()
     timed["unfold all"] = best_s(reader.unfold, repeats, thread_time)
     view.action_first()
     timed["page, unfolded"] = best_s(reader.scroll, 60, thread_time)

@@ -52,6 +52,27 @@ EDITS = (
         ("tests/tui/test_rollout.py",),
     ),
     Edit(
+        "a turn that one of two rollouts has is a gap in the other",
+        "rl/alignment.py",
+        "for key in (_said, _made, _role)]",
+        "for key in (_role,)]",
+        ("tests/unit/test_alignment.py",),
+    ),
+    Edit(
+        "a running rollout is read on where it is being read",
+        "tui/widgets/transcript.py",
+        "elif top is not None and (stays := self.line_of(top)) is not None:",
+        "elif top is None and (stays := self.line_of(top or '')) is not None:",
+        ("tests/tui/test_rollout.py",),
+    ),
+    Edit(
+        "a game waits for the service where that is away",
+        "rollouts/play_link.py",
+        "if not (self._waits and self._is_unanswered(error)):",
+        "if not (self._waits and not self._is_unanswered(error)):",
+        ("tests/tui/test_play.py", "tests/rollouts/test_play.py"),
+    ),
+    Edit(
         "what the environment does is no turn",
         "rl/transcript.py",
         "if event.phase is not None:",

@@ -147,6 +147,13 @@ def stock(answer: str, south: int = 7, error: bool = False) -> list[dict[str, An
     ]
 
 
+def stock_twice() -> list[dict[str, Any]]:
+    """As the first rollout of `stock_group`, but for a look at the orders in between."""
+    *before, answer, grading = stock("That makes 19 in all, and it is not enough for the order.")
+    orders = [said("And the orders?", call("orders", sku="SKU-7"), at=3.0)]
+    return [*before, *orders, tool("orders", {"sku": "SKU-7"}, "none"), answer, grading]
+
+
 GRADE = {
     "subscores": [
         {"name": "number", "value": 1.0, "weight": 0.6},

@@ -18,7 +18,7 @@ from hud_tui.rl.groups import PLAIN
 from hud_tui.rl.rollouts import Shade, known_group
 from hud_tui.settings import local_settings
 from hud_tui.tui.screens import rollout
-from hud_tui.tui.screens.dialogs import Dialog
+from hud_tui.tui.screens.dialogs import Dialog, PlayRollout
 from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
 from hud_tui.tui.start import Start
 from hud_tui.wire import Group
@@ -226,35 +226,96 @@ async def test_two_rollouts_are_side_by_side_from_their_first_difference() -> No
         assert "│" not in shown(screen)
 
 
+async def test_a_turn_that_one_of_two_has_stands_beside_a_gap() -> None:
+    shelf = reading.stock_group()
+    shelf.known["b"] = shelf.known["b"][0], reading.told(reading.stock_twice())
+    for first, beside in (("a", "b"), ("b", "a")):
+        async with reader_of(shelf, first, (120, 40), beside=beside) as (screen, hand):
+            await hand.until(lambda screen=screen: screen.view.first_difference == 5)
+            missing = first == "b"
+            assert [block.sources[missing] is None for block in screen.view.blocks] == [
+                *(number == 5 for number in range(8))
+            ]
+            row = screen.view.line_text(screen.view._starts[5]).split("│")
+            assert row[missing].strip("▎ ").startswith("–")
+            assert "assistant" in row[not missing]
+            assert "≠ first difference" in row[1]
+
+
+async def test_keys_act_on_the_rollout_that_has_the_cursor() -> None:
+    shelf = reading.stock_group()
+    async with reader_of(shelf, size=(120, 40), beside="b") as (screen, hand):
+        await hand.until(lambda: screen.view.first_difference is not None)
+        played: list[str] = []
+        monkeypatched = screen.post_message
+
+        def post(message: Any) -> bool:
+            if isinstance(message, PlayRollout):
+                played.append(message.trace_id)
+                return True
+            return monkeypatched(message)
+
+        screen.post_message = post  # type: ignore[method-assign]
+        for keys, active, number in (("", "a", 1), ("tab", "b", 2)):
+            await hand.press(*filter(None, [keys]))
+            await hand.until(lambda number=number: f"rollout {number} of 4" in hand.lines[0])
+            await hand.press("ctrl+t", "d")
+            await hand.until(lambda active=active: bool(screen._alternatives.get(active)))
+            assert played[-1] == active
+            await hand.press("y")
+            await hand.until_screen(Dialog)
+            assert f"Copy rollout {number} of 4 as" in "\n".join(hand.lines)
+            await hand.press("enter")
+            reward = ".600" if active == "a" else "1"
+            copied = f"stock-7, step 12, reward {reward}"
+            await hand.until(lambda copied=copied: hand.app.clipboard.startswith(copied))
+        assert screen._detailed == {"a": {1}, "b": {1}}
+        marks = [line.index("▎") for line in hand.lines if "▎" in line]
+        assert marks == [] or marks[0] > 60
+        await hand.press("tab")
+        assert screen.list.has_focus
+        await hand.press("tab")
+        assert screen.active == "a"
+        await hand.click((90, 12))
+        assert screen.active == "b"
+        await hand.press("c")
+        assert (screen.beside, screen.active) == (None, "a")
+
+
 async def test_a_running_rollout_is_read_on_and_the_place_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(rollout, "backoff", lambda failures: 0.01)
     shelf = reading.stock_group()
     trace, events = shelf.known["a"]
-    running = trace.model_copy(update={"status": "running", "reward": None, "stop_reason": None})
+    unknown = dict.fromkeys(("reward", "stop_reason", "evaluation_result"))
+    running = trace.model_copy(update={"status": "running", **unknown})
     shelf.known["a"] = running, events[:4]
     async with reader_of(shelf, size=(100, 16)) as (screen, hand):
         assert "still running: new turns are added" in shown(screen)
         assert "reward –" in hand.lines[0]
         await hand.press("a", "g", "j", "j", "j", "j")
-        key, top = screen.view.key, hand.lines[2:15]
+        key, top = screen.view.key, texts(hand)
         shelf.known["a"] = running, events[:5]
         await hand.until(lambda: '← {"stock": 12}' in shown(screen))
-        assert (screen.view.key, hand.lines[2:15]) == (key, top), "the place stays"
+        assert (screen.view.key, texts(hand)) == (key, top), "the place stays"
         await hand.press("G")
         shelf.known["a"] = running, events[:7]
         await hand.until(lambda: "That makes 19" in shown(screen))
         assert screen.view.cursor == screen.view.count - 1, "at the end what is new is shown"
-        await hand.press("g", *"j" * 8)
-        key = screen.view.key
-        assert key is not None
-        assert key.startswith("turns")
+        await hand.press(*"kkkk")
+        key, top = screen.view.key, texts(hand)
+        assert "reward" not in "".join(top)
         shelf.known["a"] = trace, events
         await hand.until(lambda: "reward .600" in hand.lines[0])
         await hand.until(lambda: "stopped: end of turn" in shown(screen))
-        assert screen.view.key == key
+        assert (screen.view.key, texts(hand)) == (key, top), "although the outcome has grown"
         await hand.until(lambda: not following(screen))
+
+
+def texts(hand: Hand) -> list[str]:
+    """What is shown of the turns on a screen of 100 × 16, without the scrollbar."""
+    return [line[:98] for line in hand.lines[2:15]]
 
 
 def following(screen: RolloutScreen) -> bool:

@@ -151,9 +151,14 @@ class RolloutScreen(Leavable[str]):
         return next(r for r in self.group_of(trace_id).rollouts if r.trace.id == trace_id)
 
     @property
+    def active(self) -> str:
+        """The rollout that has the cursor."""
+        return self.trace_id if self.beside is None or not self.view.side else self.beside
+
+    @property
     def transcript(self) -> Transcript | None:
-        """What the shown rollout says; None until it was read."""
-        read = self._read.get(self.trace_id)
+        """What the rollout with the cursor says; None until it was read."""
+        read = self._read.get(self.active)
         return None if read is None else read.transcript
 
     def _side(self, trace_id: str) -> Side:
@@ -207,18 +212,19 @@ class RolloutScreen(Leavable[str]):
         self.view.find(self.filter_field.value, is_other)
         self._show_lines()
 
+    @on(TranscriptView.SideChosen)
     def _show_lines(self) -> None:
         """The title, the group's line, and its list."""
         width, pane = self.size.width - 2, self.view
         hit = (pane.hit + 1, len(pane.hits)) if pane.search_text else None
-        trace = self.rollout(self.trace_id).trace
-        removed = self._removed.get(self.trace_id, Counter()).total()
-        title = rollout_title(self.group, trace, width, removed, hit)
+        trace = self.rollout(self.active).trace
+        removed = self._removed.get(self.active, Counter()).total()
+        title = rollout_title(self.group_of(self.active), trace, width, removed, hit)
         self.query_one(PageTitle).title = Content(" ") + title
         self.query_one("#rollout-group", ClickableText).update(self._strip(width))
         line = self.query_one("#rollout-legend", Static)
         line.display = self.shade is not None
-        line.update(legend(self._side(self.trace_id).colouring))
+        line.update(legend(self._side(self.active).colouring))
         with self.prevent(Table.Moved):
             self.list.lay(sibling_columns(self.group))
             self.list.show(sibling_rows(self.group, self.trace_id, self.beside))
@@ -314,7 +320,14 @@ class RolloutScreen(Leavable[str]):
         idle: set[str] = set() if self.view.hits else {"match(1)", "match(-1)"}
         idle |= set() if len(self.listed) > 1 else {"rollout(1)", "rollout(-1)"}
         idle |= set() if len(self.group.rollouts) > 1 else {"compare", "pane(1)"}
-        return [action for action in actions if action.name not in idle]
+        to_other = self.beside is not None and not self.view.side
+        return [
+            replace(action, label="to the right")
+            if to_other and action.name == "pane(1)"
+            else action
+            for action in actions
+            if action.name not in idle
+        ]
 
     @on(TranscriptView.Opened)
     def action_fold(self) -> None:
@@ -344,10 +357,13 @@ class RolloutScreen(Leavable[str]):
 
     @on(RowList.Opened, "#siblings")
     def action_pane(self, by: int = 1) -> None:
-        """Show the group as a list and go there; then back to the text."""
+        """To the other rollout of two; then show the group as a list and go there; then back."""
         if self.list.has_focus:
             self.list.display = False
+            self.view.to_side(0)
             self.view.focus()
+        elif self.beside is not None and not self.view.side:
+            self.view.to_side(1)
         else:
             self.list.display = True
             self.list.focus()
@@ -404,8 +420,8 @@ class RolloutScreen(Leavable[str]):
         self._show_lines()
 
     def action_play(self) -> None:
-        """Play from the rollout that is shown."""
-        self.post_message(PlayRollout(self.trace_id))
+        """Play from the rollout that has the cursor."""
+        self.post_message(PlayRollout(self.active))
 
     def action_refresh(self) -> None:
         self.read(again=True)
@@ -416,15 +432,18 @@ class RolloutScreen(Leavable[str]):
         if text := self.get_selected_text():
             self.app.copy_to_clipboard(text)
             return
-        read = self._read.get(self.trace_id)
+        trace_id, read = self.active, self._read.get(self.active)
         if read is None:
             return
         choices = [(name, label) for name, (label, _) in FORMS.items()]
         lines = ["Text, Markdown, JSON: the whole rollout with its tool calls and its reward."]
-        dialog = ChoiceDialog("Copy the rollout as", lines, choices, "text", safe=True)
+        which = self._which(trace_id)
+        title = f"Copy {which} as" if which else "Copy the rollout as"
+        dialog = ChoiceDialog(title, lines, choices, "text", safe=True)
         form = await self.app.push_screen_wait(dialog)
         if form is not None:
-            copied = Copied(read.trace, read.transcript, self._outcome(self.trace_id), read.events)
+            outcome = self._outcome(trace_id)
+            copied = Copied(read.trace, read.transcript, outcome, read.events)
             self.app.copy_to_clipboard(FORMS[form][1](copied))
 
     def action_leave(self) -> None:
@@ -462,7 +481,7 @@ class RolloutScreen(Leavable[str]):
     async def action_details(self) -> None:
         """List the tokens of the turn under the cursor, else of the last turn with tokens, or not;
         and ask for the likeliest ones in place of its least likely ones."""
-        trace_id, read, turn = self.trace_id, self._read.get(self.trace_id), self._turn
+        trace_id, read, turn = self.active, self._read.get(self.active), self._turn
         if read is None or turn is None or turn.number is None:
             show_notice(self.app, "No turn with tokens.")
             return
@@ -484,7 +503,7 @@ class RolloutScreen(Leavable[str]):
     def _turn(self) -> Turn | None:
         """The turn under the cursor, if it has tokens, else the last one that has."""
         block = self.view.block
-        turn = None if block is None else block.sources[0]
+        turn = None if block is None else block.sources[self.view.side]
         if isinstance(turn, Turn) and turn.sample is not None:
             return turn
         turns = () if self.transcript is None else self.transcript.turns

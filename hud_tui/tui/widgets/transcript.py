@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import is_
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -30,11 +31,13 @@ from hud_tui.tui.widgets.transcript_blocks import (
     TITLE,
     TURNS,
     Block,
+    Rows,
     Side,
     blocks_of,
     first_difference,
     head_of,
     is_same,
+    rows_of,
 )
 
 MARK, ROLE = 2, LONGEST_ROLE + 1
@@ -59,6 +62,9 @@ class Hit:
 
 class TranscriptView(Table):
     """Enter folds and unfolds; a click on a block's line does so, too. Its screen handles keys."""
+
+    class SideChosen(Table.OfTable):
+        """The cursor is in another of two rollouts."""
 
     ALLOW_SELECT = True
     COMPONENT_CLASSES: ClassVar[set[str]] = {"transcript--match", "transcript--at"}
@@ -85,6 +91,10 @@ class TranscriptView(Table):
         """Whether what is unfolded at first is still to be decided."""
         self._place_of_difference: tuple[int, int] | None = None
         """Passage and offset of the first difference within its block."""
+        self._rows: tuple[Sequence[Transcript | None], Rows] = (), ()
+        """Which turns stand side by side, and of which rollouts."""
+        self.side = 0
+        """Which of two rollouts has the cursor."""
         self._numbers: dict[str, int] = {}
         """The numbers of the blocks, by their keys."""
         self.cursor = 0
@@ -101,7 +111,8 @@ class TranscriptView(Table):
         if [side.colouring for side in sides] != [side.colouring for side in self.sides]:
             for block in self.blocks:
                 block.forget_passages()
-        self.sides = sides
+        self.sides, self.side = sides, min(self.side, max(0, len(sides) - 1))
+        self._align()
         with self.changing():
             self.blocks = list(self._continued(before))
             self._numbers = {block.key: number for number, block in enumerate(self.blocks)}
@@ -120,14 +131,25 @@ class TranscriptView(Table):
 
     @property
     def is_at_end(self) -> bool:
-        """Whether the cursor is in the last line, or that was scrolled to."""
-        return self.cursor == self.count - 1 or 0 < self.max_scroll_y == self.scroll_offset.y
+        """Whether the cursor is in the last line, or that was scrolled to, away from the cursor."""
+        is_scrolled = not self.in_sight and self.max_scroll_y == self.scroll_offset.y
+        return is_scrolled or self.cursor == self.count - 1
+
+    def _align(self) -> None:
+        """Decide which turns stand side by side, if the rollouts are others than before."""
+        transcripts = [side.transcript for side in self.sides]
+        before, _ = self._rows
+        if len(before) != len(transcripts) or not all(map(is_, before, transcripts)):
+            read = [each for each in transcripts if each is not None]
+            self._rows = transcripts, rows_of(read) if len(read) == len(transcripts) else ()
 
     def _continued(self, before: Mapping[str, Block]) -> Iterator[Block]:
         """The blocks; those that were shown `before` and are the same stay laid out. A turn that
         has come is unfolded if the one above it is."""
         is_open = False
-        for block in blocks_of(self.sides):
+        if not self.sides or any(side.transcript is None for side in self.sides):
+            return
+        for block in blocks_of(self.sides, self._rows[1]):
             was, is_turn = before.get(block.key), block.key.startswith(TURNS)
             if was is None:
                 block.is_open = self.all_open or (is_turn and is_open)
@@ -252,8 +274,8 @@ class TranscriptView(Table):
             self._lay_out()
 
     def unfold(self, turn: Turn) -> None:
-        """Unfold a turn of the first rollout, and go to it."""
-        places = (n for n, block in enumerate(self.blocks) if block.sources[0] is turn)
+        """Unfold a turn of the rollout that has the cursor, and go to it."""
+        places = (n for n, block in enumerate(self.blocks) if block.sources[self.side] is turn)
         number = next(places, None)
         if number is not None and not self.blocks[number].is_open:
             self.reveal_block(number)
@@ -267,6 +289,13 @@ class TranscriptView(Table):
             self._open(self._outcome if is_open else range(len(self.blocks)))
             self.cursor = self._starts[number]
 
+    def to_side(self, side: int) -> None:
+        """Put the cursor into another of the rollouts."""
+        if side != self.side and side < len(self.sides):
+            self.side = side
+            self.redraw()
+            self.post_message(self.SideChosen(self))
+
     def reveal_block(self, number: int, row: int = 0) -> None:
         """Unfold a block, and go to one of its rows."""
         with self.changing():
@@ -277,10 +306,18 @@ class TranscriptView(Table):
             self.scroll_to(y=max(0, target - self.body_rows // 3), animate=False)
         self._go(target)
 
+    def on_click(self, event: Click) -> None:
+        """As of any table; a click in a rollout also puts the cursor there."""
+        self.to_side(self._side_at(event.x))
+
+    def _side_at(self, x: int) -> int:
+        return min(x // (self.side_width + len(BETWEEN)), max(0, len(self.sides) - 1))
+
     def opens(self, click: Click) -> bool:
         """A click on the mark folds, and so does a second click on a block's line."""
         _, row = self.place(self.cursor)
-        return row == 0 and (click.chain == 2 or click.x < MARK)
+        begin = self._side_at(click.x) * (self.side_width + len(BETWEEN))
+        return row == 0 and (click.chain == 2 or click.x - begin < MARK)
 
     def on_resize(self) -> None:
         if self.width and self.width != self._laid_out:
@@ -362,18 +399,18 @@ class TranscriptView(Table):
                 if row == 0
                 else self._body(block_number, side, row - 1)
             )
-            strip = Strip([Segment(self._mark(block_number, row, side, at), self.tone("accent"))])
-            parts += Strip([*strip, *cells]).adjust_cell_length(self.side_width)
-        if at and row == 0:
-            style = self.tone("cursor" if self.has_focus else "cursor-blurred")
-            plain = "".join(part.text for part in parts)
-            return Strip([Segment(fit_text(plain, width), style)])
+            mark = Segment(self._mark(block_number, row, side, at), self.tone("accent"))
+            strip = Strip([mark, *cells]).adjust_cell_length(self.side_width)
+            if at and row == 0 and side == self.side:
+                style = self.tone("cursor" if self.has_focus else "cursor-blurred")
+                strip = Strip([Segment(fit_text(strip.text, self.side_width), style)])
+            parts += strip
         return Strip(parts)
 
     def _mark(self, block: int, row: int, side: int, at: bool) -> str:
         if row == 0 and self.blocks[block].sources[side] is not None:
             return "▾ " if self.blocks[block].is_open else "▸ "
-        return "▎ " if at and not side else "  "
+        return "▎ " if at and side == self.side else "  "
 
     def _head(self, number: int, side: int) -> list[Segment]:
         block = self.blocks[number]

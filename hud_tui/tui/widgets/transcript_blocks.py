@@ -1,7 +1,7 @@
 """Blocks of the reader: what a turn, a part of the environment and the outcome show of themselves.
 
-Of two rollouts a block has the same place of both. Its line is made when it is drawn, its passages
-when it is unfolded or searched.
+Of two rollouts a block has what stands side by side of both. Its line is made when it is drawn, its
+passages when it is unfolded or searched.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from itertools import zip_longest
 from rich.segment import Segment
 from rich.style import Style
 
+from hud_tui.rl.alignment import aligned
 from hud_tui.rl.metrics import signed
 from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, Outcome
 from hud_tui.rl.text import clean, counted, one_line
@@ -87,7 +88,7 @@ None if the other rollout has more."""
 
 @dataclass(slots=True)
 class Block:
-    """What is folded and unfolded together: the same place of each rollout."""
+    """What is folded and unfolded together: what stands side by side of each rollout."""
 
     sources: Sequence[Source]
     key: str
@@ -127,17 +128,31 @@ class Block:
             self.rows = _aligned(self.texts(sides), width, tone)
 
 
-def blocks_of(sides: Sequence[Side]) -> Iterator[Block]:
-    """The outcome, what the environment did before, the turns, and what it did after: of two
-    rollouts each by its place."""
-    if not sides or any(side.transcript is None for side in sides):
-        return
+Rows = Sequence[Sequence[int | None]]
+"""The turns that stand side by side: for each rollout its number, or None."""
+
+
+def rows_of(transcripts: Sequence[Transcript]) -> Rows:
+    """The turns of one rollout, or of two aligned."""
+    if len(transcripts) == 2:
+        return aligned(*(transcript.turns for transcript in transcripts))
+    return [(number,) for each in transcripts for number in range(len(each.turns))]
+
+
+def blocks_of(sides: Sequence[Side], rows: Rows) -> Iterator[Block]:
+    """The outcome, what the environment did before, the turns, and what it did after; what the
+    environments of two rollouts did is side by side by its place."""
+    transcripts = [side.transcript for side in sides if side.transcript is not None]
     if all(side.outcome is not None for side in sides):
         yield Block(sides, OUTCOME)
-    transcripts = [side.transcript or Transcript() for side in sides]
-    for kind in ("setup", TURNS, "grading"):
-        rows = zip_longest(*(getattr(each, kind) for each in transcripts))
-        yield from (Block(sources, f"{kind} {n}") for n, sources in enumerate(rows))
+    for n, parts in enumerate(zip_longest(*(each.setup for each in transcripts))):
+        yield Block(parts, f"setup {n}")
+    turns = [each.turns for each in transcripts]
+    for row in rows:
+        pairs = zip(turns, row, strict=True)
+        yield Block([None if n is None else own[n] for own, n in pairs], f"{TURNS} {row}")
+    for n, parts in enumerate(zip_longest(*(each.grading for each in transcripts))):
+        yield Block(parts, f"grading {n}")
 
 
 def is_same(left: Source, right: Source) -> bool:
