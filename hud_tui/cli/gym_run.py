@@ -223,10 +223,13 @@ async def _train(
     parsed = vars(build_parser(["train"]).parse_args(["train", str(file)]))
     given = {name: vars(args)[name] for name in SHARED if name in vars(args)}
     more = {"turns": gym.turns, "env": list(env), "name": gym.title or None}
+    words = ["train", file, *(word for name in env for word in ("--env", name))]
+    again = command_of(args, *words, "-m", args.model or "MODEL", "--turns", gym.turns)
     try:
-        return await train_with(client, argparse.Namespace(**{**parsed, **given, **more}))
+        code = await train_with(client, argparse.Namespace(**{**parsed, **given, **more}))
     except HudError as error:
-        words = ["train", file, *(word for name in env for word in ("--env", name))]
-        again = command_of(args, *words, "-m", args.model or "MODEL", "--turns", gym.turns)
         error.hint = f"{error.hint}; go on: {again}" if error.hint else f"go on: {again}"
         raise
+    if code == HudPreflightFailed.exit_code:
+        print_notice(f"its flags are those of train: {again}")
+    return code

@@ -64,7 +64,7 @@ class Rollout:
     server: Any = None
     """The task's MCP servers."""
     calls: list[str] = field(default_factory=list)
-    """How the model's calls went: done, failed, or misfit: no such action, or other arguments."""
+    """How the model's calls went: done, failed, or misfit: arguments that the action has not."""
     has_ended: bool = False
 
 

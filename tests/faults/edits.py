@@ -13,6 +13,7 @@ CANCELLED = "test_a_run_that_is_cancelled_before_it_holds_its_model_takes_no_ste
 REFUSED = "test_what_cannot_be_evaluated_is_refused_and_nothing_is_queued"
 PLAYED = ("tests/rollouts/test_play.py", "tests/unit/test_game.py")
 RENTING = ("tests/remote/test_renting.py",)
+RENTED = ("tests/remote/test_rent_run.py",)
 CHUNKS, STREAMS = ("tests/unit/test_completions.py",), ("tests/service/test_streams.py",)
 
 EDITS = (
@@ -374,5 +375,47 @@ EDITS = (
         "            self._leave(call)\n            raise",
         "            raise",
         ("tests/unit/engine/test_engine.py",),
+    ),
+    Edit(
+        "no second pod is rented for a plan whose pod runs",
+        "remote/rent_plan.py",
+        "if rental.runs and ours.fullmatch(rental.name)]",
+        "if rental.done and ours.fullmatch(rental.name)]",
+        RENTED,
+    ),
+    Edit(
+        "a run that was submitted is not submitted again",
+        "cli/rent_run.py",
+        'if RentPlan.next(facts) == "run":',
+        "if not args.follow:",
+        RENTED,
+    ),
+    Edit(
+        "what fails its checks rents nothing",
+        "cli/rent_run.py",
+        "if is_refused(args.fail_on, findings):",
+        "if not findings:",
+        RENTED,
+    ),
+    Edit(
+        "a container is removed, whatever happens",
+        "legacy/image.py",
+        "is_gone = process.returncode is not None and process.returncode >= 0",
+        "is_gone = process.returncode is not None",
+        ("tests/service/test_init_image.py",),
+    ),
+    Edit(
+        "a transform of a configuration is refused",
+        "legacy/gym_served.py",
+        "if value.transform:",
+        "if value.transform and value.use_context:",
+        ("tests/unit/legacy/test_gym_served.py",),
+    ),
+    Edit(
+        "nothing of a configuration is code",
+        "rollouts/gym_template.py",
+        "return value.name if isinstance(value, Taken) else repr(value)",
+        "return value.name if isinstance(value, Taken) else str(value)",
+        ("tests/rollouts/test_gym_template.py",),
     ),
 )

@@ -168,6 +168,14 @@ async def test_an_error_of_training_says_how_it_goes_on(
     go_on = "train env_2048/env.py -m arith-rl --turns 100"
     assert done.error["hint"].startswith("install it; go on: hud-tui")
     assert done.error["hint"].endswith(go_on)
+
+    async def checks_fail(client: HudClient, args: argparse.Namespace) -> int:
+        return 5
+
+    monkeypatch.setattr(gym_run, "train_with", checks_fail)
+    failed = await hud(*RUN, "-y")
+    assert failed.code == 5
+    assert failed.err.endswith(f"{go_on}\n")
     assert (here / "env_2048" / "env.py").exists()
 
 

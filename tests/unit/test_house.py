@@ -94,6 +94,10 @@ CONCEPTS = {
     "which pod is rented, which one is gone on with, and how it is set up": (
         "remote.pods: RentalRequest begun wish_of"
     ),
+    "what is next of a run on a machine that is rented for it": (
+        "remote.rent_plan: RentPlan RentFacts plan_rental"
+    ),
+    "what of a hud-vf-gym configuration is served": "legacy.gym_served: ServedGym serve_gym",
     "a label and what is beside it, and a text in so many cells": (
         "tui.widgets.lines: labelled fit_text"
     ),
