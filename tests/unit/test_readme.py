@@ -262,6 +262,8 @@ def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
         for name, before, after in hunks(diff):
             file = tmp_path / name
             text = file.read_text() if before else ""
+            if diff in first and after in text:
+                continue  # a newcomer follows the page, and runs this
             assert text.count(f"{before}\n") == 1 if before else not file.exists(), (name, before)
             file.write_text(text.replace(before, after) if before else f"{after}\n")
     paths = os.pathsep.join([str(tmp_path), str(ROOT)])
