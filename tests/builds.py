@@ -31,7 +31,7 @@ def build_of(commit: str) -> str:
         facts, path = row.split("\t", 1)
         if path.endswith(ENDINGS):
             files.append((path.removeprefix(PACKAGE), facts.split()[2]))
-    return digest_of((path, content(blob)) for path, blob in sorted(files))
+    return digest_of((path, [content(blob)]) for path, blob in sorted(files))
 
 
 def builds() -> Iterator[tuple[str, str]]:

@@ -394,7 +394,7 @@ def _ready(listening: Listening, entrance: Entrance, service: Service) -> Servic
         data_dir=str(service.data_dir.absolute()),
         version=__version__,
         build=build.digest(),
-        package=str(build.PACKAGE),
+        package=build.PACKAGE,
         began=time(),
         data_id=service.id,
     )

@@ -383,7 +383,7 @@ async def test_a_service_of_another_version_that_trains_is_left_and_named(
 
 def test_a_build_is_its_files() -> None:
     now = time.time() + 60
-    package = str(build.PACKAGE)
+    package = build.PACKAGE
     assert not build.is_other(__version__, "not read", package, now)
     assert build.is_other(__version__, "not this", package, 0.0), "a file is newer than the service"
     assert not build.is_other(__version__, build.digest(), "/elsewhere", 0.0)
@@ -398,7 +398,7 @@ def test_the_same_build_is_known_in_a_checkout_and_in_an_installed_wheel(
     shutil.copytree(build.PACKAGE, installed, ignore=shutil.ignore_patterns("__pycache__"))
     styles = installed / "styles"
     shutil.copytree(Path(__file__).parents[2] / "styles", styles, dirs_exist_ok=True)
-    monkeypatch.setattr(build, "PACKAGE", installed)
+    monkeypatch.setattr(build, "PACKAGE", str(installed))
     assert build.digest.__wrapped__() == here
     (installed / "wire.py").write_bytes(b"")
     assert build.digest.__wrapped__() != here

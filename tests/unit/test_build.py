@@ -54,7 +54,7 @@ def test_a_build_leads_to_its_commit(
         monkeypatch.setenv(f"{variable}_NAME", "a")
         monkeypatch.setenv(f"{variable}_EMAIL", "a")
     monkeypatch.setattr(builds, "ROOT", tmp_path)
-    monkeypatch.setattr(build, "PACKAGE", package)
+    monkeypatch.setattr(build, "PACKAGE", str(package))
     known = []
     builds.git("init", "-q")
     for number in (1, 2):
