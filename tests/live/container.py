@@ -4,17 +4,21 @@ Run: python3 tests/live/container.py IMAGE [--program podman] [--port 8900]
 
 With a root file system that is read only, no capability and no root: refuses clear text, serves on
 loopback, is healthy, trains, keeps its key out of the logs, stops cleanly in the middle of a run,
-and goes on after that and after a kill. Standard library only. Exits 1 at the first thing that is
-not as it should be.
+and goes on after that and after a kill; then serves with TLS by a certificate that openssl makes.
+Standard library only. Exits 1 at the first thing that is not as it should be.
 """
 
 import argparse
 import json
+import os
+import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 HARDENED = ("--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges")
@@ -41,9 +45,11 @@ class Engine:
             fail(f"{' '.join(words)}: exit {done.returncode}, not {code}: {done.stdout[-2000:]}")
         return done.stdout
 
-    def run(self, how: str, *words: str, name: str = NAME, code: int = 0) -> str:
+    def run(
+        self, how: str, *words: str, name: str = NAME, mounts: tuple[str, ...] = (), code: int = 0
+    ) -> str:
         where = () if name != NAME else ("-p", f"127.0.0.1:{self.port}:8900")
-        options = (how, "--name", name, *HARDENED, "-v", f"{NAME}:/data", *where)
+        options = (how, "--name", name, *HARDENED, "-v", f"{NAME}:/data", *mounts, *where)
         return self("run", *options, self.image, *words, code=code)
 
     def hud(self, *words: str) -> dict[str, Any]:
@@ -75,6 +81,9 @@ class Engine:
 
     def exit_code(self) -> str:
         return self("inspect", NAME, "--format", "{{.State.ExitCode}}").strip().splitlines()[-1]
+
+    def remove(self) -> None:
+        self("rm", "-f", NAME)
 
     def clean_up(self) -> None:
         self("rm", "-f", NAME, f"{NAME}-2", code=None)
@@ -127,6 +136,29 @@ def tried(engine: Engine) -> None:
     expect(status_of(engine.port, key) == 200, "the key stays the same", "")
 
 
+def tried_with_tls(engine: Engine, folder: Path) -> None:
+    words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "30"]
+    names = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    files = ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run(["openssl", *words, *names, *files], check=True, capture_output=True)
+    for file in (folder, *folder.iterdir()):
+        os.chown(file, 1000, 1000)
+    flags = ("--cert", "/tls/cert.pem", "--key", "/tls/key.pem")
+    engine.remove()
+    engine.run("-d", *flags, mounts=("-v", f"{folder}:/tls:ro"))
+    say("healthy", f"after {engine.until_healthy():.1f} s, with TLS")
+    key = engine("exec", NAME, "cat", "/data/service.key").strip()
+    context = ssl.create_default_context(cafile=str(folder / "cert.pem"))
+    call = urllib.request.Request(f"https://localhost:{engine.port}/v2/auth/me")
+    call.add_header("Authorization", f"Bearer {key}")
+    with urllib.request.urlopen(call, timeout=10, context=context) as answer:
+        expect(answer.status == 200, "it answers by TLS", answer.status)
+    try:
+        fail(f"in clear text it answers {status_of(engine.port, key)}")
+    except OSError:
+        say("ok", "and not in clear text")
+
+
 def expect(held: bool, what: str, seen: object) -> None:
     if not held:
         fail(f"{what}: {seen}")
@@ -151,6 +183,8 @@ def main() -> int:
     engine.clean_up()
     try:
         tried(engine)
+        with TemporaryDirectory(prefix="hud-tui-tls-") as folder:
+            tried_with_tls(engine, Path(folder))
     finally:
         engine.clean_up()
     print("container: 1 passed, 0 failed")
