@@ -102,7 +102,7 @@ ROW_NUMBERS: Mapping[str, Callable[[Sought], float | None]] = {
     "tokens": lambda sought: sought.trace.num_tokens,
     "step": lambda sought: sought.trace.step,
     "attempt": lambda sought: sought.trace.attempt,
-    "rollout": lambda sought: None if sought.trace.rollout is None else sought.trace.rollout + 1,
+    "rollout": lambda sought: sought.rollout.number,
 }
 NUMBERS: Mapping[str, Callable[[Sought], float | None]] = {
     "turns": lambda sought: sought.read.said,

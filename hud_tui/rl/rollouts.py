@@ -24,6 +24,8 @@ class Rollout:
     trace: Trace
     advantage: float | None
     """In the reward's unit; None if the rollout has no reward or no group, or is not trained on."""
+    number: int = 1
+    """In its group, from 1: as the service reports it, else by its place."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _group(traces: list[Trace], rule: Advantages | None) -> RolloutGroup:
     heldout, rule = bool(first.heldout), rule or PLAIN
     trained = compared and not heldout
     advantages = _advantages(ordered, rule) if trained else [None] * len(ordered)
-    rollouts = tuple(Rollout(*pair) for pair in zip(ordered, advantages, strict=True))
+    rollouts = _numbered(ordered, advantages)
     slug, attempt = first.task_slug or "", first.attempt or 1
     return RolloutGroup(slug, heldout, rollouts, compared, attempt, rule, evaluated)
 
@@ -147,7 +149,7 @@ def known_group(
         for number, (id_, reward) in enumerate(zip(group.trace_ids, group.rewards, strict=False))
     ]
     advantages = [None] * len(traces) if rule is None else _advantages(traces, rule)
-    rollouts = tuple(Rollout(*pair) for pair in zip(traces, advantages, strict=True))
+    rollouts = _numbered(traces, advantages)
     return RolloutGroup(
         group.task_slug,
         False,
@@ -156,6 +158,13 @@ def known_group(
         rule=rule or PLAIN,
         evaluated=evaluated,
         sides=sides,
+    )
+
+
+def _numbered(traces: Sequence[Trace], advantages: Sequence[float | None]) -> tuple[Rollout, ...]:
+    return tuple(
+        Rollout(trace, advantage, 1 + (place if trace.rollout is None else trace.rollout))
+        for place, (trace, advantage) in enumerate(zip(traces, advantages, strict=True))
     )
 
 

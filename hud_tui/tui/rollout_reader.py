@@ -280,8 +280,7 @@ def group_heading(group: RolloutGroup) -> Content:
 def sibling_rows(group: RolloutGroup, trace_id: str, beside: str | None = None) -> list[Row]:
     """The rollouts of a group, with the shown ones marked."""
     siblings = (
-        Sibling(rollout, number, rollout.trace.id in (trace_id, beside))
-        for number, rollout in enumerate(group.rollouts, 1)
+        Sibling(rollout, rollout.trace.id in (trace_id, beside)) for rollout in group.rollouts
     )
     columns = sibling_columns(group)
     return [item_row(columns, sibling.rollout.trace.id, sibling) for sibling in siblings]
@@ -368,13 +367,6 @@ def _stop(rollout: Rollout) -> Content:
     return Content.styled(stop, "$warning" if cut else DIM)
 
 
-def _index(rollout: Rollout, number: int | None = None) -> str:
-    index = rollout.trace.rollout
-    if index is not None:
-        number = index + 1
-    return "" if number is None else str(number)
-
-
 def _advantage(rollout: Rollout) -> Content:
     better = rollout.advantage is not None and rollout.advantage > 0
     return Content.styled(advantage_text(rollout.advantage), "" if better else DIM)
@@ -392,7 +384,7 @@ def _completion(rollout: Rollout) -> Content:
 
 
 TRACES: Sequence[Column[Rollout]] = (
-    Column("#", 4, _index, DIM, right=True, rank=4),
+    Column("#", 4, lambda rollout: str(rollout.number), DIM, right=True, rank=4),
     Column("reward", 7, lambda rollout: reward_cell(rollout.trace.reward), right=True),
     Column("advantage", 9, _advantage, right=True, rank=1),
     Column("tokens", 6, _tokens, DIM, right=True, rank=3),
@@ -406,13 +398,12 @@ class Sibling:
     """A rollout of a group."""
 
     rollout: Rollout
-    number: int
     is_shown: bool
 
 
 SIBLINGS: Sequence[Column[Sibling]] = (
     Column("", 1, lambda sibling: "▸" if sibling.is_shown else " ", "$foreground"),
-    Column("#", 2, lambda sibling: _index(sibling.rollout, sibling.number), DIM, right=True),
+    Column("#", 2, lambda sibling: str(sibling.rollout.number), DIM, right=True),
     Column("reward", 7, lambda sibling: reward_cell(sibling.rollout.trace.reward), right=True),
     Column("adv", 7, lambda sibling: _advantage(sibling.rollout), right=True),
     Column("tokens", 6, lambda sibling: _tokens(sibling.rollout), DIM, right=True, rank=1),

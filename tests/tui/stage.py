@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from textual.pilot import Pilot
@@ -50,8 +51,10 @@ class StagedWorkspace(Workspace):
             return session(client, "local", owner, app.store, app.clock)
 
         super().__init__(app, session_of, app.start, None, Path())
-        guard = Guard()
-        self.writes = WritePolicy(app, lambda: guard)
+        writer = cast(
+            HudClient, SimpleNamespace(wire=SimpleNamespace(guard=Guard()), identity=None)
+        )
+        self.writes = WritePolicy(app, lambda: writer)
         self.context = replace(self.context, writes=self.writes)
 
 

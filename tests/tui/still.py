@@ -56,6 +56,7 @@ class StillClient:
             program="hud-tui --local",
             label="HUD local",
             local=True,
+            embedded=True,
             data_dir="",
             web_url="http://hud",
             api_url="http://hud",

@@ -2,13 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from textual.widgets import Static
 
 from hud_tui.client import rollout_search
+from hud_tui.tui.screens import rollout_search as screen
 from hud_tui.tui.screens.rollout import RolloutScreen
-from hud_tui.tui.screens.rollout_search import RolloutSearch
+from hud_tui.tui.screens.rollout_search import MATCHES, RolloutSearch
+from hud_tui.tui.widgets.table import Row, item_row
 from tests.tui import reading, runs
 from tests.tui.hand import Hand
 from tests.tui.stage import staged
@@ -68,6 +71,31 @@ async def test_all_rollouts_of_the_step_are_searched_then_those_of_the_run() -> 
         assert search.list.key == "c11", "the reader went through what was found"
         await hand.press("y")
         assert hand.app.clipboard == "c11"
+
+
+async def test_what_is_found_is_added_to_the_list_and_its_number_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rollout_search, "AT_ONCE", 1)
+    made: list[str] = []
+
+    def counted(columns: Any, key: str, item: Any) -> Row:
+        made.append(key)
+        return item_row(columns, key, item)
+
+    monkeypatch.setattr(screen, "item_row", counted)
+    shelf = reading.stock_group()
+    for id_, (trace, events) in shelf.known.items():  # as of an environment of one's own
+        shelf.known[id_] = trace.model_copy(update={"rollout": None}), events
+    async with searching(shelf) as (search, hand):
+        await ask(search, hand, "warehouse")
+        await hand.until(lambda: said(search) == "4 of 4 rollouts")
+        assert made == ids(search) == ["a", "b", "c", "d"], "a row is made once"
+        column = [each.title for each in MATCHES].index("#")
+        assert [row.cells[column].plain for row in search.list.rows] == ["1", "2", "3", "4"]
+        await ask(search, hand, "rollout>2")
+        await hand.until(lambda: said(search) == "2 of 4 rollouts")
+        assert ids(search) == ["c", "d"]
 
 
 async def test_what_a_row_decides_needs_no_conversation() -> None:

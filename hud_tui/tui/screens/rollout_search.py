@@ -46,15 +46,10 @@ def _step(match: Match) -> str:
     return "" if step is None else str(step)
 
 
-def _number(match: Match) -> str:
-    rollout = match.rollout.trace.rollout
-    return "" if rollout is None else str(rollout + 1)
-
-
 MATCHES: Sequence[Column[Match]] = (
     Column("step", 5, _step, DIM, right=True, rank=2),
     Column("task", 18, lambda match: one_line(match.rollout.trace.task_slug or "–", 40), rank=1),
-    Column("#", 3, _number, DIM, right=True, rank=3),
+    Column("#", 3, lambda match: str(match.rollout.number), DIM, right=True, rank=3),
     Column("reward", 7, lambda match: reward_cell(match.rollout.trace.reward), right=True),
     Column("where", 8, _where, DIM),
     Column("text", 0, _text),
@@ -119,8 +114,6 @@ class RolloutSearch(Leavable[None]):
             (" search ", "bold"), f"{where}  ·  {one_line(self.job_id[:8], 8)}"
         )
         self.query_one("#search-said", Static).update(self.said)
-        rows = [item_row(MATCHES, match.rollout.trace.id, match) for match in self.matches]
-        self.list.show(rows)
         self.query_one(KeyLine).renew()
 
     def hints(self, actions: Sequence[Action]) -> Sequence[Action]:
@@ -151,12 +144,15 @@ class RolloutSearch(Leavable[None]):
     @work(exclusive=True, group="search")
     async def search(self) -> None:
         expression, self.matches, self.said = self._expression, [], "reading the rollouts …"
+        self.list.show([])
         self.show()
         try:
             searched = await self._read()
             async with aclosing(search(self.client, searched.rollouts, expression)) as matching:
                 async for progress in matching:
-                    self.matches += progress.matches[: MOST_MATCHES - len(self.matches)]
+                    matches = progress.matches[: MOST_MATCHES - len(self.matches)]
+                    self.matches += matches
+                    self.list.add(item_row(MATCHES, m.rollout.trace.id, m) for m in matches)
                     self.said = _progress_text(
                         searched, progress.done, len(self.matches), progress.failed
                     )

@@ -268,6 +268,12 @@ class RowList(Table):
         with self.changing():
             self.rows = rows
 
+    def add(self, rows: Iterable[Row]) -> None:
+        """Add rows at the end; those that are there are not drawn again."""
+        if added := [*rows]:
+            with self.changing():
+                self.rows = [*self.rows, *added]
+
     def heading(self, width: int) -> Strip:
         shown = fold(self.columns, width, self.least, self.most)
         cells = [(column, Content(column.title), size) for column, size, _ in shown]
