@@ -3,6 +3,7 @@
 import os
 import subprocess
 from pathlib import Path
+from shlex import quote
 from shutil import which
 
 import pytest
@@ -28,15 +29,16 @@ asked() {{
 
 @pytest.fixture
 def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path))
-    keep(tmp_path, "models", ["arith-rl", "arith-2", "tiny/arith-0.2M", *HOSTILE])
-    keep(tmp_path, "jobs", [JOB])
-    return tmp_path
+    state = tmp_path / "of mine"
+    monkeypatch.setenv("HUD_TUI_STATE_DIR", str(state))
+    keep(state, "models", ["arith-rl", "arith-2", "tiny/arith-0.2M", *HOSTILE])
+    keep(state, "jobs", [JOB])
+    return state
 
 
 def script_of(shell: str, state: Path, capsys: pytest.CaptureFixture[str]) -> Path:
     assert main(["completion", shell]) == 0
-    file = state / f"completion.{shell}"
+    file = state.parent / f"completion.{shell}"
     file.write_text(capsys.readouterr().out)
     return file
 
@@ -55,10 +57,17 @@ def test_bash_completes_commands_flags_choices_and_names(
         "LAST=--group asked run arith": "--group-size",
         "LAST= asked completion": "bash zsh fish",
         "LAST=pr asked pods": "protect",
+        "LAST=tas asked run": "tasks.json",
+        "LAST=lo asked import wandb": "logs",
     }
-    script = script_of("bash", state, capsys)
+    script, here = script_of("bash", state, capsys), state.parent
+    (here / "tasks.json").touch()
+    (here / "logs").mkdir()
+    (here / "lost.txt").touch()
     text = ASK.format(script=script, calls="\n".join(cases))
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", text], capture_output=True, text=True, check=True, cwd=here
+    )
     assert dict(zip(cases, done.stdout.splitlines(), strict=True)) == cases
     assert not done.stderr
 
@@ -68,7 +77,7 @@ def test_other_shells_read_their_script(
     shell: str, state: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = script_of(shell, state, capsys)
-    assert f"cat {file_of(state, 'models')}" in script.read_text()
+    assert f"cat {quote(str(file_of(state, 'models')))}" in script.read_text()
     if which(shell) is not None:
         subprocess.run([shell, "-n", script], check=True)
     if shell == "fish" and which(shell) is not None:
@@ -97,6 +106,10 @@ def test_the_manual_page_has_every_command_and_flag(capsys: pytest.CaptureFixtur
     for name in COMMANDS:
         assert f".SS {name}\n".replace("-", r"\-") in page
     assert r"\-\-max\-staleness" in page
+    assert ".SS pods create\n" in page
+    assert r"\fBHOST\fR" in page.partition(".SS remote add\n")[2].partition(".SS ")[0]
+    assert r"hud\-tui \-\-headless head arith\-rl \-\-back 1" in page, "an example"
+    assert "130 interrupted" in page.partition(".SH EXIT STATUS\n")[2]
     if which("man") is not None and which("groff") is not None:
         asked = ["groff", "-Kutf8", "-man", "-Tutf8", "-ww"]
         done = subprocess.run(asked, input=page, capture_output=True, text=True, check=True)

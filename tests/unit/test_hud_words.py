@@ -16,12 +16,17 @@ from hud_tui.errors import HudUsage
         ("models fork base -n mine --if-not-exists", "fork base --name mine --if-not-exists"),
         ("models checkpoints mine", "checkpoints mine"),
         ("--headless models head mine --set c1", "--headless head mine --set c1"),
+        ("--local models list", "--local models"),
+        ("--json models list", "--headless models"),
+        ("jobs list", "jobs"),
         ("jobs get 1a2b", "traces 1a2b"),
         ("jobs cancel 1a2b -y", "jobs --cancel 1a2b -y"),
         ("rl run tasks.json --model mine", "run tasks.json --model mine"),
         ("rl tasks.json", "run tasks.json"),
         ("rl status mine", "status mine"),
         ("run --dataset arith -m mine", "run arith -m mine"),
+        ("preflight --dataset arith", "preflight arith"),
+        ("train env.py --dataset arith -n", "train env.py --dataset arith -n"),
         (
             "rl --config c.yaml --dataset t --gpus 4xH100 --provider prime",
             "run --config c.yaml t --gpus 4xH100",
@@ -39,8 +44,13 @@ def test_what_has_an_equal_is_done_by_it(there: str, here: str) -> None:
     assert translated(there.split()) == here.split()
 
 
+ELSEWHERE = "deploy", "harbor", "project", "qa", "set", "sync", "task"
+
+
 @pytest.mark.parametrize(
-    ("words", "hint"), [("deploy .", "hud deploy"), ("hf tasks.json", "hud-tui convert --help")]
+    ("words", "hint"),
+    [(f"{name} .", f"hud {name}") for name in ELSEWHERE]
+    + [("hf tasks.json", "hud-tui convert --help")],
 )
 def test_what_has_none_is_answered_with_who_has(words: str, hint: str) -> None:
     with pytest.raises(HudUsage) as refused:
