@@ -125,3 +125,13 @@ def test_rotary_positions_only_tell_how_far_apart_two_tokens_are() -> None:
         model.rotate(second, turn[:, [start + 7]])
         scores.append(float((first * second).sum()))
     assert scores == pytest.approx([scores[0]] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 25, model.SHORT, model.SHORT + 1])
+def test_the_highest_of_each_row(length: int) -> None:
+    """Of short rows by windows over all of them, which must not reach into the next one."""
+    scores = np.random.default_rng(length).standard_normal((4, 3, length)).astype(np.float32)
+    scores[1, 1, -1], scores[2, 0, 0], scores[3] = np.nan, np.inf, -np.inf
+    expected = scores.max(axis=-1, keepdims=True)
+    np.testing.assert_array_equal(model.highest(scores), expected)
+    np.testing.assert_array_equal(model.highest(scores[:, ::2]), expected[:, ::2])

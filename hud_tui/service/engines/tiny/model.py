@@ -213,7 +213,7 @@ def feed_forward(x: Array, up: Array, down: Array) -> tuple[Array, Tape]:
     Source: So et al. 2021 (Primer, arXiv:2109.08668), section 4.2.
     """
     hidden = x @ up
-    np.maximum(hidden, 0, out=hidden)
+    rectify(hidden)
     squared = hidden * hidden
     return squared @ down, (x, hidden, squared, up, down)
 
@@ -229,14 +229,40 @@ def feed_forward_backward(d_out: Array, tape: Tape) -> tuple[Array, Array, Array
 
 def softmax_in_place(scores: Array) -> None:
     """Turn the last axis of scores into probabilities."""
-    scores -= scores.max(axis=-1, keepdims=True)
+    scores -= highest(scores)
     np.exp(scores, out=scores)
     scores /= scores.sum(axis=-1, keepdims=True)
 
 
+SHORT = 64
+"""Numbers in a row up to which NumPy takes longer to begin with a row than to go through it."""
+
+
+def highest(scores: Array) -> Array:
+    """Maximum along the last axis, which stays, of 1: for short rows by maxima of windows of twice
+    the length, and so on, over all rows at once."""
+    left = length = scores.shape[-1]
+    if length > SHORT:
+        return np.asarray(scores.max(axis=-1, keepdims=True))
+    windows = scores.reshape(-1)
+    while left > 1:
+        shift = left // 2
+        windows = np.maximum(windows[:-shift], windows[shift:])
+        left -= shift
+    return windows[::length].reshape(*scores.shape[:-1], 1)
+
+
+def rectify(x: Array) -> None:
+    """Replace negative numbers by 0. With a row of zeros, since NumPy has no fast way to compare
+    with a single one."""
+    np.maximum(x, np.zeros(x.shape[-1], x.dtype), out=x)
+
+
+@cache
 def future(length: int, dtype: Any) -> Array:
     """Causal mask, added to scores (T, T)."""
     mask: Array = np.triu(np.full((length, length), MASKED, dtype), 1)
+    mask.flags.writeable = False
     return mask
 
 

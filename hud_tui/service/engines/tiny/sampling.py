@@ -25,6 +25,7 @@ from hud_tui.service.engines.tiny.model import (
     forward,
     future,
     head,
+    rectify,
     rms_norm,
     rotate,
     softmax_in_place,
@@ -293,7 +294,9 @@ def _read_on(
             mixed[rows] = attended.transpose(1, 0, 2).reshape(len(ids), -1)
         x += mixed @ weights[f"{i}.out"]
         normed, _ = rms_norm(x, weights[f"{i}.norm2"])
-        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
+        risen = normed @ weights[f"{i}.up"]
+        rectify(risen)
+        x += risen**2 @ weights[f"{i}.down"]
     for row, ids in new.items():
         cache.length[row], cache.last[row] = cache.length[row] + len(ids), ids[-1]
     return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
@@ -336,7 +339,9 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
         mixed = (share[:, :, None] @ cache.values[i]).reshape(batch, config.width)
         x += mixed @ weights[f"{i}.out"]
         normed, _ = rms_norm(x, weights[f"{i}.norm2"])
-        x += np.maximum(normed @ weights[f"{i}.up"], 0) ** 2 @ weights[f"{i}.down"]
+        risen = normed @ weights[f"{i}.up"]
+        rectify(risen)
+        x += risen**2 @ weights[f"{i}.down"]
     cache.length, cache.last = cache.length + 1, tokens
     return head(weights, rms_norm(x, weights["norm"])[0])
 

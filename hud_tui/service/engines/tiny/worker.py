@@ -12,7 +12,7 @@ import fcntl
 import os
 import signal
 import sys
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -315,7 +315,7 @@ class Callers:
     def __init__(
         self,
         callers: Sequence[tuple[int, int, bool]],
-        gone: Callable[[], Container[int]],
+        gone: Callable[[], Collection[int]],
         say: Callable[[dict[str, Any]], object],
     ) -> None:
         """
@@ -335,9 +335,10 @@ class Callers:
     def after(self, rows: Sequence[Row]) -> bool:
         """As of `sampling.sample`."""
         gone, left = self._gone(), False
-        for (number, _, _), row in zip(self._rows, rows, strict=True):
-            if number in gone:
-                row.wanted, left = False, True
+        if gone:
+            for (number, _, _), row in zip(self._rows, rows, strict=True):
+                if number in gone:
+                    row.wanted, left = False, True
         if self._tells and perf_counter() >= self._due_at:
             if news := list(self._news(rows)):
                 self._say({"event": "tokens", "news": news})
@@ -417,7 +418,7 @@ class Worker:
         self._gone.add(document["caller"])
         return True
 
-    def _look_for_gone(self) -> Container[int]:
+    def _look_for_gone(self) -> Collection[int]:
         self.inbox.look()
         return self._gone
 
