@@ -62,7 +62,7 @@ class StillClient:
             api_url="http://hud",
             api_key="key",
         )
-        self.is_observed = False
+        self.is_observed, self.identity = False, None
         self.wire = SimpleNamespace(guard=Guard(), get=self._get, rl=str.format)
         self.training = self.runs = self.rollouts = self.tasks = self
         self.known = {model.id: (model, nodes) for model, nodes in ((runs.MODEL, tree), *others)}
