@@ -325,6 +325,14 @@ COLUMNS: Mapping[str, Column] = {
         ),
         Column("sweep", "sweep", lambda row, now: row.sweep or None, is_text=True),
         Column(
+            "by",
+            "by",
+            lambda row, now: row.by or None,
+            meaning="name of the key by which it was begun",
+            is_text=True,
+            tone=_dim,
+        ),
+        Column(
             "heldout_n",
             "held-out rollouts",
             lambda row, now: row.heldout_rollouts,

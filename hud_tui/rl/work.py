@@ -147,6 +147,8 @@ class Work:
     created_at: float | None = None
     """Unix seconds."""
     stepped_at: float | None = None
+    by: str = ""
+    """Name of the key by which it was begun, on a service whose keys have names."""
     sweep: str = ""
     note: str = ""
     whole: bool = True
@@ -170,6 +172,7 @@ class Work:
                     step_s=finite(source.step_s),
                     waits=bool(source.waits),
                     created_at=source.created_at,
+                    by=one_line(source.by or "", 40),
                     why=reason(source),
                 )
             case WorkState():
@@ -182,6 +185,7 @@ class Work:
                     done=source.done,
                     total=source.total,
                     created_at=source.created_at,
+                    by=one_line(source.by or "", 40),
                     run_id=source.job_id or "" if source.job_id != source.id else "",
                     why=trouble(source),
                 )
@@ -201,6 +205,7 @@ class Work:
             model_id=model_id if isinstance(model_id, str) else None,
             done=0 if kind == EVALUATION and done is None else done,
             total=total,
+            by=one_line(job.by or "", 40),
             why=str(more.get("reason") or ""),
             run_id=str(more.get("run_id") or ""),
         )

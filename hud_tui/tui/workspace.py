@@ -101,7 +101,8 @@ class Workspace:
         client = self.session.client
         first = await opening(client, self._start, self.layout.now)
         if any(model.training_defaults is not None for model in first.models):
-            await client.whoami()  # an embedded service, whose keys may have roles
+            with suppress(HudError):  # an embedded service, whose keys may have roles
+                await client.whoami()
         return first
 
     async def begin(self, first: Opening) -> None:

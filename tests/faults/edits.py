@@ -418,18 +418,4 @@ EDITS = (
         "return value.name if isinstance(value, Taken) else str(value)",
         ("tests/rollouts/test_gym_template.py",),
     ),
-    Edit(
-        "a service is found where it is the first process of a container",
-        "processes.py",
-        "and 0 < int(number[:10])",
-        "and 1 < int(number[:10])",
-        ("tests/unit/test_processes.py",),
-    ),
-    Edit(
-        "a build depends on where its files are",
-        "build.py",
-        "total.update(path.encode())",
-        "total.update(b'')",
-        ("tests/unit/test_build.py",),
-    ),
 )

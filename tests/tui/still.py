@@ -62,8 +62,9 @@ class StillClient:
             api_url="http://hud",
             api_key="key",
         )
-        self.is_observed, self.identity = False, None
+        self.is_observed = False
         self.wire = SimpleNamespace(guard=Guard(), get=self._get, rl=str.format)
+        self.identity = None
         self.training = self.runs = self.rollouts = self.tasks = self
         self.known = {model.id: (model, nodes) for model, nodes in ((runs.MODEL, tree), *others)}
 

@@ -221,6 +221,7 @@ EVALUATION = Evaluation(
 )
 RECORD = RunRecord(
     id="r",
+    by="ana",
     name="mixed on \x1b[31mrl",
     status="running",
     model_id="m",

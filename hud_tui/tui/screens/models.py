@@ -38,6 +38,7 @@ from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index, reward_bar
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 from hud_tui.wire import Model
+from hud_tui.wire_access import ADMIN_KEY
 
 # About a model: what a base can do; where it is, its queue, and how long checkpoints are kept.
 
@@ -61,8 +62,12 @@ def facts_of(model: Model, facts: Facts, run: Work | None, now: float) -> Iterat
     """What is known of a model, a line each. `run`: the one that trains it; `now`: Unix seconds."""
     yield _fact("model", one_line(model.model_name, 80))
     created = f"{age(model.created_at, now)} ago" if model.created_at else ""
-    if from_ := " · ".join(filter(None, (_other_base(model), origin(model), created))):
+    by = f"by {one_line(model.by, 40)}" if model.by not in (None, ADMIN_KEY) else ""
+    if from_ := " · ".join(filter(None, (_other_base(model), origin(model), created, by))):
         yield _fact("from", from_)
+    if model.protected_by is not None:
+        by = one_line(model.protected_by, 40)
+        yield _fact("protected", f"by {by}: one proposes its head, another approves")
     if model.context_length is not None:
         yield _fact("context", f"{spaced(model.context_length)} tokens, prompt and answer together")
     if kind(model) is Kind.OWN:

@@ -31,6 +31,7 @@ from hud_tui.tui.theme import reward_bar
 from hud_tui.tui.widgets.checkpoint_tree import base_name, curve
 from hud_tui.tui.widgets.lines import TextPane, fit_text, labelled
 from hud_tui.wire import Checkpoint, Evaluation
+from hud_tui.wire_access import ADMIN_KEY
 
 TITLE = 9
 METRIC = 18
@@ -176,8 +177,15 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("created", f"{age(node.created_at, now)} ago{job}")
     if node.state is not None:
         state = STATES.get(node.state, one_line(node.state, 20))
-        pinned = f"◆ pinned, {node.state} state" if node.state in STATES else f"◆ pinned, {state}"
+        by = f" by {one_line(node.pinned_by, 20)}" if _has_name(node.pinned_by) else ""
+        kept = f"{node.state} state" if node.state in STATES else state
+        pinned = f"◆ pinned{by}, {kept}"
         yield _line("state", pinned if node.pinned else state)
+
+
+def _has_name(key: str | None) -> bool:
+    """Whether a key is somebody's: that of a service of one's own is nobody's in particular."""
+    return key not in (None, "", ADMIN_KEY)
 
 
 def _own(run: Run, position: int) -> Iterator[Content]:
