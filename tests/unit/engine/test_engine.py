@@ -23,7 +23,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny import dispatch as dispatch_module
 from hud_tui.service.engines.tiny import parts
-from hud_tui.service.engines.tiny.dispatch import Call, Dispatch, Kind, Sent
+from hud_tui.service.engines.tiny.dispatch import DUE_S, Call, Dispatch, Kind, Sent
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine, weights_path
 from hud_tui.service.engines.tiny.memory import Memory
 from hud_tui.service.engines.tiny.parts import ROWS
@@ -199,6 +199,23 @@ async def test_each_process_has_its_share_and_none_takes_what_others_could_begin
     assert dispatch._next(one) == [parts[1]], "there are enough for both"
     assert dispatch._next(one) == [], "the last ones are for whoever is free first"
     assert dispatch._next(two) == [parts[2]]
+
+
+async def test_a_chat_that_is_due_does_not_wait_for_all_parts_of_a_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+    dispatch = Dispatch(Memory())
+    lane = dispatch._first
+    parts = [queued(dispatch, "part", "sample") for _ in range(4)]
+    chats = [queued(dispatch, "small", "sample", policy, 1) for policy in "ab"]
+    assert dispatch._next(lane) == [parts[0]], "the oldest first"
+    now = 2 * DUE_S
+    lane.sent.append(Sent([parts[0]], asyncio.Future()))
+    assert dispatch._next(lane) == [], "no part goes ahead of it"
+    lane.sent.clear()
+    assert turns(dispatch) == [[chats[0]], [parts[1]], [chats[1]], [parts[2]], [parts[3]]]
 
 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, islice
+from time import monotonic
 from typing import Any, Literal
 
 from hud_tui.patience import in_time
@@ -53,6 +54,8 @@ REPORTED_S = 5
 LEAST = 4
 """Completions that one process takes before another is given any: they hardly take it longer than
 one."""
+DUE_S = 0.5
+"""Seconds after which a small request no longer waits for all parts of a large call."""
 IDLE_S = 60.0
 """Seconds after which a process that had nothing to do is ended; the first one stays."""
 REPEATS = 2
@@ -86,6 +89,7 @@ class Call:
     """Told where weights are about to be saved that can be sampled already."""
     number: int = field(default_factory=count(1).__next__)
     """By which the process knows the caller."""
+    asked_at: float = field(default_factory=lambda: monotonic())
 
     @property
     def rows(self) -> int:
@@ -110,6 +114,8 @@ class Lane:
         """Oldest first."""
         self.wake = asyncio.Event()
         """Set if there may be work for it."""
+        self.last: Kind = "own"
+        """Kind of the last request that it was given."""
         self.silent_s = 0
         """Whole seconds that the present answer has been waited for."""
         self.driver: asyncio.Task[None] | None = None
@@ -318,7 +324,8 @@ class Dispatch:
                 _settle([call], list(islice(rows, call.rows)))
 
     def _next(self, lane: Lane) -> list[Call]:
-        """The oldest request that a process can do and, if it is small, others that go with it.
+        """The oldest request that a process can do and, if it is small, others that go with it. One
+        that is due goes before older ones, but in every other turn only, so that none starves.
 
         A process that is at work gets a part only while the others will have enough of them, so
         that all end together, and a small request only in a full batch, which nobody could join.
@@ -330,11 +337,14 @@ class Dispatch:
         first = next((call for call in waiting if own or call.kind != "own"), None)
         if first is None:
             return []
+        if lane.last != "small":
+            first = next((call for call in waiting if _is_due(call)), first)
         taken = self._batch(lane, first, waiting)
         if lane.sent and not self._goes_ahead(taken, waiting):
             return []
         for call in taken:
             self._queue.remove(call)
+        lane.last = taken[0].kind
         return taken
 
     def _goes_ahead(self, taken: list[Call], waiting: list[Call]) -> bool:
@@ -372,6 +382,11 @@ class Dispatch:
         pipe, lane.pipe = lane.pipe, None
         if pipe is not None:
             await pipe.close(PATIENCE_S)
+
+
+def _is_due(call: Call) -> bool:
+    """Whether a small request has waited for long enough."""
+    return call.kind == "small" and monotonic() - call.asked_at > DUE_S
 
 
 JOINED = ("requests", "before", "keep")
