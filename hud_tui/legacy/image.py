@@ -152,7 +152,9 @@ async def _pull(program: str, image: str, report: Callable[[str], None]) -> None
         text = await said.end()
     if code:
         why = f": {text}" if text else ""
-        raise ImageFailed(f"{image} cannot be pulled{why}", "check its name, or build it")
+        engine = program.rpartition("/")[2]
+        hint = f"check its name, or build it; and see whether {engine} works: {engine} info"
+        raise ImageFailed(f"{image} cannot be pulled{why}", hint)
 
 
 async def _quiet(*words: str) -> int | None:
