@@ -4,9 +4,8 @@ import json
 import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 from pydantic import ValidationError
@@ -32,8 +31,7 @@ SIBLINGS = 256
 """Most turns compared to find an identical one."""
 
 
-@dataclass(frozen=True)
-class TurnRow:
+class TurnRow(NamedTuple):
     """One answer of a policy, with everything that training on it needs."""
 
     prompt: Sequence[int]
@@ -323,8 +321,7 @@ def cancel(db: Db, trace_id: str) -> str:
 # Finished rollouts of managed runs, stored as traces like any other.
 
 
-@dataclass(frozen=True)
-class TraceRow:
+class TraceRow(NamedTuple):
     """A finished rollout of a managed run: columns of its trace, and its turns."""
 
     id: str
@@ -342,7 +339,7 @@ class TraceRow:
     heldout: bool
     evaluates: str | None = None
     """Id of the checkpoint that it evaluates."""
-    turns: Sequence[TurnRow] = field(default_factory=tuple)
+    turns: Sequence[TurnRow] = ()
 
 
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
@@ -361,7 +358,7 @@ def keep_rollouts(db: Db, rows: Sequence[TraceRow], stamp: float) -> None:
 
 def _finished(row: TraceRow, stamp: float) -> dict[str, object]:
     return {
-        **{name: value for name, value in vars(row).items() if name != "turns"},
+        **{name: value for name, value in row._asdict().items() if name != "turns"},
         "status": "completed",
         "created_at": row.turns[0].started_at,
         "ended_at": stamp,
