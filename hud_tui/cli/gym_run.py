@@ -13,7 +13,7 @@ from hud_tui.cli.commands import build_parser
 from hud_tui.cli.connect import command_of
 from hud_tui.cli.flags import swept
 from hud_tui.cli.output import print_notice, require_consent, show
-from hud_tui.cli.runs import plan_stream, print_facts, print_finding
+from hud_tui.cli.runs import is_refused, plan_stream, print_facts, print_finding
 from hud_tui.cli.streams import changed
 from hud_tui.cli.train import train_with
 from hud_tui.client.client import HudClient
@@ -112,7 +112,7 @@ async def run_config(client: HudClient, args: argparse.Namespace) -> int:
         require_consent(args, client)
     made = await prepare(client, args)
     document = {**made.document, "written": False}
-    if document["verdict"] == "failure":
+    if is_refused(args.fail_on, list(made.findings)):
         show(args, "config", document, "nothing was written: the tasks failed")
         return HudPreflightFailed.exit_code
     variables = variables_of(made.tasks, client.settings.embedded)

@@ -23,8 +23,8 @@ ROW = {
 RUN = ("run", "tasks.json", "--config", "2048.yaml", "-m", "arith-rl")
 
 
-def put_tasks(folder: Path, **more: Any) -> None:
-    rows = [{**ROW, "id": f"t{n}", **more} for n in range(12)]
+def put_tasks(folder: Path, count: int = 12, **more: Any) -> None:
+    rows = [{**ROW, "id": f"t{n}", **more} for n in range(count)]
     (folder / "tasks.json").write_text(json.dumps(rows))
 
 
@@ -113,6 +113,8 @@ async def test_what_cannot_be_served_is_said_and_nothing_is_written(
     (here / "2048.yaml").write_text(GAME)
     put_tasks(here, evaluate_tool=None)
     assert "no grader in 12 tasks" in await refused(code=5)
+    put_tasks(here, count=3)
+    assert "3 tasks: a managed run needs" in await refused("--fail-on", "warning", code=5)
     server = {"url": "https://mcp.hud.ai", "headers": {"a": "${HUD_API_KEY} ${SHOP}"}}
     put_tasks(here, mcp_config={"hud": server})
     assert "use SHOP: not set here" in await refused()
