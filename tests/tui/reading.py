@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudNotFound
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.rollouts import RolloutGroup, rollout_groups
 from hud_tui.wire import Job, Page
@@ -43,6 +43,8 @@ class Shelf:
         self.unread: set[str] = set()
         """Ids of rollouts that cannot be read."""
         self.asked: list[Any] = []
+        self.is_expired = False
+        """Whether the weights that sampled them were deleted."""
 
     async def trace(self, trace_id: str) -> Trace:
         if trace_id not in self.known:
@@ -77,6 +79,8 @@ class Shelf:
 
     async def complete(self, body: Any) -> CompletionReply:
         self.asked.append(body)
+        if self.is_expired:
+            raise HudNotFound(410, "base has expired: its weights were deleted")
         top = {"top_logprobs": [{"7": -0.2, "19": -1.9, "a": -6.0}]}
         return CompletionReply.model_validate({"choices": [{"logprobs": top}] * len(body.prompt)})
 

@@ -178,6 +178,19 @@ async def test_surprise_is_a_colour_on_demand_with_alternatives() -> None:
         assert len(shelf.asked) == 1
 
 
+async def test_without_the_weights_that_sampled_it_there_are_no_alternatives() -> None:
+    shelf = reading.stock_group()
+    shelf.is_expired = True
+    async with reader_of(shelf) as (screen, hand):
+        await hand.press("G", "k", "v", "d")
+        gone = "No alternatives: the weights that sampled this rollout are deleted."
+        await hand.until(lambda: gone in shown(screen))
+        assert "␣makes     -0.010" in shown(screen), "its tokens are listed"
+        await hand.press("d", "d")
+        assert gone in shown(screen)
+        assert len(shelf.asked) == 1
+
+
 async def test_a_search_unfolds_where_it_finds_something() -> None:
     async with reader_of(reading.stock_group()) as (screen, hand):
         await hand.until_notice("starts one", "n")

@@ -22,7 +22,7 @@ from hud_tui.client.transcripts import (
     read_newer,
     read_rollout,
 )
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudNotFound
 from hud_tui.keys import Action, keyed
 from hud_tui.patience import backoff
 from hud_tui.rl.outcome import Outcome, outcome_of
@@ -58,6 +58,7 @@ NOT_SEARCHED = "No search yet: {rollout.filter} starts one."
 NOT_FOUND = "No match in this rollout."
 VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
 MUTED = "$text-muted"
+WEIGHTS_GONE = "No alternatives: the weights that sampled this rollout are deleted."
 RUNNING = "still running: new turns are added"
 UNHURRIED = 2
 """Failed attempts after which one would wait as long as between two looks for new turns."""
@@ -107,7 +108,8 @@ class RolloutScreen(Leavable[str]):
         """Logprobs under the current policy, by trace and turn; a trace is absent until read."""
         self._detailed: dict[str, set[int]] = {}
         """Numbers of the turns whose tokens are listed, by trace."""
-        self._alternatives: dict[str, dict[int, list[Alternative]]] = {}
+        self._alternatives: dict[str, dict[int, list[Alternative] | str]] = {}
+        """By trace and turn; or why there are none."""
         self._shown: tuple[str | None, ...] = ()
 
     def compose(self) -> ComposeResult:
@@ -492,12 +494,16 @@ class RolloutScreen(Leavable[str]):
         self.view.unfold(turn)
         alternatives = self._alternatives.setdefault(trace_id, {})
         if turn.number in detailed and turn.number not in alternatives:
-            answers = await self._attempt(read_alternatives(self.client, read.trace, turn))
-            if answers is not None:
-                alternatives[turn.number] = [
-                    Alternative(index, others) for index, others in answers
-                ]
-                self.show()
+            asked = read_alternatives(self.client, read.trace, turn)
+            try:
+                told = [Alternative(index, others) for index, others in await asked]
+            except HudNotFound:
+                alternatives[turn.number] = WEIGHTS_GONE
+            except HudError as error:
+                show_error(self.app, error)
+            else:
+                alternatives[turn.number] = told
+            self.show()
 
     @property
     def _turn(self) -> Turn | None:

@@ -78,8 +78,8 @@ class Colouring:
     """Logprobs under the current policy, by the number of a turn with tokens."""
     detailed: frozenset[int] = frozenset()
     """Numbers of the turns whose tokens are listed one by one."""
-    alternatives: Mapping[int, Sequence[Alternative]] = field(default_factory=dict)
-    """By the number of a turn with tokens."""
+    alternatives: Mapping[int, Sequence[Alternative] | str] = field(default_factory=dict)
+    """By the number of a turn with tokens; or why there are none."""
 
     def of(self, turn: Turn) -> Shaded | None:
         """The shading of a turn's tokens; None if they are not coloured, or their texts are
@@ -319,8 +319,12 @@ def legend(colouring: Colouring) -> Content:
     return named + Content.assemble((f"{low} ", MUTED), ramp, (f" {high}", MUTED))
 
 
-def _alternatives(turn: Turn, sample: TurnSample, alternatives: Sequence[Alternative]) -> Passage:
+def _alternatives(
+    turn: Turn, sample: TurnSample, alternatives: Sequence[Alternative] | str
+) -> Passage:
     """One line per token: its probability, and the likeliest ones."""
+    if isinstance(alternatives, str):
+        return Passage(readable(alternatives), tone="dim")
     lines = []
     for each in alternatives:
         own = exp(min(0.0, sample.output_logprobs[each.index]))
