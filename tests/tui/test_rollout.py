@@ -400,7 +400,9 @@ async def test_a_rollout_is_read_on_over_a_socket_also_after_a_reconnect(
             await flown.until(lambda: "the third turn" in shown(screen))
             await client.rollouts.exit_trace(trace_id, TraceExit(reward=0.25, stop_reason="done"))
             await flown.until(lambda: ".250" in shown(screen))
-            assert not following(screen)
+            await tell(4, content="uploaded after its end")
+            await flown.until(lambda: "uploaded after its end" in shown(screen))
+            await flown.until(lambda: not following(screen))
 
 
 async def test_a_rollout_without_others_or_without_texts_says_so() -> None:

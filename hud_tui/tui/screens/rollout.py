@@ -60,6 +60,8 @@ VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
 MUTED = "$text-muted"
 WEIGHTS_GONE = "No alternatives: the weights that sampled this rollout are deleted."
 RUNNING = "still running: new turns are added"
+LATE_LOOKS = 2
+"""Looks at a rollout after it has ended, whose turns may be uploaded later."""
 UNHURRIED = 2
 """Failed attempts after which one would wait as long as between two looks for new turns."""
 
@@ -271,12 +273,18 @@ class RolloutScreen(Leavable[str]):
 
     @work(exclusive=True, group="follow")
     async def follow(self) -> None:
-        """Read on what is shown while it runs, less often the longer nothing comes."""
-        quiet = 0
-        while running := [read for read in self._shown_reads if read.is_running]:
+        """Read on what is shown while it runs, less often the longer nothing comes; and a little
+        longer what was not graded yet: a client may upload its turns after it has ended."""
+        quiet = late = 0
+        while growing := [
+            read
+            for read in self._shown_reads
+            if read.is_running or (late < LATE_LOOKS and not read.transcript.grading)
+        ]:
             await sleep(backoff(UNHURRIED + quiet))
+            late = 0 if any(read.is_running for read in growing) else late + 1
             quiet += 1
-            for read in running:
+            for read in growing:
                 with suppress(HudError):  # it is tried again
                     if newer := await read_newer(self.client, read):
                         quiet = 0
@@ -290,9 +298,9 @@ class RolloutScreen(Leavable[str]):
 
     def _keep(self, trace_id: str, read: ReadRollout) -> None:
         self._failed.pop(trace_id, None)
-        before = self._read.pop(trace_id, None)
+        self._read.pop(trace_id, None)
         self._read[trace_id] = read
-        if before is not None and before.is_running:
+        if is_active(self.rollout(trace_id).trace.status):  # in the list that it was opened from
             self.groups = [group.with_trace(read.trace) for group in self.groups]
         self.call_later(self._count_removed, trace_id, read)
         for old in list(self._read)[:-KEPT]:
