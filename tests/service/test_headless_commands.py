@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 
 from hud_tui.cli import jobs as headless_traces
-from hud_tui.client import TrainingClient
+from hud_tui.client import TrainingClient, rollout_search
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import StoredEvaluation
 from hud_tui.rl.tasks.task import HELD_OUT
@@ -166,6 +166,10 @@ async def test_of_many_rollouts_the_newest_are_printed_and_the_rest_is_named(
     assert words.data["traces"]
     wrong = await hud("traces", job_id, "--filter", "rewrad<1")
     assert (wrong.code, wrong.error["message"]) == (2, "rewrad<1: no rollout has rewrad")
+    monkeypatch.setattr(rollout_search, "MOST_ROLLOUTS", 5)
+    newest = await hud("traces", job_id, "--filter", "reward>.9")
+    assert (newest.data["searched"], newest.data["total"]) == (5, len(ids))
+    assert f"only the newest 5 of {len(ids)} searched" in newest.err
     none = await hud("traces", job_id, "--step", "99")
     assert (none.code, none.data["traces"], none.data["total"]) == (0, [], 0)
 

@@ -51,7 +51,7 @@ def test_a_filter_keeps(expression: str) -> None:
     "expression",
     [
         "tool:order", "reward>.2", '"two shops"', "errors>1", "said:closed", "is:evaluated",
-        "task:add", "!warehouse", "turns>4", "is:played",
+        "task:add", "!warehouse", "turns>4", "is:played", "said:clerk",
     ],
 )  # fmt: skip
 def test_a_filter_drops(expression: str) -> None:
@@ -67,6 +67,10 @@ def test_error_is_a_word_and_a_mark() -> None:
     assert not whole(sought(error=False))
     assert whole(sought(error=False, error_="", status="error"))
     assert whole(sought(error=False, completion="an error of mine"))
+    _, failed = split_filter("is:error")
+    assert failed is not None
+    for fields, kept in (({}, False), ({"status": "error"}, True), ({"error": "boom"}, True)):
+        assert failed(Sought(Rollout(Trace.model_validate({"id": "t", **fields}), None))) == kept
 
 
 def graded(**told: object) -> Transcript:
@@ -85,6 +89,19 @@ def test_a_grading_without_an_error_is_not_found_by_the_word() -> None:
     assert not whole(Sought(rollout, fine))
     assert whole(Sought(rollout, graded(isError=True)))
     assert fine.grading[-1].result == '{"reward": 1.0, "info": {"expected": null}}'
+
+
+@pytest.mark.parametrize("reason", ["length", "timeout", "max_steps", "done"])
+def test_cut_is_what_ended_before_its_end(reason: str) -> None:
+    by_row, _ = split_filter("is:cut")
+    assert by_row(sought(stop_reason=reason)) == (reason != "done")
+
+
+def test_what_a_tool_answered_is_its_error_where_it_has_no_result() -> None:
+    failed = {"kind": "tool_call", "tool_name": "stock", "error": "no such shelf"}
+    _, whole = split_filter("result:shelf")
+    assert whole is not None
+    assert whole(Sought(sought().rollout, transcript_of(reading.told([failed]))))
 
 
 def test_only_what_a_conversation_decides_needs_it() -> None:

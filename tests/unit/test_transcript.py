@@ -49,6 +49,22 @@ def test_a_call_stands_once_with_its_arguments_and_its_result() -> None:
     assert not turn.calls[2].is_answered
 
 
+def test_a_result_is_of_the_call_of_its_id_else_of_its_arguments_else_of_its_name() -> None:
+    [turn] = transcript_of(
+        [
+            asks(
+                {"id": "c1", "name": "order", "arguments": {"n": 1}},
+                {"id": "c2", "name": "order", "arguments": {"n": 1}},
+                {"id": "c3", "name": "stock", "arguments": {"of": "tea"}},
+            ),
+            called("order", {"n": 1}, "second", call_id="c2"),
+            called("stock", {"of": "tea", "more": None}, "seven"),
+        ]
+    ).turns
+    calls = [(call.id, call.result) for call in turn.calls]
+    assert calls == [("c1", None), ("c2", "second"), ("c3", "seven")]
+
+
 def test_a_call_that_no_turn_made_is_the_last_turn_s_or_its_own() -> None:
     transcript = transcript_of(
         [
@@ -93,7 +109,8 @@ def test_errors_and_pictures_of_calls_are_marked() -> None:
     assert (call.error, call.answer) == ("broken", "broken\n[image https://h/a.png]")
     assert turn.has_error
     assert Call("look", error="gone").answer == "gone"
-    assert transcript_of([called("look", {}, "", error=True)]).calls[0].error
+    [call] = transcript_of([called("look", {}, "", error=True)]).calls
+    assert call.error == "reported as an error"
 
 
 def test_tokens_are_counted_and_seconds_are_those_of_sampling() -> None:
@@ -186,4 +203,35 @@ def test_a_copy_says_what_the_reward_is_made_of_and_shows_calls_once() -> None:
         "trained on\n\n"
         'environment: setup add:\n{"a": 1}\n\n'
         'call sum:\n{"a": 1}\n→ {"sum": 1}\n'
+    )
+
+
+ESCAPE = "\x1b[2Jgone\u202e"
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "answer"])
+def test_no_part_of_a_copy_acts_on_a_terminal(form: str) -> None:
+    part = {"name": ESCAPE, "arguments": {ESCAPE: ESCAPE}, "result_text": ESCAPE, "error": ESCAPE}
+    events = [
+        event("system", ESCAPE, phase="setup", **part),
+        event("user_message", ESCAPE),
+        event("agent_message", ESCAPE, reasoning=ESCAPE, error=ESCAPE),
+        called(ESCAPE, {ESCAPE: ESCAPE}, ESCAPE, error=f"no {ESCAPE}", screenshot_url=ESCAPE),
+        event("system", ESCAPE, phase=ESCAPE, **part),
+    ]
+    trace = Trace(id="t", task_slug=ESCAPE, error=ESCAPE, expected=ESCAPE)
+    text = FORMS[form][1](Copied(trace, transcript_of(events), outcome_of(trace), events))
+    assert "gone" in text
+    assert not {"\x1b", "\u202e"} & set(text)
+
+
+def test_a_copy_has_the_grading_and_says_an_error_once() -> None:
+    events = [
+        called("look", {}, "broken", error="broken"),
+        event("system", "", phase="evaluate", name="add", result_text="1 of 2"),
+    ]
+    trace = Trace(id="t")
+    text = FORMS["text"][1](Copied(trace, transcript_of(events), outcome_of(trace), events))
+    assert text.endswith(
+        "call look:\n{}\n→ broken\n(reported as an error)\n\nenvironment: grading add:\n1 of 2\n"
     )
