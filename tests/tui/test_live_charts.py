@@ -10,6 +10,7 @@ import pytest
 from textual.strip import Strip
 
 from hud_tui.events import CheckpointAdded, HeadMoved, MovesRead
+from hud_tui.rl.alarms.alarm import Report
 from hud_tui.rl.chart import Chart, ChartData
 from hud_tui.rl.compare import ChartView, branch_overlay
 from hud_tui.rl.history import History
@@ -344,6 +345,25 @@ async def test_a_branch_and_a_move_of_the_head_are_marked_in_the_large_chart() -
         assert "▷" not in text_of(grid)
         await pilot.press("l")
         assert "╥ branch" in text_of(chart), "of every metric"
+
+
+async def test_a_small_chart_has_the_flag_of_its_own_alarm_only() -> None:
+    drift = runs.alarm(40, metric="kl_sample_train", limit=0.0045)
+    fall = runs.alarm(20, name="fall", metric="reward_mean")
+    run = replace(runs.run_of(60), alarms=Report((drift, fall)))
+    async with staged(run) as (stage, _pilot):
+        grid = stage.live.query_one(MetricGrid)
+        await until(
+            lambda: all(grid._charts[key].lines for key in ("reward_mean", "kl_sample_train"))
+        )
+        columns = {}
+        for key, chart in grid._charts.items():  # those in sight
+            curve = [strip.text for strip in chart.lines[1:]]
+            columns[key] = [row.index("⚑") for row in curve if "⚑" in row]
+        [drifts], [falls] = columns.pop("kl_sample_train"), columns.pop("reward_mean")
+        assert drifts > falls
+        assert any(grid._charts[key].lines for key in columns)
+        assert not any(columns.values())
 
 
 async def test_charts_are_drawn_again_by_a_step_alone_and_their_axes_by_a_new_label() -> None:
