@@ -218,6 +218,18 @@ async def test_a_chat_that_is_due_does_not_wait_for_all_parts_of_a_call(
     assert turns(dispatch) == [[chats[0]], [parts[1]], [chats[1]], [parts[2]], [parts[3]]]
 
 
+async def test_a_step_that_nobody_waits_for_any_more_is_not_told() -> None:
+    dispatch, told = Dispatch(Memory()), list[str]()
+    lane, said = dispatch._first, {"event": "stepped", "path": "p"}
+    dispatch._hear(lane, said)
+    call = Call({"verb": "optim_step"}, stepped=told.append)
+    lane.sent.append(Sent([call], asyncio.Future()))
+    dispatch._hear(lane, said)
+    call.reply.cancel()
+    dispatch._hear(lane, said)
+    assert told == ["p"]
+
+
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 async def test_a_part_is_with_the_worker_before_the_one_before_it_is_answered(
     engine: TinyEngine, end: signal.Signals

@@ -208,9 +208,9 @@ class Dispatch:
     def _hear(self, lane: Lane, said: dict[str, Any]) -> None:
         """Pass on what a process reports: the tokens of its calls, or that it has stepped."""
         if said["event"] == "stepped":
-            [stepping] = lane.sent[0].calls
-            if stepping.stepped is not None and not stepping.reply.done():
-                stepping.stepped(said["path"])
+            for stepping in lane.calls[:1]:  # none any more if the engine is being stopped
+                if stepping.stepped is not None and not stepping.reply.done():
+                    stepping.stepped(said["path"])
             return
         calls = {call.number: call for call in lane.calls}
         for number, index, told, tokens, logprobs, top in said["news"]:
