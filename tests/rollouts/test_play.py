@@ -34,6 +34,7 @@ from hud_tui.rollouts.play_service import ServiceWorld
 from hud_tui.rollouts.run_files import keep_order, kept_order
 from hud_tui.rollouts.seat import Seat
 from hud_tui.service.engines.tiny.tokenizer import CharTokenizer
+from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_training import Demonstration
@@ -323,8 +324,10 @@ async def test_a_task_of_the_service_is_one_question_and_one_answer(
         [graded] = transcript.grading
         assert (graded.phase, graded.name) == ("grading", "add")
         model = await client.model("arith-rl")
-    rows = await served.service.parts.store.read(kinds_of_events, model.id)
-    assert "rollout" not in rows
+    parts = served.service.parts
+    assert "rollout" not in await parts.store.read(kinds_of_events, model.id)
+    row = await parts.store.read(models.find, model.id)
+    assert not parts.session(row).stopwatch.rollouts, "it takes no time of a loop"
 
 
 def documented() -> set[str]:
@@ -634,8 +637,10 @@ async def test_what_was_played_is_not_trained_on_and_counts_nowhere(
             refused = await post(served, f"/v1/models/{model.id}/train/forward-backward", inputs)
             assert refused.status_code == 422
             assert "was played by a person: it is never trained on" in refused.text
-    rows = await served.service.parts.store.read(kinds_of_events, model.id)
-    assert "rollout" not in rows
+    parts = served.service.parts
+    assert "rollout" not in await parts.store.read(kinds_of_events, model.id)
+    row = await parts.store.read(models.find, model.id)
+    assert not parts.session(row).stopwatch.rollouts, "it takes no time of a loop"
 
 
 def kinds_of_events(db: Db, model_id: str) -> set[str]:
