@@ -144,7 +144,8 @@ class Hosted:
 
         A refused rollout is stored as an error if the client has entered its job, since nothing
         else would end it. Raises Refused, 400, 404 or 422, the model, the environment, the scenario
-        or its args, or an agent or a sampling parameter that is not supported; 429, too many wait.
+        or its args, or an agent or a sampling parameter that is not supported; 403, the job or the
+        rollout is somebody else's; 429, too many wait.
         """
         trace_id, job_id = canonical_id("trace", body.trace_id), canonical_id("job", body.job_id)
         entered = TraceEnter(
@@ -274,12 +275,15 @@ def _graded(choice: dict[str, Any], grade: Callable[[str], float]) -> TraceExit:
 
 
 def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
+    traces.refuse_others(db, trace_id, job_id)
     jobs.enter(db, job_id, None, None, None)
     return traces.queue(db, trace_id, job_id, entered)
 
 
 def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -> None:
-    """End a rollout as refused, unless it has ended or its job was not entered."""
+    """End a rollout as refused, unless it has ended or its job was not entered. Raises Refused,
+    403: it is of somebody else's job."""
+    traces.refuse_others(db, trace_id, job_id)
     status = traces.status(db, trace_id)
     if jobs.exists(db, job_id) and status in (None, "running"):
         traces.enter(db, trace_id, job_id, entered)

@@ -24,6 +24,13 @@ Made = TypeVar("Made")
 QUESTION = "3 + 4 = ?"
 
 
+async def new_key(http: AsyncClient, name: str, role: str, **more: Any) -> str:
+    """Have an admin make a key."""
+    answer = await http.post("/v1/keys", json={"name": name, "role": role, **more})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["key"])
+
+
 async def ask(http: AsyncClient, model: str, **body: Any) -> Response:
     """POST a chat completion of QUESTION, or of other messages."""
     headers = body.pop("headers", None)

@@ -12,8 +12,8 @@ from hud_tui.client.client import HudClient
 from hud_tui.service.service import Service
 from hud_tui.service.tls import TlsFiles
 from tests.certificates import Authority
-from tests.conftest import Served, fork
-from tests.service.calls import Json
+from tests.conftest import Served, bearer, calling, fork
+from tests.service.calls import Json, new_key
 from tests.service.clients import in_process
 from tests.service.headless import Command, Configure, Text, commands, forked
 
@@ -93,3 +93,16 @@ async def client(service: Service) -> AsyncIterator[HudClient]:
 async def model(http: AsyncClient) -> Json:
     """A fresh fork of the first base in the catalog."""
     return await fork(http)
+
+
+@pytest.fixture
+async def team(http: AsyncClient, service: Service) -> AsyncIterator[dict[str, AsyncClient]]:
+    """A client for a person of each role, and one more who trains and who steers."""
+    names = {"rea": "read", "tim": "train", "tom": "train", "sue": "steer", "sam": "steer"}
+    clients = {"admin": http}
+    for name, role in names.items():
+        clients[name] = calling(service)
+        clients[name].headers.update(bearer(await new_key(http, name, role)))
+    yield clients
+    for client in clients.values():
+        await client.aclose()

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -19,31 +18,12 @@ from hud_tui.service.http import now
 from hud_tui.service.routes import Route
 from hud_tui.service.service import Service
 from hud_tui.wire_access import Role
-from tests.conftest import at_end, bearer, calling, ended, fork, submit, tasks_of
-from tests.service.calls import Json, ask, cancel, detail, set_head, steps, tree
+from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of
+from tests.service.calls import Json, ask, cancel, detail, new_key, set_head, steps, tree
 
 ROUTES = [route for area in AREAS for route in area.ROUTES]
 OPEN = "/telemetry/v3/api/sdk-events/cli"
 """Needs no key."""
-
-
-async def new_key(http: AsyncClient, name: str, role: str, **more: Any) -> str:
-    answer = await http.post("/v1/keys", json={"name": name, "role": role, **more})
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["key"])
-
-
-@pytest.fixture
-async def team(http: AsyncClient, service: Service) -> AsyncIterator[dict[str, AsyncClient]]:
-    """A client for a person of each role, and one more who trains."""
-    names = {"rea": "read", "tim": "train", "tom": "train", "sue": "steer", "sam": "steer"}
-    clients = {"admin": http}
-    for name, role in names.items():
-        clients[name] = calling(service)
-        clients[name].headers.update(bearer(await new_key(http, name, role)))
-    yield clients
-    for client in clients.values():
-        await client.aclose()
 
 
 def path_of(route: Route, model: str) -> str:

@@ -10,7 +10,7 @@ from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.start import Start
 from tests.conftest import Served
-from tests.service.test_access import new_key
+from tests.service.calls import new_key
 from tests.tui.cockpit import cockpit, grown
 from tests.tui.conftest import caller
 

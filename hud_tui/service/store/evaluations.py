@@ -50,8 +50,9 @@ def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
     columns = {key: value for key, value in vars(new).items() if key not in ("id", "title")}
     columns |= {"kind": EVALUATION, "parameters": json.dumps(new.parameters), **more}
     about = {"name": new.title, "created_at": now(), "group_size": new.samples}
-    insert(db, "work", "INSERT OR IGNORE", id=new.id, **about, **columns)
-    access.sign(db, "work", new.id)
+    if not jobs.exists(db, new.id):
+        insert(db, "work", id=new.id, **about, **columns)
+        access.sign(db, "work", new.id)
     names = ", ".join(f"{name} = :{name}" for name in columns)
     db.execute(f"UPDATE work SET {names} WHERE id = :id", {**columns, "id": new.id})
 
@@ -223,8 +224,9 @@ def record(
 
 def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
     """How such an evaluation is doing; one that has succeeded stays as it is. Its rollouts' job has
-    the same id. Raises Refused, 404, no such model, checkpoint or run; 409, the service makes it
-    itself; 422, a reward is not finite, or there is none."""
+    the same id. Raises Refused, 404, no such model, checkpoint or run; 403, it or its run is
+    somebody else's; 409, the service makes it itself, or a run has its id; 422, a reward is not
+    finite, or there is none."""
     rewards = _checked_rewards(body)
     if known(db, evaluation_id) is None:
         _begin_kept(db, evaluation_id, body)
@@ -262,12 +264,15 @@ def _checked_rewards(body: KeepEvaluation) -> list[float]:
 
 
 def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
+    _refuse_other_work(db, evaluation_id)
     model, node = models.find(db, body.model_id), None
     if body.checkpoint_id is not None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
     run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
     if run_id is None:
         access.refuse_more_work(db)
+    else:
+        access.refuse_others(db, run_id, "report on")
     of = "base" if node is None else node.name
     title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
     new = NewEvaluation(
@@ -282,6 +287,16 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
         parameters=body.parameters,
     )
     _begin(db, new, status="running", run_id=run_id)
+
+
+def _refuse_other_work(db: Db, evaluation_id: str) -> None:
+    """Raises Refused, 409, a run has the id of an evaluation that is to begin; 403, somebody else's
+    job has."""
+    access.refuse_others(db, evaluation_id, "report on")
+    query = "SELECT kind FROM work WHERE id = ? AND kind != 'reported'"
+    row = db.execute(query, (evaluation_id,)).fetchone()
+    if row is not None:
+        raise Refused(409, f"job {evaluation_id} is a run: an evaluation has an id of its own")
 
 
 def count(db: Db, evaluation_id: str, reward: float | None) -> None:

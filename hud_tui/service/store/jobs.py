@@ -85,10 +85,11 @@ def enter(
     steps: int | None = None,
 ) -> None:
     """Begin a client's job, as the client describes it. Repeating it changes nothing."""
+    if exists(db, job_id):
+        return
     insert(
         db,
         "work",
-        "INSERT OR IGNORE",
         id=job_id,
         kind="reported",
         name=name,

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from hud_tui.events import RolloutDone
 from hud_tui.rl.text import with_text
 from hud_tui.service.http import damaged_row, now
-from hud_tui.service.store import checkpoints, events
+from hud_tui.service.store import access, checkpoints, events
 from hud_tui.service.store.db import Db, fetched, insert_all, without_damaged
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
@@ -143,7 +143,9 @@ COMPLETION_SHOWN = 200
 
 
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
-    """Store a turn that the gateway sampled for a client's rollout."""
+    """Store a turn that the gateway sampled for a client's rollout. Raises Refused, 403: it is a
+    rollout of somebody else's job."""
+    refuse_others(db, trace_id)
     _begin(db, trace_id, turn.started_at)
     add_turns(db, [(trace_id, turn)])
     db.execute(
@@ -221,6 +223,15 @@ def job_id_of(db: Db, trace_id: str) -> str | None:
     query = f"SELECT job_id, {intact('trace')} FROM trace WHERE id = ?"
     row = db.execute(query, (trace_id,)).fetchone()
     return None if row is None else row["job_id"]
+
+
+def refuse_others(
+    db: Db, trace_id: str, job_id: str | None = None, what: str = "report rollouts of"
+) -> None:
+    """Raises Refused, 403: it is a rollout of somebody else's job, or would become one. `job_id`:
+    where it is to belong."""
+    for id_ in filter(None, (job_id, job_id_of(db, trace_id))):
+        access.refuse_others(db, id_, what)
 
 
 def index_in_group(db: Db, trace: sqlite3.Row) -> int | None:

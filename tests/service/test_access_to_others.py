@@ -1,0 +1,103 @@
+"""What somebody else began, by the ways round the front door: ids that a client chooses, the same
+rollout by other routes, and what a key that is revoked still holds."""
+
+from uuid import uuid4
+
+from httpx import AsyncClient
+
+from hud_tui.service.service import Service
+from hud_tui.service.store.db import Db
+from tests.conftest import ended, fork, submit
+from tests.service.calls import Json, ask, cancel, detail
+from tests.service.test_hosted import body
+
+Team = dict[str, AsyncClient]
+
+
+async def begun(http: AsyncClient) -> tuple[str, str]:
+    """A job that a client reports, and a rollout of it that goes on: their ids."""
+    job, trace = str(uuid4()), str(uuid4())
+    await http.post(f"/v2/trace/job/{job}/enter", json={"name": "loop"})
+    entered = {"job_id": job, "task_slug": "a"}
+    assert (await http.post(f"/v2/trace/{trace}/enter", json=entered)).status_code == 200
+    return job, trace
+
+
+async def test_a_rollout_of_anothers_job_is_moved_to_no_other_job(team: Team) -> None:
+    job, trace = await begun(team["tim"])
+    for told in ({"job_id": str(uuid4()), "task_slug": "b"}, {"task_slug": "b"}):
+        answer = await team["tom"].post(f"/v2/trace/{trace}/enter", json=told)
+        assert (answer.status_code, "tim began this" in detail(answer)) == (403, True)
+    shown = (await team["rea"].get(f"/v2/trace/{trace}")).json()
+    assert (shown["job_id"], shown["task_slug"]) == (job, "a")
+
+
+async def test_a_turn_of_anothers_rollout_is_not_sampled_into_it(team: Team, model: Json) -> None:
+    _, trace = await begun(team["tim"])
+    headers = {"Trace-Id": trace}
+    assert (await ask(team["tom"], model["id"], headers=headers)).status_code == 403
+    path = f"/v2/trace/{trace}/events"
+    assert (await team["rea"].get(path)).json()["events"] == []
+    assert (await ask(team["tim"], model["id"], headers=headers)).status_code == 200
+    assert len((await team["rea"].get(path)).json()["events"]) == 2
+
+
+async def test_no_hosted_rollout_is_made_in_anothers_job_nor_ends_theirs(
+    team: Team, model: Json
+) -> None:
+    job, trace = await begun(team["tim"])
+    own = str(uuid4())
+    for more in ({"job_id": job}, {"job_id": own, "trace_id": trace}):
+        asked = body(model["id"], **more)
+        for sent in (asked, {**asked, "task": "no such task"}):
+            answer = await team["tom"].post("/v2/rollouts/submit", json=sent)
+            assert answer.status_code == 403, answer.text
+    assert (await team["rea"].get(f"/v2/trace/{trace}")).json()["status"] == "running"
+    assert (await team["rea"].get(f"/v2/jobs/{job}/traces")).json()["total"] == 1
+
+
+async def test_who_enters_a_job_that_nobody_signed_does_not_own_it(
+    team: Team, http: AsyncClient, service: Service, model: Json
+) -> None:
+    """It was begun before there were keys, so by the admin."""
+    run = await submit(http, model["id"], steps=500)
+
+    def forget(db: Db) -> None:
+        db.execute("DELETE FROM author WHERE what = 'work'")
+
+    await service.parts.store.write(forget)
+    await team["tom"].post(f"/v2/trace/job/{run}/enter", json={"name": "mine"})
+    answer = await cancel(team["tom"], run)
+    assert (answer.status_code, "admin began this" in detail(answer)) == (403, True)
+    await cancel(http, run)
+    await ended(http, run)
+
+
+async def test_no_evaluation_is_reported_for_anothers_run_nor_in_the_place_of_one(
+    team: Team,
+) -> None:
+    model, run = await fork(team["tim"]), str(uuid4())
+    drive = {"model_id": model["id"], "name": "n", "driver": "d", "parameters": {}, "start": "base"}
+    driven = await team["tim"].put(f"/v1/training/jobs/{run}/drive", json=drive)
+    assert driven.status_code == 200, driven.text
+    told = {
+        "model_id": model["id"],
+        "checkpoint_id": None,
+        "status": "succeeded",
+        "split": "heldout",
+        "samples": 1,
+        "num_tasks": 1,
+        "parameters": {"max_tokens": 1, "temperature": 1, "seed": 0},
+        "groups": [{"task_slug": "a", "rewards": [1.0]}],
+        "seconds": 1.0,
+        "name": "x",
+    }
+    of_his = f"/v1/evaluations/{uuid4()}"
+    refused = await team["tom"].put(of_his, json={**told, "run_id": run})
+    assert (refused.status_code, "tim began this" in detail(refused)) == (403, True)
+    for name, status in (("tom", 403), ("tim", 409)):
+        answer = await team[name].put(f"/v1/evaluations/{run}", json=told)
+        assert answer.status_code == status, answer.text
+    state = await team["rea"].get(f"/v1/training/jobs/{run}/raw-status")
+    assert (state.status_code, state.json()["kind"]) == (200, "training")
+    assert (await team["tim"].put(of_his, json={**told, "run_id": run})).status_code == 200
