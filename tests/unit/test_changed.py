@@ -182,7 +182,7 @@ def test_what_moved_is_listed_first_then_the_steps_then_the_rest() -> None:
     titles = [row.key for row in change_rows(compared(same, 0, 1)) if row.heading]
     assert titles == [
         "heading 1 step trained on between them",
-        "heading 4 training tasks are within chance by themselves",
+        "heading 4 training tasks do not differ beyond chance, one by one",
     ]
 
 

@@ -262,7 +262,7 @@ def change_rows(both: Comparison) -> list[Row]:
     return rows
 
 
-ALIKE = ("is within chance by itself", "are within chance by themselves")
+ALIKE = ("does not differ beyond chance", "do not differ beyond chance, one by one")
 
 
 def _task_rows(
