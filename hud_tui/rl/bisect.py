@@ -282,7 +282,7 @@ class Bisection:
     def sentences(self, name_of: Callable[[int], str]) -> list[str]:
         """The verdict; `name_of` gives a checkpoint's name by its position."""
         if self.drop is None:
-            return ["The good and the bad checkpoint are not evaluated yet"]
+            return ["Nothing was sampled for this yet"]
         good, bad = name_of(0), name_of(self.size - 1)
         if self.search is None:
             verdict = f"{bad} is not worse than {good} beyond chance"

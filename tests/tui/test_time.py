@@ -65,6 +65,7 @@ async def test_the_discarded_rollouts_are_listed_sorted_and_opened(served: Serve
     async with cockpit(served, Start("status", model=model)) as flown:
         screen = await opened(flown, 4)
         await flown.until(lambda: "of the run discarded" in said(screen, "#discarded-said"))
+        assert " of the run discarded: zero variance · " in said(screen, "#discarded-said")
         table = screen.table
         assert {item.reason for item in screen._discarded} == {ZERO_VARIANCE}
         newest = [row.key for row in table.rows]

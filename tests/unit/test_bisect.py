@@ -61,7 +61,7 @@ def test_both_ends_come_first_and_again_while_it_is_open() -> None:
     assert half.asks(2000) == [Ask(8, FIRST)]
     assert Bisection(9, {8: scores(3, 4)}).asks(2000) == [Ask(0, FIRST)]
     assert half.kind == "open"
-    assert half.sentences(named) == ["The good and the bad checkpoint are not evaluated yet"]
+    assert half.sentences(named) == ["Nothing was sampled for this yet"]
     alike = Bisection(9, {0: scores(3, 4), 8: scores(3, 4)})
     assert alike.asks(2000) == [Ask(0, FIRST), Ask(8, FIRST)]
     cut_short = Bisection(9, {0: scores(6, 8), 8: scores(3, 4)})

@@ -187,7 +187,10 @@ class TimeScreen(Over[None]):
 
     def _show_discarded(self, told: RunTime) -> None:
         counts = sorted(told.discarded.items(), key=lambda pair: -pair[1])
-        said = [f"{spaced(number)} {one_line(reason, 40)}" for reason, number in counts]
+        said = [
+            one_line(reason, 40) if len(counts) == 1 else f"{spaced(number)} {one_line(reason, 40)}"
+            for reason, number in counts
+        ]
         total = sum(told.discarded.values())
         of_run = f"{counted(total, 'rollout')} of the run discarded"
         order = "newest first" if self.order == "newest" else f"by {self.order}"
