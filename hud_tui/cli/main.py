@@ -98,10 +98,13 @@ HERE = ("serve", "stop", "login", "logout")
 def choose_host(args: argparse.Namespace) -> None:
     """Set `args.service_url` by the flag or the variable; None: none is chosen. Raises HudUsage: it
     makes no sense."""
-    if args.command in HERE:
-        if args.service_url is not None and args.command in ("serve", "stop"):
-            what = f"{args.command} is about this machine's service"
-            raise HudUsage(f"--host URL does not apply: {what}", f"write hud-tui {args.command} …")
+    is_rented = bool(vars(args).get("gpus")) and args.command == "run"
+    if args.command in HERE or is_rented:
+        if args.service_url is not None and args.command not in ("login", "logout"):
+            what = "run --gpus" if is_rented else args.command
+            raise HudUsage(f"--host URL does not apply: {what} is about this machine", "remove it")
+        if is_rented:
+            args.service_url = None
         return
     if args.service_url is None and "HUD_TUI_HOST" not in os.environ:
         return

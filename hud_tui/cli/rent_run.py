@@ -67,7 +67,7 @@ class _RentedRun:
     """Carries a `RentPlan` out: what its next part is, is read anew after each."""
 
     def __init__(self, args: argparse.Namespace) -> None:
-        self._args = argparse.Namespace(**{**vars(args), "local": True})
+        self._args = argparse.Namespace(**{**vars(args), "local": True, "service_url": None})
         self._machines = machines_of(args)
         self._query = filter_of(args)
         self._asked = (args.model or "", self._query.count or 0, self._query.gpu)

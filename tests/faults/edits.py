@@ -16,7 +16,73 @@ RENTING = ("tests/remote/test_renting.py",)
 RENTED = ("tests/remote/test_rent_run.py",)
 CHUNKS, STREAMS = ("tests/unit/test_completions.py",), ("tests/service/test_streams.py",)
 
+HOSTS, TLS = ("tests/service/test_hosts.py",), ("tests/service/test_tls.py",)
+PROXIES = ("tests/service/test_proxies.py",)
+
 EDITS = (
+    Edit(
+        "HUD_TUI_KEY belongs to the URL of HUD_TUI_HOST",
+        "hosts.py",
+        "if not named or usable_host(named, HOST) == url else",
+        "if True else",
+        HOSTS,
+    ),
+    Edit(
+        "the certificate of a service elsewhere is verified by what is stored for it alone",
+        "client/trust.py",
+        "return context_of(settings.ca) if settings.ca else True",
+        "return True",
+        HOSTS,
+    ),
+    Edit(
+        "an expired certificate is not served",
+        "service/tls.py",
+        "found = _as_a_client_sees(context, leaf)",
+        "found = dict(subjectAltName=(('DNS', 'x'),), notAfter='Jan  1 00:00:00 2030 GMT')",
+        TLS,
+    ),
+    Edit(
+        "the old certificate stays until both files belong together",
+        "service/tls.py",
+        "            self._refused = state\n",
+        "            self._refused, self.pair = state, None\n",
+        TLS,
+    ),
+    Edit(
+        "what is read before the transport encrypts waits for it",
+        "service/connections.py",
+        "if self._early is not None:",
+        "if False:",
+        TLS,
+    ),
+    Edit(
+        "only a trusted proxy says who the client is",
+        "service/proxies.py",
+        "return peer is not None and is_in(peer, self._proxies)",
+        "return peer is not None",
+        PROXIES,
+    ),
+    Edit(
+        "the last address that is no proxy is the client's",
+        "service/proxies.py",
+        "[: -MOST - 1 : -1]",
+        "[:MOST]",
+        PROXIES,
+    ),
+    Edit(
+        "the scheme of an origin counts",
+        "service/gate.py",
+        'f"{scheme}://{host}".casefold()',
+        "f\"{origin.partition(b':')[0].decode()}://{host}\".casefold()",
+        PROXIES,
+    ),
+    Edit(
+        "an address that other machines reach needs TLS",
+        "service/serving.py",
+        "if is_far and entrance.certificate is None and",
+        "if False and",
+        ("tests/service/test_served_url.py",),
+    ),
     Edit(
         "a call's result belongs to the call with its id",
         "rl/transcript.py",

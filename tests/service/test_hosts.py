@@ -282,7 +282,7 @@ def test_a_worker_trusts_the_stored_authority_and_all_that_is_trusted_without(
 async def test_what_is_about_this_machine_takes_no_host(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for words in (("stop",), ("serve",)):
+    for words in (("stop",), ("serve",), ("run", "arith", "--gpus", "1xH100")):
         assert (await run("--host", URL, *words)).error["type"] == "usage"
     assert (await run("--host", URL, "--local", "status")).error["type"] == "usage"
     monkeypatch.setenv("HUD_TUI_HOST", URL)
