@@ -131,7 +131,8 @@ def find_by_id(
     arguments and errors as of `find_job`."""
     plain, folded = _plain(name.strip()), name.strip().casefold()
     if matches := [item for item in items if plain == _plain(item.id)]:
-        return _only(matches, kind, name, label, "have the id")
+        exact = [item for item in matches if item.id == name.strip()]  # dashes tell two apart
+        return _only(exact or matches, kind, name, label, "have the id")
     if matches := [item for item in items if folded == _fold(name_of(item))]:
         return _only(matches, kind, name, label)
     if matches := _with_prefix(plain, items):

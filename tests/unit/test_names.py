@@ -77,6 +77,10 @@ def test_a_job_is_found_by_how_its_id_begins() -> None:
     assert find_job("aaaabb", jobs).id == "aaaabb", "a whole id is not the beginning of another"
     with pytest.raises(HudAmbiguous) as several:
         find_job("aaaa", jobs)
+    twins = [Job(id="aaaa-bbbb"), Job(id="aaaabbbb")]  # of the service, and imported from a log
+    assert [find_job(job.id, twins) for job in twins] == twins
+    with pytest.raises(HudAmbiguous):
+        find_job("AAAA-bbbb", twins)
     assert "aaaa-bbbb (two), aaaa-cccc" in several.value.hint
     for short in ("aaa", "dddd", ""):
         with pytest.raises(HudUsage, match="no job named"):
