@@ -59,6 +59,13 @@ class Access:
             raise Unknown(f"key {caller.name} has expired: ask an admin for another")
         return caller
 
+    def accepts(self, caller: Caller) -> bool:
+        """Whether the key of somebody who was let in is accepted still."""
+        if caller is ADMIN:
+            return True
+        held = any(known.name == caller.name for known in self._callers.values())
+        return held and caller.expires_at > now()
+
     @contextmanager
     def calling(self, caller: Caller) -> Iterator[None]:
         """Count a request. Raises Refused, 429: too many of this key are under way, or came in the

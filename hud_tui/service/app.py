@@ -1,6 +1,5 @@
 """The embedded service as an ASGI app. Paths and bodies are HUD's."""
 
-import asyncio
 import json
 import logging
 import sqlite3
@@ -15,7 +14,7 @@ from starlette.responses import Response
 from hud_tui.rl.text import one_line
 from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost
 from hud_tui.service.gate import Gate
-from hud_tui.service.http import AT_ONCE, Refused, refusal, reply, status_of
+from hud_tui.service.http import LargeBodies, Refused, refusal, reply, status_of
 from hud_tui.service.routes import (
     GONE,
     access,
@@ -55,7 +54,7 @@ def create_app(service: Service, host: str = "127.0.0.1", names: Collection[str]
     )
     app.router.redirect_slashes = False
     app.state.service = service
-    app.state.large = asyncio.Semaphore(AT_ONCE)
+    app.state.large = LargeBodies()
     return app
 
 

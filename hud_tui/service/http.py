@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from hud_tui.service.caller import CALLER
 from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost, NotFinite, StateGone
 
 # Refused: the service does not carry out the request, and says why.
@@ -198,9 +199,22 @@ CHUNK_S, BODY_S = 30.0, 600.0
 LARGE = 2**20
 """Size in bytes from which a body is parsed in a thread."""
 AT_ONCE = 2
-"""Large bodies parsed at the same time; other senders wait."""
+"""Large bodies of one key that are received at the same time, and of all that are parsed."""
 MOST_ERRORS = 1000
 """Most validation errors that are listed; the rest is counted."""
+
+
+class LargeBodies:
+    """Room for large bodies, by key: who sends slowly keeps nobody else out."""
+
+    def __init__(self) -> None:
+        self.parsing = asyncio.Semaphore(AT_ONCE)
+        self._receiving: dict[str, asyncio.Semaphore] = {}
+
+    @property
+    def receiving(self) -> asyncio.Semaphore:
+        """The caller's."""
+        return self._receiving.setdefault(CALLER.get().name, asyncio.Semaphore(AT_ONCE))
 
 
 async def read_bytes(request: Request) -> bytes:
@@ -216,7 +230,7 @@ async def _take(request: Request, room: AsyncExitStack) -> bytes:
     try:
         async for chunk in _in_time(request):
             if size <= LARGE < size + len(chunk):
-                await room.enter_async_context(request.app.state.large)
+                await room.enter_async_context(request.app.state.large.receiving)
             size += len(chunk)
             if size <= MAX_BYTES:
                 chunks.append(chunk)
@@ -252,7 +266,8 @@ async def read(request: Request, model: type[M]) -> M:
             many = f"more than {MOST_VALUES} values in a body"
             raise Refused(413, f"{many}: send fewer inputs a call")
         if len(body) > LARGE:
-            return await asyncio.to_thread(_parse, model, body)
+            async with request.app.state.large.parsing:
+                return await asyncio.to_thread(_parse, model, body)
         return _parse(model, body)
 
 

@@ -79,9 +79,17 @@ class Works:
         return reply
 
     async def hear(self, work_id: str, change: Callable[..., T], body: object) -> T:
-        """Store what a driver says of its work, and listen whether it goes on."""
+        """Store what a driver says of its work, and listen whether it goes on. Who is refused is
+        none."""
+        before = self._heard.get(work_id)
         self._heard[work_id] = self._looks  # it speaks, also if that cannot be stored
-        reply = await self._parts.store.write(change, work_id, body)
+        try:
+            reply = await self._parts.store.write(change, work_id, body)
+        except Refused:
+            self._heard.pop(work_id, None)
+            if before is not None:
+                self._heard[work_id] = before
+            raise
         self.listen()
         return reply
 

@@ -1,14 +1,19 @@
 """What somebody else began, by the ways round the front door: ids that a client chooses, the same
 rollout by other routes, and what a key that is revoked still holds."""
 
+import asyncio
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
+import pytest
 from httpx import AsyncClient
 
+from hud_tui.service.http import AT_ONCE, LARGE
+from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
-from tests.conftest import ended, fork, submit
-from tests.service.calls import Json, ask, cancel, detail
+from tests.conftest import Served, bearer, caller, ended, fork, submit
+from tests.service.calls import Json, ask, cancel, detail, new_key
 from tests.service.test_hosted import body
 
 Team = dict[str, AsyncClient]
@@ -101,3 +106,40 @@ async def test_no_evaluation_is_reported_for_anothers_run_nor_in_the_place_of_on
     state = await team["rea"].get(f"/v1/training/jobs/{run}/raw-status")
     assert (state.status_code, state.json()["kind"]) == (200, "training")
     assert (await team["tim"].put(of_his, json={**told, "run_id": run})).status_code == 200
+
+
+async def test_who_sends_large_bodies_slowly_keeps_no_other_key_out(http: AsyncClient) -> None:
+    came, headers = asyncio.Semaphore(0), bearer(await new_key(http, "rea", "read"))
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b" " * (LARGE + 1)
+        came.release()
+        await asyncio.Event().wait()
+
+    sending = [
+        asyncio.ensure_future(http.post("/completions", content=slowly(), headers=headers))
+        for _ in range(AT_ONCE)
+    ]
+    for _ in sending:
+        await came.acquire()
+    rows = [{"env": "arith", "id": "add", "args": {"a": 1, "b": 2, "note": "x" * LARGE}}]
+    async with asyncio.timeout(10):
+        answer = await http.post("/v2/tasks/upload", json={"taskset_name": "n", "tasks": rows})
+    assert answer.status_code == 201
+    for task in sending:
+        task.cancel()
+    await asyncio.gather(*sending, return_exceptions=True)
+
+
+async def test_the_stream_of_a_key_ends_with_it(
+    served: Served, http: AsyncClient, model: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "KEEP_ALIVE_S", 0.01)
+    key = await new_key(http, "ana", "read")
+    path = f"/v1/models/{model['id']}/train/events"
+    async with caller(served) as client, client.stream("GET", path, headers=bearer(key)) as answer:
+        lines = answer.aiter_lines()
+        assert [await anext(lines), await anext(lines)] == [": open", ": still here"]
+        await http.delete("/v1/keys/ana")
+        async with asyncio.timeout(10):
+            assert {line async for line in lines} <= {": still here"}

@@ -117,6 +117,16 @@ async def test_the_service_notices_that_a_driver_is_gone(http: AsyncClient, look
     assert (await report(http, reports))["status"] == "running", "it was only asleep"
 
 
+async def test_who_may_not_report_on_a_run_does_not_keep_it_going(
+    http: AsyncClient, team: dict[str, AsyncClient], looks: Looks
+) -> None:
+    reports = await drive(http)
+    await looks.pass_by(LEASE)
+    assert (await team["tom"].patch(reports, json={})).status_code == 403
+    await looks.pass_by(1)
+    assert (await status_of(http, reports))["status"] == "interrupted"
+
+
 @pytest.mark.parametrize("seconds", [3600.0, -3600.0])
 async def test_a_clock_that_jumps_and_a_service_that_was_halted_end_no_driver(
     http: AsyncClient, looks: Looks, jump: Callable[[float], None], seconds: float

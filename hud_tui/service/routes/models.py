@@ -1,7 +1,8 @@
 """Models: the owner of the key, the catalog, forks, the checkpoint tree, the head, and events."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from math import inf
 from typing import Any
 from urllib.parse import parse_qs
@@ -255,17 +256,19 @@ async def follow(request: Request) -> Response:
         if last < 0 or not await parts.store.read(events.can_resume, model.id, last):
             last, reset = tail, True
     headers = {"Cache-Control": "no-store", "X-Last-Event-ID": str(last)}
-    stream = _follow_stream(parts, model.id, last, reset)
+    accepts = partial(service_of(request).access.accepts, CALLER.get())
+    stream = _follow_stream(parts, model.id, last, reset, accepts)
     return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
 
 
 async def _follow_stream(
-    parts: ServiceContext, model_id: str, last: int, reset: bool
+    parts: ServiceContext, model_id: str, last: int, reset: bool, accepts: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
+    """`accepts`: whether the key that asked is accepted still; the stream ends with that."""
     yield b": open\n"
     if reset:
         yield RESET
-    while not parts.hub.closed:
+    while accepts() and not parts.hub.closed:
         signal = parts.hub.signal(model_id)
         last, frames = await parts.frames.after(parts.store, model_id, last, signal)
         if frames:
