@@ -81,6 +81,7 @@ async def test_one_proposes_a_head_and_another_approves_it(served: Served) -> No
         assert str(app.screen.query_one("#confirm", Button).label) == "Propose  (y)"
         await app.press("escape")
     async with cockpit(sam, start) as app:
+        await app.until(lambda: "sue proposes step-000002: H on it approves" in app.drawn)
         asked = await app.ask("down", "H")
         assert "Protected by admin, proposed by sue." in asked
         assert str(app.screen.query_one("#confirm", Button).label) == "Approve  (y)"

@@ -333,7 +333,7 @@ def top_line(
         if width < ROOMY and aside.warning:  # the machine's name alone
             where = f"@ {one_line(where.partition('@ ')[2].partition(' · ')[0], 24)}"
         machine = 2, clicked(Content.styled(where, "$text"), "app.machines")
-    caller = [(7, Content.styled(who, "$text-muted"))] if who else []
+    caller = [(5, Content.styled(who, "$text-muted"))] if who else []
     left = [(1, name), *guarded, machine, *caller, *_model(run)]
     right = [*_aside(aside, width), *_alarms(run)]
     if run.model is not None and view not in OWN_STATUS:

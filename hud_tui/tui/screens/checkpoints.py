@@ -48,7 +48,7 @@ from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
 from hud_tui.tui.screens.fork import ask_fork
-from hud_tui.tui.screens.set_head import HistoryPanel, move_head, read_tree
+from hud_tui.tui.screens.set_head import HistoryPanel, move_head, proposed, read_tree
 from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.screens.try_prompt import Tried, TryPanel
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
@@ -342,6 +342,11 @@ class CheckpointsScreen(HudScreen):
         self._arranged_for = None
         self._arrange()
 
+    @work(exclusive=True, group="proposals")
+    async def _show_proposals(self, model: Model) -> None:
+        if model.protected_by is not None and (said := await proposed(self)) and self.is_built:
+            self.show_note(Content.styled(said, "$accent"))
+
     @on(CheckpointTree.Moved)
     def _arrange(self) -> None:
         """Restore the layout of a new tree; store the folds of a known one."""
@@ -349,6 +354,8 @@ class CheckpointsScreen(HudScreen):
         lanes = self.tree_list.lanes
         if model is None or not len(lanes.tree):
             return
+        if self._arranged_for != model.id:
+            self._show_proposals(model)
         if self._arranged_for != model.id or lanes is not self._folds[0]:
             self._arranged_for = model.id
             layout = self.context.layout.now
@@ -765,4 +772,4 @@ class CheckpointsScreen(HudScreen):
     @work(exclusive=True, group="read")
     async def action_refresh(self) -> None:
         if self.run.model is not None and await self.attempt(read_tree(self)) is not None:
-            self.show_note(Content("tree refreshed"))
+            self.show_note(Content(await proposed(self) or "tree refreshed"))

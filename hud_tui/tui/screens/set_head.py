@@ -535,6 +535,20 @@ async def _consent(view: HudScreen, move: HeadMove) -> Consent:
     return Consent(proposed, "Approve", True, proposal)
 
 
+async def proposed(view: HudScreen) -> str:
+    """What others propose for the head of the view's model, and how to agree; empty if nothing."""
+    model, who = view.run.model, view.context.writes.identity
+    if model is None or who is None:
+        return ""
+    with suppress(HudError):  # its dialog says it, too
+        protection = await view.client.access.proposals(model.id)
+        for asked in reversed(protection.open):
+            if asked.by != who.key and protection.protected_by is not None:
+                what = f"{one_line(asked.by, 40)} proposes {one_line(asked.checkpoint, 40)}"
+                return f"{what}: {key('checkpoints.set_head')} on it approves"
+    return ""
+
+
 async def _propose(view: HudScreen, move: HeadMove) -> Outcome:
     """Propose the target. Raises HudError."""
     model = view.run.model
