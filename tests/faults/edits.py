@@ -526,4 +526,18 @@ EDITS = (
         """seal = f"seal_of({now})\"""",
         ("tests/service/test_damaged.py",),
     ),
+    Edit(
+        "a service is found where it is the first process of a container",
+        "processes.py",
+        "and 0 < int(number[:10])",
+        "and 1 < int(number[:10])",
+        ("tests/unit/test_processes.py",),
+    ),
+    Edit(
+        "a build depends on where its files are",
+        "build.py",
+        "total.update(path.encode())",
+        "total.update(b'')",
+        ("tests/unit/test_build.py",),
+    ),
 )

@@ -633,8 +633,12 @@ async def test_what_was_played_is_not_trained_on_and_counts_nowhere(
         assert done.data["model"] == "arith-rl"
         sample = {"prompt_token_ids": [1], "output_token_ids": [2], "output_logprobs": [-1.0]}
         payload = {"trace_id": trace_id, "reward": 1.0, "samples": [sample]}
+        told = {"job_id": None, "model": model.id, "task_slug": "two"}  # by a client of another
+        assert (await post(served, f"/v2/trace/{trace_id}/enter", told)).status_code == 200
+        training = f"/v1/models/{model.id}/train/forward-backward"
         for inputs in ([trace_id], [payload]):
-            refused = await post(served, f"/v1/models/{model.id}/train/forward-backward", inputs)
+            body = {"inputs": inputs, "loss_fn": "cross_entropy"}
+            refused = await post(served, training, body)
             assert refused.status_code == 422
             assert "was played by a person: it is never trained on" in refused.text
     parts = served.service.parts
@@ -648,9 +652,8 @@ def kinds_of_events(db: Db, model_id: str) -> set[str]:
     return {row["type"] for row in rows}
 
 
-async def post(served: Served, path: str, inputs: Any) -> httpx.Response:
+async def post(served: Served, path: str, body: Any) -> httpx.Response:
     headers = {"Authorization": f"Bearer {served.api_key}"}
-    body = {"inputs": inputs, "loss_fn": "cross_entropy"}
     async with httpx.AsyncClient(base_url=served.url, headers=headers) as http:
         return await http.post(path, json=body)
 

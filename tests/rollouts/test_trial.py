@@ -122,6 +122,16 @@ def test_answers_cut_off_are_counted() -> None:
     )
 
 
+def test_a_quarter_cut_off_is_a_warning_and_half_of_the_calls_that_fit_are_none() -> None:
+    runs = [report(i % 2, stop_reason="done" if i else "length") for i in range(4)]
+    assert said_of(*runs, capabilities=[])["rollout"].level == "warning"
+    runs = [report(i % 2, stop_reason="done" if i else "length") for i in range(5)]
+    assert said_of(*runs, capabilities=[])["rollout"].level == "ok"
+    for fit, level in ((2, "ok"), (1, "warning")):
+        runs = [report(i % 2, **called(made=4, fit=fit)) for i in range(4)]
+        assert said_of(*runs)["rollout"].level == level
+
+
 def test_where_some_rollouts_fail_a_run_may_begin_and_where_all_do_it_may_not() -> None:
     error = {"error": "KeyError: 'shelf'", "failure": {"phase": "grade", "message": "'shelf'"}}
     some = said_of(report(1.0), report(0.0), report(**error), report(1.0), capabilities=[])
@@ -155,6 +165,7 @@ def test_a_call_fits_if_there_is_the_tool_and_it_takes_the_arguments() -> None:
         call("add", '{"a": 1', "incomplete"),
         call("broken", {"x": 1}),
         call("elsewhere", {"x": 1}),
+        call("elsewhere", '{"x": 1', "incomplete"),
         call("plus", {"a": 1}, "unknown tool: 'plus'"),
     ]
-    assert calls_of(steps, tools) == {"made": 7, "known": 6, "fit": 3, "unknown": ["plus"]}
+    assert calls_of(steps, tools) == {"made": 8, "known": 7, "fit": 3, "unknown": ["plus"]}

@@ -103,6 +103,7 @@ async def test_what_a_killed_one_wrote_is_not_written_again(
     config = rest.described["config"]
     assert (config["parameters"]["group_size"], config["job_id"]) == (2, job)
     assert (rest.described["entity"], rest.described["project"]) == ("me", "proj")
+    assert (rest.described["id"], rest.described["resume"]) == (job.replace("-", ""), "allow")
     nothing = Memory(folder)
     assert await sink(client, tmp_path, folder, order, nothing).run()
     assert nothing.described == {}, "all is written, and its end too"

@@ -44,6 +44,13 @@ def test_the_version_is_written_in_one_place() -> None:
     assert written == ROOT / project["tool"]["hatch"]["version"]["path"]
 
 
+def test_a_build_is_names_and_contents_whatever_pieces_are_read() -> None:
+    known = build.digest_of([("/a.py", [b"one"]), ("/b.py", [])])
+    assert build.digest_of([("/a.py", [b"o", b"ne"]), ("/b.py", [])]) == known
+    assert build.digest_of([("/a.py", []), ("/b.py", [b"one"])]) != known
+    assert build.digest_of([("/a.py", [b"two"]), ("/b.py", [])]) != known
+
+
 def test_a_build_leads_to_its_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

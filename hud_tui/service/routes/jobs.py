@@ -405,7 +405,7 @@ def _enter(
     driver has told of it. None for an evaluation, for a game, and if no such model is known."""
     traces.refuse_others(db, trace_id, job_id)
     traces.enter(db, trace_id, job_id, body)
-    if body.played:
+    if traces.is_played(db, trace_id):  # whoever enters it again
         return None
     try:
         job = None if job_id is None else works.get(db, job_id)
