@@ -161,7 +161,7 @@ class LogLine(Response):
     about: dict[str, str] = Field(default_factory=dict)
     """Model, checkpoint, name and the like."""
     count: int = 1
-    """Refused requests of an unknown key that this line stands for."""
+    """Refused requests that this line stands for: of a flood of them a few have lines."""
 
 
 class LogPage(Response):

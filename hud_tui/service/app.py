@@ -15,8 +15,8 @@ from hud_tui.rl.text import one_line
 from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost
 from hud_tui.service.gate import Gate
 from hud_tui.service.http import LargeBodies, Refused, refusal, reply, status_of
+from hud_tui.service.journal import GONE
 from hud_tui.service.routes import (
-    GONE,
     access,
     gateway,
     idempotency,

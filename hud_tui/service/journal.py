@@ -5,9 +5,11 @@ no client can leave it out, not even by hanging up; a request that the service d
 none. The file is in the data directory, for its owner only, and is rotated by size.
 """
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
+from math import nan
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -23,6 +25,8 @@ from hud_tui.wire_access import LogLine, LogPage
 
 log = logging.getLogger(__name__)
 
+GONE = 499
+"""Status of a request whose client disconnected before its answer, as in nginx."""
 FILE = "log.jsonl"
 MOST_BYTES = 8_000_000
 """Size from which a new file is begun."""
@@ -32,34 +36,60 @@ TEXT_MOST = 300
 PROGRAM_MOST = 60
 """Most characters of a program's or a machine's name."""
 REFUSED_S = 10.0
-"""Seconds whose refused requests of one address are one line: a flood of them must not rotate
-everything else away."""
-MOST_ADDRESSES = 1000
+"""Seconds in which refused requests have a few lines only, which say how many they were: a flood of
+them must not rotate everything else away."""
+OF_ADDRESS, OF_ALL, OF_KEY = 1, 100, 10
+"""Those lines, where no key is accepted, of one address and of all; and of one key."""
+MOST_KNOWN = 1000
+"""Addresses, or keys, whose lines are counted."""
+
+
+class FewLines:
+    """Which requests have a line of their own, for each address or key."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: lines in `REFUSED_S`."""
+        self._most = most
+        self._seen: dict[str, tuple[float, int, int]] = {}
+        """When the first of them was written, how many were, and how many requests had none."""
+
+    def stands_for(self, who: str, count: int = 1) -> int:
+        """How many requests a line about the newest stands for; 0: it has none, a later one counts
+        it. `count`: as many came since the one before."""
+        heard = monotonic()
+        since, written, held = self._seen.get(who, (heard, 0, 0))
+        if heard - since >= REFUSED_S:
+            since, written = heard, 0
+        has_line = written < self._most
+        total = held + count
+        self._seen[who] = since, written + has_line, 0 if has_line else total
+        while len(self._seen) > MOST_KNOWN:
+            del self._seen[next(iter(self._seen))]
+        return total if has_line else 0
 
 
 class Journal:
     def __init__(self, data_dir: Path) -> None:
         self._file = data_dir / FILE
         self._lock = Lock()
-        self._refused: dict[str, tuple[float, int]] = {}
-        """By address: when its refused requests were last written, and how many came since."""
+        self._of_address, self._of_all = FewLines(OF_ADDRESS), FewLines(OF_ALL)
+        self._of_key = FewLines(OF_KEY)
 
     def write(self, scope: Scope, what: str, status: int, about: dict[str, str]) -> None:
-        """Add a line about a request with a key."""
-        caller = CALLER.get()
-        self._add(self._line(scope, what, status, caller.name, caller.role, about=about))
+        """Add a line about a request with a key; of many that are refused, a few have one."""
+        caller, count = CALLER.get(), 1
+        if 400 <= status < GONE:
+            count = self._of_key.stands_for(caller.name)
+        if count:
+            name, role = caller.name, caller.role
+            self._add(self._line(scope, what, status, name, role, about=about, count=count))
 
     def refuse(self, scope: Scope) -> None:
         """Add a line about requests whose key is not accepted."""
-        address, heard = _address(scope), monotonic()
-        since, count = self._refused.get(address, (-REFUSED_S, 0))
-        if heard - since < REFUSED_S:
-            self._refused[address] = since, count + 1
-            return
-        while len(self._refused) >= MOST_ADDRESSES:
-            del self._refused[next(iter(self._refused))]
-        self._refused[address] = heard, 0
-        self._add(self._line(scope, "no key that is accepted", 401, "", "", count=count + 1))
+        count = self._of_address.stands_for(_address(scope))
+        count = count and self._of_all.stands_for("", count)
+        if count:
+            self._add(self._line(scope, "no key that is accepted", 401, "", "", count=count))
 
     @staticmethod
     def _line(
@@ -93,7 +123,10 @@ class Journal:
                 self._rotate(len(data))
                 opened = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 try:
-                    os.write(opened, data)
+                    before = os.fstat(opened).st_size
+                    if os.write(opened, data) < len(data):
+                        os.ftruncate(opened, before)
+                        raise OSError(errno.ENOSPC, "there was no room for all of it")
                 finally:
                     os.close(opened)
         except OSError as error:
@@ -114,31 +147,41 @@ class Journal:
         return self._file.with_name(f"{FILE}.{number}") if number else self._file
 
     def newest(self, limit: int, before: float | None = None) -> LogPage:
-        """The newest lines, newest first; `before`: Unix seconds that they are older than."""
+        """The newest lines, newest first; `before`: Unix seconds that they are older than. One that
+        cannot be read is left out."""
         lines: list[LogLine] = []
-        for line in self._lines():
-            if line is None:
-                return LogPage(lines=lines, incomplete=True)
-            if before is not None and line.at >= before:
+        is_torn = False
+        for raw in self._lines(before):
+            if before is not None and not _at(raw) < before:
                 continue
             if len(lines) == limit:
-                return LogPage(lines=lines)
-            lines.append(line)
-        return LogPage(lines=lines, incomplete=self._older(KEPT).exists())
+                return LogPage(lines=lines, incomplete=is_torn)
+            try:
+                lines.append(LogLine.model_validate_json(raw))
+            except ValidationError:
+                is_torn = True
+        return LogPage(lines=lines, incomplete=is_torn or self._older(KEPT).exists())
 
-    def _lines(self) -> Iterator[LogLine | None]:
-        """All lines, newest first; None in place of one that cannot be read."""
+    def _lines(self, before: float | None) -> Iterator[bytes]:
+        """All lines, newest first, but for files that have none before this time."""
         for number in range(KEPT + 1):
             try:
-                with self._lock:
-                    raw = self._older(number).read_bytes()
+                with self._lock, self._older(number).open("rb") as file:
+                    first = file.readline()
+                    if before is not None and _at(first) >= before:
+                        continue
+                    raw = first + file.read()
             except FileNotFoundError:
                 continue
-            for line in reversed(raw.splitlines()):
-                try:
-                    yield LogLine.model_validate_json(line)
-                except ValidationError:
-                    yield None
+            yield from reversed(raw.splitlines())
+
+
+def _at(line: bytes) -> float:
+    """The time of a line, without reading all of it; NaN if it has none."""
+    try:
+        return float(line.removeprefix(b'{"at":').partition(b",")[0])
+    except ValueError:
+        return nan
 
 
 def _address(scope: Scope) -> str:

@@ -4,14 +4,13 @@ import asyncio
 import json
 from itertools import product
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.service import access as access_module
-from hud_tui.service import gate, journal
+from hud_tui.service import gate
 from hud_tui.service.app import AREAS, role_table
 from hud_tui.service.caller import CALLER, SERVICE
 from hud_tui.service.http import now
@@ -370,93 +369,6 @@ async def test_a_key_has_at_most_so_many_requests_under_way(
     codes = sorted(answer.status_code for answer in answers)
     assert (codes[:2], codes[-1]) == ([200, 200], 429)
     assert (await http.get("/v2/models", headers=headers)).status_code == 200
-
-
-# The log.
-
-
-async def test_each_change_has_a_line_whoever_made_it_and_secrets_are_in_none(
-    team: dict[str, AsyncClient], http: AsyncClient, service: Service
-) -> None:
-    model = await fork(team["tim"])
-    [first] = await steps(team["tim"], model, 1)
-    await set_head(team["sue"], model["id"], first)
-    await set_head(team["rea"], model["id"], first)
-    await http.get("/v2/models")
-    told = (await team["rea"].get("/v1/log", params={"limit": 5})).json()["lines"]
-    assert [(line["key"], line["what"], line["status"]) for line in told] == [
-        ("rea", "move a head", 403),
-        ("sue", "move a head", 200),
-        ("tim", "take a step", 200),
-        ("tim", "fork a model", 201),
-        ("admin", "make a key", 201),
-    ]
-    assert told[1]["about"] == {"model": model["model_name"], "checkpoint": first}
-    assert told[3]["about"]["name"] == "arith rl"
-    assert (told[1]["address"], told[1]["method"], told[1]["role"]) == ("127.0.0.1", "PUT", "steer")
-    older = (await http.get("/v1/log", params={"before": told[4]["at"]})).json()["lines"]
-    assert [line["about"]["name"] for line in older] == ["sue", "tom", "tim", "rea"]
-    text = (service.data_dir / "log.jsonl").read_text()
-    assert service.api_key not in text
-    assert not any(c.headers["authorization"].partition(" ")[2] in text for c in team.values())
-    assert (service.data_dir / "log.jsonl").stat().st_mode & 0o077 == 0
-
-
-async def test_a_client_that_hangs_up_has_its_line_too(http: AsyncClient, service: Service) -> None:
-    model = await fork(http)
-    task = asyncio.ensure_future(steps(http, model, 1))
-    [checkpoint] = await task
-    async with service.parts.session(await _row(service, model)).lock:
-        moving = asyncio.ensure_future(set_head(http, model["id"], checkpoint))
-        await asyncio.sleep(0.01)
-        moving.cancel()
-        await asyncio.gather(moving, return_exceptions=True)
-    [line] = (await http.get("/v1/log", params={"limit": 1})).json()["lines"]
-    assert (line["what"], line["status"]) == ("move a head", 499)
-
-
-async def _row(service: Service, model: Json) -> Any:
-    from hud_tui.service.store import models
-
-    return await service.parts.store.read(models.find, model["id"])
-
-
-async def test_refused_keys_are_logged_together(
-    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [100.0]
-    monkeypatch.setattr(journal, "monotonic", lambda: clock[0])
-    for _ in range(5):
-        await http.get("/v2/models", headers=bearer("wrong"))
-    clock[0] += journal.REFUSED_S
-    await http.get("/v2/models", headers=bearer("wrong"))
-    lines = (await http.get("/v1/log")).json()["lines"]
-    assert [(line["status"], line["count"]) for line in lines] == [(401, 5), (401, 1)]
-
-
-async def test_the_log_is_rotated_and_a_torn_line_ends_what_can_be_read(
-    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(journal, "MOST_BYTES", 1000)
-    model = await fork(http)
-    for _ in range(20):
-        await set_head(http, model["id"], str(uuid4()))
-    files = sorted(path.name for path in service.data_dir.glob("log.jsonl*"))
-    assert files == ["log.jsonl", *(f"log.jsonl.{number}" for number in range(1, 5))]
-    page = (await http.get("/v1/log", params={"limit": 1000})).json()
-    assert (page["incomplete"], 5 < len(page["lines"]) < 20) == (True, True)
-    newest = service.data_dir / "log.jsonl"
-    newest.write_bytes(b'{"at": 1' + b"\n" + newest.read_bytes())
-    cut = (await http.get("/v1/log", params={"limit": 1000})).json()
-    assert (cut["incomplete"], len(cut["lines"]) < len(page["lines"])) == (True, True)
-
-
-async def test_a_log_that_cannot_be_written_stops_nothing(
-    http: AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    (service.data_dir / "log.jsonl").mkdir()
-    assert (await fork(http))["by"] == "admin"
-    assert "not logged" in caplog.text
 
 
 async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:

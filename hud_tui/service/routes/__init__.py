@@ -10,13 +10,12 @@ from starlette.types import Message, Receive, Scope, Send
 from hud_tui.service.caller import CALLER
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.http import Refused
+from hud_tui.service.journal import GONE
 from hud_tui.service.service import Service
 from hud_tui.service.store.models import ModelRow, find
 from hud_tui.wire_access import Role, why_not
 
 Handler = Callable[[Request], Awaitable[Response]]
-GONE = 499
-"""Status in the log of a request whose client disconnected before its answer, as in nginx."""
 
 
 class Route(starlette.routing.Route):

@@ -18,8 +18,8 @@ from hud_tui.service.completions import Asked, Stream, whole
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError
 from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply, status_of
+from hud_tui.service.journal import GONE
 from hud_tui.service.routes import (
-    GONE,
     Handler,
     Route,
     absent,

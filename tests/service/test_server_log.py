@@ -1,0 +1,162 @@
+"""The service's log: who changed what, whatever happens to it."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from httpx import AsyncClient
+
+from hud_tui.service import journal
+from hud_tui.service.service import Service
+from tests.conftest import bearer, fork
+from tests.service.calls import Json, set_head, steps
+
+SCOPE: Json = {"headers": [], "method": "PUT", "path": "/"}
+"""Of a request."""
+
+
+async def test_each_change_has_a_line_whoever_made_it_and_secrets_are_in_none(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service
+) -> None:
+    model = await fork(team["tim"])
+    [first] = await steps(team["tim"], model, 1)
+    await set_head(team["sue"], model["id"], first)
+    await set_head(team["rea"], model["id"], first)
+    await http.get("/v2/models")
+    told = (await team["rea"].get("/v1/log", params={"limit": 5})).json()["lines"]
+    assert [(line["key"], line["what"], line["status"]) for line in told] == [
+        ("rea", "move a head", 403),
+        ("sue", "move a head", 200),
+        ("tim", "take a step", 200),
+        ("tim", "fork a model", 201),
+        ("admin", "make a key", 201),
+    ]
+    assert told[1]["about"] == {"model": model["model_name"], "checkpoint": first}
+    assert told[3]["about"]["name"] == "arith rl"
+    assert (told[1]["address"], told[1]["method"], told[1]["role"]) == ("127.0.0.1", "PUT", "steer")
+    older = (await http.get("/v1/log", params={"before": told[4]["at"]})).json()["lines"]
+    assert [line["about"]["name"] for line in older] == ["sue", "tom", "tim", "rea"]
+    text = (service.data_dir / "log.jsonl").read_text()
+    assert service.api_key not in text
+    assert not any(c.headers["authorization"].partition(" ")[2] in text for c in team.values())
+    assert (service.data_dir / "log.jsonl").stat().st_mode & 0o077 == 0
+
+
+async def test_a_client_that_hangs_up_has_its_line_too(http: AsyncClient, service: Service) -> None:
+    model = await fork(http)
+    task = asyncio.ensure_future(steps(http, model, 1))
+    [checkpoint] = await task
+    async with service.parts.session(await _row(service, model)).lock:
+        moving = asyncio.ensure_future(set_head(http, model["id"], checkpoint))
+        await asyncio.sleep(0.01)
+        moving.cancel()
+        await asyncio.gather(moving, return_exceptions=True)
+    [line] = (await http.get("/v1/log", params={"limit": 1})).json()["lines"]
+    assert (line["what"], line["status"]) == ("move a head", 499)
+
+
+async def _row(service: Service, model: Json) -> Any:
+    from hud_tui.service.store import models
+
+    return await service.parts.store.read(models.find, model["id"])
+
+
+async def test_refused_keys_are_logged_together(
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(journal, "monotonic", lambda: clock[0])
+    for _ in range(5):
+        await http.get("/v2/models", headers=bearer("wrong"))
+    clock[0] += journal.REFUSED_S
+    await http.get("/v2/models", headers=bearer("wrong"))
+    lines = (await http.get("/v1/log")).json()["lines"]
+    assert [(line["status"], line["count"]) for line in lines] == [(401, 5), (401, 1)]
+
+
+async def test_a_flood_that_is_refused_rotates_nothing_away(
+    team: dict[str, AsyncClient],
+    http: AsyncClient,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither of one key, nor of many addresses without one."""
+    clock = [100.0]
+    monkeypatch.setattr(journal, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(journal, "OF_ALL", 3)
+    key = team["rea"].headers["authorization"]
+    for _ in range(50):
+        await http.put("/v2/models/x/head", json={}, headers={"authorization": key})
+    clock[0] += journal.REFUSED_S
+    await http.put("/v2/models/x/head", json={}, headers={"authorization": key})
+    lines = (await http.get("/v1/log")).json()["lines"]
+    assert [line["count"] for line in lines if line["key"] == "rea"] == [41] + [1] * 10
+    few = journal.FewLines(1)
+    assert [few.stands_for("a"), few.stands_for("a"), few.stands_for("b")] == [1, 0, 1]
+    kept = journal.Journal(service.data_dir)
+    for number in range(20):
+        kept.refuse({**SCOPE, "client": (f"2001:db8::{number:x}", 1)})
+    clock[0] += journal.REFUSED_S
+    kept.refuse({**SCOPE, "client": ("2001:db8::ff", 1)})
+    lines = (await http.get("/v1/log")).json()["lines"]
+    assert [line["count"] for line in lines if not line["key"]] == [18, 1, 1, 1]
+
+
+async def test_a_line_for_which_there_is_no_room_is_not_left_half_written(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next one would be part of it."""
+    kept = service.journal
+    write = journal.os.write
+    monkeypatch.setattr(journal.os, "write", lambda file, data: write(file, data[:9]))
+    kept.write(SCOPE, "move a head", 200, {})
+    monkeypatch.undo()
+    assert "no room for all of it: not logged" in caplog.text
+    kept.write(SCOPE, "fork a model", 200, {})
+    page = kept.newest(10)
+    assert ([line.what for line in page.lines], page.incomplete) == (["fork a model"], False)
+
+
+async def test_older_lines_are_read_without_those_of_newer_files(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page from long ago costs no more than the newest."""
+    monkeypatch.setattr(journal, "MOST_BYTES", 1000)
+    clock = [1000.0]
+    monkeypatch.setattr(journal, "now", lambda: clock[0])
+    for _ in range(20):
+        clock[0] += 1
+        service.journal.write(SCOPE, "pin", 200, {})
+    read: list[bytes] = []
+    at = journal._at
+    monkeypatch.setattr(journal, "_at", lambda line: read.append(line) or at(line))
+    page = (await http.get("/v1/log", params={"before": 1004.0, "limit": 1})).json()
+    assert [line["at"] for line in page["lines"]] == [1003.0]
+    assert len(read) < 12
+
+
+async def test_the_log_is_rotated_and_a_torn_line_is_left_out(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_BYTES", 1000)
+    for _ in range(20):
+        service.journal.write(SCOPE, "pin a checkpoint", 200, {"model": "x" * 100})
+    files = sorted(path.name for path in service.data_dir.glob("log.jsonl*"))
+    assert files == ["log.jsonl", *(f"log.jsonl.{number}" for number in range(1, 5))]
+    page = (await http.get("/v1/log", params={"limit": 1000})).json()
+    assert (page["incomplete"], 5 < len(page["lines"]) < 20) == (True, True)
+    newest, *_, oldest = (service.data_dir / name for name in files)
+    oldest.unlink()
+    whole = (await http.get("/v1/log", params={"limit": 1000})).json()
+    newest.write_bytes(newest.read_bytes() + b'{"at": 1' + b"\n")
+    torn = (await http.get("/v1/log", params={"limit": 1000})).json()
+    assert (whole["incomplete"], torn["incomplete"]) == (False, True)
+    assert torn["lines"] == whole["lines"]
+
+
+async def test_a_log_that_cannot_be_written_stops_nothing(
+    http: AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    (service.data_dir / "log.jsonl").mkdir()
+    assert (await fork(http))["by"] == "admin"
+    assert "not logged" in caplog.text
