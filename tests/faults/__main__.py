@@ -59,7 +59,7 @@ MODULES = {
 COUNT = 200
 HANG_S = 30.0
 """Seconds after which a test has hung, beyond ten times what it takes without a fault."""
-PLUGINS = ("xdist", "pytest_asyncio.plugin", "pytest_textual_snapshot")
+PLUGINS = ("xdist", "pytest_asyncio.plugin", "syrupy", "pytest_textual_snapshot")
 """Those of pytest that the tests need: loading all takes as long as a test."""
 Outcome = Literal["passed", "failed", "hung"]
 
