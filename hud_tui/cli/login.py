@@ -12,7 +12,7 @@ from hud_tui.cli.connect import paths_of
 from hud_tui.cli.output import show
 from hud_tui.client.client import HudClient
 from hud_tui.client.trust import context_of
-from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.errors import HudNoKey, HudNotFound, HudUsage
 from hud_tui.hosts import (
     HOST,
     forget_login,
@@ -44,7 +44,10 @@ def login(args: argparse.Namespace) -> int:
         certificates = read_regular(Path(ca), MOST_CA)
     settings = settings_with(url, "", ca)
     settings.check_clear_text()
-    key = usable_key(_read_key(url), "the key")
+    typed = _read_key(url)
+    if not typed.strip():
+        raise HudNoKey("no key was given", "type it, or have it in stdin: an admin makes one")
+    key = usable_key(typed, "the key")
     identity = asyncio.run(_identity(settings_with(url, key, ca)))
     with usable_directories():
         write_login(paths_of(args).state, url, key, certificates)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import Iterator
 from email.utils import formatdate
@@ -26,17 +27,21 @@ def trust_of(settings: Settings) -> ssl.SSLContext | bool:
     without certificates, because loading them takes 20 ms.
 
     Raises:
-        HudUsage: The stored certificates of a service elsewhere cannot be read.
+        HudUsage: The stored certificates of a service elsewhere cannot be read, or those of
+            SSL_CERT_FILE.
     """
     urls = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
     if not any(url.startswith("https:") for url in urls):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    return context_of(settings.ca) if settings.ca else True
+    if settings.ca:
+        return context_of(settings.ca)
+    named = os.environ.get("SSL_CERT_FILE")
+    return context_of(named, "SSL_CERT_FILE") if named else True
 
 
-def context_of(ca: str) -> ssl.SSLContext:
+def context_of(ca: str, name: str = "--ca") -> ssl.SSLContext:
     """A context that trusts the certificates in a file and no others: those of authorities, or a
-    service's own. Raises HudUsage: it has none."""
+    service's own. `name`: who names the file. Raises HudUsage: it has none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -45,7 +50,7 @@ def context_of(ca: str) -> ssl.SSLContext:
     except (ssl.SSLError, OSError) as error:
         why = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror
         hint = "give the certificate, in PEM, of whoever signed the service's; or the service's own"
-        raise HudUsage(f"--ca {one_line(ca)}: {one_line(why)}", hint) from error
+        raise HudUsage(f"{name} {one_line(ca)}: {one_line(why)}", hint) from error
     return context
 
 

@@ -8,6 +8,7 @@ been silent the longest is closed for the newest.
 import asyncio
 import resource
 import ssl
+from asyncio.sslproto import SSLProtocol
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -17,6 +18,10 @@ from hud_tui.service.routes.gateway import ABORT
 
 MOST = 1000
 """Most open connections, if the limit on open files allows; twice as many for a moment."""
+HANDSHAKES = 500
+"""Most connections with TLS that have sent no request yet; twice as many for a moment."""
+TLS_BUFFER = 2**15
+"""Bytes that a connection with TLS holds for what it reads: two records."""
 YOUNG_S = 1.0
 """Age in seconds below which a connection is not closed to make room."""
 FILES = 2**16
@@ -58,6 +63,8 @@ def bounded(most: int) -> type["Connection"]:
 
 def secured(plain: type["Connection"], tls: ssl.SSLContext) -> type["Connection"]:
     """The same class for connections that begin with TLS; its connections count with the others."""
+    # asyncio's 256 KB stay until the next garbage collection: 3000 connections a second held 0.9 GB
+    SSLProtocol.max_size = TLS_BUFFER
     return type("SecuredConnection", (plain,), {"tls": tls})
 
 
@@ -88,7 +95,9 @@ class Connection(HttpToolsProtocol):
         self.silent[self] = self.loop.time()
         self._wait(HEADERS_S)
         if len(self.connections) > self.most:
-            self._make_room()
+            self._make_room(len(self.connections) > 2 * self.most)
+        elif self.tls is not None and len(self.silent) > HANDSHAKES:
+            self._make_room(len(self.silent) > 2 * HANDSHAKES)
         if self.tls is not None:
             transport.pause_reading()  # until TLS reads
             self._early = []
@@ -98,10 +107,11 @@ class Connection(HttpToolsProtocol):
         """Go on with TLS. asyncio's own servers tell of a connection after its handshake, so that
         those without one could not be counted."""
         secure = None
-        with suppress(OSError):  # what fails is closed
-            secure = await self.loop.start_tls(
-                transport, self, tls, server_side=True, ssl_handshake_timeout=HEADERS_S
-            )
+        if not transport.is_closing():  # made room for others
+            with suppress(OSError):  # what fails is closed
+                secure = await self.loop.start_tls(
+                    transport, self, tls, server_side=True, ssl_handshake_timeout=HEADERS_S
+                )
         if secure is None or transport.is_closing():
             self._forget()
             self.connections.discard(self)
@@ -151,11 +161,12 @@ class Connection(HttpToolsProtocol):
     def _is_serving(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
-    def _make_room(self) -> None:
-        """Close the connection that has been silent the longest, else the longest idle one."""
+    def _make_room(self, at_once: bool) -> None:
+        """Close the connection that has been silent the longest, else the longest idle one; a young
+        one only `at_once`."""
         waiting = self.silent if len(self.silent) > 1 else self.idle or self.silent
         gone, since = next(iter(waiting.items()))
-        if self.loop.time() - since > YOUNG_S or len(self.connections) > 2 * self.most:
+        if at_once or self.loop.time() - since > YOUNG_S:
             gone._forget()
             gone.transport.abort()
 

@@ -176,6 +176,10 @@ async def test_a_trusted_file_of_the_environment_and_the_services_own_certificat
     monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
     async with aclosing(HudClient(settings_with(far.url, far.api_key))) as client:
         await client.whoami()
+    for path, why in (("/none.pem", "No such file"), (str(box.key), "has no certificate")):
+        monkeypatch.setenv("SSL_CERT_FILE", path)
+        with pytest.raises(HudUsage, match=f"SSL_CERT_FILE {path}: .*{why}"):
+            HudClient(settings_with(far.url, far.api_key))
 
 
 async def test_doctor_says_what_it_finds(

@@ -245,6 +245,14 @@ async def test_who_begins_no_handshake_is_let_go_and_counts(
             assert await silent[0][0].read() == b"", "the oldest made room"
         for _, writer in silent:
             writer.close()
+    monkeypatch.setattr(connections, "HANDSHAKES", 4)
+    async with on_socket(service, tls=secure) as url:
+        port = httpx.URL(url).port
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(12)]
+        async with asyncio.timeout(5):  # before any has been silent for too long
+            assert await silent[0][0].read() == b""
+        for _, writer in silent:
+            writer.close()
 
 
 async def test_an_answer_is_never_sent_in_clear_text(
