@@ -125,7 +125,8 @@ class Proposal(Response):
     by: str
     """Name of the key that proposed it."""
     at: float
-    status: Literal["open", "approved", "withdrawn"] = "open"
+    status: Literal["open", "approved", "withdrawn", "overtaken"] = "open"
+    """Overtaken: the head has moved otherwise since."""
     decided_by: str | None = None
     decided_at: float | None = None
 

@@ -159,12 +159,18 @@ async def propose(client: HudClient, args: argparse.Namespace, model: Model, tar
 
 
 async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> int:
-    """Approve the newest open proposal, or withdraw it."""
-    asked = (await client.access.proposals(model.id)).open
+    """Approve the newest open proposal of somebody else, or withdraw the newest of one's own; if
+    there is none, of anybody."""
+    asked, me = (await client.access.proposals(model.id)).open, (await client.whoami()).key
     if not asked:
         raise HudUsage(f"nothing is proposed for {model.model_name}", "propose it: --propose ID")
-    newest = asked[-1]
     verb = "approve" if args.approve else "withdraw"
+    asked = [one for one in asked if (one.by == me) is not args.approve] or asked
+    newest = asked[-1]
+    if args.yes and len(asked) > 1:  # another may have come since one was looked at
+        several = ", ".join(f"{one.checkpoint} by {one.by}" for one in asked[-5:])
+        what = f"{counted(len(asked), 'head')} are proposed for {model.model_name}: {several}"
+        raise HudUsage(one_line(what, 300), "withdraw all but one, or decide in the app")
     note = f" ({one_line(newest.note, 100)})" if newest.note else ""
     proposed = f"{newest.checkpoint}, proposed by {newest.by}{note}"
     await confirm(args, f"{model.model_name}: {verb} {proposed}?")

@@ -275,7 +275,7 @@ def _graded(choice: dict[str, Any], grade: Callable[[str], float]) -> TraceExit:
 
 
 def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
-    traces.refuse_others(db, trace_id, job_id)
+    traces.refuse_of_others(db, trace_id, job_id)
     jobs.enter(db, job_id, None, None, None)
     return traces.queue(db, trace_id, job_id, entered)
 
@@ -283,7 +283,7 @@ def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
 def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -> None:
     """End a rollout as refused, unless it has ended or its job was not entered. Raises Refused,
     403: it is of somebody else's job."""
-    traces.refuse_others(db, trace_id, job_id)
+    traces.refuse_of_others(db, trace_id, job_id)
     status = traces.status(db, trace_id)
     if jobs.exists(db, job_id) and status in (None, "running"):
         traces.enter(db, trace_id, job_id, entered)

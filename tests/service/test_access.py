@@ -266,15 +266,37 @@ async def test_a_proposal_that_another_move_overtook_is_refused(
         return str((await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"])
 
     one, two = await proposed(first), await proposed(second)
-    at += "/head/proposals"
-    assert (await team["sam"].post(f"{at}/{one}/approve")).status_code == 200
-    late = await team["sam"].post(f"{at}/{two}/approve")
+    assert (await team["sam"].post(f"{at}/head/proposals/{one}/approve")).status_code == 200
+    late = await team["sam"].post(f"{at}/head/proposals/{two}/approve")
     assert (late.status_code, "the head is step-000001" in detail(late)) == (409, True)
-    listed = (await http.get(at)).json()["proposals"]
-    assert [proposal["status"] for proposal in listed] == ["approved", "open"]
-    withdrawn = await team["sam"].post(f"{at}/{two}/withdraw")
+    listed = (await http.get(f"{at}/head/proposals")).json()["proposals"]
+    assert [proposal["status"] for proposal in listed] == ["approved", "overtaken"]
+    three = await proposed(second)
+    assert (three != two, await proposed(second)) == (True, three)
+    withdrawn = await team["sam"].post(f"{at}/head/proposals/{three}/withdraw")
     assert (withdrawn.json()["status"], withdrawn.json()["decided_by"]) == ("withdrawn", "sam")
-    assert (await team["sam"].post(f"{at}/{two}/approve")).status_code == 409
+    assert (await team["sam"].post(f"{at}/head/proposals/{three}/approve")).status_code == 409
+
+
+async def test_who_proposes_again_after_the_head_moved_proposes_anew(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    """Else what they get is a proposal that nobody can approve."""
+    model = await fork(http)
+    first, second, _ = await steps(http, model, 3)
+    at = f"/v2/models/{model['id']}"
+    body = {"checkpoint_id": first}
+    await http.put(f"{at}/protection")
+    old = (await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"]
+    await http.delete(f"{at}/protection")
+    assert (await set_head(http, model["id"], second)).status_code == 200
+    await http.put(f"{at}/protection")
+    late = await team["sam"].post(f"{at}/head/proposals/{old}/approve")
+    assert (late.status_code, "the head is step-000002" in detail(late)) == (409, True)
+    new = (await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"]
+    assert (await team["sam"].post(f"{at}/head/proposals/{new}/approve")).status_code == 200
+    listed = (await http.get(f"{at}/head/proposals")).json()["proposals"]
+    assert [proposal["status"] for proposal in listed] == ["overtaken", "approved"]
 
 
 async def test_a_protected_model_is_not_trained(

@@ -87,6 +87,17 @@ async def test_a_head_is_proposed_and_approved(
     own = await hud("head", "arith-rl", "--approve", "-y")
     assert (own.code, "another person" in own.error["message"]) == (4, True)
     as_sue = commands(sue, monkeypatch, capsys)
+    assert (await as_sue("head", "arith-rl", "--propose", "step-000001", "-y")).code == 0
+    made = await hud("access", "add", "sam", "--role", "steer", "-y")
+    as_sam = commands(replace(served, api_key=made.data["key"]["key"]), monkeypatch, capsys)
+    several = await as_sam("head", "arith-rl", "--approve", "-y")
+    assert (several.code, several.error["message"].partition(":")[0]) == (
+        2,
+        "2 heads are proposed for arith-rl",
+    )
+    as_sue = commands(sue, monkeypatch, capsys)
+    withdrawn = await as_sue("head", "arith-rl", "--withdraw", "-y")
+    assert withdrawn.data["proposal"]["by"] == "sue", "not what somebody else proposed"
     approved = await as_sue("head", "arith-rl", "--approve", "-y")
     assert approved.data["proposal"]["decided_by"] == "sue"
     assert (await as_sue("head", "arith-rl")).data["head"]["name"] == "step-000001"
@@ -98,6 +109,7 @@ async def test_a_head_is_proposed_and_approved(
         ("admin", "move a head", 403),
         ("admin", "propose a head", 201),
         ("admin", "approve a head", 403),
+        ("sue", "propose a head", 201),
         ("sue", "approve a head", 200),
     ]
     assert (await hud("protect", "arith-rl", "--for-all", "--off")).code == 4

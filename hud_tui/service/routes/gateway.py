@@ -294,7 +294,7 @@ async def cancel(request: Request) -> Response:
 
 
 def _cancel_trace(db: Db, trace_id: str) -> str:
-    traces.refuse_others(db, trace_id, what="cancel rollouts of")
+    traces.refuse_of_others(db, trace_id, what="cancel rollouts of")
     return traces.cancel(db, trace_id)
 
 
@@ -376,7 +376,7 @@ async def upload(request: Request) -> Response:
 
 def _keep(db: Db, trace_id: str, spans: Sequence[Json]) -> None:
     """Store the spans, and the last answer in them, for the lists of rollouts."""
-    traces.refuse_others(db, trace_id)
+    traces.refuse_of_others(db, trace_id)
     traces.add_spans(db, trace_id, spans)
     events = span_events(traces.spans_of(db, trace_id))
     answers = [event["text"] for event in events if event["kind"] == "agent_message"]

@@ -403,7 +403,7 @@ def _enter(
 ) -> tuple[ModelRow, str | None] | None:
     """Store the begin of a rollout; returns the model that is trained on it, and the run if its
     driver has told of it. None for an evaluation, for a game, and if no such model is known."""
-    traces.refuse_others(db, trace_id, job_id)
+    traces.refuse_of_others(db, trace_id, job_id)
     traces.enter(db, trace_id, job_id, body)
     if traces.is_played(db, trace_id):  # whoever enters it again
         return None
@@ -423,7 +423,7 @@ def _enter(
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
     """Store the end of a rollout, as an event of the model that it was sampled from."""
-    traces.refuse_others(db, trace_id)
+    traces.refuse_of_others(db, trace_id)
     first = traces.leave(db, trace_id, body)
     trace = traces.get(db, trace_id)
     if not first or not trace["model"] or trace["played"]:

@@ -16,9 +16,9 @@ _PROPOSALS = f"""SELECT proposal.*, {intact("proposal")}, checkpoint.name AS che
 
 
 def propose(db: Db, model_id: str, body: Propose) -> Proposal:
-    """Store a proposal; an open one of the same person for the same checkpoint is that. Raises
-    Refused, 404, no such checkpoint; 409, the model is not protected, or that is its head; 410, the
-    checkpoint has expired."""
+    """Store a proposal; an open one of the same person for the same checkpoint is that, unless the
+    head has moved since. Raises Refused, 404, no such checkpoint; 409, the model is not protected,
+    or that is its head; 410, the checkpoint has expired."""
     if protected_by(db, model_id) is None:
         raise Refused(409, "this model is not protected: set its head, nobody has to approve it")
     ref = canonical(body.checkpoint_id) or body.checkpoint_id
@@ -29,7 +29,9 @@ def propose(db: Db, model_id: str, body: Propose) -> Proposal:
     for before in all_of(db, model_id):
         is_same = (before.by, before.checkpoint_id) == (db.caller.name, node.id)
         if is_same and before.status == "open":
-            return before
+            if before.previous == head:
+                return before
+            _end(db, before, "overtaken")
     id_ = new_id()
     columns = {"checkpoint_id": node.id, "previous": head, "note": body.note, "at": now()}
     insert(
@@ -74,12 +76,15 @@ def withdraw(db: Db, model_id: str, id_: str) -> Proposal:
 
 
 def approve(db: Db, model_id: str, id_: str) -> None:
-    """Store that the caller agrees, in the transaction that moves the head. Raises Refused, 403,
-    it is the caller's own; 404; 409, it has ended, or the model is no longer protected."""
+    """Store that the caller agrees, in the transaction that moves the head, which overtakes all
+    other proposals. Raises Refused, 403, it is the caller's own; 404; 409, it has ended."""
     asked = _open(db, model_id, id_)
     if asked.by == db.caller.name:
         raise Refused(403, "another person has to approve what you proposed")
     _end(db, asked, "approved")
+    for other in all_of(db, model_id):
+        if other.status == "open":
+            _end(db, other, "overtaken")
 
 
 def _open(db: Db, model_id: str, id_: str) -> Proposal:

@@ -145,7 +145,7 @@ COMPLETION_SHOWN = 200
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     """Store a turn that the gateway sampled for a client's rollout. Raises Refused, 403: it is a
     rollout of somebody else's job."""
-    refuse_others(db, trace_id)
+    refuse_of_others(db, trace_id)
     _begin(db, trace_id, turn.started_at)
     add_turns(db, [(trace_id, turn)])
     db.execute(
@@ -225,7 +225,7 @@ def job_id_of(db: Db, trace_id: str) -> str | None:
     return None if row is None else row["job_id"]
 
 
-def refuse_others(
+def refuse_of_others(
     db: Db, trace_id: str, job_id: str | None = None, what: str = "report rollouts of"
 ) -> None:
     """Raises Refused, 403: it is a rollout of somebody else's job, or would become one. `job_id`:
