@@ -95,7 +95,7 @@ class HudClient:
     def continue_as(self, other: HudClient) -> None:
         """Be the same client as another one from now on, for those who have this one, which is
         closed."""
-        self.settings, self.wire = other.settings, other.wire
+        self.settings, self.wire, self.identity = other.settings, other.wire, other.identity
         self._service_id, self._trees = other._service_id, other._trees
 
     @property

@@ -485,7 +485,7 @@ async def test_a_connection_that_is_renewed_while_the_tree_is_read_ends_nothing(
     async with tree_of(served) as (flown, model_id):
         old = flown.view.client
         asked, gate = asyncio.Event(), asyncio.Event()
-        read = old.checkpoints
+        read, connections = old.checkpoints, old.wire.http
 
         async def slow(model_id: str) -> list[Checkpoint]:
             asked.set()
@@ -496,7 +496,7 @@ async def test_a_connection_that_is_renewed_while_the_tree_is_read_ends_nothing(
         await flown.press("r")
         await asked.wait()
         await flown.press("ctrl+r")
-        await flown.until(lambda: old.wire.http.is_closed)
+        await flown.until(lambda: connections.is_closed)
         gate.set()
         await flown.until(lambda: flown.view.run.loaded)
         await set_head(flown, "b")

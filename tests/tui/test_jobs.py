@@ -169,9 +169,9 @@ async def test_square_brackets_go_through_the_steps_also_of_a_new_connection(
             assert {trace.step for trace in traces} == {step}
         assert "following" in flown.said("#jobs-title")
 
-        old = flown.view.client
+        connections = flown.view.client.wire.http
         await flown.press("ctrl+r")
-        await flown.until(lambda: old.wire.http.is_closed)
+        await flown.until(lambda: connections.is_closed)
         await flown.press("left_square_bracket")
         await flown.until(lambda: screen(flown).part.number == 2)
 
