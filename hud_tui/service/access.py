@@ -103,5 +103,8 @@ class Access:
     async def revoke(self, name: str) -> AccessKey:
         """Accept a key no more, from the next request on. Raises Refused, 404 or 409."""
         row = await self._store.write(access.revoke, name)
+        # at once, also where the others cannot be read
+        held = self._callers.items()
+        self._callers = {digest: caller for digest, caller in held if caller.name != name}
         await self._renew()
         return row

@@ -8,12 +8,12 @@ from uuid import uuid4
 import pytest
 from httpx import AsyncClient
 
-from hud_tui.service.http import AT_ONCE, LARGE
+from hud_tui.service.http import AT_ONCE, LARGE, DamagedRow
 from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
 from tests.conftest import Served, bearer, caller, ended, fork, submit
-from tests.service.calls import Json, ask, cancel, detail, new_key
+from tests.service.calls import Json, ask, cancel, detail, fork_from, new_key, steps
 from tests.service.test_hosted import body
 
 Team = dict[str, AsyncClient]
@@ -106,6 +106,45 @@ async def test_no_evaluation_is_reported_for_anothers_run_nor_in_the_place_of_on
     state = await team["rea"].get(f"/v1/training/jobs/{run}/raw-status")
     assert (state.status_code, state.json()["kind"]) == (200, "training")
     assert (await team["tim"].put(of_his, json={**told, "run_id": run})).status_code == 200
+
+
+async def test_who_only_trains_unpins_only_what_they_pinned(team: Team) -> None:
+    model = await fork(team["tim"])
+    [first] = await steps(team["tim"], model, 1)
+    path = f"/v2/models/{model['id']}/checkpoints/{first}/pin"
+    assert (await team["tim"].put(path)).json()["pinned_by"] == "tim"
+    assert (await team["tom"].put(path)).json()["pinned_by"] == "tim", "it was pinned before"
+    refused = await team["tom"].delete(path)
+    assert (refused.status_code, "tim pinned this" in detail(refused)) == (403, True)
+    assert (await team["tim"].delete(path)).json()["pinned"] is False
+    assert (await team["tom"].put(path)).json()["pinned_by"] == "tom"
+    assert (await team["sue"].delete(path)).json()["pinned"] is False
+
+
+async def test_no_fork_takes_the_name_that_a_base_is_called_by(team: Team) -> None:
+    """Else who asks for the base is answered by the fork."""
+    base = (await team["rea"].get("/v2/models")).json()["items"][0]
+    owner, _, tail = base["model_name"].partition("/")
+    assert all((owner, tail))
+    for name in (tail, tail.upper(), base["model_name"]):
+        answer = await fork_from(team["tim"], base["id"], name)
+        assert (answer.status_code, "exists already" in detail(answer)) == (409, True)
+    spaced = (await fork_from(team["tim"], base["id"], f" {tail}!")).json()
+    assert spaced["model_name"] != tail
+    assert (await team["rea"].get(f"/v2/models/{tail}")).json()["id"] == base["id"]
+
+
+async def test_a_key_is_revoked_also_where_the_others_cannot_be_read(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await new_key(http, "ana", "read")
+
+    async def fail() -> None:
+        raise DamagedRow("a row")
+
+    monkeypatch.setattr(service.access, "_renew", fail)
+    assert (await http.delete("/v1/keys/ana")).status_code == 500
+    assert (await http.get("/v2/models", headers=bearer(key))).status_code == 401
 
 
 async def test_who_sends_large_bodies_slowly_keeps_no_other_key_out(http: AsyncClient) -> None:

@@ -74,6 +74,8 @@ async def test_a_head_is_proposed_and_approved(
     await grow(http, model["id"], 2)
     made = await hud("access", "add", "sue", "--role", "steer", "-y")
     sue = replace(served, api_key=made.data["key"]["key"])
+    made = await hud("access", "add", "sam", "--role", "steer", "-y")
+    sam = replace(served, api_key=made.data["key"]["key"])
     assert (await hud("protect", "arith-rl", "--for-all")).data["protection"]["protected_by"]
     assert (await hud("protect", "--for-all")).data["protected"][0]["name"] == "arith-rl"
     refused = await hud("head", "arith-rl", "--back", "1", "-y")
@@ -88,8 +90,7 @@ async def test_a_head_is_proposed_and_approved(
     assert (own.code, "another person" in own.error["message"]) == (4, True)
     as_sue = commands(sue, monkeypatch, capsys)
     assert (await as_sue("head", "arith-rl", "--propose", "step-000001", "-y")).code == 0
-    made = await hud("access", "add", "sam", "--role", "steer", "-y")
-    as_sam = commands(replace(served, api_key=made.data["key"]["key"]), monkeypatch, capsys)
+    as_sam = commands(sam, monkeypatch, capsys)
     several = await as_sam("head", "arith-rl", "--approve", "-y")
     assert (several.code, several.error["message"].partition(":")[0]) == (
         2,

@@ -24,7 +24,7 @@ from hud_tui.service.http import (
     reply,
     window,
 )
-from hud_tui.service.routes import ANY, Route, absent, parts_of, path
+from hud_tui.service.routes import ANY, Route, absent, log_about, parts_of, path
 from hud_tui.service.run_plan import twin_of
 from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
@@ -233,6 +233,7 @@ async def export(request: Request) -> Response:
 
 async def upload(request: Request) -> Response:
     body = await read(request, UploadTasks)
+    log_about(request, taskset=body.taskset_name or body.taskset_id)
     rows = await asyncio.to_thread(_slugged, body.tasks)
     result = await parts_of(request).store.write(_upload, body, rows)
     return reply(result, 201)

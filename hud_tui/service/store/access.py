@@ -104,9 +104,16 @@ def sign(db: Db, what: str, id_: str) -> None:
         insert(db, "author", "INSERT OR IGNORE", what=what, id=id_, name=name, at=now())
 
 
-def unsign(db: Db, what: str, id_: str) -> None:
-    """Forget who made this: it is made no more."""
-    db.execute("DELETE FROM author WHERE what = ? AND id = ?", (what, id_))
+def unpin(db: Db, checkpoint_id: str) -> None:
+    """Forget who pinned a checkpoint. Raises Refused, 403: somebody else, and the caller's role
+    reaches to its own only."""
+    pinned_by = author_of(db, "pin", checkpoint_id) or ADMIN_KEY
+    if not db.caller.role.may(Role.STEER) and pinned_by != db.caller.name:
+        who = f"key {db.caller.name} ({db.caller.role})"
+        raise Refused(
+            403, f"{who} may unpin only what it pinned; {pinned_by} pinned this: ask them"
+        )
+    db.execute("DELETE FROM author WHERE what = 'pin' AND id = ?", (checkpoint_id,))
 
 
 def author(what: str, id_column: str) -> str:

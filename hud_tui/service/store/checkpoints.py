@@ -504,13 +504,17 @@ def gone(db: Db, state_path: str) -> None:
 
 def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     """Exempt a checkpoint from the disk limit, or end that; returns its row as JSON. Raises
-    Refused, 404; 410, its weights are gone already."""
+    Refused, 404; 403, another pinned it, and the caller only trains; 410, its weights are gone
+    already."""
     look_up = loadable if pinned else find
     node = look_up(db, model_id, ref)
-    db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
-    access.unsign(db, "pin", node.id)
-    if pinned:
-        access.sign(db, "pin", node.id)
+    [was] = db.execute("SELECT pinned FROM checkpoint WHERE id = ?", (node.id,)).fetchone()
+    if bool(was) != pinned:
+        db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
+        if pinned:
+            access.sign(db, "pin", node.id)
+        else:
+            access.unpin(db, node.id)
     return announce(db, model_id, node.id)
 
 

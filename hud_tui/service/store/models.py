@@ -61,18 +61,21 @@ def catalog(db: Db, limit: int, offset: int) -> tuple[list[ModelRow], int]:
     return [_row(row) for row in rows], int(total)
 
 
+_TAIL = "substr(lower(slug), -length(:key) - 1) = '/' || :key"
+
+
 def find(db: Db, ref: str) -> ModelRow:
     """The model with this id, slug, name or slug's tail, case-insensitively. Raises Refused,
     404."""
     id_, key = canonical(ref), ref.casefold()
     for where, value in (
-        ("id = :value", id_),
-        ("slug = :value", ref),
-        ("name_key = :value", key),
-        ("lower(slug) = :value", key),
-        ("substr(lower(slug), -length(:value) - 1) = '/' || :value", key),
+        ("id = :key", id_),
+        ("slug = :key", ref),
+        ("name_key = :key", key),
+        ("lower(slug) = :key", key),
+        (_TAIL, key),
     ):
-        row = value and db.execute(f"{_SELECT} WHERE {where}", {"value": value}).fetchone()
+        row = value and db.execute(f"{_SELECT} WHERE {where}", {"key": value}).fetchone()
         if row:
             return _row(row)
     raise not_found("model", ref[:200])
@@ -83,10 +86,9 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
     path; `BASE`; None for the source's head. Raises Refused, 409, the name is taken; 404, the
     source has no such checkpoint; 410, that has expired."""
     name = " ".join(name.split())
-    taken = "SELECT 1 FROM model WHERE name_key = ? OR lower(slug) = ?"
     if not name:
         raise Refused(422, "the name is blank")
-    if db.execute(taken, (name.casefold(),) * 2).fetchone():
+    if _is_called(db, name):
         raise Refused(409, f"a model named {name} exists already: choose another name")
     state, origin = start(db, source, checkpoint)
     id_ = new_id()
@@ -125,10 +127,17 @@ def start(db: Db, source: ModelRow, checkpoint: str | None) -> tuple[str | None,
     return head["state_path"], f"{source.slug}@{head['name']}"
 
 
+def _is_called(db: Db, name: str) -> bool:
+    """Whether a model is found by this name, or by the tail of its slug: a fork must not be taken
+    for another."""
+    key = name.casefold()
+    query = f"""SELECT 1 FROM model WHERE name_key = :key OR lower(slug) = :key OR {_TAIL}"""
+    return db.execute(query, {"key": key}).fetchone() is not None
+
+
 def _free_slug(db: Db, name: str, id_: str) -> str:
     slug = slug_of(name)
-    taken = db.execute("SELECT 1 FROM model WHERE slug = ? OR name_key = ?", (slug, slug))
-    return slug if taken.fetchone() is None else f"{slug}-{id_[:6]}"
+    return f"{slug}-{id_[:6]}" if _is_called(db, slug) else slug
 
 
 def _row(row: sqlite3.Row) -> ModelRow:
