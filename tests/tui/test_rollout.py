@@ -6,7 +6,8 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from operator import is_
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
@@ -21,6 +22,8 @@ from hud_tui.tui.screens import rollout
 from hud_tui.tui.screens.dialogs import Dialog, PlayRollout
 from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
 from hud_tui.tui.start import Start
+from hud_tui.tui.widgets import passages
+from hud_tui.tui.widgets.passages import Alternative
 from hud_tui.wire import Group
 from hud_tui.wire_rollouts import JobEnter, Trace, TraceEnter, TraceExit
 from tests.conftest import Served, on_socket, until
@@ -178,6 +181,19 @@ async def test_surprise_is_a_colour_on_demand_with_alternatives() -> None:
         assert len(shelf.asked) == 1
 
 
+def test_a_turn_without_an_improbable_token_says_so() -> None:
+    turn, sample = SimpleNamespace(pieces=["a"]), SimpleNamespace(output_logprobs=[-0.01])
+    said = passages._alternatives(cast(Any, turn), cast(Any, sample), [])
+    assert said.text == "No token of this turn was improbable."
+    sample.output_logprobs = [-5.0]
+    said = passages._alternatives(cast(Any, turn), cast(Any, sample), [])
+    assert said.text == "The service gives no alternatives for this turn."
+    told = [Alternative(0, [("b", -0.1), ("a", -5.0)])]
+    said = passages._alternatives(cast(Any, turn), cast(Any, sample), told)
+    assert "alternatives: “b” .905" in said.text
+    assert "“a” .00" not in said.text, "it is what was sampled"
+
+
 async def test_without_the_weights_that_sampled_it_there_are_no_alternatives() -> None:
     shelf = reading.stock_group()
     shelf.is_expired = True
@@ -234,6 +250,9 @@ async def test_two_rollouts_are_side_by_side_from_their_first_difference() -> No
         reversed_ = [p.text for p in screen.view.render_line(y - screen.view.region.y)
                      if p.style and p.style.reverse]  # fmt: skip
         assert reversed_ == ["s", "i"]
+        screen._listed = frozenset({"b"})  # as from a list with a filter: the group is gone through
+        await hand.press("right")
+        await hand.until(lambda: screen.beside == "c")
         await hand.press("c")
         assert screen.beside is None
         assert "│" not in shown(screen)

@@ -350,7 +350,8 @@ class RolloutScreen(Leavable[str]):
         self.view.fold_all()
 
     def action_rollout(self, way: int) -> None:
-        keys = [r.trace.id for r in self.listed if r.trace.id != (self.beside and self.trace_id)]
+        listed = self.listed if self.beside is None else self.group_of(self.beside).rollouts
+        keys = [r.trace.id for r in listed if r.trace.id != (self.beside and self.trace_id)]
         index = keys.index(self.beside or self.trace_id) + way
         if 0 <= index < len(keys):
             self.show_trace(keys[index])

@@ -25,6 +25,7 @@ from hud_tui.rl.rollouts import (
     by_advantage,
     by_ratio,
     by_surprise,
+    least_likely,
     surprise_level,
 )
 from hud_tui.rl.text import WHOLE, clean, duration, one_line
@@ -328,9 +329,12 @@ def _alternatives(
     lines = []
     for each in alternatives:
         own = exp(min(0.0, sample.output_logprobs[each.index]))
-        others = "   ".join(f"{_quoted(text)} {short(exp(min(0.0, p)))}" for text, p in each.others)
         token = _quoted(turn.pieces[each.index])
+        likely = [(text, p) for text, p in each.others if text != turn.pieces[each.index]]
+        others = "   ".join(f"{_quoted(text)} {short(exp(min(0.0, p)))}" for text, p in likely)
         lines.append(f"{token} p {short(own)} at token {each.index + 1}   alternatives: {others}")
+    if not lines and not least_likely(sample.output_logprobs, 1):
+        return Passage("No token of this turn was improbable.", tone="dim")
     if not lines:
         return Passage("The service gives no alternatives for this turn.", tone="dim")
     return Passage("\n".join(lines), "least likely tokens, and their alternatives")
