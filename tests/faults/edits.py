@@ -1,5 +1,6 @@
 """Faults that are written down: each breaks one rule of the guide, and a test must fail of it."""
 
+from tests.faults.access_edits import ACCESS
 from tests.faults.faults import Edit
 
 OWN = ("tests/unit/test_own.py",)
@@ -20,6 +21,7 @@ HOSTS, TLS = ("tests/service/test_hosts.py",), ("tests/service/test_tls.py",)
 PROXIES = ("tests/service/test_proxies.py",)
 
 EDITS = (
+    *ACCESS,
     Edit(
         "HUD_TUI_KEY belongs to the URL of HUD_TUI_HOST",
         "hosts.py",

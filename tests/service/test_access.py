@@ -18,7 +18,19 @@ from hud_tui.service.routes import Route
 from hud_tui.service.service import Service
 from hud_tui.wire_access import Role
 from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of
-from tests.service.calls import Json, ask, cancel, detail, new_key, set_head, steps, tree
+from tests.service.calls import (
+    Json,
+    ask,
+    cancel,
+    detail,
+    new_key,
+    optim,
+    pass_,
+    payloads,
+    set_head,
+    steps,
+    tree,
+)
 
 ROUTES = [route for area in AREAS for route in area.ROUTES]
 OPEN = "/telemetry/v3/api/sdk-events/cli"
@@ -343,11 +355,20 @@ async def test_a_key_has_at_most_so_much_work(http: AsyncClient) -> None:
     asked = {"checkpoint_id": None, "tasks": tasks[:2], "split": "all"}
     path = f"/v1/models/{models[1]['id']}/evaluations"
     assert (await http.post(path, json=asked, headers=headers)).status_code == 429
+    kept = {"model_id": models[1]["id"], "checkpoint_id": None, "status": "running"}
+    kept |= {"split": "all", "samples": 1, "num_tasks": 1, "parameters": {}, "groups": []}
+    made = await http.put(f"/v1/evaluations/{uuid4()}", json=kept, headers=headers)
+    drive = {"model_id": models[1]["id"], "name": "n", "driver": "d", "parameters": {}}
+    path = f"/v1/training/jobs/{uuid4()}/drive"
+    driven = await http.put(path, json={**drive, "start": "base"}, headers=headers)
+    assert (made.status_code, driven.status_code) == (429, 429), made.text
     [_, row] = [{}, *(await http.get("/v1/keys")).json()]
     assert row["work"] == 1
     await cancel(http, first.json()["job_id"])
     third = await run(models[1])
     assert third.status_code == 201
+    path = f"/v1/training/jobs/{first.json()['job_id']}/resume"
+    assert (await http.post(path, headers=headers)).status_code == 429
     await cancel(http, third.json()["job_id"])
 
 
@@ -355,7 +376,13 @@ async def test_a_key_has_at_most_so_much_disk(http: AsyncClient) -> None:
     headers = bearer(await new_key(http, "full", "train", max_disk=1))
     http.headers.update(headers)
     model = await fork(http)
-    await steps(http, model, 1)
+    passed = await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    assert passed.status_code == 200
+    await optim(http, model["id"])
+    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
+    step = await optim(http, model["id"])
+    assert (step.status_code, "full forked" in detail(step)) == (507, True)
+    assert len(await tree(http, model["id"])) == 1
     over = await http.post("/v1/training/jobs", json=await _run_of(http, model))
     assert (over.status_code, "full forked" in detail(over)) == (507, True)
 

@@ -13,7 +13,7 @@ from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import Db
 from tests.conftest import Served, bearer, caller, ended, fork, submit
-from tests.service.calls import Json, ask, cancel, detail, fork_from, new_key, steps
+from tests.service.calls import Json, ask, cancel, detail, fork_from, new_key, payloads, steps
 from tests.service.test_hosted import body
 
 Team = dict[str, AsyncClient]
@@ -78,13 +78,42 @@ async def test_who_enters_a_job_that_nobody_signed_does_not_own_it(
     await ended(http, run)
 
 
+async def driven(http: AsyncClient, model: Json) -> tuple[str, Json]:
+    """A run that a client drives: its id, and what it was begun with."""
+    run = str(uuid4())
+    drive = {"model_id": model["id"], "name": "n", "driver": "d", "parameters": {}, "start": "base"}
+    answer = await http.put(f"/v1/training/jobs/{run}/drive", json=drive)
+    assert answer.status_code == 200, answer.text
+    return run, drive
+
+
+async def test_who_only_trains_takes_no_step_of_anothers_run_nor_speaks_for_it(team: Team) -> None:
+    model = await fork(team["tim"])
+    run, drive = await driven(team["tim"], model)
+    path, headers = f"/v1/training/jobs/{run}/drive", {"HUD-TUI-Run": run}
+    at = f"/v1/models/{model['id']}/train"
+    inputs = await payloads(team["tom"], model["id"], [1.0, 0.0])
+    tom = team["tom"]
+    told = {"status": "failed", "error": {"code": "engine", "message": "m"}}
+    for answer in (
+        await tom.post(f"{at}/forward-backward", json={"inputs": inputs}, headers=headers),
+        await tom.post(f"{at}/optim-step", json={"learning_rate": 0.1}, headers=headers),
+        await tom.patch(path, json=told),
+        await tom.put(path, json=drive),
+    ):
+        assert (answer.status_code, "tim began this" in detail(answer)) == (403, True)
+    other = await tom.post(f"{at}/optim-step", json={"learning_rate": 0.1})
+    assert (other.status_code, run in detail(other)) == (409, True)
+    assert (await team["tim"].patch(path, json=told)).json()["status"] == "failed"
+    again = await tom.put(path, json=drive)
+    assert (again.status_code, "tim began this" in detail(again)) == (403, True)
+
+
 async def test_no_evaluation_is_reported_for_anothers_run_nor_in_the_place_of_one(
     team: Team,
 ) -> None:
-    model, run = await fork(team["tim"]), str(uuid4())
-    drive = {"model_id": model["id"], "name": "n", "driver": "d", "parameters": {}, "start": "base"}
-    driven = await team["tim"].put(f"/v1/training/jobs/{run}/drive", json=drive)
-    assert driven.status_code == 200, driven.text
+    model = await fork(team["tim"])
+    run, _ = await driven(team["tim"], model)
     told = {
         "model_id": model["id"],
         "checkpoint_id": None,

@@ -545,7 +545,8 @@ async def proposed(view: HudScreen) -> str:
         for asked in reversed(protection.open):
             if asked.by != who.key and protection.protected_by is not None:
                 what = f"{one_line(asked.by, 40)} proposes {one_line(asked.checkpoint, 40)}"
-                return f"{what}: {key('checkpoints.set_head')} on it approves"
+                may = view.context.writes.why_not(Role.STEER, "move a head") is None
+                return f"{what}: {key('checkpoints.set_head')} on it approves" if may else what
     return ""
 
 
