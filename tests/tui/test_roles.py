@@ -10,7 +10,7 @@ from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import TopLine
 from hud_tui.tui.start import Start
 from tests.conftest import Served
-from tests.service.calls import new_key
+from tests.service.calls import new_key, tree
 from tests.tui.cockpit import cockpit, grown
 from tests.tui.conftest import caller
 
@@ -45,12 +45,17 @@ async def test_who_only_reads_changes_nothing(served: Served) -> None:
     async with caller(served) as http:
         model_id = (await grown(http, "arith rl", 2))["id"]
         rea = await served_as(http, served, "rea", "read")
+        await http.put(f"/v2/models/{model_id}/protection")
+        body = {"checkpoint_id": (await tree(http, model_id))[0]["id"]}
+        await http.post(f"/v2/models/{model_id}/head/proposals", json=body)
     async with cockpit(rea, Start("checkpoints", model=model_id)) as app:
         footer = app.view.query_one(KeyLine)
         await app.until(lambda: {"checkpoints.set_head", "checkpoints.evaluate"} <= footer.dim)
         for key in ("p", "F", "E", "H"):
             app.app.clear_notifications()
             await app.until_notice("key rea may not", key)
+        await app.until(lambda: "admin proposes step-000001" in app.drawn)
+        assert "on it approves" not in app.drawn
         assert app.net.sent == []
 
 
