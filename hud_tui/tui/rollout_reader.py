@@ -112,6 +112,7 @@ STOPS = {
     "stop": "end of turn",
     "length": "max tokens",
     "timeout": "time limit",
+    "max_steps": "turn limit",
 }
 """Why a rollout stopped, by what services report."""
 PAGE = 1000
