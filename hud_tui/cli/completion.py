@@ -14,6 +14,8 @@ from hud_tui.cli.commands import EXIT_CODES, build_parser
 from hud_tui.cli.output import emit
 from hud_tui.cli.parser import Parser
 from hud_tui.known_names import file_of
+from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS, RUN_PARAMETERS
+from hud_tui.service.engines import modules
 from hud_tui.settings import Paths, read_paths
 
 NAMED = {
@@ -23,6 +25,12 @@ NAMED = {
     "REF": ("models", "jobs"),
 }
 """What completes an argument, by its metavar."""
+CHOICES = {
+    row.flag: row.choices
+    for row in (*RUN_PARAMETERS, *EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS)
+    if row.choices and all(choice.isalnum() or "_" in choice for choice in row.choices)
+}
+"""Values of flags that take one of several words."""
 FILES = ("FILE", "ENV", "PATH", "SOURCE", "TASKS")
 FOLDERS = ("DIR",)
 MAN_WIDTH = 78
@@ -71,6 +79,10 @@ def _complete_values(parser: Parser, paths: Paths) -> None:
             _set(action, shtab.FILE)
         elif metavar in FOLDERS:
             _set(action, shtab.DIRECTORY)
+        elif words := next(filter(None, map(CHOICES.get, action.option_strings)), ()):
+            _set(action, shtab.cmd(f"printf '%s\\n' {' '.join(words)}"))
+        elif "--engine" in action.option_strings:
+            _set(action, shtab.cmd(f"printf '%s\\n' {' '.join(sorted(modules()))}"))
     for command in parsers_of(parser).values():
         _complete_values(command, paths)
 

@@ -58,6 +58,8 @@ def test_bash_completes_commands_flags_choices_and_names(
         "LAST= asked completion": "bash zsh fish",
         "LAST=pr asked pods": "protect",
         "LAST=tas asked run": "tasks.json",
+        "LAST=sig asked run --draw": "signal",
+        "LAST=tink asked serve --engine": "tinker",
         "LAST=lo asked import wandb": "logs",
     }
     script, here = script_of("bash", state, capsys), state.parent
