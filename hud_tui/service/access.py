@@ -1,9 +1,10 @@
 """Access: who calls, how much of them at once, and the keys that are made and revoked."""
 
+import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from hmac import compare_digest
 from time import monotonic
 
@@ -17,6 +18,10 @@ AT_ONCE = 64
 """Requests of one key at once; the admin's key has no bounds."""
 MOST_CALLS = 200
 """Requests a second of a key without a bound of its own. As many may come at once."""
+READS = 1
+"""Reads of one key that are carried out at once; its others wait in order. An answer with all
+rollouts of a long run takes a tenth of a second, in which nobody else is answered: of 40 at once
+each of the many turns of another's step would wait for all."""
 PREFIX = "hud-tui-"
 """What the keys begin with that are made here, so that scanners of secrets know them."""
 
@@ -33,6 +38,7 @@ class Access:
         self._callers: dict[str, Caller] = {}
         self._calls: Counter[str] = Counter()
         """Requests under way, by the name of their key."""
+        self._reading: dict[str, asyncio.Semaphore] = {}
         self._spent: dict[str, tuple[float, float]] = {}
         """The same, requests of the past second, which are forgotten evenly, and when counted."""
 
@@ -77,6 +83,12 @@ class Access:
             yield
         finally:
             self._calls[caller.name] -= 1
+
+    def reading(self, caller: Caller) -> AbstractAsyncContextManager[object]:
+        """The turn of a read, until its answer is made."""
+        if caller is ADMIN:
+            return nullcontext()
+        return self._reading.setdefault(caller.name, asyncio.Semaphore(READS))
 
     def _refuse_many(self, caller: Caller) -> None:
         name, most = caller.name, caller.limits.max_calls or MOST_CALLS

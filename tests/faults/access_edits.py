@@ -155,6 +155,13 @@ ACCESS = (
         KEYS,
     ),
     Edit(
+        "the reads of a key are carried out one by one",
+        "service/access.py",
+        "READS = 1\n",
+        "READS = 9\n",
+        KEYS,
+    ),
+    Edit(
         "who rolls out with a Trace-Id trains",
         "service/routes/gateway.py",
         '        refuse_role(Role.TRAIN, "sample rollouts")\n',

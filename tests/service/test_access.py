@@ -4,6 +4,7 @@ import asyncio
 import json
 from itertools import product
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -418,6 +419,27 @@ async def test_a_key_has_at_most_so_many_requests_under_way(
     codes = sorted(answer.status_code for answer in answers)
     assert (codes[:2], codes[-1]) == ([200, 200], 429)
     assert (await http.get("/v2/models", headers=headers)).status_code == 200
+
+
+async def test_the_reads_of_a_key_are_carried_out_one_by_one(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one that reads all rollouts of a long run again and again would stop a step."""
+    headers, at_once = bearer(await new_key(http, "rea", "read")), [0]
+    disk = service.parts.retention.disk
+
+    async def slow(base: Any) -> Any:
+        at_once.append(at_once[-1] + 1)
+        await asyncio.sleep(0.001)
+        at_once.append(at_once[-1] - 1)
+        return await disk(base)
+
+    monkeypatch.setattr(service.parts.retention, "disk", slow)
+    for sent, most in ((headers, 1), ({}, 4)):
+        at_once[:] = [0]
+        answers = [http.get("/v2/models", headers=sent) for _ in range(4)]
+        assert {answer.status_code for answer in await asyncio.gather(*answers)} == {200}
+        assert max(at_once) == most
 
 
 async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:

@@ -1,6 +1,7 @@
 """Routes: parse, call, serialize. One file per area, each with its list ROUTES."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 
 import starlette.routing
 from starlette.requests import Request
@@ -29,15 +30,18 @@ class Route(starlette.routing.Route):
         needs: Role = Role.READ,
         does: str = "",
         is_logged: bool = True,
+        is_stream: bool = False,
     ) -> None:
         """
         Args:
             does: What it changes, e.g. ``fork a model``; empty if nothing.
             is_logged: Whether each call that changes something has a line in the log. Rollouts and
                 reports of drivers have none: there are hundreds of them per step, which has one.
+            is_stream: Whether its answer goes on for as long as somebody reads it.
         """
         super().__init__(path, endpoint, methods=list(methods))
         self.needs, self.does, self.is_logged = needs, does, is_logged
+        self._takes_turns = "GET" in methods and not is_stream
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in (self.methods or ()):
@@ -45,7 +49,7 @@ class Route(starlette.routing.Route):
             return
         if not (self.does and self.is_logged):
             self._check()
-            await super().handle(scope, receive, send)
+            await (self._in_turn if self._takes_turns else super().handle)(scope, receive, send)
             return
         status = GONE
 
@@ -68,6 +72,19 @@ class Route(starlette.routing.Route):
         finally:
             journal = scope["app"].state.service.journal
             journal.write(scope, self.does, status, {name: str(about[name]) for name in about})
+
+    async def _in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Carry out a read when it is the caller's turn. How fast the answer is read makes no
+        difference to the next one."""
+        async with AsyncExitStack() as turn:
+            access = scope["app"].state.service.access
+            await turn.enter_async_context(access.reading(CALLER.get()))
+
+            async def sending(message: Message) -> None:
+                await turn.aclose()
+                await send(message)
+
+            await super().handle(scope, receive, sending)
 
     def _check(self) -> None:
         refuse_role(self.needs, self.does or "do that")

@@ -298,5 +298,5 @@ ROUTES = [
     Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),
     Route("/v2/models/{model_id:path}/logs", absent("GET /v2/trace/{id}/events has each turn")),
     Route("/v2/models/{model_id:path}", get_model),
-    Route("/v1/models/{model_id:path}/train/events", follow),
+    Route("/v1/models/{model_id:path}/train/events", follow, is_stream=True),
 ]
