@@ -80,11 +80,17 @@ def offered_tools(body: Chat) -> list[dict[str, Any]]:
     return [] if body.tool_choice == "none" else body.tools or []
 
 
+STOP_LENGTH = 1000
+"""Most characters of a stop sequence, which is made tokens for each prompt."""
+
+
 def stops(body: Sampling) -> list[str]:
-    """The stop sequences. Raises Refused, 400, for too many."""
+    """The stop sequences. Raises Refused, 400, for too many, or one that is too long."""
     asked = [body.stop] if isinstance(body.stop, str) else body.stop or []
     if len(asked) > ASKED:
         raise Refused(400, f"at most {ASKED} stop sequences", param="stop")
+    if any(len(text) > STOP_LENGTH for text in asked):
+        raise Refused(400, f"a stop sequence has at most {STOP_LENGTH} characters", param="stop")
     return [text for text in asked if text]
 
 

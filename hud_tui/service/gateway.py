@@ -5,7 +5,8 @@ that the rollout can be trained on by that id.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from secrets import randbits
 from typing import Any
 
@@ -149,7 +150,17 @@ def check(parts: ServiceContext, body: Sampling) -> None:
         raise Refused(400, "stream_options needs stream: true", param="stream_options")
 
 
-async def read(parts: ServiceContext, body: Chat | Completion, trace_id: str | None) -> Asked:
+Carry = Callable[[Callable[[], list[list[int]]]], Awaitable[list[list[int]]]]
+"""Makes prompts, beside the loop if they are long."""
+
+
+async def _at_once(make: Callable[[], list[list[int]]]) -> list[list[int]]:
+    return make()
+
+
+async def read(
+    parts: ServiceContext, body: Chat | Completion, trace_id: str | None, carry: Carry = _at_once
+) -> Asked:
     """What a request asks to sample.
 
     Raises:
@@ -165,13 +176,17 @@ async def read(parts: ServiceContext, body: Chat | Completion, trace_id: str | N
     model = await parts.store.read(models.find, body.model)
     base, tokens = parts.base(model), await parts.tokenizer(model)
     node = await _node(parts, model, body.checkpoint)
-    prompts = [prompt_ids(body, tokens)] if isinstance(body, Chat) else text_prompts(body, tokens)
+    prompts = await carry(partial(_prompts, body, tokens))
     started_at = now()
     is_full = max(map(len, prompts)) >= base.context and await _is_later_turn(parts, kept_as)
     requests = None if is_full else [
         request for ids in prompts for request in _requests(body, ids, base, tokens)
     ]  # fmt: skip
     return Asked(model, node, body, tokens, prompts, requests, kept_as, started_at)
+
+
+def _prompts(body: Chat | Completion, tokens: Tokenizer) -> list[list[int]]:
+    return [prompt_ids(body, tokens)] if isinstance(body, Chat) else text_prompts(body, tokens)
 
 
 async def complete(
@@ -270,6 +285,7 @@ def _requests(
         most, top = body.max_completion_tokens or body.max_tokens, body.top_logprobs
     else:
         most, top = body.max_tokens or TEXT_LENGTH, body.logprobs
+    stop = tuple(tuple(tokens.encode(text)) for text in stops(body))
     return [
         SampleRequest(
             prompt=prompt,
@@ -278,7 +294,7 @@ def _requests(
             top_p=1.0 if body.top_p is None else body.top_p,
             top_logprobs=top or 0,
             seed=(seed, number),
-            stop=tuple(tuple(tokens.encode(text)) for text in stops(body)),
+            stop=stop,
         )
         for number in range(body.n or 1)
     ]

@@ -5,13 +5,13 @@ import errno
 import json
 import shutil
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha1
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 import orjson
@@ -187,6 +187,8 @@ def _not_writable(why: str) -> Refused:
 
 
 M = TypeVar("M", bound=BaseModel)
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_BYTES = 32 * 1024 * 1024
 """Maximum size of a body, bytes; more is refused with 413. HUD's own service refuses 37 MB of
@@ -196,6 +198,8 @@ MOST_VALUES = 2**22
 are 2 million values and 25 MB."""
 CHUNK_S, BODY_S = 30.0, 600.0
 """Longest pause within a body, and longest time for a whole body, seconds."""
+LONG = 2**16
+"""Size in bytes from which the texts of a body are made tokens in a thread."""
 LARGE = 2**20
 """Size in bytes from which a body is parsed in a thread."""
 AT_ONCE = 2
@@ -265,10 +269,18 @@ async def read(request: Request, model: type[M]) -> M:
         if body.count(b",") >= MOST_VALUES:
             many = f"more than {MOST_VALUES} values in a body"
             raise Refused(413, f"{many}: send fewer inputs a call")
-        if len(body) > LARGE:
-            async with request.app.state.large.parsing:
-                return await asyncio.to_thread(_parse, model, body)
-        return _parse(model, body)
+        return await beside(request, LARGE, _parse, model, body)
+
+
+async def beside(
+    request: Request, most: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Work on a request's body; if that has more than `most` bytes, in a thread, of which there are
+    few at once."""
+    if len(request.state.body) <= most:
+        return work(*args, **kwargs)
+    async with request.app.state.large.parsing:
+        return await asyncio.to_thread(work, *args, **kwargs)
 
 
 def _parse(model: type[M], body: bytes) -> M:

@@ -9,6 +9,7 @@ import pytest
 
 from hud_tui.service import http as http_module
 from hud_tui.service.app import create_app
+from hud_tui.service.completions import STOP_LENGTH
 from hud_tui.service.http import MAX_BYTES, MOST_ERRORS, MOST_VALUES
 from hud_tui.service.routes import tasksets
 from hud_tui.service.service import Service
@@ -207,6 +208,48 @@ async def test_a_large_body_is_read_beside_the_loop(
     assert (await http.post("/v2/tasks/upload", json=body)).status_code == 201
     assert len(threads) == 2
     assert threading.current_thread() not in threads
+
+
+async def test_long_texts_are_made_tokens_beside_the_loop(
+    http: httpx.AsyncClient, service: Service
+) -> None:
+    """Else one of 32 MB would stop everybody for seconds."""
+    model = await fork(http)
+    tokens, threads = await service.parts.engine.tokenizer(model["base_model"]), []
+    encode = type(tokens).encode
+
+    def noted(self: Any, text: str) -> list[int]:
+        threads.append(threading.current_thread())
+        return encode(self, text)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(tokens), "encode", noted)
+        for length, is_beside in ((10, False), (http_module.LONG, True)):
+            text = {"role": "user", "content": "1" * length}
+            answer = {"role": "assistant", "content": "2"}
+            asked = {"model": model["id"], "max_tokens": 1}
+            path = f"/v1/models/{model['id']}/train/demonstration"
+            for url, body in (
+                ("/chat/completions", {**asked, "messages": [text]}),
+                ("/completions", {**asked, "prompt": "1" * length}),
+                (path, {"messages": [text, answer]}),
+            ):
+                threads.clear()
+                await http.post(url, json=body)
+                assert threads, url
+                assert (threading.current_thread() not in threads) is is_beside, url
+
+
+async def test_a_stop_sequence_is_short(http: httpx.AsyncClient) -> None:
+    """It would be made tokens for each of 4096 answers, in which nobody else is answered."""
+    model = await fork(http)
+    for length, status in ((STOP_LENGTH, 200), (STOP_LENGTH + 1, 400)):
+        asked = {"model": model["id"], "prompt": "1", "max_tokens": 1, "stop": "1" * length}
+        answer = await http.post("/completions", json=asked)
+        assert (answer.status_code, status == 200 or "characters" in detail(answer)) == (
+            status,
+            True,
+        )
 
 
 async def test_the_unexpected_is_a_500_with_a_detail(

@@ -17,7 +17,17 @@ from hud_tui.service import gateway
 from hud_tui.service.completions import Asked, Stream, whole
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.engines.base import Base, EngineError
-from hud_tui.service.http import Refused, canonical_id, dumps, read, read_bytes, reply, status_of
+from hud_tui.service.http import (
+    LONG,
+    Refused,
+    beside,
+    canonical_id,
+    dumps,
+    read,
+    read_bytes,
+    reply,
+    status_of,
+)
 from hud_tui.service.journal import GONE
 from hud_tui.service.routes import (
     Handler,
@@ -122,7 +132,7 @@ async def _complete(request: Request, body: Chat | Completion) -> Response:
     parts, trace_id = parts_of(request), request.headers.get("trace-id")
     if trace_id is not None:  # its turn is stored, and may be trained on
         refuse_role(Role.TRAIN, "sample rollouts")
-    asked = await gateway.read(parts, body, trace_id)
+    asked = await gateway.read(parts, body, trace_id, partial(beside, request, LONG))
     if not body.stream:
         sampled = await _while_there(request, gateway.complete(parts, asked))
         return reply(whole(asked, sampled))

@@ -29,8 +29,10 @@ from hud_tui.service.context import ServiceContext, trainable
 from hud_tui.service.engines.base import CONFIG_DEFAULTS, LOSSES, Adam
 from hud_tui.service.gateway import demonstrated
 from hud_tui.service.http import (
+    LONG,
     Refused,
     bad_field,
+    beside,
     canonical,
     canonical_id,
     dumps,
@@ -216,7 +218,7 @@ async def demonstration(request: Request) -> Response:
     """What somebody else said, as tokens of the policy; nothing is stored."""
     parts, body = parts_of(request), await read(request, Demonstration)
     tokens = await parts.tokenizer(await find_model(request))
-    prompt, output = demonstrated(body, tokens)
+    prompt, output = await beside(request, LONG, demonstrated, body, tokens)
     return reply({"prompt_token_ids": prompt, "output_token_ids": output})
 
 
