@@ -189,6 +189,10 @@ def _address(scope: Scope) -> str:
     return "" if client is None else str(client[0])
 
 
+_PLAIN = str.maketrans(",:", "  ")
+"""A history says ``sue: app on laptop, proposed by sam``: no program is called so."""
+
+
 def program_of(scope: Scope) -> tuple[str, str]:
     """What a client says that it is, and on which machine: in its header ``HUD-TUI-Move``
     (``program=app&host=laptop``), else its User-Agent."""
@@ -197,4 +201,6 @@ def program_of(scope: Scope) -> tuple[str, str]:
     sent = {name: values[0] for name, values in fields.items()}
     agent = headers.get(b"user-agent", b"").decode("latin-1")
     program = sent.get("program") or agent.partition(" ")[0]
-    return one_line(program, PROGRAM_MOST), one_line(sent.get("host", ""), PROGRAM_MOST)
+    names = (text.translate(_PLAIN) for text in (program, sent.get("host", "")))
+    program, host = (one_line(name, PROGRAM_MOST) for name in names)
+    return program, host

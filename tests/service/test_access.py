@@ -10,6 +10,8 @@ from uuid import uuid4
 import pytest
 from httpx import AsyncClient, Response
 
+from hud_tui.events import Actor
+from hud_tui.rl.history import who
 from hud_tui.service import access as access_module
 from hud_tui.service import gate
 from hud_tui.service.app import AREAS, role_table
@@ -262,6 +264,19 @@ async def test_a_protected_head_moves_by_two_people(
     ]
     assert (await http.delete(f"{at}/protection")).json()["protected_by"] is None
     assert (await set_head(team["sue"], model["id"], second)).status_code == 200
+
+
+async def test_no_program_is_called_as_a_person_who_proposed(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    model = await fork(http)
+    first, _ = await steps(http, model, 2)
+    told = {"HUD-TUI-Move": "program=sam:%20app&host=box,%20proposed%20by%20sam&key=sam"}
+    body = {"checkpoint_id": first}
+    await team["sue"].put(f"/v2/models/{model['id']}/head", json=body, headers=told)
+    [move] = (await http.get(f"/v2/models/{model['id']}/head/moves")).json()["moves"]
+    assert (move["by"]["key"], move["by"].get("proposed_by", "")) == ("sue", "")
+    assert who(Actor(**move["by"])) == "sue: sam  app on box  proposed by sam"
 
 
 async def test_a_proposal_that_another_move_overtook_is_refused(
