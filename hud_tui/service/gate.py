@@ -7,6 +7,7 @@ without one. Bodies are not read here: a refused request costs no more than its 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -23,6 +24,8 @@ OPEN_PATH = "/telemetry/v3/api/sdk-events/cli"
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 WAIT_S = 0.5
 """Seconds that a key waits for the answer that it sends too many requests at once."""
+WAITERS = 128
+"""Such requests of one key from which on they wait longer: of all there are as many a second."""
 
 
 class Gate:
@@ -39,6 +42,8 @@ class Gate:
         self._access = access
         self._journal = journal
         self._host = host
+        self._waiting: Counter[str] = Counter()
+        """Requests that were refused since there are too many, by the name of their key."""
         self._names = LOOPBACK | {name.casefold().rstrip(".") for name in (host, *names)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,13 +68,20 @@ class Gate:
             with self._access.calling(caller):
                 await self._app(scope, receive, send)
         except Refused as refused:
-            # It waits, so that a flood on connections that stay open becomes a slow one.
-            await asyncio.sleep(WAIT_S)
+            await self._wait(caller.name)
             answer = reply({"detail": refused.detail}, refused.status)
             answer.headers["Retry-After"] = "1"
             await _closing(answer, headers)(scope, receive, send)
         finally:
             CALLER.reset(token)
+
+    async def _wait(self, name: str) -> None:
+        """Wait, so that a flood on connections that stay open becomes a slow one."""
+        self._waiting[name] += 1
+        try:
+            await asyncio.sleep(WAIT_S * max(1.0, self._waiting[name] / WAITERS))
+        finally:
+            self._waiting[name] -= 1
 
     def _refusal(self, scheme: str, headers: Mapping[bytes, bytes]) -> Response | None:
         host = headers.get(b"host", b"").decode("latin-1")

@@ -436,6 +436,25 @@ async def test_a_key_has_at_most_so_many_requests_under_way(
     assert (await http.get("/v2/models", headers=headers)).status_code == 200
 
 
+async def test_the_more_requests_of_a_key_are_refused_the_longer_they_wait(
+    http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a thousand connections that are refused would take all there is."""
+    headers, waits = bearer(await new_key(http, "flood", "read")), list[float]()
+    pause = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        waits.append(seconds)
+        await pause(0.02)
+
+    monkeypatch.setattr(gate, "WAITERS", 2)
+    monkeypatch.setattr(access_module, "AT_ONCE", 0)
+    monkeypatch.setattr(asyncio, "sleep", noted)
+    await asyncio.gather(*(http.get("/v2/models", headers=headers) for _ in range(5)))
+    await http.get("/v2/models", headers=headers)
+    assert waits == [gate.WAIT_S * times for times in (1, 1, 1.5, 2, 2.5, 1)]
+
+
 async def test_the_reads_of_a_key_are_carried_out_one_by_one(
     http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
