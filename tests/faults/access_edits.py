@@ -17,8 +17,8 @@ ACCESS = (
     Edit(
         "a route without a line in the log looks at the role, too",
         "service/routes/__init__.py",
-        "            self._check()\n            await super().handle(scope, receive, send)\n",
-        "            await super().handle(scope, receive, send)\n",
+        "            self._check()\n            await (self._in_turn",
+        "            await (self._in_turn",
         KEYS,
     ),
     Edit(
