@@ -130,10 +130,13 @@ async def test_every_write_of_the_client_is_refused_before_it_is_sent() -> None:
 
 
 def test_only_write_sends_anything_but_a_get() -> None:
-    """The connection has no other way out than these: a read, a write, a stream."""
+    """The connection has no other way out than these: a read, a write, a stream, and what another
+    program asks for, which the guard is asked about."""
     source = inspect.getsource(transport)
     assert source.count("self.http.stream(") == source.count('self.http.stream("GET"') + 1 == 2
-    assert source.count("self._send_once(") == source.count('self._send_once("GET"') + 1 == 2
+    assert source.count("self._send_once(") == source.count('self._send_once("GET"') + 2 == 3
+    passing = inspect.getsource(transport.Connection.pass_on)
+    assert passing.index("self.guard.check(") < passing.index("self._send_once(")
 
 
 async def test_a_headless_write_is_refused_and_a_read_is_not(hud: Command) -> None:

@@ -685,7 +685,7 @@ class TwoBases(ToyEngine):
 async def test_tokens_of_another_base_are_refused(tmp_path: Path) -> None:
     """Its ids mean something else, though they are in the vocabulary."""
     async with Service(tmp_path, TwoBases()) as service, calling(service) as http:
-        other = (await fork_from(http, "toy/other", "other")).json()
+        other = (await fork_from(http, "toy/other", "others")).json()
         mine = (await fork_from(http, "toy/four", "mine")).json()
         ids = [await rollout(http, other, reward, seed) for seed, reward in enumerate([1.0, 0.0])]
         refused = await pass_(http, mine["id"], ids)
