@@ -23,7 +23,7 @@ from tests.bench.bench_service import Witness, connected, turn
 from tests.conftest import bearer, fork, serve_process, submit
 
 CONNECTIONS, ROUNDS = 128, 6
-READS, CHATS = 1.15, 1.6
+READS, CHATS = 1.15, 1.5
 """Most times as long that a step may take beside a flood."""
 FLOOD = """
 import asyncio, sys
