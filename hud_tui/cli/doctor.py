@@ -270,9 +270,9 @@ def check_cores(environ: Mapping[str, str]) -> Finding:
         cores = read_cores(environ=environ)
     except HudUsage as error:
         return _failed("cores", error)
-    found = f"tiny computes on {counted(cores.count, 'core')}: {cores.why}"
+    summary = f"tiny computes on {counted(cores.count, 'core')}: {cores.why}"
     other = "" if cores.is_chosen else "; serve --cores N or HUD_TUI_CORES=N changes that"
-    return Finding("cores", "ok", found + other)
+    return Finding("cores", "ok", summary + other)
 
 
 def check_tinker(environ: Mapping[str, str]) -> Finding:
@@ -473,22 +473,30 @@ def _text(finding: Finding) -> str:
     return "\n      ".join([finding.message, *finding.advice])
 
 
+def _host_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    for host in report["hosts"]:
+        yield _mark(host.reachable, "failure"), host
+    if report["host"]:
+        yield _mark(report["host"]["reachable"], "failure"), report["host"]["url"]
+
+
 def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The report for people: a mark, as for `print_rows`, and the line after it."""
     terminal = report["terminal"]
-    versions = {
-        f"{name:18} {version or OPTIONAL.get(name, 'not installed')}": bool(version)
-        for name, version in report["versions"].items()
-    }
     unused = set() if report["versions"].get("wandb") else {"WANDB_API_KEY"}
     sections = {
         "settings": [
             (_mark(setting.set and setting.name not in unused, "off"), setting)
             for setting in report["settings"]
         ],
-        "hosts": [(_mark(host.reachable, "failure"), host) for host in report["hosts"]]
-        + [(_mark(host["reachable"], "failure"), host["url"]) for host in [report["host"]] if host],
-        "versions": [(_mark(installed, "off"), line) for line, installed in versions.items()],
+        "hosts": list(_host_rows(report)),
+        "versions": [
+            (
+                _mark(bool(version), "off"),
+                f"{name:18} {version or OPTIONAL.get(name, 'not installed')}",
+            )
+            for name, version in report["versions"].items()
+        ],
         "terminal": [(_mark(terminal.is_terminal, "off"), terminal)],
         "directories": [(_mark(d.writable, "failure"), d) for d in report["directories"]],
         "findings": [(finding.level, _text(finding)) for finding in report["findings"]],

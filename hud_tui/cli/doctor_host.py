@@ -24,28 +24,28 @@ def examine_host(url: str, paths: Paths) -> tuple[dict[str, Any], list[Finding]]
     """What it answers, for the document, and the findings."""
     facts: dict[str, Any] = {"url": url, "reachable": False}
     try:
-        found = asyncio.run(look_at_host(host_settings(url, paths.state)))
+        host_look = asyncio.run(look_at_host(host_settings(url, paths.state)))
     except HudError as error:
         failed = Finding("hosts", "failure", error.message, fix=error.hint, code=error.exit_code)
         return facts | {"reachable": bool(error.status)}, [failed]
-    identity = found.identity
+    identity = host_look.identity
     facts |= {
         "reachable": True,
-        "seconds": round(found.seconds, 3),
+        "seconds": round(host_look.seconds, 3),
         "version": identity.version,
         "key": identity.key,
         "role": identity.role,
-        "certificate": found.certificate and asdict(found.certificate),
-        "clock_ahead_s": found.ahead_s and round(found.ahead_s, 1),
+        "certificate": host_look.certificate and asdict(host_look.certificate),
+        "clock_ahead_s": host_look.ahead_s and round(host_look.ahead_s, 1),
     }
-    return facts, list(_findings(url, found))
+    return facts, list(_findings(url, host_look))
 
 
-def _findings(url: str, found: HostLook) -> Iterator[Finding]:
-    yield Finding("hosts", "ok", f"{one_line(url, 200)} answers in {found.seconds:.2f} s")
-    if found.certificate is not None:
-        yield _of_certificate(found.certificate)
-    ahead_s, identity = found.ahead_s, found.identity
+def _findings(url: str, host_look: HostLook) -> Iterator[Finding]:
+    yield Finding("hosts", "ok", f"{one_line(url, 200)} answers in {host_look.seconds:.2f} s")
+    if host_look.certificate is not None:
+        yield _of_certificate(host_look.certificate)
+    ahead_s, identity = host_look.ahead_s, host_look.identity
     if ahead_s is not None and abs(ahead_s) > MOST_AHEAD_S:
         which = "ahead of" if ahead_s > 0 else "behind"
         message = f"its clock is {duration(abs(ahead_s))} {which} this machine's"

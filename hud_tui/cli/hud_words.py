@@ -33,9 +33,7 @@ def translated(argv: Sequence[str]) -> list[str]:
     """The command line with this program's words. Raises HudUsage: a command of HUD's that this
     program has no equal of."""
     words = [FLAGS.get(word, word) for word in argv]
-    first = 0
-    while first < len(words) and (argv[first] in BEFORE or argv[first] == "--host"):
-        first += 2 if argv[first] == "--host" else 1
+    first = _command_index(argv)
     for length in (2, 1):
         command = tuple(words[first : first + length])
         if (here := SAME.get(command)) is not None:
@@ -47,6 +45,19 @@ def translated(argv: Sequence[str]) -> list[str]:
     if command_name in ELSEWHERE:
         hint = f"HUD's own program has it: hud {command_name}"
         raise HudUsage(f"hud-tui has no {command_name}", hint)
+    return _with_flags_of(command_name, words)
+
+
+def _command_index(argv: Sequence[str]) -> int:
+    """Where the command stands, after the flags that may come before it."""
+    first = 0
+    while first < len(argv) and (argv[first] in BEFORE or argv[first] == "--host"):
+        first += 2 if argv[first] == "--host" else 1
+    return first
+
+
+def _with_flags_of(command_name: str, words: list[str]) -> list[str]:
+    """A command's words with the flags that it has here."""
     if command_name == "fork":
         words = [OF_FORK.get(word, word) for word in words]
     if command_name in ("run", "preflight"):

@@ -48,9 +48,9 @@ async def look_at_host(settings: Settings) -> HostLook:
         url = client.wire.api("/v2/auth/me")
         async with client.wire.stream(url, {}, 30.0) as answer:
             seconds, here = perf_counter() - began, time()
-            found = _certificate(answer.extensions.get("network_stream"))
+            certificate = _certificate(answer.extensions.get("network_stream"))
             date = answer.headers.get("date", "")
-        return HostLook(seconds, await client.whoami(), found, _ahead_s(date, here))
+        return HostLook(seconds, await client.whoami(), certificate, _ahead_s(date, here))
     finally:
         await client.aclose()
 

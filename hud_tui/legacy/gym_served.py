@@ -258,16 +258,20 @@ class _Reader:
     ) -> ActionParameter:
         if not (name.isascii() and name.isidentifier()) or iskeyword(name) or name[:1] == "_":
             self._refuse((*path, "_parser"), f"{one_line(name, 60)!r} is no name for an argument")
+        default = self._default(path, action, name, keys)
+        schemas = tool.parameters[0] if tool is not None else {}
+        types = {_type(schemas.get(key)) for key in keys} or {ANY}
+        required = name in action.parser.positional and default is None
+        return ActionParameter(name, types.pop() if len(types) == 1 else ANY, required, default)
+
+    def _default(self, path: KeyPath, action: Action, name: str, keys: Sequence[str]) -> Any:
+        """The value of an argument that is not given; None if it has to be."""
         parts = [action.arguments[key] for key in keys]
         defaults = [part.default for part in parts if part.default is not None]
         if any(default != defaults[0] for default in defaults) or 0 < len(defaults) < len(parts):
             what = f"{one_line(name, 60)} has several defaults, and can have one"
             self._refuse((*path, keys[-1]), what)
-        schemas = tool.parameters[0] if tool is not None else {}
-        known = {_type(schemas.get(key)) for key in keys} or {ANY}
-        required = name in action.parser.positional and not defaults
-        default = defaults[0] if defaults else None
-        return ActionParameter(name, known.pop() if len(known) == 1 else ANY, required, default)
+        return defaults[0] if defaults else None
 
     def rest(self) -> None:
         """Everything that nothing else has read."""

@@ -148,10 +148,13 @@ def _anchors(left: Keys, right: Keys) -> list[Match]:
     """The pair of that place."""
     before: list[int | None] = []
     """Of each pair the one before it in its sequence."""
-    for number, (_, place) in enumerate(pairs):
-        length = bisect_left(ends, place)
+    for number, (_, position) in enumerate(pairs):
+        length = bisect_left(ends, position)
         before.append(lasts[length - 1] if length else None)
-        ends[length:], lasts[length:] = [place, *ends[length + 1 :]], [number, *lasts[length + 1 :]]
+        ends[length:], lasts[length:] = (
+            [position, *ends[length + 1 :]],
+            [number, *lasts[length + 1 :]],
+        )
     rising: list[Match] = []
     last = lasts[-1] if lasts else None
     while last is not None:

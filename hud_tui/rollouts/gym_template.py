@@ -329,9 +329,9 @@ def _functions(actions: Sequence[ServedAction]) -> dict[str, str]:
 
 def _action(action: ServedAction, function: str) -> str:
     """An action as a function; a call of `act` or `end`."""
-    required = [one for one in action.parameters if one.required]
-    optional = [one for one in action.parameters if not one.required]
-    parameters = ", ".join(_parameter(one) for one in (*required, *optional))
+    required = [parameter for parameter in action.parameters if parameter.required]
+    optional = [parameter for parameter in action.parameters if not parameter.required]
+    parameters = ", ".join(_parameter(parameter) for parameter in (*required, *optional))
     body = "end()"
     if action.tool is not None:
         made = [f"{key!r}: {_made(value)}" for key, value in action.arguments.items()]
@@ -340,11 +340,11 @@ def _action(action: ServedAction, function: str) -> str:
     return f"{head}\nasync def {function}({parameters}) -> Any:\n    return await {body}\n"
 
 
-def _parameter(one: ActionParameter) -> str:
-    if one.required:
-        return f"{one.name}: {one.type}"
-    kind = one.type if one.default is not None else f"{one.type} | None"
-    return f"{one.name}: {kind} = {one.default!r}"
+def _parameter(parameter: ActionParameter) -> str:
+    if parameter.required:
+        return f"{parameter.name}: {parameter.type}"
+    kind = parameter.type if parameter.default is not None else f"{parameter.type} | None"
+    return f"{parameter.name}: {kind} = {parameter.default!r}"
 
 
 def _made(value: Any) -> str:
@@ -353,8 +353,13 @@ def _made(value: Any) -> str:
 
 def _case(action: ServedAction, function: str) -> str:
     """A test of one action: what its tool is called with."""
-    given = {one.name: _example(one) for one in action.parameters if one.required}
-    values = {one.name: given.get(one.name, one.default) for one in action.parameters}
+    given = {
+        parameter.name: _example(parameter) for parameter in action.parameters if parameter.required
+    }
+    values = {
+        parameter.name: given.get(parameter.name, parameter.default)
+        for parameter in action.parameters
+    }
     calls = []
     if action.tool is not None:
         sent = {
@@ -371,7 +376,7 @@ def _case(action: ServedAction, function: str) -> str:
     )
 
 
-def _example(one: ActionParameter) -> Any:
-    if one.type.startswith("Literal["):
-        return literal_eval(one.type.removeprefix("Literal"))[0]
-    return EXAMPLES.get(one.type, "a")
+def _example(parameter: ActionParameter) -> Any:
+    if parameter.type.startswith("Literal["):
+        return literal_eval(parameter.type.removeprefix("Literal"))[0]
+    return EXAMPLES.get(parameter.type, "a")

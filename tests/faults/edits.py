@@ -130,8 +130,8 @@ EDITS = (
     Edit(
         "a running rollout is read on where it is being read",
         "tui/widgets/transcript.py",
-        "elif top is not None and (stays := self.line_of(top)) is not None:",
-        "elif top is None and (stays := self.line_of(top or '')) is not None:",
+        "            self._stay_at(top, in_sight)",
+        "            pass",
         ("tests/tui/test_rollout.py",),
     ),
     Edit(

@@ -124,8 +124,14 @@ class TranscriptView(Table):
         self._begin()
         if follows:
             self.action_last()
-        elif top is not None and (stays := self.line_of(top)) is not None:
-            self.scroll_to(y=stays, animate=False)
+        elif top is not None:
+            self._stay_at(top, in_sight)
+
+    def _stay_at(self, top: str, in_sight: bool) -> None:
+        """Scroll to what was the uppermost row, if it is still there."""
+        line = self.line_of(top)
+        if line is not None:
+            self.scroll_to(y=line, animate=False)
             if in_sight:
                 self._reveal()
 
