@@ -152,7 +152,8 @@ def try_streams(checks: Checks, way: Way, name: str, model: Any) -> None:
     chat["temperature"] = 2.0  # answers that do not end
     chat["messages"] = [{"role": "user", "content": "Add 2 and 3."}]
     words = ("-H", "Content-Type: application/json", "-d", json.dumps(chat))
-    pieces = way.arrivals("/v1/chat/completions", 60.0, *words)
+    tries = [way.arrivals("/v1/chat/completions", 60.0, *words) for _ in range(4)]
+    pieces = max(tries, key=len)  # answers may end at once
     whole = b"".join(piece for _, piece in pieces)
     checks.that(f"{name}: a chat comes in pieces", len(pieces) > 3 and b"[DONE]" in whole, pieces)
     path = f"/v1/models/{model['id']}/train/events"

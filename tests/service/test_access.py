@@ -14,7 +14,7 @@ from hud_tui.events import Actor
 from hud_tui.rl.history import who
 from hud_tui.service import access as access_module
 from hud_tui.service import gate
-from hud_tui.service.app import AREAS, role_table
+from hud_tui.service.app import AREAS, create_app, role_table
 from hud_tui.service.caller import CALLER, SERVICE
 from hud_tui.service.http import now
 from hud_tui.service.routes import Route
@@ -484,3 +484,29 @@ async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:
 def test_the_page_says_what_each_role_may_do() -> None:
     page = (Path(__file__).parents[2] / "docs" / "access.md").read_text()
     assert "\n".join(role_table()) in page
+
+
+async def test_the_line_is_there_before_the_answer(http: AsyncClient, service: Service) -> None:
+    """Else who has made a change might not find it in the log."""
+    app, lines = create_app(service), list[str]()
+    log, body = service.data_dir / "log.jsonl", b'{"name": "ana", "role": "read"}'
+    headers = {"host": "127.0.0.1", **bearer(service.api_key)}
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/keys",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), text.encode()) for name, text in headers.items()],
+    }
+
+    async def receive() -> Json:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            lines.extend(log.read_text().splitlines())
+
+    await app(scope, receive, send)
+    [line] = map(json.loads, lines)
+    assert (line["what"], line["status"]) == ("make a key", 201)
+    assert log.read_text().splitlines() == lines, "once"

@@ -51,12 +51,18 @@ class Route(starlette.routing.Route):
             self._check()
             await (self._in_turn if self._takes_turns else super().handle)(scope, receive, send)
             return
-        status = GONE
+        is_written = False
+
+        def write(status: int) -> None:
+            nonlocal is_written
+            if not is_written:
+                is_written = True
+                shown = {name: str(about[name]) for name in about}
+                scope["app"].state.service.journal.write(scope, self.does, status, shown)
 
         async def noting(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                write(message["status"])  # whoever has the answer finds the line
             await send(message)
 
         about = scope.setdefault("state", {})["about"] = dict(scope.get("path_params", {}))
@@ -64,14 +70,13 @@ class Route(starlette.routing.Route):
             self._check()
             await super().handle(scope, receive, noting)
         except Refused as refused:
-            status = refused.status
+            write(refused.status)
             raise
         except Exception:
-            status = 500
+            write(500)
             raise
         finally:
-            journal = scope["app"].state.service.journal
-            journal.write(scope, self.does, status, {name: str(about[name]) for name in about})
+            write(GONE)
 
     async def _in_turn(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Carry out a read when it is the caller's turn. How fast the answer is read makes no
