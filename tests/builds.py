@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from hud_tui.build import ENDINGS, digest_of
+from hud_tui.build import ENDINGS, digest_of, hash_of
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "hud_tui"
@@ -20,18 +20,19 @@ def git(*words: str) -> bytes:
 
 
 @cache
-def content(blob: str) -> bytes:
-    return git("cat-file", "blob", blob)
+def content(blob: str) -> str:
+    """The hash of a file's content."""
+    return hash_of([git("cat-file", "blob", blob)])
 
 
 def build_of(commit: str) -> str:
     """The build of a commit's package."""
-    files = []
+    hashes = []
     for row in git("ls-tree", "-r", "-z", commit, f"{PACKAGE}/").decode().split("\0")[:-1]:
         facts, path = row.split("\t", 1)
         if path.endswith(ENDINGS):
-            files.append((path.removeprefix(PACKAGE), facts.split()[2]))
-    return digest_of((path, [content(blob)]) for path, blob in sorted(files))
+            hashes.append((path.removeprefix(PACKAGE), content(facts.split()[2])))
+    return digest_of(hashes)
 
 
 def builds() -> Iterator[tuple[str, str]]:

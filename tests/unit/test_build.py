@@ -1,9 +1,12 @@
 """Which hud-tui this is: what a bug report quotes, and the commit that it leads to."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
+from base64 import urlsafe_b64encode
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -45,10 +48,61 @@ def test_the_version_is_written_in_one_place() -> None:
 
 
 def test_a_build_is_names_and_contents_whatever_pieces_are_read() -> None:
-    known = build.digest_of([("/a.py", [b"one"]), ("/b.py", [])])
-    assert build.digest_of([("/a.py", [b"o", b"ne"]), ("/b.py", [])]) == known
-    assert build.digest_of([("/a.py", []), ("/b.py", [b"one"])]) != known
-    assert build.digest_of([("/a.py", [b"two"]), ("/b.py", [])]) != known
+    one, two = build.hash_of([b"one"]), build.hash_of([b"two"])
+    assert build.hash_of([b"o", b"ne"]) == one
+    known = build.digest_of([("/a.py", one), ("/b.py", two)])
+    assert build.digest_of([("/b.py", two), ("/a.py", one)]) == known
+    assert build.digest_of([("/a.py", two), ("/b.py", one)]) != known
+    assert build.digest_of([("/a.py", one)]) != known
+
+
+@pytest.fixture
+def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The package of an installed wheel of two files."""
+    package, record = tmp_path / "hud_tui", tmp_path / f"hud_tui-{__version__}.dist-info/RECORD"
+    rows = ["../../../bin/hud-tui,sha256=abc,227", f"{record.parent.name}/RECORD,,"]
+    for folder in (package / "cli", record.parent):
+        folder.mkdir(parents=True)
+    for name in ("cli/a.py", "wire.py"):
+        (package / name).write_text(name)
+        hash_ = urlsafe_b64encode(sha256(name.encode()).digest()).decode().rstrip("=")
+        rows.append(f"hud_tui/{name},sha256={hash_},{len(name)}")
+    record.write_text("\n".join(rows))
+    monkeypatch.setattr(build, "PACKAGE", str(package))
+    return package
+
+
+def test_an_installed_wheel_has_the_build_of_its_files_and_reads_none(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = build.digest.__wrapped__()
+    with monkeypatch.context() as as_read:
+        as_read.setattr(build, "_recorded", lambda: ({}, 0))
+        assert build.digest.__wrapped__() == known
+    monkeypatch.setattr(build, "_content", None)
+    assert build.digest.__wrapped__() == known
+
+
+@pytest.mark.parametrize("edit", ["newer", "longer", "added", "removed"])
+def test_a_wheel_that_was_edited_has_another_build_than_its_record_says(
+    wheel: Path, edit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, file = build.digest.__wrapped__(), wheel / "wire.py"
+    installed_ns = file.stat().st_mtime_ns
+    if edit == "newer":
+        file.write_text("WIRE.PY")
+        os.utime(file, ns=(installed_ns, installed_ns + 10**9))
+    elif edit == "longer":
+        file.write_text("wire.py ")
+        os.utime(file, ns=(installed_ns, installed_ns))
+    elif edit == "added":
+        (wheel / "cli/b.py").touch()
+    else:
+        file.unlink()
+    found = build.digest.__wrapped__()
+    assert found != known
+    monkeypatch.setattr(build, "_recorded", lambda: ({}, 0))
+    assert build.digest.__wrapped__() == found
 
 
 def test_a_build_leads_to_its_commit(
