@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from textual._queue import Queue
 from textual.actions import parse
@@ -107,7 +107,23 @@ def _keys(part: str) -> Iterator[Content]:
     yield Content(part[end:])
 
 
-# The actions that are possible now, for the help and the palette.
+# The actions that are possible now, for the last line, the help and the palette.
+
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Need(Generic[V]):
+    """What a key of a view needs to do something."""
+
+    is_met: Callable[[V], object]
+    reason: str | Callable[[V], str] = ""
+    """What is said when the key is pressed all the same, a text as `keyed` takes it; empty if the
+    screen shows it."""
+
+    def reason_for(self, view: V) -> str:
+        return keyed(self.reason) if isinstance(self.reason, str) else self.reason(view)
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,10 @@ async def test_fold_keys_and_what_was_said_on_a_fold_stays_while_it_grows(served
         assert len(shown.rows) == 21
         await flown.press("a")
         assert len(shown.rows) == folded
-        await noted(flown, "folds several steps", "G", "up", "H")
+        for key in "mFH":
+            await flown.press("G")
+            assert "folds several steps" not in note(flown)
+            await noted(flown, "folds several steps", "up", key)
         await grow(flown.http, model_id)
         await flown.until(lambda: len(tree(flown).checkpoints) == 21)
         assert "folds several steps" in note(flown)

@@ -272,7 +272,13 @@ async def test_a_fork_starts_at_any_checkpoint_and_says_so(served: Served) -> No
         items = (await flown.http.get("/v2/models")).json()["items"]
         [forked] = [model for model in items if model["name"] == "from four"]
         assert forked["forked_from"].endswith("@step-000004")
-        await noted(flown, "A fork starts at a checkpoint", "G", "F")
+        await flown.press("G")
+        await flown.open(InputDialog, "F")
+        assert "It starts at base weights" in flown.dialog
+        flown.screen.query_one(Input).value = "from-none"
+        await noted(flown, "from-none starts at base weights", "enter")
+        [fresh] = [each for each in (await elsewhere(flown)).values() if each.name == "from-none"]
+        assert fresh.forked_from == "arith-rl"
 
         told = "forked from arith-rl step-000004"
         models = await flown.open(ModelsScreen, "1")

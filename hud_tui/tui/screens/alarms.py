@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted
 from hud_tui.tui.alarms import AlarmBook
-from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.keys import OPENS, Need, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.bisect import ask_bisection
 from hud_tui.tui.screens.compare import show_changed
@@ -100,10 +100,9 @@ class AlarmsScreen(HudScreen):
             return self.alarm is not None
         return super().check_action(action, parameters)
 
-    def can(self, action: str) -> bool:
-        if action == "set_head":
-            return self.alarm is not None and self.alarm.before_id is not None
-        return True
+    NEEDS: ClassVar[Mapping[str, Need[AlarmsScreen]]] = {
+        "set_head": Need(lambda view: (alarm := view.alarm) and alarm.before_id is not None),
+    }
 
     @on(RowList.Opened)
     async def action_open(self) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from asyncio import CancelledError, to_thread
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import time
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on, work
 from textual.actions import ActionParseResult, parse
@@ -41,7 +41,7 @@ from hud_tui.rl.runs import eta_s, silent_s
 from hud_tui.rl.text import age, clean, clock_text, counted, duration, one_line
 from hud_tui.rl.work import Work, title_of
 from hud_tui.storage import write_folder, write_numbered
-from hud_tui.tui.keys import KeyLine, clicked, does
+from hud_tui.tui.keys import KeyLine, Need, clicked, does
 from hud_tui.tui.layout import LayoutStore
 from hud_tui.tui.repaint import ThinCompositor
 from hud_tui.tui.screens.dialogs import (
@@ -550,6 +550,8 @@ class HudScreen(Screen[None]):
     """
 
     VIEW: ClassVar[str]
+    NEEDS: ClassVar[Mapping[str, Need[Any]]] = {}
+    """What actions need, by their names; others can always do something."""
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
 
@@ -652,7 +654,19 @@ class HudScreen(Screen[None]):
 
     def can(self, action: str) -> bool:
         """Whether an action would do something now."""
+        need = self.NEEDS.get(action)
+        return need is None or bool(need.is_met(self))
+
+    def lacks(self, action: str) -> bool:
+        """Whether an action can do nothing now; says why."""
+        need = self.NEEDS[action]
+        if need.is_met(self):
+            return False
+        self.warn(need.reason_for(self))
         return True
+
+    def warn(self, text: str) -> None:
+        self.notice(text, "warning")
 
     def renew_hints(self) -> None:
         if self.is_built and (line := self.query_one_optional(KeyLine)):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import ClassVar
 
@@ -14,6 +14,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from hud_tui.client.selection import Entry, Selector
+from hud_tui.client.starting import StartingPoint
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.events import CheckpointAdded
 from hud_tui.keys import key, keyed
@@ -23,6 +24,7 @@ from hud_tui.rl.evaluation import Paired, mean_text
 from hud_tui.rl.export import Sheet, tree_sheet
 from hud_tui.rl.filter import Predicate, parse
 from hud_tui.rl.head import (
+    FOLDED,
     HeadMove,
     name,
     refusal,
@@ -41,7 +43,7 @@ from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.rl.work import Work, weights_name
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, to_cancel, to_resume
-from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.keys import OPENS, Need, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.bisect import ask_bisection
 from hud_tui.tui.screens.compare import show_changed
@@ -126,6 +128,11 @@ class CheckpointsScreen(HudScreen):
         if cursor.folded or cursor.position == ROOT or cursor.position >= len(tree):
             return None
         return tree[cursor.position]
+
+    @property
+    def is_at_base(self) -> bool:
+        """Whether the cursor is on the weights that the model started from."""
+        return self.cursor.position == ROOT and not self.cursor.folded
 
     def body(self) -> Iterable[Widget]:
         with Container(id="tree-panes"):
@@ -383,32 +390,35 @@ class CheckpointsScreen(HudScreen):
 
     # Forking a model from any checkpoint.
 
-    def action_fork(self) -> None:
-        node, source = self.selected, self.run.model
-        if node is None or source is None:
-            self.warn("A fork starts at a checkpoint: select one.")
-        elif why := refusal(node):
-            self.warn(why)
-        elif not (self.client.settings.embedded or self.cursor.position == self.run.tree.head):
-            self.warn(keyed(AT_HEAD))
-        else:
-            self._fork(source, node)
-
     @work(exclusive=True, group="fork")
-    async def _fork(self, source: Model, node: Checkpoint) -> None:
-        start = node if self.client.settings.embedded else None
-        forked = await ask_fork(self.app, self.session, source, start)
+    async def action_fork(self) -> None:
+        """Fork at the checkpoint under the cursor, or at the weights that the model started
+        from."""
+        node, source = self.selected, self.run.model
+        if source is None or self.lacks("fork"):
+            return
+        start = StartingPoint.of_head(node, source)
+        at = start if self.client.settings.embedded else None
+        forked = await ask_fork(self.app, self.session, source, at)
         if forked is not None:
-            notice = f"{one_line(forked.model_name, 40)} starts at {name(node)}"
+            notice = f"{one_line(forked.model_name, 40)} starts at {one_line(start.name, 60)}"
             self._tell(f"{notice} · {key('app.view.models')} selects it")
+
+    def _why_no_fork(self) -> str:
+        if self.selected is None and not self.is_at_base:
+            return keyed(FOLDED)
+        why = "" if self.selected is None else refusal(self.selected)
+        is_at_head = self.cursor.position == self.run.tree.head
+        if not why and not is_at_head and not self.client.settings.embedded:
+            return keyed(AT_HEAD)
+        return why
 
     # Evaluating checkpoints: marked ones, the one under the cursor, the head or the base.
 
     @work(exclusive=True, group="evaluate")
     async def action_evaluate(self) -> None:
         letters = {id_: self.tree_list.marks.letter(id_) for id_ in self.marked}
-        on_base = self.cursor.position == ROOT and not self.cursor.folded
-        choices = weights_to_evaluate(self.run, letters, self.selected, on_base)
+        choices = weights_to_evaluate(self.run, letters, self.selected, self.is_at_base)
         begun = await ask_evaluation(self.app, self.session, choices)
         if begun:
             of = " and ".join(one_line(weights_name(job), 40) for job in begun)
@@ -433,28 +443,29 @@ class CheckpointsScreen(HudScreen):
 
     def action_cancel_evaluation(self) -> None:
         """Cancel the evaluation of the checkpoint under the cursor, else the newest."""
+        if self.lacks("cancel_evaluation"):
+            return
         evaluation = to_cancel(self.run, self.selected)
-        self._act(evaluation, ask_cancel, "No evaluation is under way.")
+        self._act(evaluation, ask_cancel)
 
     def action_resume_evaluation(self) -> None:
         """Resume the interrupted evaluation of the checkpoint under the cursor, else the newest."""
+        if self.lacks("resume_evaluation"):
+            return
         evaluation = to_resume(self.run, self.selected)
-        self._act(evaluation, ask_resume, "No evaluation was cut short.")
+        self._act(evaluation, ask_resume)
 
     @work(exclusive=True, group="act")
-    async def _act(self, evaluation: WorkState | None, ask: Ask, why_not: str) -> None:
-        if evaluation is None:
-            self.warn(why_not)
-        else:
+    async def _act(self, evaluation: WorkState | None, ask: Ask) -> None:
+        if evaluation is not None:
             await act(self, ask, Work.of(evaluation))
 
     # Marked checkpoints: two compared, and tried on the same prompt; up to eight as candidates.
 
     def action_mark(self) -> None:
-        node = self.selected
-        if node is None and (self.cursor.folded or self.cursor.position != ROOT):
-            self.warn("These are several steps: unfold them to mark one.")
+        if self.lacks("mark"):
             return
+        node = self.selected
         marked = BASE if node is None else node.id
         if marked in self.marked:
             self.marked = tuple(id_ for id_ in self.marked if id_ != marked)
@@ -515,8 +526,8 @@ class CheckpointsScreen(HudScreen):
         marked = [position for position in positions if position is not None]
         if len(self.marked) > 1:
             return (marked[0], marked[1]) if len(self.marked) == len(marked) == 2 else None
-        at_base = not self.cursor.folded and self.cursor.position == ROOT
-        here = self.cursor.position if at_base or self.selected is not None else None
+        is_one = self.is_at_base or self.selected is not None
+        here = self.cursor.position if is_one else None
         others = [position for position in (*marked, self.run.tree.head) if position != here]
         return None if here is None or not others or others[0] is None else (others[0], here)
 
@@ -524,10 +535,8 @@ class CheckpointsScreen(HudScreen):
         if len(self.marked) > 2:
             self.action_ship()
             return
-        pair = self.pair()
-        if pair is None:
-            self.warn(keyed(NEED_TWO))
-        else:
+        pair = None if self.lacks("compare") else self.pair()
+        if pair is not None:
             self._compare(*pair)
 
     @work(exclusive=True, group=OPENS)
@@ -538,9 +547,10 @@ class CheckpointsScreen(HudScreen):
             await show_changed(self.app, self.session, before, after)
 
     def action_try(self) -> None:
+        if self.lacks("try"):
+            return
         pair, model = self.pair(), self.run.model
-        if pair is None or ROOT in pair or model is None:
-            self.warn(keyed(NEED_TWO))
+        if pair is None or model is None:
             return
         nodes = [self.run.tree[position] for position in pair]
         why = next((why for why in map(refusal, nodes) if why), "")
@@ -561,10 +571,7 @@ class CheckpointsScreen(HudScreen):
     # Notes on checkpoints, and pinning.
 
     def action_note(self) -> None:
-        node = self.selected
-        if node is None:
-            self.warn("A note belongs to a checkpoint: select one.")
-        else:
+        if not self.lacks("note") and (node := self.selected) is not None:
             self._note(node)
 
     @work(exclusive=True, group="keep")
@@ -582,15 +589,18 @@ class CheckpointsScreen(HudScreen):
         self.show_marks()
 
     def action_pin(self) -> None:
+        if not self.lacks("pin") and (node := self.selected) is not None:
+            self._pin(node)
+
+    def _why_no_pin(self) -> str:
         node = self.selected
         if node is None:
-            self.warn("Only a checkpoint can be pinned: select one.")
-        elif not self.client.settings.embedded:
-            self.warn("HUD keeps every checkpoint: only the embedded service has pins.")
-        elif node.state == EXPIRED and not node.pinned:
-            self.warn(f"{name(node)} has expired: no state is left to pin.")
-        else:
-            self._pin(node)
+            return "Only a checkpoint can be pinned: select one."
+        if not self.client.settings.embedded:
+            return "HUD keeps every checkpoint: only the embedded service has pins."
+        if node.state == EXPIRED and not node.pinned:
+            return f"{name(node)} has expired: no state is left to pin."
+        return ""
 
     @work(exclusive=True, group="keep")
     async def _pin(self, node: Checkpoint) -> None:
@@ -640,58 +650,55 @@ class CheckpointsScreen(HudScreen):
     # The view: widgets, cursor, copying.
 
     def can(self, action: str) -> bool:
-        if self.run.model is None:
-            return False
-        return self._can_with_selected(action) and self._can_in_tree(action)
+        return self.run.model is not None and super().can(action)
 
-    def _can_with_selected(self, action: str) -> bool:
+    def _is_to_serve(self) -> bool:
+        """Whether the checkpoint under the cursor can become the head."""
         node = self.selected
-        match action:
-            case "set_head":
-                if node is None or self.cursor.position == self.run.tree.head:
-                    return False
-                return not refusal(node)
-            case "mark":
-                return node is not None or (self.cursor.position == ROOT and bool(self.run.tree))
-            case "note" | "fork":
-                return node is not None
-            case "pin":
-                return node is not None and self.client.settings.embedded
-            case "copy":
-                return self.cursor.position != ROOT
-            case "cancel_evaluation":
-                return to_cancel(self.run, node) is not None
-            case "resume_evaluation":
-                return to_resume(self.run, node) is not None
-        return True
+        return node is not None and not (self._is_head() or refusal(node))
 
-    def _can_in_tree(self, action: str) -> bool:
-        """Whether the tree, its marks and its filter allow an action."""
+    def _is_head(self) -> bool:
+        return self.cursor.position == self.run.tree.head
+
+    def _has_step_before(self) -> bool:
         tree = self.run.tree
-        match action:
-            case "roll_back":
-                return tree.head is not None and tree.parent(tree.head) != ROOT
-            case "undo":
-                return self.run.history.to_undo is not None
-            case "redo":
-                return self.run.history.to_redo is not None
-            case "best":
-                return tree.choice is not None and self.cursor.position != tree.choice.position
-            case "jump" | "filter":
-                return bool(len(tree))
-            case "compare":
-                return self.pair() is not None or len(self.marked) > 2
-            case "try":
-                return ROOT not in (self.pair() or (ROOT,))
-            case "ship" | "bisect":
-                return len(tree) > 0
-            case "unmark":
-                return bool(self.marked)
-            case "leave":
-                return bool(self.filter_field.value)
-            case "open":
-                return bool(len(self.tree_list.rows))
-        return True
+        return tree.head is not None and tree.parent(tree.head) != ROOT
+
+    def _has_other_best(self) -> bool:
+        choice = self.run.tree.choice
+        return choice is not None and self.cursor.position != choice.position
+
+    NEEDS: ClassVar[Mapping[str, Need[CheckpointsScreen]]] = {
+        **dict.fromkeys(("jump", "filter", "ship", "bisect"), Need(lambda view: view.run.tree)),
+        "open": Need(lambda view: len(view.tree_list.rows)),
+        "unmark": Need(lambda view: view.marked),
+        "leave": Need(lambda view: view.filter_field.value),
+        "set_head": Need(_is_to_serve),
+        "roll_back": Need(_has_step_before),
+        "undo": Need(lambda view: view.run.history.to_undo),
+        "redo": Need(lambda view: view.run.history.to_redo),
+        "best": Need(_has_other_best),
+        "copy": Need(
+            lambda view: view.cursor.position != ROOT, "The base weights have no checkpoint id."
+        ),
+        "mark": Need(
+            lambda view: view.selected is not None or (view.is_at_base and view.run.tree),
+            FOLDED,
+        ),
+        "note": Need(
+            lambda view: view.selected is not None, "A note belongs to a checkpoint: select one."
+        ),
+        "pin": Need(lambda view: not view._why_no_pin(), _why_no_pin),
+        "fork": Need(lambda view: not view._why_no_fork(), _why_no_fork),
+        "compare": Need(lambda view: view.pair() is not None or len(view.marked) > 2, NEED_TWO),
+        "try": Need(lambda view: ROOT not in (view.pair() or (ROOT,)), NEED_TWO),
+        "cancel_evaluation": Need(
+            lambda view: to_cancel(view.run, view.selected), "No evaluation is running."
+        ),
+        "resume_evaluation": Need(
+            lambda view: to_resume(view.run, view.selected), "No evaluation was cut short."
+        ),
+    }
 
     def on_mount(self) -> None:
         self.tree_list.focus()
@@ -764,9 +771,7 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.go(position)
 
     def action_copy(self) -> None:
-        if self.cursor.position == ROOT:
-            self.warn("The base weights have no checkpoint id.")
-        else:
+        if not self.lacks("copy"):
             self.copy(self.run.tree[self.cursor.position].id)
 
     @work(exclusive=True, group="read")

@@ -13,11 +13,11 @@ from hud_tui.rl.text import one_line
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.screens.dialogs import InputDialog, objection, show_error
 from hud_tui.tui.session import RunSession
-from hud_tui.wire import Checkpoint, Model
+from hud_tui.wire import Model
 
 
 async def ask_fork(
-    app: App[None], session: RunSession, source: Model, start: Checkpoint | None = None
+    app: App[None], session: RunSession, source: Model, start: StartingPoint | None = None
 ) -> Model | None:
     """Ask for a name that no model of the service has, and fork at `start`, or at the head of the
     source; the dialog shows the errors of the service. Returns None if the user cancelled."""
@@ -27,7 +27,7 @@ async def ask_fork(
         try:
             models = await session.client.models()
             if start is not None:
-                return models, StartingPoint.of_head(start, source)
+                return models, start
             return models, await read_start(session.client, source)
         except HudError as error:
             show_error(app, error)

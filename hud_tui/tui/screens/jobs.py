@@ -30,7 +30,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active, job_result
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
-from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.keys import OPENS, Need, bindings
 from hud_tui.tui.rollout_reader import (
     JOBS,
     TRACES,
@@ -544,17 +544,14 @@ class JobsScreen(HudScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return action not in AT_LEVEL or self.level is AT_LEVEL[action]
 
-    def can(self, action: str) -> bool:
-        job, browser = self.job, self.browser
-        match action:
-            case "open" | "copy" | "search":
-                return browser.list.key is not None
-            case "filter":
-                return self.level is not Level.JOBS or bool(self.jobs)
-            case "leave":
-                return self.level is not Level.JOBS or bool(browser.field.value)
-            case "cancel_job":
-                return job is not None and not self._work(job).why_no_cancel
-            case "resume_job":
-                return job is not None and not self._work(job).why_no_resume
-        return True
+    NEEDS: ClassVar[Mapping[str, Need[JobsScreen]]] = {
+        **dict.fromkeys(("open", "copy", "search"), Need(lambda view: view.browser.list.key)),
+        "filter": Need(lambda view: view.level is not Level.JOBS or view.jobs),
+        "leave": Need(lambda view: view.level is not Level.JOBS or view.filter_field.value),
+        "cancel_job": Need(
+            lambda view: (job := view.job) and not view._work(job).why_no_cancel,
+        ),
+        "resume_job": Need(
+            lambda view: (job := view.job) and not view._work(job).why_no_resume,
+        ),
+    }

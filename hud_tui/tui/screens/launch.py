@@ -40,7 +40,7 @@ from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at
 from hud_tui.rollouts.run_files import Options
 from hud_tui.tui.games import game_of_start, game_on_task
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.keys import Need, bindings
 from hud_tui.tui.run_draft import (
     LEADS,
     TASK_COLUMNS,
@@ -478,29 +478,22 @@ class LaunchScreen(HudScreen):
         others = (action for action in able if action.name != presses)
         return [*(replace(action, label=presses) for action in enter), *others]
 
-    def can(self, action: str) -> bool:
+    def _has_to_try(self) -> bool:
+        """Whether a prompt of its tasks can be sampled."""
         draft = self.draft
-        match action:
-            case "choose":
-                return self.sources.has_focus and self.sources.key is not None
-            case "submit":
-                return not self.blocked or draft.checking
-            case "try":
-                is_known = bool(draft.tasks) and not draft.checking and self.run.model is not None
-                return is_known and draft.environment is None
-            case "play":
-                return bool(draft.tasks)
-            case "leave_out" | "copy":
-                return self.task_index is not None
-            case "drop":
-                return bool(draft.trial.dead(draft.tasks))
-            case "order":
-                return bool(draft.trial.signals)
-            case "filter":
-                return bool(draft.tasks)
-            case "details":
-                return bool(draft.found_in_all)
-        return True
+        is_known = bool(draft.tasks) and not draft.checking and self.run.model is not None
+        return is_known and draft.environment is None
+
+    NEEDS: ClassVar[Mapping[str, Need[LaunchScreen]]] = {
+        **dict.fromkeys(("play", "filter"), Need(lambda view: view.draft.tasks)),
+        **dict.fromkeys(("leave_out", "copy"), Need(lambda view: view.task_index is not None)),
+        "choose": Need(lambda view: view.sources.has_focus and view.sources.key),
+        "submit": Need(lambda view: not view.blocked or view.draft.checking),
+        "try": Need(_has_to_try),
+        "drop": Need(lambda view: view.draft.trial.dead(view.draft.tasks)),
+        "order": Need(lambda view: view.draft.trial.signals),
+        "details": Need(lambda view: view.draft.found_in_all),
+    }
 
     @property
     def button(self) -> Button:

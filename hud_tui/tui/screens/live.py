@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -31,7 +31,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
 from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
-from hud_tui.tui.keys import OPENS, ClickableText, bindings, pressed
+from hud_tui.tui.keys import OPENS, ClickableText, Need, bindings, pressed
 from hud_tui.tui.layout import FILE, Choices, read_choices, write_changes
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
 from hud_tui.tui.screens.bisect import ask_bisection
@@ -554,22 +554,24 @@ class LiveScreen(HudScreen):
         names = dict.fromkeys((*first, *HINTS[self.pane], *REPLAY))
         return [by_name[name] for name in names if name in by_name and self.can(name)]
 
-    def can(self, action: str) -> bool:
-        groups = self.groups
-        match action:
-            case "open":
-                return not (self.pane == "events" and self.full)
-            case "order":
-                return groups.face is Face.REWARDS
-            case "zoom(1)":
-                first, stop = self.chart_view.rows(self.shown.series.length)
-                return stop - first > LEAST_STEPS
-            case "zoom(-1)" | "zoom(0)":
-                return self.chart_view.span is not None
-            case "leave":
-                compared = self.chart_view.overlay is not None
-                return self.full or compared or self.cursor is not None or groups.pinned is not None
-        return True
+    def _has_more_to_zoom(self) -> bool:
+        first, stop = self.chart_view.rows(self.shown.series.length)
+        return stop - first > LEAST_STEPS
+
+    def _has_to_leave(self) -> bool:
+        """Whether anything is enlarged, compared, under the crosshair or pinned."""
+        above = (self.chart_view.overlay, self.cursor, self.groups.pinned)
+        return self.full or any(each is not None for each in above)
+
+    NEEDS: ClassVar[Mapping[str, Need[LiveScreen]]] = {
+        "open": Need(lambda view: not (view.pane == "events" and view.full)),
+        "order": Need(lambda view: view.groups.face is Face.REWARDS),
+        "zoom(1)": Need(_has_more_to_zoom),
+        **dict.fromkeys(
+            ("zoom(-1)", "zoom(0)"), Need(lambda view: view.chart_view.span is not None)
+        ),
+        "leave": Need(_has_to_leave),
+    }
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Actions without an object are disabled."""

@@ -31,7 +31,7 @@ from hud_tui.rl.runs import silent_s
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.text import age, counted, one_line, seconds, size, spaced
 from hud_tui.rl.work import Work
-from hud_tui.tui.keys import bindings
+from hud_tui.tui.keys import Need, bindings
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index, reward_bar
@@ -501,18 +501,15 @@ class ModelsScreen(HudScreen):
         pane.update(text)
         pane.display = bool(text)
 
-    def can(self, action: str) -> bool:
-        model = self.chosen
-        match action:
-            case "choose" | "fork":
-                return model is not None and kind(model) is not Kind.SERVED
-            case "protect":
-                return model is not None and kind(model) is Kind.OWN
-            case "copy":
-                return model is not None
-            case "leave":
-                return bool(self.filter_field.value)
-        return True
+    NEEDS: ClassVar[Mapping[str, Need[ModelsScreen]]] = {
+        **dict.fromkeys(
+            ("choose", "fork"),
+            Need(lambda view: view.chosen and kind(view.chosen) is not Kind.SERVED),
+        ),
+        "protect": Need(lambda view: view.chosen and kind(view.chosen) is Kind.OWN),
+        "copy": Need(lambda view: view.chosen),
+        "leave": Need(lambda view: view.filter_field.value),
+    }
 
     @on(RowList.Moved)
     def _cursor_moved(self) -> None:

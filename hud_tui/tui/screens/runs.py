@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import sleep
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
-from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.keys import OPENS, Need, bindings
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext, unread
 from hud_tui.tui.screens.chart_settings import ColumnList
@@ -517,10 +517,9 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="compare")
     async def action_compare(self) -> None:
-        ids = self._to_compare
-        if len(ids) < LEAST_COMPARED:
-            self.notice(keyed(ONE_MARKED if self.table.marked else NONE_MARKED))
+        if self.lacks("compare"):
             return
+        ids = self._to_compare
         choices = read_choices(self.session.store)
         first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
         names = {row.id: self.table.name_of(row) for row in self._of(ids)}
@@ -533,10 +532,9 @@ class RunsScreen(HudScreen):
     @work(exclusive=True, group=OPENS)
     async def action_before_after(self) -> None:
         """What changed from one run's last checkpoint to the other's."""
-        rows = self._of(self._to_compare)
-        if len(rows) != 2:
-            self.notice(keyed(MARK_TWO))
+        if self.lacks("before_after"):
             return
+        rows = self._of(self._to_compare)
         sides = await self.attempt(sides_of_runs(self.client, self.works.runs, (rows[0], rows[1])))
         if sides is not None:
             await show_changed(self.app, self.session, *sides, runs=rows)
@@ -712,32 +710,36 @@ class RunsScreen(HudScreen):
     def action_refresh(self) -> None:
         self.read()
 
-    def can(self, action: str) -> bool:
-        row = self.table.row
-        match action:
-            case "compare":
-                return len(self._to_compare) >= LEAST_COMPARED
-            case "before_after":
-                rows = self._of(self._to_compare)
-                return len(rows) == 2 and not _is_any_imported(rows)
-            case "ship":
-                rows = self._to_ship
-                return len(rows) >= LEAST_COMPARED and not _is_any_imported(rows)
-            case "jump":
-                return row is not None and not row.is_imported
-            case "open" | "mark" | "edit" | "details" | "copy":
-                return row is not None
-            case "unmark":
-                return bool(self.table.marked)
-            case "cancel_run":
-                return row is not None and not row.why_no_cancel
-            case "resume_run":
-                return row is not None and not why_no_resume(row)
-            case "leave":
-                return bool(self.filter_field.value)
-            case "arrange" | "filter" | "next_view":
-                return bool(self.rows)
-        return True
+    def _are_two(self) -> bool:
+        rows = self._of(self._to_compare)
+        return len(rows) == 2 and not _is_any_imported(rows)
+
+    def _are_candidates(self) -> bool:
+        rows = self._to_ship
+        return len(rows) >= LEAST_COMPARED and not _is_any_imported(rows)
+
+    def _why_not_two(self) -> str:
+        rows = self._of(self._to_compare)
+        imported = (row.why_no_checkpoint for row in rows if row.is_imported)
+        return next(imported, keyed(MARK_TWO)) if len(rows) == 2 else keyed(MARK_TWO)
+
+    NEEDS: ClassVar[Mapping[str, Need[RunsScreen]]] = {
+        **dict.fromkeys(
+            ("open", "mark", "edit", "details", "copy"), Need(lambda view: view.table.row)
+        ),
+        **dict.fromkeys(("arrange", "filter", "next_view"), Need(lambda view: view.rows)),
+        "unmark": Need(lambda view: view.table.marked),
+        "leave": Need(lambda view: view.filter_field.value),
+        "jump": Need(lambda view: (row := view.table.row) and not row.is_imported),
+        "compare": Need(
+            lambda view: len(view._to_compare) >= LEAST_COMPARED,
+            lambda view: keyed(ONE_MARKED if view.table.marked else NONE_MARKED),
+        ),
+        "before_after": Need(_are_two, _why_not_two),
+        "ship": Need(_are_candidates),
+        "cancel_run": Need(lambda view: (row := view.table.row) and not row.why_no_cancel),
+        "resume_run": Need(lambda view: (row := view.table.row) and not why_no_resume(row)),
+    }
 
 
 def _is_any_imported(rows: Iterable[Work]) -> bool:
