@@ -85,6 +85,10 @@ async def test_a_game_is_played_by_keys(
         await flown.press("backspace", "3", "enter")
         await your_turn(flown, 2)
         assert '→ plus {"a": 4, "b": 3}' in flown.screen.query_one(TranscriptView).plain
+        await flown.until(lambda: getattr(flown.screen.focused, "id", "") == "argument-0")
+        assert [field.value for field in flown.screen.query(".field Input")] == ["", ""]
+        await flown.press("enter", "enter")
+        assert game(flown).number == 2, "a second Enter does not repeat the call"
         flown.screen.query_one("#play-answer", Input).focus()
         await flown.press("7", "enter")
         await flown.until(lambda: game(flown).phase is Phase.GRADED)

@@ -92,6 +92,8 @@ class PlayScreen(Over[None]):
         self._play: Play | None = None
         self._games = 0
         """Games begun so far."""
+        self._answered_turns = 0
+        """Turns that were made when it was last yours."""
         self._since = monotonic()
         """When the present state began."""
 
@@ -156,9 +158,10 @@ class PlayScreen(Over[None]):
             title = f"play {one_line(game.source, 40)} {one_line(game.task, 60)}"
             self.query_one("#play", Vertical).border_title = title
         self.call_after_refresh(self.view.action_last)
+        is_first = game.phase is Phase.YOURS and before.phase is Phase.STARTING
         if game.phase is Phase.YOURS:
             await self.form.show(game.tools)
-        is_first = game.phase is Phase.YOURS and before.phase is Phase.STARTING
+            self._after_a_call()
         if is_first and not game.upcoming:
             self._focus_first()
         elif game.is_over:
@@ -179,6 +182,16 @@ class PlayScreen(Over[None]):
         if isinstance(self.focused, Input):
             text = f"{ANSWERING if self.focused is self.answer else TYPING}  {OUT}"
         self.query_one(FootLine).show_text(text)
+
+    def _after_a_call(self) -> None:
+        """Empty the form once what it called is answered, so that Enter does not call it again, and
+        go to the choice of the next tool."""
+        turns, self._answered_turns = self._answered_turns, len(self.game.turns)
+        if not turns < self._answered_turns or self.game.turns[-1].by != PERSON:
+            return
+        self.form.clear()
+        if self.form.has_focus_within:
+            self.form.focus_first()
 
     def _focus_first(self) -> None:
         if self.game.tools:
@@ -230,7 +243,8 @@ class PlayScreen(Over[None]):
 
     def _again(self, replay: int) -> None:
         """Begin again, and replay so many recorded turns."""
-        self._replay, self.answer.value = replay, ""
+        self._replay, self._answered_turns, self.answer.value = replay, 0, ""
+        self.form.clear()
         self.take(Game(self.game.source))
         self.view.focus()
         self.play_it()

@@ -27,8 +27,8 @@ NEWLINE = r"\n"
 
 
 class ToolForm(VerticalScroll, can_focus=False):
-    """One of the tools, and a field for each of its arguments. What was typed stays for the next
-    turn."""
+    """One of the tools, and a field for each of its arguments. What was typed stays until the call
+    is made."""
 
     @dataclass
     class Called(Message):
@@ -79,6 +79,15 @@ class ToolForm(VerticalScroll, can_focus=False):
         self._fields = [(each, _field(n, each)) for n, each in enumerate(arguments)]
         await self._arguments.remove_children()
         await self._arguments.mount(*(field for _, field in self._fields))
+
+    def clear(self) -> None:
+        """Empty the fields; the tool stays chosen."""
+        for _, field in self._fields:
+            field.complain(False)
+            if isinstance(field.field, Picker):
+                field.field.value = field.field.options[0]
+            else:
+                field.field.value = ""
 
     def focus_first(self) -> None:
         """To the choice of a tool if there are several, else to its first argument."""
