@@ -306,12 +306,12 @@ def _trial_lines(trial: Mapping[str, Any]) -> list[str]:
     if run["error"] is not None:
         phase = (run.get("failure") or {}).get("phase")
         failed = f"failed{f' in {phase}' if phase else ''}"
-        return [f"rollout      {trial['task']}: {failed}: {error_text(run)}"]
+        return [f"rollout      {trial['title']}: {failed}: {error_text(run)}"]
     parts = [f"reward {run['reward']:g}"]
     if run["turns"] is not None:
         parts += [counted(run[f"{what}s"], what.replace("_", " ")) for what in COUNTED]
     parts += [f"{run['seconds']:.1f} s"]
-    lines = [f"rollout      {trial['task']}: {', '.join(parts)}", f"answer       {run['content']}"]
+    lines = [f"rollout      {trial['title']}: {', '.join(parts)}", f"answer       {run['content']}"]
     for subscore in run.get("subscores") or ():
         lines.append(
             f"subscore     {subscore['name']}: {subscore['value']:g}, weight {subscore['weight']:g}"

@@ -7,7 +7,7 @@ offered, what fails, and what a step takes.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -82,13 +82,18 @@ class Trial:
     """That they took together."""
     capabilities: Sequence[str] = ()
     """What the environment offers beside its prompt."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """What tasks are called for people, by their slugs."""
 
     @property
     def first(self) -> dict[str, Any]:
         """The first rollout, as a document."""
         task, run = self.runs[0]
-        capabilities = self.capabilities
-        return {"task": task, "job_id": self.job_id, "run": run, "capabilities": capabilities}
+        told = {"task": task, "title": self._title(task), "job_id": self.job_id}
+        return {**told, "run": run, "capabilities": self.capabilities}
+
+    def _title(self, slug: str) -> str:
+        return one_line(self.titles.get(slug, slug))
 
     @property
     def failure(self) -> Report | None:
@@ -112,7 +117,8 @@ class Trial:
             for run in runs
             if run["error"] is None
         )
-        return TaskSignal(task, outcomes, errors=len(runs) - len(outcomes))
+        errors, title = len(runs) - len(outcomes), self._title(task)
+        return TaskSignal(task, outcomes, errors=errors, title=title)
 
     @property
     def pace(self) -> Pace:
@@ -155,7 +161,7 @@ class Trial:
         if why_failed("error", first.get("stop_reason"), first["error"]) == OVERFLOW:
             fix = "shorten the prompt, or train a model with a longer context"
         message = f"{count}: {one_line(error_text(first))}"
-        yield Finding("rollout", level, message, one_line(slug), fix)
+        yield Finding("rollout", level, message, self._title(slug), fix)
 
     def _ungraded(self) -> Iterator[Finding]:
         for slug, run in self.runs:
@@ -163,7 +169,7 @@ class Trial:
                 end = "the template ended without a grade, which counts 0"
                 message = f"{one_line(template, 300)}: {end}"
                 fix = "yield the reward after the prompt"
-                yield Finding("rollout", "warning", message, one_line(slug), fix)
+                yield Finding("rollout", "warning", message, self._title(slug), fix)
                 return
 
     def _summary(self) -> Finding:
@@ -336,7 +342,8 @@ async def make_trial(
         for task, result in zip(tasks, results, strict=True)
         for run in result["runs"]
     ]
-    trial = Trial(job_id, runs, monotonic() - began, begun["capabilities"])
+    titles = {task.slug: task.title for task in tasks}
+    trial = Trial(job_id, runs, monotonic() - began, begun["capabilities"], titles)
     size, log, settings = size_of(order, loaded.tasks), worker.setting.log, client.settings
     play = settings.command("play", order.source)
     return trial, [*findings, *trial.findings(model, size, log, settings.program, play)]

@@ -41,6 +41,16 @@ def said_of(
     return {finding.check: finding for finding in found}
 
 
+def test_findings_call_a_task_by_its_title() -> None:
+    runs = [("total-6e636a7f", report(1.0, info={"no grade": "total"})) for _ in range(4)]
+    trial = Trial("j", runs, 4.0, titles={"total-6e636a7f": "total(a=2, b=3)"})
+    model = Model(id="1", name="a", model_name="sums-rl", is_trainable=True)
+    found = trial.findings(model, SIZE, Path("log"), "hud-tui", "hud-tui play env.py")
+    assert {finding.where for finding in found} - {""} == {"total(a=2, b=3)"}
+    assert (trial.first["task"], trial.first["title"]) == ("total-6e636a7f", "total(a=2, b=3)")
+    assert trial.signals[0].slug == "total-6e636a7f", "what reads documents goes by it"
+
+
 def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
     runs = [report(i % 2, **called(fit=2)) for i in range(8)]
     found = said_of(*runs)

@@ -3,6 +3,7 @@
 import gc
 import json
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -134,6 +135,16 @@ def test_older_rows_have_a_slug_of_their_own_and_others_one_made_of_their_args()
     slug = read_row({"env": "e", "id": "s", "args": {"b": 1, "a": 2}}).slug
     assert slug == default_slug("s", {"a": 2, "b": 1})
     assert slug.startswith("s-")
+
+
+def test_a_task_whose_slug_has_a_hash_is_called_by_its_args() -> None:
+    args = {"name": "Ann", "sizes": [1, 2]}
+    hashed = Task("e", "total", args, default_slug("total", args))
+    assert hashed.title == 'total(name="Ann", sizes=[1, 2])'
+    assert replace(hashed, slug="first").title == "first"
+    assert replace(hashed, args={}).title == hashed.slug
+    long = replace(hashed, args={"text": "so " * 50})
+    assert len(long.title) < 45
 
 
 ROW = {"env": "e", "id": "s", "args": {"text": "zwei\nZeilen"}}

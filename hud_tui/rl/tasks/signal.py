@@ -60,6 +60,8 @@ class TaskSignal:
     basis: Literal["sampled", "cached", "recorded"] = "sampled"
     at: str = ""
     """Time of the rollouts, ISO 8601 in UTC."""
+    title: str = ""
+    """What the task is called for people; empty: by its slug."""
 
     @cached_property
     def rewards(self) -> list[float]:
@@ -217,7 +219,7 @@ def check_signal(tasks: Sequence[TaskSignal], size: Size, program: str = "") -> 
         f"{low}{len(able)} of {counted(len(seen), 'task')}{good} at group size {group};"
         f" {percent(share)} of groups expected to have a gradient"
     )
-    dead = names_text([task.slug for task in seen if task not in able])
+    dead = names_text([task.title or task.slug for task in seen if task not in able])
     level: Severity = "ok" if share >= GOOD else "warning" if share >= POOR and able else "failure"
     if level == "ok":
         return Finding("signal", level, message, dead)

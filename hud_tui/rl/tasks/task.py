@@ -176,6 +176,10 @@ def kind_of(value: object) -> str:
 
 Form = Literal["v3", "v4", "v5", "v6", "upload", "export"]
 """Form of a row; ``v3`` stands for v1 to v3."""
+HASHED = "-[0-9a-f]{8}"
+"""What a slug ends with that was not given by a person."""
+TITLE_MOST = 32
+"""Most characters of the args in a task's title."""
 HELD_OUT = "heldout"
 """Value of ``columns.split`` for tasks that are never trained on."""
 
@@ -205,6 +209,15 @@ class Task:
     @property
     def heldout(self) -> bool:
         return self.columns.get("split") == HELD_OUT
+
+    @property
+    def title(self) -> str:
+        """Its slug; of a slug with a hash the scenario with the args instead, e.g.
+        ``total(a=2, b=3)``."""
+        if not self.args or not re.fullmatch(re.escape(self.scenario) + HASHED, self.slug):
+            return self.slug
+        args = ", ".join(f"{name}={json.dumps(value)}" for name, value in self.args.items())
+        return f"{self.scenario}({one_line(args, TITLE_MOST)})"
 
     @property
     def is_legacy(self) -> bool:
