@@ -1,21 +1,24 @@
 """Alignment of two rollouts: which turns of one stand beside which of the other.
 
 What both say alike stands side by side; between that, turns of the same role that call the same
-tools, then turns of the same role. A turn that only one of them has stands alone.
+tools, then turns of the same role. A turn that only one of them has stands alone. So it is with
+what their environments did: alike, then of one phase and name, then of one phase.
 """
 
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count, takewhile
+from typing import TypeVar
 
-from hud_tui.rl.transcript import Turn
+from hud_tui.rl.transcript import EnvironmentPart, Turn
 from hud_tui.wire_training import value_text
 
 MOST_CELLS = 100_000
 """Most pairs of turns, left × right, among which a longest common subsequence is looked for; where
 there are more, only what occurs once on both sides is, and what stands in the same place."""
 
+T = TypeVar("T")
 Match = tuple[int, int]
 """Indices of two turns that stand side by side."""
 Line = tuple[int | None, int | None]
@@ -25,7 +28,18 @@ Keys = Sequence[int]
 
 def aligned(left: Sequence[Turn], right: Sequence[Turn]) -> list[Line]:
     """Every turn of both, each in its order."""
-    levels = [_numbered(left, right, key) for key in (_said, _made, _role)]
+    return _aligned(left, right, (_said, _made, _role))
+
+
+def aligned_parts(left: Sequence[EnvironmentPart], right: Sequence[EnvironmentPart]) -> list[Line]:
+    """The same of what their environments did before the turns, or after them."""
+    return _aligned(left, right, (_did, _named, _phase))
+
+
+def _aligned(
+    left: Sequence[T], right: Sequence[T], keys: Sequence[Callable[[T], Hashable]]
+) -> list[Line]:
+    levels = [_numbered(left, right, key) for key in keys]
     lines: list[Line] = []
     i = j = 0
     for before, after in [*_matches(levels, 0, 0), (len(left), len(right))]:
@@ -51,10 +65,22 @@ def _role(turn: Turn) -> Hashable:
     return turn.role
 
 
+def _did(part: EnvironmentPart) -> Hashable:
+    return part.phase, part.name, value_text(part.arguments), part.result, part.error
+
+
+def _named(part: EnvironmentPart) -> Hashable:
+    return part.phase, part.name
+
+
+def _phase(part: EnvironmentPart) -> Hashable:
+    return part.phase
+
+
 def _numbered(
-    left: Sequence[Turn], right: Sequence[Turn], key: Callable[[Turn], Hashable]
+    left: Sequence[T], right: Sequence[T], key: Callable[[T], Hashable]
 ) -> tuple[Keys, Keys]:
-    """The keys of both sides' turns as numbers, which are fast to compare."""
+    """The keys of both sides as numbers, which are fast to compare."""
     numbers: dict[Hashable, int] = {}
     before, after = (
         [numbers.setdefault(key(t), len(numbers)) for t in side] for side in (left, right)

@@ -453,7 +453,8 @@ async def test_a_rollout_is_coloured_and_copied(served: Served) -> None:
         await flown.press("v")
         await flown.until(lambda: colours("surprise"))
         assert "logprob Σ" in reader.view.plain
-        await flown.until_notice("tells none", "d")
+        await flown.until_notice("This block has no tokens", "d")
+        await flown.until_notice("tells none", "G", "d")
         assert "[end]" in reader.view.plain
         await flown.press("v")
         await flown.until(lambda: colours("importance ratio"))

@@ -17,13 +17,16 @@ from textual.widgets import Static
 from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import PLAIN
 from hud_tui.rl.rollouts import Shade, known_group
+from hud_tui.rl.transcript import GRADING, EnvironmentPart, Transcript
 from hud_tui.settings import local_settings
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens import rollout
 from hud_tui.tui.screens.dialogs import Dialog, PlayRollout
 from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets import passages
 from hud_tui.tui.widgets.passages import Alternative
+from hud_tui.tui.widgets.transcript_blocks import Side, blocks_of, rows_of
 from hud_tui.wire import Group
 from hud_tui.wire_rollouts import JobEnter, Trace, TraceEnter, TraceExit
 from tests.conftest import Served, on_socket, until
@@ -71,10 +74,15 @@ async def test_each_turn_is_a_line_until_it_is_unfolded_and_a_call_stands_once()
         assert "→ stock" in folded
         assert "12 tok  1.2 s" in folded
         assert "reasoning" not in shown(screen)
+        assert "enter fold  a unfold all" in hand.lines[-1], "the reward is unfolded"
+        assert "details" not in [action.name for action in screen.query_one(KeyLine).actions]
 
         await hand.press(*"jjjj", "j", "j", "j", "j")
         assert screen.view.block is screen.view.blocks[4]
+        assert "enter unfold  a unfold all" in hand.lines[-1]
+        assert "details" in [action.name for action in screen.query_one(KeyLine).actions]
         await hand.press("enter")
+        assert "enter fold  a unfold all" in hand.lines[-1]
         text = shown(screen)
         assert text.count("→ stock") == 2, "once each, not as requested and as made"
         assert '→ stock {"warehouse": "north", "sku": "SKU-7"}\n  ← {"stock": 12}\n' in text
@@ -89,6 +97,7 @@ async def test_one_key_unfolds_everything_and_the_next_rollout_is_unfolded_too()
     async with reader_of(reading.stock_group()) as (screen, hand):
         await hand.press("a")
         assert all(block.is_open for block in screen.view.blocks)
+        assert "enter fold  a fold all" in hand.lines[-1]
         assert "setup" in shown(screen)
         await hand.press("right")
         await hand.until(lambda: screen.transcript is not None)
@@ -168,7 +177,10 @@ async def test_surprise_is_a_colour_on_demand_with_alternatives() -> None:
         assert styles["makes"].color == tones["faint"]
         assert styles["it"].color == tones["hot"]
 
-        await hand.press("d")
+        await hand.press("g")
+        await hand.until_notice("This block has no tokens", "d")
+        assert not shelf.asked
+        await hand.press("G", "k", "d")
         await hand.until(lambda: "alternatives: “7” .819   “19” .150" in shown(screen))
         [asked] = shelf.asked
         assert (asked.model, asked.checkpoint, asked.logprobs) == ("clerk-rl", "base", 5)
@@ -291,7 +303,7 @@ async def test_keys_act_on_the_rollout_that_has_the_cursor() -> None:
         for keys, active, number in (("", "a", 1), ("tab", "b", 2)):
             await hand.press(*filter(None, [keys]))
             await hand.until(lambda number=number: f"rollout {number} of 4" in hand.lines[0])
-            await hand.press("ctrl+t", "d")
+            await hand.press("ctrl+t", "G", "k", "d")
             await hand.until(lambda active=active: bool(screen._alternatives.get(active)))
             assert played[-1] == active
             await hand.press("y")
@@ -429,7 +441,7 @@ async def test_a_rollout_without_others_or_without_texts_says_so() -> None:
     async with reader_of(shelf) as (screen, hand):
         assert "no conversation" in shown(screen)
         await hand.until_notice("has no other rollout", "c")
-        await hand.until_notice("No turn with tokens", "d")
+        await hand.until_notice("This block has no tokens", "d")
         await hand.until_notice("last rollout", "right")
     gone = reading.Shelf({})
     groups = [known_group(Group(task_slug="t", rewards=[1.0], trace_ids=["x"]), PLAIN)]
@@ -493,3 +505,10 @@ def test_the_reader_looks(
         await pilot.pause()
 
     assert snap_compare(Stage(runs.run_of(3)), run_before=ready, terminal_size=size)
+
+
+def test_what_only_one_environment_did_stands_alone() -> None:
+    judged, counted = EnvironmentPart(GRADING, "judge"), EnvironmentPart(GRADING, "count")
+    told = Transcript(grading=(judged, counted)), Transcript(grading=(counted,))
+    blocks = blocks_of([Side(each) for each in told], rows_of(told))
+    assert [block.sources for block in blocks] == [[judged, None], [counted, counted]]

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl import alignment
-from hud_tui.rl.alignment import aligned, common
-from hud_tui.rl.transcript import ASSISTANT, USER, Call, Turn
+from hud_tui.rl.alignment import aligned, aligned_parts, common
+from hud_tui.rl.transcript import ASSISTANT, USER, Call, EnvironmentPart, Turn
 
 
 def turns(words: str) -> list[Turn]:
@@ -46,6 +46,18 @@ def beside(left: str, right: str) -> str:
 )
 def test_what_is_alike_stands_side_by_side(left: str, right: str, lines: str) -> None:
     assert beside(left, right) == lines
+
+
+def test_what_the_environments_did_stands_by_its_kind() -> None:
+    def parts(words: str) -> list[EnvironmentPart]:
+        return [EnvironmentPart(*word.split(".")) for word in words.split()]
+
+    left, right = parts("reset.pool grading.count"), parts("grading.count.1")
+    assert aligned_parts(left, right) == [(0, None), (1, 0)]
+    assert aligned_parts(right, left) == [(None, 0), (0, 1)]
+    same = parts("grading.count grading.words")
+    assert aligned_parts(same, parts("grading.words grading.count"))[0] in ((0, None), (None, 0))
+    assert aligned_parts(parts("setup.a"), parts("setup.b")) == [(0, 0)], "of one phase"
 
 
 KEYS = st.lists(st.integers(0, 4), max_size=12)

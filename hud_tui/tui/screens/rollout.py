@@ -58,6 +58,7 @@ NOT_SEARCHED = "No search yet: {rollout.filter} starts one."
 NOT_FOUND = "No match in this rollout."
 VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
 MUTED = "$text-muted"
+NO_TOKENS = "This block has no tokens: move to a turn that was sampled."
 WEIGHTS_GONE = "No alternatives: the weights that sampled this rollout are deleted."
 RUNNING = "still running: new turns are added"
 LATE_LOOKS = 2
@@ -330,14 +331,20 @@ class RolloutScreen(Leavable[str]):
         idle: set[str] = set() if self.view.hits else {"match(1)", "match(-1)"}
         idle |= set() if len(self.listed) > 1 else {"rollout(1)", "rollout(-1)"}
         idle |= set() if len(self.group.rollouts) > 1 else {"compare", "pane(1)"}
-        to_other = self.beside is not None and not self.view.side
-        return [
-            replace(action, label="to the right")
-            if to_other and action.name == "pane(1)"
-            else action
-            for action in actions
-            if action.name not in idle
-        ]
+        idle |= set() if self._turn is not None else {"details"}
+        block, labels = self.view.block, {}
+        if self.beside is not None and not self.view.side:
+            labels["pane(1)"] = "to the right"
+        if block is not None and block.is_open:
+            labels["fold"] = "fold"
+        if self.view.is_all_open:
+            labels["fold_all"] = "fold all"
+        able = (action for action in actions if action.name not in idle)
+        return [replace(each, label=labels.get(each.name, each.label)) for each in able]
+
+    @on(Table.Moved, "#transcript")
+    def _renew(self) -> None:
+        self.query_one(KeyLine).renew()
 
     @on(TranscriptView.Opened)
     def action_fold(self) -> None:
@@ -345,9 +352,11 @@ class RolloutScreen(Leavable[str]):
             self.view.focus()
         else:
             self.view.fold()
+            self._renew()
 
     def action_fold_all(self) -> None:
         self.view.fold_all()
+        self._renew()
 
     def action_rollout(self, way: int) -> None:
         listed = self.listed if self.beside is None else self.group_of(self.beside).rollouts
@@ -490,11 +499,11 @@ class RolloutScreen(Leavable[str]):
 
     @work(exclusive=True, group="alternatives")
     async def action_details(self) -> None:
-        """List the tokens of the turn under the cursor, else of the last turn with tokens, or not;
-        and ask for the likeliest ones in place of its least likely ones."""
+        """List the tokens of the turn under the cursor, or not; and ask for the likeliest ones in
+        place of its least likely ones."""
         trace_id, read, turn = self.active, self._read.get(self.active), self._turn
         if read is None or turn is None or turn.number is None:
-            show_notice(self.app, "No turn with tokens.")
+            show_notice(self.app, NO_TOKENS)
             return
         self.shade = self.shade or Shade.SURPRISE
         detailed = self._detailed.setdefault(trace_id, set())
@@ -516,13 +525,10 @@ class RolloutScreen(Leavable[str]):
 
     @property
     def _turn(self) -> Turn | None:
-        """The turn under the cursor, if it has tokens, else the last one that has."""
+        """The turn under the cursor; None if it has no tokens."""
         block = self.view.block
         turn = None if block is None else block.sources[self.view.side]
-        if isinstance(turn, Turn) and turn.sample is not None:
-            return turn
-        turns = () if self.transcript is None else self.transcript.turns
-        return next((turn for turn in reversed(turns) if turn.sample is not None), None)
+        return turn if isinstance(turn, Turn) and turn.sample is not None else None
 
     async def _attempt(self, call: Any) -> Any:
         try:

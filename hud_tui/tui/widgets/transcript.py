@@ -286,9 +286,13 @@ class TranscriptView(Table):
         if number is not None and not self.blocks[number].is_open:
             self.reveal_block(number)
 
+    @property
+    def is_all_open(self) -> bool:
+        return bool(self.blocks) and all(block.is_open for block in self.blocks)
+
     def fold_all(self) -> None:
         """Unfold everything; if it is, fold all but the outcome."""
-        is_open = all(block.is_open for block in self.blocks)
+        is_open = self.is_all_open
         self.all_open = not is_open
         number, _ = self.place(self.cursor)
         with self.changing():

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from rich.segment import Segment
 from rich.style import Style
 
-from hud_tui.rl.alignment import aligned
+from hud_tui.rl.alignment import aligned, aligned_parts
 from hud_tui.rl.metrics import signed
 from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, Outcome
 from hud_tui.rl.text import clean, counted, one_line
@@ -140,19 +140,27 @@ def rows_of(transcripts: Sequence[Transcript]) -> Rows:
 
 
 def blocks_of(sides: Sequence[Side], rows: Rows) -> Iterator[Block]:
-    """The outcome, what the environment did before, the turns, and what it did after; what the
-    environments of two rollouts did is side by side by its place."""
+    """The outcome, what the environment did before, the turns, and what it did after."""
     transcripts = [side.transcript for side in sides if side.transcript is not None]
     if all(side.outcome is not None for side in sides):
         yield Block(sides, OUTCOME)
-    for n, parts in enumerate(zip_longest(*(each.setup for each in transcripts))):
-        yield Block(parts, f"setup {n}")
-    turns = [each.turns for each in transcripts]
+    before = [each.setup for each in transcripts]
+    yield from _beside(before, _rows_of_parts(before), "setup")
+    yield from _beside([each.turns for each in transcripts], rows, TURNS)
+    after = [each.grading for each in transcripts]
+    yield from _beside(after, _rows_of_parts(after), "grading")
+
+
+def _rows_of_parts(sides: Sequence[Sequence[EnvironmentPart]]) -> Rows:
+    if len(sides) == 2:
+        return aligned_parts(*sides)
+    return [(number,) for parts in sides for number in range(len(parts))]
+
+
+def _beside(sides: Sequence[Sequence[Source]], rows: Rows, name: str) -> Iterator[Block]:
     for row in rows:
-        pairs = zip(turns, row, strict=True)
-        yield Block([None if n is None else own[n] for own, n in pairs], f"{TURNS} {row}")
-    for n, parts in enumerate(zip_longest(*(each.grading for each in transcripts))):
-        yield Block(parts, f"grading {n}")
+        pairs = zip(sides, row, strict=True)
+        yield Block([None if n is None else own[n] for own, n in pairs], f"{name} {row}")
 
 
 def is_same(left: Source, right: Source) -> bool:
