@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from hud_tui.wire import Body, Checkpoint, Group, WorkState
+from hud_tui.wire import Body, Checkpoint, Group, WorkState, no_items
 from hud_tui.wire_time import StepTime
 
 
@@ -98,7 +98,7 @@ class StepTaken(_Event):
     checkpoint_id: str
     job_id: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
-    groups: list[Group] = Field(default_factory=list)
+    groups: list[Group] = Field(default_factory=no_items)
     time: StepTime | None = None
     """Where its time went; None if the service does not say."""
 

@@ -3,6 +3,8 @@
 A lock in the state directory makes two programs that start at the same time share one service.
 """
 
+from __future__ import annotations
+
 import asyncio
 import os
 import signal
@@ -11,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from hud_tui.audit_log import AuditEntry, CommandLog
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
 from hud_tui.client.transport import is_not_listening
@@ -22,7 +24,6 @@ from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized,
 from hud_tui.patience import Looks, in_time
 from hud_tui.processes import holder, process
 from hud_tui.rl.text import last_lines, one_line
-from hud_tui.rl.work import is_active
 from hud_tui.service_file import (
     LOCK,
     ServiceReady,
@@ -42,6 +43,9 @@ from hud_tui.service_file import (
 )
 from hud_tui.settings import TELEMETRY, Paths, Settings, local_settings
 from hud_tui.storage import held, tail
+
+if TYPE_CHECKING:  # what a running service is read with does without
+    from hud_tui.audit_log import AuditEntry
 
 # Starting a service and waiting until it is ready.
 
@@ -186,7 +190,10 @@ async def connect_local(
             async with _lock(paths, progress):
                 ready = await _running(paths) or await _start(paths, progress)
     settings = replace(_settings(ready), name=name, flags=flags, by=by)
-    observe = observe or CommandLog(paths.state, by).add
+    if observe is None:
+        from hud_tui.audit_log import CommandLog
+
+        observe = CommandLog(paths.state, by).add
     if machine is None:
         return HudClient(settings, None, guard, observe)
     return _ThroughTunnel(guard_line(paths, machine.name), settings, guard, observe)
@@ -240,6 +247,8 @@ async def _renewed(
 
 async def _works(ready: ServiceReady) -> bool:
     """Whether a service has jobs that are not over; also if it does not say."""
+    from hud_tui.rl.work import is_active
+
     client = HudClient(_settings(ready))
     try:
         return any(is_active(job.status) for job in await client.jobs(RECENT))

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from hud_tui.wire import Request, Response
+from hud_tui.wire import Request, Response, no_items
 
 
 class Role(StrEnum):
@@ -134,7 +134,7 @@ class Proposal(Response):
 class Proposals(Protection):
     """GET /v2/models/{model_id}/head/proposals."""
 
-    proposals: list[Proposal] = Field(default_factory=list)
+    proposals: list[Proposal] = Field(default_factory=no_items)
     """Oldest first."""
 
     @property

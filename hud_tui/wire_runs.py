@@ -10,7 +10,18 @@ from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import EvaluationRows, RunRows
-from hud_tui.wire import Evaluation, Group, JobError, Json, Many, Page, Request, Response, WorkState
+from hud_tui.wire import (
+    Evaluation,
+    Group,
+    JobError,
+    Json,
+    Many,
+    Page,
+    Request,
+    Response,
+    WorkState,
+    no_items,
+)
 from hud_tui.wire_time import DriverTime
 
 
@@ -132,7 +143,7 @@ class KeepEvaluation(Request):
     parameters: Json = Field(default_factory=dict)
     seconds: float | None = Field(default=None, ge=0)
     error: JobError | None = None
-    groups: Many[Group] = Field(default_factory=list)
+    groups: Many[Group] = Field(default_factory=no_items)
     """Complete if it has succeeded."""
 
 
@@ -166,7 +177,7 @@ class RunRecord(WorkState):
     fewer than ten steps, over its first half."""
     reward_last: float | None = None
     """The same over its newest five steps."""
-    points: list[float] = Field(default_factory=list)
+    points: list[float] = Field(default_factory=no_items)
     """Mean rewards in order, at most 32: each the mean over `stride` steps."""
     stride: int = 1
     """Number of steps per point; the last point may have fewer."""

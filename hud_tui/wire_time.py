@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from hud_tui.wire import Many, Page, Request, Response
+from hud_tui.wire import Many, Page, Request, Response, no_items
 
 
 class TimedSpan(NamedTuple):
@@ -53,9 +53,9 @@ class StepTime(Response):
     end: float
     is_outside: bool = False
     """Whether the loop runs outside the service, which does not see what it does."""
-    spans: list[TimedSpan] = Field(default_factory=list)
+    spans: list[TimedSpan] = Field(default_factory=no_items)
     """In order of their beginning; long lists are summarized."""
-    rollouts: list[TimedRollouts] = Field(default_factory=list)
+    rollouts: list[TimedRollouts] = Field(default_factory=no_items)
     """Those that ended in it, in order of their beginning, or are under way."""
 
 
@@ -66,7 +66,7 @@ class DriverTime(Request):
     """Unix seconds by the driver's clock, which may differ from the service's."""
     doing: str | None = None
     """Part of the loop that goes on until the next report says otherwise."""
-    spans: Many[TimedSpan] = Field(default_factory=list, max_length=2000)
+    spans: Many[TimedSpan] = Field(default_factory=no_items, max_length=2000)
     """Their starts are Unix seconds by that clock."""
     graded: dict[str, tuple[float, float]] = Field(default_factory=dict)
     """When rollouts were graded, by trace id: begin and end by that clock."""
@@ -79,7 +79,7 @@ class RunTime(Response):
     one."""
 
     run_id: str
-    steps: list[StepTime] = Field(default_factory=list)
+    steps: list[StepTime] = Field(default_factory=no_items)
     """Oldest first. The last one may be under way."""
     total: int = 0
     """Steps of the run whose time is known."""

@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import COOLEST
-from hud_tui.wire import Json, Many, Request, Response
+from hud_tui.wire import Json, Many, Request, Response, no_items
 
 MOST_INPUTS = 2**18
 """Maximum number of inputs in one call: 1024 tasks of 256 rollouts."""
@@ -158,7 +158,7 @@ class Sample(Request):
     prompt_token_ids: Many[int] | None = None
     prompt_chunks: Many[Json] | None = None
     output_token_ids: Many[int]
-    output_logprobs: Many[float] = Field(default_factory=list)
+    output_logprobs: Many[float] = Field(default_factory=no_items)
     """Under the sampling policy, one per output token."""
 
 
@@ -375,7 +375,7 @@ class TurnSample(Response):
     prompt_token_ids: list[int] | None = None
     prompt_chunks: list[Json] | None = None
     output_token_ids: list[int]
-    output_logprobs: list[float] = Field(default_factory=list)
+    output_logprobs: list[float] = Field(default_factory=no_items)
 
 
 class TraceEvent(Response):

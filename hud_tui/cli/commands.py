@@ -16,7 +16,6 @@ from hud_tui.cli.parser import (
     of_model,
     whole_number,
 )
-from hud_tui.cores import MOST_CORES
 
 # Commands on jobs and their traces.
 
@@ -425,7 +424,8 @@ def _serve(add: Add) -> None:
         "serve --host 0.0.0.0 --port 8443 --cert fullchain.pem --key privkey.pem",
     )
     parser = add(about, *examples)
-    from hud_tui.service.entrance import add_flags  # for this command alone
+    from hud_tui.cores import MOST_CORES  # for this command alone
+    from hud_tui.service.entrance import add_flags
 
     add_flags(parser, whole_number)
     parser.add_argument(

@@ -23,7 +23,6 @@ from hud_tui.cli.streams import (
     streams,
     write_nowhere,
 )
-from hud_tui.cores import read_cores
 from hud_tui.errors import HudError, HudInternal, HudUsage
 from hud_tui.rl.text import clean, has_surrogate, one_line
 from hud_tui.settings import INSECURE, has_key, read_max_disk, read_paths
@@ -216,6 +215,7 @@ def _app(args: argparse.Namespace) -> int:
 
 def serve(args: argparse.Namespace) -> int:
     """Serve the embedded service until it is stopped; returns the exit code."""
+    from hud_tui.cores import read_cores
     from hud_tui.service.entrance import entrance_of
     from hud_tui.service.serving import serve as serve_app
     from hud_tui.service_file import forget, offer, usable_directories

@@ -23,16 +23,10 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
 from hud_tui.settings import DEFAULTS, Settings, is_loopback
 from hud_tui.wire import (
-    CancelJob,
-    CancelJobResult,
     Checkpoint,
-    Fork,
-    HeadSet,
     Identity,
     Job,
     Model,
-    RenameJob,
-    SetHead,
     WorkState,
 )
 
@@ -45,6 +39,7 @@ if TYPE_CHECKING:
     from hud_tui.client.task_calls import TaskCalls
     from hud_tui.client.training_calls import TrainingCalls
     from hud_tui.events import Act, Actor, HeadMoved, MovesRead
+    from hud_tui.wire_changes import CancelJobResult
 
 PASSED_ON = ("api", "telemetry")
 """The hosts to which `pass_on` sends, by the first part of its target."""
@@ -214,6 +209,8 @@ class HudClient:
             HudNotFound: No such checkpoint, or its weights were deleted.
             HudUnclear: The outcome is unknown, and no new model of this name was found.
         """
+        from hud_tui.wire_changes import Fork
+
         try:
             body = Fork(source_model_id=source_id, name=name, checkpoint_id=checkpoint_id)
         except ValidationError as error:
@@ -284,6 +281,7 @@ class HudClient:
             HudUnclear: The outcome is unknown; read the tree.
         """
         from hud_tui.events import Act, HeadMoved
+        from hud_tui.wire_changes import HeadSet, SetHead
 
         act = act or Act.SET
         body = SetHead(checkpoint_id=checkpoint_id)
@@ -414,6 +412,8 @@ class HudClient:
 
     async def rename_job(self, job_id: str, name: str) -> Job:
         """Rename a job, which also names its run. Sent once."""
+        from hud_tui.wire_changes import RenameJob
+
         url, body = self.wire.api("/v2/jobs/{}", job_id), RenameJob(name=name)
         change = Change("rename", "", job_id, after=name)
 
@@ -429,6 +429,7 @@ class HudClient:
     async def cancel_job(self, job_id: str) -> CancelJobResult:
         """Cancel a job between two rollouts. A job that has ended does not change. Sent once."""
         from hud_tui.rl.work import has_ended
+        from hud_tui.wire_changes import CancelJob, CancelJobResult
 
         url = self.wire.api("/v2/rollouts/cancel_job")
         change = Change("cancel", await self.guarded_model(job_id), job_id, made="status")

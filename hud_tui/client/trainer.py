@@ -27,7 +27,8 @@ from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.names import canonical_id, find_checkpoint
 from hud_tui.rl.text import one_line
 from hud_tui.settings import read_paths, read_settings
-from hud_tui.wire import Checkpoint, Model, Request, Settled
+from hud_tui.wire import Checkpoint, Model, Request
+from hud_tui.wire_changes import Settled
 from hud_tui.wire_training import (
     Backward,
     Chat,

@@ -4,7 +4,8 @@ from typing import TypeVar
 
 from hud_tui.change import Change
 from hud_tui.client.transport import TRAIN_S, Connection
-from hud_tui.wire import Request, Settled
+from hud_tui.wire import Request
+from hud_tui.wire_changes import Settled
 from hud_tui.wire_training import (
     Backward,
     Chat,

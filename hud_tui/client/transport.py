@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
 from functools import cache, partial
+from importlib import import_module
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
@@ -41,10 +43,11 @@ from hud_tui.errors import (
 from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
-from hud_tui.wire import Page, Request, Settled, without_plugins
+from hud_tui.wire import Page, Request, without_plugins
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
+    from hud_tui.wire_changes import Settled
 
 # Bodies on the wire, to and from values. An invalid one is a `HudMalformed`.
 
@@ -161,6 +164,8 @@ async def find_out(wire: Connection, error: HudUnclear, kind: type[T], lookup: L
 
 async def _settled(wire: Connection, url: str, key: str) -> Settled | None:
     """The service's record of the call; None if it stores no keys, or does not answer."""
+    from hud_tui.wire_changes import Settled
+
     async for _ in outcome_looks():  # queries are safe to repeat
         try:
             return await wire.write("POST", url.format(key), Settled, None)
@@ -367,6 +372,27 @@ IDLE_S = 4.0
 closing connection has an unknown outcome."""
 
 
+HTTP_2 = ("httpcore._async.http2", "httpcore._sync.http2")
+
+
+@cache
+def load_httpcore() -> None:
+    """Load what httpx sends with, without HTTP/2.
+
+    Where h2 is installed, httpcore loads it for the names of two classes, which takes as long as
+    all the rest of httpcore; nothing here speaks it. Whoever does in this process still can: it is
+    then imported anew.
+    """
+    left_out = [name for name in HTTP_2 if name not in sys.modules]
+    for name in left_out:
+        sys.modules[name] = None  # type: ignore[assignment]  # as if it could not be imported
+    try:
+        import_module("httpcore")
+    finally:
+        for name in left_out:
+            del sys.modules[name]
+
+
 class Connection:
     """One connection pool for the whole program; adds the API key for the hosts it belongs to."""
 
@@ -385,6 +411,7 @@ class Connection:
         self.writing = Writing(settings.label, settings.local, settings.host, clean, observe)
         hosts = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
         self._origins = {origin_of(url) for url in hosts}
+        load_httpcore()
         self.http = httpx.AsyncClient(
             transport=transport,
             verify=trust_of(settings),

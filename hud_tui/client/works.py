@@ -27,7 +27,8 @@ from hud_tui.client.transport import NOT_THERE
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
 from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.work import End, has_ended
-from hud_tui.wire import CancelJobResult, Job, WorkState
+from hud_tui.wire import Job, WorkState
+from hud_tui.wire_changes import CancelJobResult
 from hud_tui.wire_runs import DriveReport
 
 if TYPE_CHECKING:

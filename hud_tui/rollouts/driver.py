@@ -72,7 +72,8 @@ from hud_tui.rollouts.worker_rollouts import (
 )
 from hud_tui.sampling import SampledAhead, sample_missing
 from hud_tui.settings import read_paths
-from hud_tui.wire import BASE, Checkpoint, Group, JobError, Settled
+from hud_tui.wire import BASE, Checkpoint, Group, JobError
+from hud_tui.wire_changes import Settled
 from hud_tui.wire_rollouts import JobEnter
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from hud_tui.wire_training import ForwardBackward, OptimStep, Payload

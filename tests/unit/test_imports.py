@@ -23,18 +23,16 @@ from hud_tui.cli.main import build_parser
 build_parser(["--headless", "checkpoints"]).parse_args(["--headless", "checkpoints", "m"])"""
 NOT_READ = {
     *("audit_log", "config", "keys", "events", "parameters", "rl.work", "client.starting"),
-    *(
-        "local_service",
-        "service_file",
-        "tinker_options",
-        "tui",
-        "processes",
-        "remote",
-        "cli.flags",
-        "cli.run_flags",
-    ),
+    *("cores", "wire_changes", "wire_runs", "wire_training"),
+    *("tinker_options", "tui", "remote", "cli.flags", "cli.run_flags"),
 }
-"""What a command that reads a tree from HUD leaves to writes, `--local`, machines and runs."""
+"""What a command that reads a tree leaves to writes, machines and runs."""
+NOT_OF_HUD = {"local_service", "service_file", "processes"}
+"""What it leaves to `--local`."""
+CONNECT = """from hud_tui.client.client import HudClient
+from hud_tui.settings import local_settings
+HudClient(local_settings("http://127.0.0.1:9", "k", "http://127.0.0.1:9", "."))"""
+HTTP_2 = {"h2", "hpack"}
 COMMANDS = """import contextlib, io
 from hud_tui.cli.main import main
 with contextlib.redirect_stdout(io.StringIO()):
@@ -63,7 +61,9 @@ STARTS: dict[str, list[tuple[str, set[str]]]] = {
         (COMMANDS, HEAVY),
     ],
     "a command that reads": [
-        (CHECKPOINTS, {*HEAVY, "difflib", *(f"hud_tui.{name}" for name in NOT_READ)}),
+        (CHECKPOINTS, {"difflib", *(f"hud_tui.{name}" for name in NOT_READ | NOT_OF_HUD)}),
+        ("import hud_tui.local_service", {f"hud_tui.{name}" for name in NOT_READ}),
+        (CONNECT, {*HEAVY, *HTTP_2}),
     ],
     "the app": [("import hud_tui.tui.app", {"numpy", "starlette", "uvicorn", *SDK})],
     "the service": [
@@ -85,19 +85,20 @@ for code in json.loads(sys.argv[1]):
 print(json.dumps(told))"""
 
 
-VALUES = """import importlib.metadata, os
-def never(**group):
-    raise AssertionError(group)
-importlib.metadata.entry_points = never
+VALUES = """import importlib.metadata, os, tokenize
+def never(*given, **group):
+    raise AssertionError(given, group)
+importlib.metadata.entry_points = tokenize._compile = never
 from hud_tui.client.transport import parse
-from hud_tui.wire import Model, Page, WorkState
+from hud_tui.wire import Checkpoint, Model, Page, WorkState
 parse(Page[Model], b'{"items": [], "total": 0}', "")
 parse(list[WorkState], b"[]", "")
+parse(Checkpoint, b'{"id": "c"}', "")
 Model(id="m", model_name="m").model_dump()
 print(*(name for name in os.environ if "PLUGINS" in name))"""
 
 
-def test_pydantic_looks_for_no_plugins_and_a_process_started_later_is_not_told_so() -> None:
+def test_pydantic_looks_for_no_plugins_nor_tokens_and_tells_no_process_started_later() -> None:
     environ = {name: value for name, value in os.environ.items() if "PLUGINS" not in name}
     command = [sys.executable, "-c", VALUES]
     done = subprocess.run(command, capture_output=True, text=True, env=environ)
@@ -114,6 +115,18 @@ def test_nothing_is_loaded_before_it_is_needed(start: str) -> None:
     assert all("hud_tui" in found for found in loaded.values())
     early = {code: not_yet & {*loaded[code]} for code, not_yet in zip(codes, without, strict=True)}
     assert {code: found for code, found in early.items() if found} == {}
+
+
+ANOTHER = """import sys
+from httpcore import AsyncConnectionPool
+from httpcore._async.http2 import AsyncHTTP2Connection
+print("h2.connection" in sys.modules)"""
+
+
+def test_another_library_in_this_process_can_speak_http_2() -> None:
+    code = f"{CONNECT}\n{ANOTHER}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 def test_the_package_has_these_names_and_no_others() -> None:

@@ -45,8 +45,9 @@ from hud_tui.service.service import Service
 from hud_tui.service.store import access, jobs, models, traces
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import CancelJob, Json
+from hud_tui.wire import Json
 from hud_tui.wire_access import Role
+from hud_tui.wire_changes import CancelJob
 from hud_tui.wire_rollouts import CancelRollout, Spans, SubmitRollout
 from hud_tui.wire_training import Chat, Completion
 

@@ -53,8 +53,8 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.traces import payload
 from hud_tui.service.works import Works
-from hud_tui.wire import RenameJob
 from hud_tui.wire_access import Role
+from hud_tui.wire_changes import RenameJob
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_runs import RunRecord
 from hud_tui.wire_time import RunTime

@@ -37,8 +37,9 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.events import RESET
 from hud_tui.service.store.jobs import SAY_START
 from hud_tui.service.store.models import ModelRow
-from hud_tui.wire import Disk, Fork, SetHead
+from hud_tui.wire import Disk
 from hud_tui.wire_access import Proposal, Role
+from hud_tui.wire_changes import Fork, SetHead
 
 IN_THE_TREE = "GET /v2/models/{id}/checkpoints has each step's rewards by task"
 FRESH_MOMENTS = "only its weights are kept: training from it starts with fresh Adam moments"
