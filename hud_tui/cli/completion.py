@@ -3,7 +3,7 @@ manual page. Both come from the parser."""
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from shlex import quote
 from typing import Any
 
@@ -15,7 +15,10 @@ from hud_tui.cli.output import emit
 from hud_tui.cli.parser import Parser
 from hud_tui.known_names import file_of
 from hud_tui.parameters import EVALUATION_PARAMETERS, ROLLOUT_OPTIONS, RUN_PARAMETERS
+from hud_tui.rl.alarms.demos import HEALTHY, PATHOLOGIES
+from hud_tui.rl.run_columns import COLUMNS
 from hud_tui.service.engines import modules
+from hud_tui.service.engines.base import LOSSES
 from hud_tui.settings import Paths, read_paths
 
 NAMED = {
@@ -25,10 +28,17 @@ NAMED = {
     "REF": ("models", "jobs"),
 }
 """What completes an argument, by its metavar."""
-CHOICES = {
-    row.flag: row.choices
-    for row in (*RUN_PARAMETERS, *EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS)
-    if row.choices and all(choice.isalnum() or "_" in choice for choice in row.choices)
+COLUMN_FLAGS = ("--columns", "--sort", "--group")
+CHOICES: Mapping[str, Sequence[str]] = {
+    **{
+        row.flag: [choice for choice in row.choices if ":" not in choice]  # not stop:N
+        for row in (*RUN_PARAMETERS, *EVALUATION_PARAMETERS, *ROLLOUT_OPTIONS)
+    },
+    **dict.fromkeys(COLUMN_FLAGS, tuple(COLUMNS)),
+    "--loss-fn": LOSSES,
+    "--until": ("done", "alarm"),
+    "--demo": (HEALTHY.name, *PATHOLOGIES),
+    "--engine": sorted(modules()),
 }
 """Values of flags that take one of several words."""
 FILES = ("FILE", "ENV", "PATH", "SOURCE", "TASKS")
@@ -81,8 +91,6 @@ def _complete_values(parser: Parser, paths: Paths) -> None:
             _set(action, shtab.DIRECTORY)
         elif words := next(filter(None, map(CHOICES.get, action.option_strings)), ()):
             _set(action, shtab.cmd(f"printf '%s\\n' {' '.join(words)}"))
-        elif "--engine" in action.option_strings:
-            _set(action, shtab.cmd(f"printf '%s\\n' {' '.join(sorted(modules()))}"))
     for command in parsers_of(parser).values():
         _complete_values(command, paths)
 

@@ -61,6 +61,12 @@ def test_bash_completes_commands_flags_choices_and_names(
         "LAST=sig asked run --draw": "signal",
         "LAST=tink asked serve --engine": "tinker",
         "LAST=lo asked import wandb": "logs",
+        "LAST=cis asked run --loss-fn": "cispo",
+        "LAST=res asked train --failed": "resample",
+        "LAST=loc asked eval --runtime": "local",
+        "LAST=al asked watch --until": "alarm",
+        "LAST=gradient asked --demo": "gradient-explosion",
+        "LAST=rewar asked runs --sort": "reward",
     }
     script, here = script_of("bash", state, capsys), state.parent
     (here / "tasks.json").touch()
