@@ -332,6 +332,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("local", "l", "embedded", "Use this machine's own service."),
         ("key", "h", "HUD key", "Type a HUD key, for this session only."),
         ("retry", "r", "retry", "Connect again."),
+        ("edit", "e", "edit URL", "Correct the URL of --host, and connect."),
     ),
     "list": (
         ("move(-1)", "up,k", "up", "One row up.", False),

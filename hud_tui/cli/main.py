@@ -194,16 +194,20 @@ def _app(args: argparse.Namespace) -> int:
         return 0
     from hud_tui.config import config_dir, read_config
     from hud_tui.tui.app import Session, run
-    from hud_tui.tui.start import Start
+    from hud_tui.tui.start import Elsewhere, Start
+
+    elsewhere = Elsewhere(args.service_url or "")
 
     async def connect(mode: str, key: str | None, progress: Callable[[str], None]) -> "HudClient":
         from hud_tui.cli.connect import connector_of  # after the first frame
 
+        args.service_url = elsewhere.url or None
         return await connector_of(args, "app")(mode, key, progress)
 
     mode = "host" if args.service_url else "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)
-    session = Session(lambda: paths().state, read_config(config_dir(os.environ)), args.record)
+    config = read_config(config_dir(os.environ))
+    session = Session(lambda: paths().state, config, args.record, elsewhere=elsewhere)
     if args.demo is None and args.command != "replay":
         return run(connect, mode, start_of(args), session)
     from hud_tui.client.replay import player  # reads the whole file before the app starts

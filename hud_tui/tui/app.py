@@ -12,7 +12,7 @@ import re
 import sys
 from asyncio import create_task, to_thread
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -62,7 +62,7 @@ from hud_tui.tui.screens.dialogs import (
     show_error,
     show_notice,
 )
-from hud_tui.tui.start import Start
+from hud_tui.tui.start import Elsewhere, Start
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ascii_filter
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class HudApp(App[None]):
         self.mode, self.start, self.clock = mode, start, clock
         self.store = JsonStore(state, self._flush_later, self._notice_files)
         self.options = options or Options()
-        self.connect_screen = ConnectScreen(asks=mode is None)
+        self.connect_screen = ConnectScreen(mode is None, self.options.elsewhere)
         self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
         self._connect = connect
         for name in VIEWS:
@@ -618,6 +618,7 @@ class Options:
     """Advice on clipboard support of this terminal; None inspects the environment."""
     settle: Callable[[], None] = lambda: None
     """Called when every view is loaded."""
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
 
 # The app as a program: from a terminal to an exit code.
@@ -634,6 +635,7 @@ class Session:
     """File for the session's events."""
     clock: Callable[[], float] = time
     """Unix seconds, for displayed ages."""
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
 
 
 def run(connect: Connect, mode: str | None, start: Start, session: Session) -> int:
@@ -646,9 +648,14 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
         from hud_tui.client.replay import Recorder
 
         recorder = Recorder(Path(session.record), lambda text: app.show_notice(text))
-    options = Options(recorder=recorder, settle=settle)
+    options = Options(recorder=recorder, settle=settle, elsewhere=session.elsewhere)
     if config is not None:
-        options = Options(config.alarms, config.notify, recorder, config.export_dir, settle=settle)
+        options = replace(
+            options,
+            thresholds=config.alarms,
+            notify=config.notify,
+            export_dir=config.export_dir,
+        )
     app = HudApp(connect, mode, start, session.clock, session.state, options)
     if config is not None:
         use_keymap(app, config.keys)

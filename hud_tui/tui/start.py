@@ -4,6 +4,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
+@dataclass
+class Elsewhere:
+    """The service that ``--host`` names; the user can correct it."""
+
+    url: str = ""
+    """Empty: none is named."""
+
+
 @dataclass(frozen=True)
 class Start:
     """A command of ``hud-tui`` without ``--headless``; the app opens with its screen."""

@@ -17,7 +17,7 @@ from hud_tui.service.engines.base import About
 from hud_tui.tui.app import COLLECT_EVERY, VIEWS, Options, settle
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
-from hud_tui.tui.start import Start
+from hud_tui.tui.start import Elsewhere, Start
 from hud_tui.tui.workspace import READING
 from hud_tui.wire import WorkState
 from tests.conftest import Served, on_socket, until
@@ -186,6 +186,23 @@ async def test_a_failure_says_what_to_do_and_is_tried_again_or_another_service_i
         assert "start it again" in said
         await app.press(key, then="models")
         assert app.connector.asked == [("hud", None), (mode, None)]
+
+
+async def test_the_url_of_a_host_that_does_not_answer_is_corrected(served: Served) -> None:
+    elsewhere = Elsewhere("https://gpu:8443")
+    options = Options(elsewhere=elsewhere)
+    async with opened(Connector(served, DOWN), mode="host", options=options) as app:
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        assert "https://gpu:8443" in app.said("#connect-keys"), "what retry connects to"
+        await app.ask("e")
+        field = app.screen.query_one(Input)
+        assert field.value == "https://gpu:8443"
+        field.value = "ftp://gpu"
+        await app.until(lambda: "is not an http or https URL" in app.said("#dialog-problem"))
+        field.value = "gpu2:8443"
+        await app.press("enter", then="models")
+        assert elsewhere.url == "https://gpu2:8443"
+        assert app.connector.asked == [("host", None)] * 2
 
 
 @pytest.mark.parametrize("key", ["q", "ctrl+c", "ctrl+q"])

@@ -17,11 +17,12 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widgets import Static
 
-from hud_tui.errors import HudError
+from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import key
 from hud_tui.rl.text import clean
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.tui.start import Elsewhere
 
 TITLE, ABOUT = "hud-tui", "reinforcement learning, from the terminal"
 ROOMY = 76
@@ -33,6 +34,7 @@ ASK = (
     ("app.quit", "quit", "set HUD_API_KEY to go to HUD at once"),
 )
 WAIT = (("app.quit", "quit", ""),)
+EDIT = ("connect.edit", "another URL", "typed in; kept for this session only")
 AGAIN = (
     ("connect.retry", "retry", ""),
     ("connect.local", "the embedded service", "a tiny model, trained here: no key"),
@@ -53,14 +55,14 @@ class ConnectScreen(Screen[None]):
         """A service was chosen; without a mode, the previous one is tried again."""
 
         def __init__(self, mode: str | None = None, key: str | None = None) -> None:
-            """`mode` is ``local`` or ``hud``; `key` was typed."""
+            """`mode` is ``local``, ``host`` or ``hud``; `key` was typed."""
             super().__init__()
             self.mode, self.key = mode, key
 
-    def __init__(self, asks: bool) -> None:
+    def __init__(self, asks: bool, elsewhere: Elsewhere | None = None) -> None:
         """`asks`: whether the user has to choose a service; else one is being waited for."""
         super().__init__()
-        self._asks = asks
+        self._asks, self.elsewhere = asks, elsewhere or Elsewhere()
         # Created here, not when composed: the app may update them before that.
         self._text = Static(id="connect-text")
         self._choices = ClickableText(id="connect-keys")
@@ -85,7 +87,10 @@ class ConnectScreen(Screen[None]):
         text = Content.assemble(
             (f"⚠ {clean(error.message, 400)}", "$warning"), f"\n{clean(error.hint, 400)}"
         )
-        self._show("failed", text, AGAIN)
+        retry, *others = AGAIN
+        if url := clean(self.elsewhere.url, 200):
+            retry, others = (*retry[:2], url), [EDIT, *others]
+        self._show("failed", text, (retry, *others))
 
     def _show(
         self,
@@ -115,6 +120,8 @@ class ConnectScreen(Screen[None]):
         self._choices.update(Content("\n").join(rows))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
+        if action == "edit":
+            return self.state == "failed" and bool(self.elsewhere.url)
         if action == "retry":
             return self.state == "failed"
         return action not in ("begin", "local", "key") or self.state != "waiting"
@@ -130,6 +137,31 @@ class ConnectScreen(Screen[None]):
 
     def action_retry(self) -> None:
         self.post_message(self.Chosen())
+
+    @work(exclusive=True)
+    async def action_edit(self) -> None:
+        """Correct the URL of the service elsewhere, and connect."""
+        from hud_tui.hosts import usable_host
+
+        def wrong(text: str) -> str:
+            try:
+                usable_host(text, "this")
+            except HudUsage as error:
+                return f"{error.message}: {error.hint}"
+            return ""
+
+        url = await self.app.push_screen_wait(
+            InputDialog(
+                "A service elsewhere",
+                ["Its URL. Its key is the one that hud-tui login stored for it."],
+                "Connect",
+                value=self.elsewhere.url,
+                check=wrong,
+            )
+        )
+        if url is not None:
+            self.elsewhere.url = usable_host(url)
+            self.post_message(self.Chosen("host"))
 
     @work(exclusive=True)
     async def action_key(self) -> None:
