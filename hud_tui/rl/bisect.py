@@ -20,7 +20,8 @@ from statistics import fmean, variance
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.evaluation import Difference, Scores, difference
-from hud_tui.rl.metrics import gain_text
+from hud_tui.rl.metrics import estimate_text, gain_text
+from hud_tui.rl.own_numbers import Own, ends_of
 from hud_tui.rl.text import percent
 
 WANDER = 0.02
@@ -315,6 +316,36 @@ def path_between(tree: Tree, good: int, bad: int) -> list[int]:
         names = label(tree.node(bad)), label(tree.node(good))
         raise HudUsage(f"{names[0]} does not come after {names[1]}", "name two of one lineage")
     return path[::-1]
+
+
+def why_nothing(tree: Tree, good: int, bad: int) -> str:
+    """Why there is nothing to find: the bad one's own reward is higher beyond chance; empty if it
+    is not, or too little is known."""
+    sides = [_known(tree.own(position)) for position in (good, bad)]
+    for metric in ("held-out", "reward"):
+        before, after = (side.get(metric) for side in sides)
+        if before is not None and after is not None:
+            if ends_of(*after)[0] <= ends_of(*before)[1]:
+                return ""
+            better, other = (
+                f"{label(tree.node(position))} ({metric}"
+                f" {estimate_text(value[0], *ends_of(*value))}, n {value[1]})"
+                for position, value in ((bad, after), (good, before))
+            )
+            return f"Nothing to bisect: {better} is better than {other}."
+    return ""
+
+
+def _known(own: Own) -> dict[str, tuple[float, int]]:
+    """Mean and number of rollouts of shares, by metric."""
+    rewards = {"reward": (own.reward, own.sampled)}
+    if not own.apart:
+        rewards["held-out"] = (own.heldout, own.heldout_rollouts or 0)
+    return {
+        metric: (mean, rollouts)
+        for metric, (mean, rollouts) in rewards.items()
+        if mean is not None and rollouts and 0 <= mean <= 1
+    }
 
 
 def before_damage(tree: Tree, bad: int) -> int:

@@ -9,6 +9,7 @@ import pytest
 from hud_tui.client.bisection import Bisector
 from hud_tui.rl.bisect import Bisection
 from hud_tui.rl.evaluation import Scores
+from hud_tui.tui.screens import bisect
 from hud_tui.tui.screens.bisect import BisectPanel
 from hud_tui.tui.screens.compare import ComparePanel
 from hud_tui.tui.screens.evaluate import BudgetDialog
@@ -112,3 +113,15 @@ async def test_one_checkpoint_alone_is_not_bisected(served: Served, tmp_path: Pa
         assert "Move to a checkpoint after the damage" in flown.said("#tree-note")
         await flown.press("down", "m", "down", "m", "I")
         assert "Mark the good and the bad one only: M unmarks" in flown.said("#tree-note")
+
+
+async def test_where_the_head_is_known_to_be_better_there_is_nothing_to_bisect(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    why = "Nothing to bisect: the head is better than the base."
+    monkeypatch.setattr(bisect, "why_nothing", lambda tree, good, bad: why)
+    async with opened(served, tmp_path, "checkpoints") as flown:
+        await flown.press("I")
+        await flown.until(lambda: why in flown.said("#tree-note"))
+        await flown.press("m", "down", "down", "m")
+        await flown.open(BisectPanel, "I")  # two that were marked, whatever is known of them

@@ -22,6 +22,7 @@ from hud_tui.rl.bisect import (
     before_damage,
     path_between,
     slopes,
+    why_nothing,
 )
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Scores
@@ -217,6 +218,21 @@ def test_the_best_one_before_is_taken_for_good_else_the_base() -> None:
     tree = Tree.of(chain({}, best, {"evaluations": [_evaluation(0.2)]}, {}))
     assert before_damage(tree, 3) == 1
     assert before_damage(tree, 1) == ROOT
+
+
+def test_a_lineage_whose_end_is_better_beyond_chance_has_no_damage() -> None:
+    def why(*means: float) -> str:
+        return why_nothing(
+            Tree.of(chain(*({"evaluations": [_evaluation(mean)]} for mean in means))), 0, 1
+        )
+
+    assert why(0.3, 0.9) == (
+        "Nothing to bisect: c1 (held-out .900 [.844, .938], n 160) is better than"
+        " c0 (held-out .300 [.234, .375], n 160)."
+    )
+    assert why(0.3, 0.35) == "", "it may be chance"
+    assert why(0.9, 0.3) == ""
+    assert why_nothing(Tree.of(chain({}, {})), 0, 1) == "", "nothing is known"
 
 
 def _evaluation(mean: float) -> Evaluation:

@@ -14,7 +14,7 @@ from hud_tui.client.bisection import Bisector, Lineage
 from hud_tui.client.records import Asked, Record
 from hud_tui.errors import HudUsage
 from hud_tui.keys import keyed
-from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection, path_between
+from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection, path_between, why_nothing
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import Scores
 from hud_tui.rl.metrics import estimate_text
@@ -202,16 +202,20 @@ class BisectPanel(SamplingPanel[str]):
         return super().check_action(action, parameters)
 
 
-async def ask_bisection(view: HudScreen, good: int, bad: int) -> str | None:
-    """Show a bisection between two positions of the followed model's tree; returns the id of a
-    checkpoint that is to be served. From a worker."""
+async def ask_bisection(view: HudScreen, good: int, bad: int, is_asked: bool = False) -> str | None:
+    """Show a bisection between two positions of the followed model's tree, unless what is known
+    says that there is no damage; returns the id of a checkpoint that is to be served. From a
+    worker. `is_asked`: whether the user has named both, whatever is known."""
     model, tree = view.run.model, view.run.tree
     if model is None:
         return None
     try:
         positions = path_between(tree, good, bad)
     except HudUsage as error:
-        view.notice(f"{error.message}.", "warning")
+        view.warn(f"{error.message}.")
+        return None
+    if not is_asked and (why := why_nothing(tree, good, bad)):
+        view.warn(why)
         return None
     panel = BisectPanel(view.session, view.context.writes, model, tree, positions)
     return await view.app.push_screen_wait(panel)

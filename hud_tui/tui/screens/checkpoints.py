@@ -515,7 +515,7 @@ class CheckpointsScreen(HudScreen):
         if bad is None or good == bad:
             self.warn("Move to a checkpoint after the damage, and mark one before it.")
             return
-        last_good = await ask_bisection(self, good, bad)
+        last_good = await ask_bisection(self, good, bad, is_asked=len(marked) == 2)
         if last_good is not None:
             self._move_head(lambda: to_known(self.run, last_good))
 

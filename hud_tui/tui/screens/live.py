@@ -298,7 +298,8 @@ class LiveScreen(HudScreen):
         good, bad = pair
         if tree.depth(bad) - tree.depth(good) <= 1:
             good = before_damage(tree, bad)
-        last_good = await ask_bisection(self, good, bad)
+        is_asked = self.marked is not None and good == pair[0]
+        last_good = await ask_bisection(self, good, bad, is_asked)
         if last_good is not None:
             move_head(self, lambda: to_known(self.run, last_good), self._tell)
 
