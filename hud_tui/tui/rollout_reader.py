@@ -345,20 +345,27 @@ def _taskset(line: JobLine) -> str:
 
 
 JOBS: Sequence[Column[JobLine]] = (
-    Column("", 1, lambda line: "●" if line.is_active else " ", "$accent"),
+    Column("", 1, lambda line: "●" if line.is_active else " ", "$accent", most=1),
     Column("job", 0, _name),
-    Column("status", 12, _status, rank=1),
-    Column("step", 13, lambda line: (line.run or Work.of(line.job)).count, right=True, rank=2),
-    Column("reward", 11, _mean, rank=5),
-    Column("model", 22, _model, DIM, rank=4),
-    Column("ETA", 6, lambda line: line.text("eta") * line.is_active, right=True, rank=6),
-    Column("age", 5, lambda line: age(line.job.created_at, line.now), DIM, right=True, rank=3),
-    Column("id", 8, lambda line: one_line(line.job.id[:8], 8), DIM, rank=7),
-    Column("taskset", 20, _taskset, DIM, rank=8),
-    Column("learning rate", 13, lambda line: line.text("lr"), DIM, right=True, rank=9),
-    Column("group size", 10, lambda line: line.text("group"), DIM, right=True, rank=10),
-    Column("trend", 12, lambda line: line.text("spark"), "$accent", rank=11),
+    Column("status", 9, _status, rank=1, most=12),
+    Column(
+        "step", 7, lambda line: (line.run or Work.of(line.job)).count, right=True, rank=2, most=13
+    ),
+    Column("reward", 6, _mean, right=True, rank=5, most=11),
+    Column("model", 0, _model, DIM, rank=4, most=22),
+    Column("ETA", 6, lambda line: line.text("eta") * line.is_active, right=True, rank=6, most=6),
+    Column(
+        "age", 5, lambda line: age(line.job.created_at, line.now), DIM, right=True, rank=3, most=5
+    ),
+    Column("id", 8, lambda line: one_line(line.job.id[:8], 8), DIM, rank=7, most=8),
+    Column("taskset", 0, _taskset, DIM, rank=8, most=20),
+    Column("learning rate", 13, lambda line: line.text("lr"), DIM, right=True, rank=9, most=13),
+    Column("group size", 10, lambda line: line.text("group"), DIM, right=True, rank=10, most=10),
+    Column("trend", 12, lambda line: line.text("spark"), "$accent", rank=11, most=12),
 )
+"""Numbers have a width that does not change as they grow."""
+NAME = 1
+"""The column of the job's name, whose width is what the others leave."""
 
 
 def _stop(rollout: Rollout) -> Content:

@@ -102,6 +102,20 @@ async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: S
         assert f"{len(part.traces) - 64} held-out" in flown.said("#jobs-title")
 
 
+async def test_a_long_name_has_the_room_that_other_columns_leave(served: Served) -> None:
+    async with jobs_of(served, (120, 30), steps=1) as flown:
+        [job_id] = keys_of(flown)
+        name = "multiplication with three digits, group size 16, lr 1e-3"
+        await flown.http.patch(f"/v2/jobs/{job_id}", json={"name": name})
+        await flown.press("r")
+        await flown.until(lambda: name in flown.drawn)
+        shown = screen(flown).browser.list
+        assert "ETA" not in [column.title for column in shown.columns], "no job runs"
+        await flown.pilot.resize_terminal(80, 30)
+        assert name not in flown.drawn
+        assert "1/1" in flown.drawn, "what ranks higher stays"
+
+
 async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Served) -> None:
     async with jobs_of(served, group_size=8) as flown:
         reader = await one_rollout(flown)

@@ -33,6 +33,7 @@ from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_res
 from hud_tui.tui.keys import OPENS, Need, bindings
 from hud_tui.tui.rollout_reader import (
     JOBS,
+    NAME,
     TRACES,
     JobReader,
     Part,
@@ -47,7 +48,7 @@ from hud_tui.tui.screens.dialogs import PlayRollout
 from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.screens.rollout_search import RolloutSearch
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.tui.widgets.table import RowList
+from hud_tui.tui.widgets.table import RowList, grown
 from hud_tui.wire import Job
 
 
@@ -61,8 +62,8 @@ class Level(IntEnum):
 FILTER = "filter rows by text"
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
-NAME_LEAST = 34
-"""Minimum width of a job's name, in cells."""
+NAME_LEAST, NAME_MOST = 34, 60
+"""Cells of a job's name: at least; and up to which columns of less weight give way for it."""
 
 
 class JobsBrowser(Vertical):
@@ -129,7 +130,11 @@ class JobsBrowser(Vertical):
         `instead`: Shown in place of the list where there is none.
         """
         rows = job_rows(jobs or (), self.field.value, now, runs)
-        self.list_of(Level.JOBS).show(rows)
+        columns, shown = grown(JOBS, rows)
+        jobs_list = self.list_of(Level.JOBS)
+        longest = max((row.cells[NAME].cell_length for row in rows), default=0)
+        jobs_list.lay(columns, min(longest, NAME_MOST))
+        jobs_list.show(shown)
         empty = keyed("No job matches. {^jobs.leave} shows all.")
         if not jobs:
             empty = keyed(instead)

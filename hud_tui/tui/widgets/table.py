@@ -182,6 +182,8 @@ class Table(LinesView, can_focus=True):
 
 
 DIM = "$text-muted"
+MATTERS = 3
+"""Rank up to which a column is worth more than the rest of a long text."""
 T = TypeVar("T")
 
 
@@ -237,6 +239,8 @@ class RowList(Table):
         super().__init__(id=id)
         self.headed = headed
         self.columns, self.least, self.most = columns, least, most
+        self.wanted = 0
+        """Width of the flexible column for which columns of a rank above MATTERS give way."""
         self.rows: Sequence[Row] = ()
         self._layout: object = None
         self._strips: dict[tuple[int, bool], tuple[Row, Strip]] = {}
@@ -261,8 +265,8 @@ class RowList(Table):
             stop += 1
         return range(line, stop)
 
-    def lay(self, columns: Sequence[Column[Any]]) -> None:
-        self.columns = columns
+    def lay(self, columns: Sequence[Column[Any]], wanted: int = 0) -> None:
+        self.columns, self.wanted = columns, wanted
 
     def show(self, rows: Sequence[Row]) -> None:
         with self.changing():
@@ -275,7 +279,7 @@ class RowList(Table):
                 self.rows = [*self.rows, *added]
 
     def heading(self, width: int) -> Strip:
-        shown = fold(self.columns, width, self.least, self.most)
+        shown = self._folded(width)
         cells = [(column, Content(column.title), size) for column, size, _ in shown]
         return self._strip(_line(cells), width, "rows--title")
 
@@ -284,13 +288,16 @@ class RowList(Table):
         super().notify_style_update()
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
-        layout = width, self.columns, self.least, self.most
+        layout = width, self.columns, self.wanted
         if layout != self._layout or len(self._strips) > KEPT:
             self._layout = layout
             self._strips.clear()
-        shown = fold(self.columns, width, self.least, self.most)
+        shown = self._folded(width)
         chosen = self.lines_of(self.cursor)
         return [self._line(line, line in chosen, shown, width) for line in rows]
+
+    def _folded(self, width: int) -> list[tuple[Column[Any], int, int]]:
+        return fold(self.columns, width, self.least, self.most, self.wanted)
 
     def _line(
         self, line: int, chosen: bool, shown: Sequence[tuple[Column[Any], int, int]], width: int
@@ -321,11 +328,12 @@ class RowList(Table):
 def grown(
     columns: Sequence[Column[Any]], rows: Sequence[Row]
 ) -> tuple[list[Column[Any]], list[Row]]:
-    """The columns with any content, each as wide as that up to its `most`, and their rows."""
+    """The columns with any content, each as wide as that, at least its `width` and at most its
+    `most`, and their rows."""
     kept = []
     for number, column in enumerate(columns):
         cells = max((row.cells[number].cell_length for row in rows), default=0)
-        width = min(max(cells, len(column.title)), column.most)
+        width = min(max(cells, len(column.title), column.width), column.most)
         if cells or not column.most:
             kept.append((number, replace(column, width=width)))
     cut = [replace(row, cells=tuple(row.cells[number] for number, _ in kept)) for row in rows]
@@ -340,15 +348,17 @@ def _is_same(row: Row, other: Row) -> bool:
 
 
 def fold(
-    columns: Sequence[Column[Any]], width: int, least: int, most: int = 1000
+    columns: Sequence[Column[Any]], width: int, least: int, most: int = 1000, wanted: int = 0
 ) -> list[tuple[Column[Any], int, int]]:
     """The columns that fit into `width` cells, which include a margin of one on both sides: with
-    their widths and their indices in `columns`. `least` and `most`: width of the flexible
-    column."""
+    their widths and their indices in `columns`. `least`, `most`, `wanted`: width of the flexible
+    column, as in `RowList`."""
     kept = list(enumerate(columns))
-    while _width_of(kept, least) > width - 2:
+    while kept:
         worst = max(kept, key=lambda numbered: numbered[1].rank)
-        if worst[1].rank == 0:
+        rank = worst[1].rank
+        flexible = max(least, wanted) if rank > MATTERS else least
+        if rank == 0 or _width_of(kept, flexible) <= width - 2:
             break
         kept.remove(worst)
     left = max(1, min(most, width - 2 - _width_of(kept, 0)))
