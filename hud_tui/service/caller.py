@@ -4,10 +4,13 @@ A context variable: tasks that a request begins, a managed run above all, have i
 `Store.write` gives it to the transaction.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import inf
 
+from hud_tui.service.engines.base import CLAIMANT
 from hud_tui.wire_access import ADMIN_KEY, KeyLimits, Role
 
 
@@ -26,3 +29,14 @@ ADMIN = Caller(ADMIN_KEY, Role.ADMIN)
 SERVICE = Caller("", Role.ADMIN)
 """The service itself, e.g. when it starts."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=SERVICE)
+
+
+@contextmanager
+def called_by(caller: Caller) -> Iterator[None]:
+    """Around a request: what it makes is the caller's, and the engine gives them their turns."""
+    token, claim = CALLER.set(caller), CLAIMANT.set(caller.name)
+    try:
+        yield
+    finally:
+        CLAIMANT.reset(claim)
+        CALLER.reset(token)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud_tui.service.access import Access, Unknown
-from hud_tui.service.caller import CALLER, SERVICE
+from hud_tui.service.caller import SERVICE, called_by
 from hud_tui.service.http import Refused, reply
 from hud_tui.service.journal import Journal
 
@@ -63,17 +63,14 @@ class Gate:
         if refusal is not None:
             await _closing(refusal, headers)(scope, receive, send)
             return
-        token = CALLER.set(caller)
         try:
-            with self._access.calling(caller):
+            with called_by(caller), self._access.calling(caller):
                 await self._app(scope, receive, send)
         except Refused as refused:
             await self._wait(caller.name)
             answer = reply({"detail": refused.detail}, refused.status)
             answer.headers["Retry-After"] = "1"
             await _closing(answer, headers)(scope, receive, send)
-        finally:
-            CALLER.reset(token)
 
     async def _wait(self, name: str) -> None:
         """Wait, so that a flood on connections that stay open becomes a slow one."""

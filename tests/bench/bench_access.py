@@ -3,8 +3,8 @@
 Run: python -m tests.bench.bench_access
 - A run on the tiny engine in a service of its own, alone and in turns beside a client with a key of
   its own that keeps CONNECTIONS connections busy: with reads of the tree, or with chats. The run's
-  steps may take so many times as long. The same flood with the admin's key, which has no bounds,
-  is shown beside it.
+  steps may take so many times as long (`FLOODS`). The same flood with the admin's key, which has no
+  bounds, is shown beside it.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
+from typing import NamedTuple
 
 import httpx
 
@@ -23,8 +24,22 @@ from tests.bench.bench_service import Witness, connected, turn
 from tests.conftest import bearer, fork, serve_process, submit
 
 CONNECTIONS, ROUNDS = 128, 6
-READS, CHATS = 1.15, 1.5
-"""Most times as long that a step may take beside a flood."""
+
+
+class Chat(NamedTuple):
+    answers: int = 1
+    """Completions of each request."""
+    own: bool = False
+    """Whether the model in training is asked, not its base."""
+
+
+FLOODS: dict[str, tuple[Chat | None, float]] = {
+    "reads": (None, 1.15),
+    "chats": (Chat(), 1.5),
+    "chats of 16 answers": (Chat(16), 3.0),
+    "chats with the model in training": (Chat(own=True), 2.0),
+}
+"""Each with the most times as long that a step may take beside it."""
 FLOOD = """
 import asyncio, sys
 host, port, request = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode().decode("unicode_escape")
@@ -51,19 +66,21 @@ asyncio.run(main())
 """
 
 
-def request_of(http: httpx.AsyncClient, key: str, model: str, chats: bool) -> str:
+def request_of(http: httpx.AsyncClient, key: str, model: str, chat: Chat | None) -> str:
+    """A request as text: a read of the model's tree, or a chat."""
     host = http.base_url.netloc.decode()
-    if not chats:
+    if chat is None:
         return (
             f"GET /v2/models/{model}/checkpoints HTTP/1.1\\r\\nHost: {host}\\r\\n"
             f"Authorization: Bearer {key}\\r\\n\\r\\n"
         )
     body = json.dumps(
         {
-            "model": "tiny/mixed-0.2M",
+            "model": model if chat.own else "tiny/mixed-0.2M",
             "messages": [{"role": "user", "content": "3 + 4 = ?"}],
             "temperature": 5.0,
             "max_tokens": 100,
+            "n": chat.answers,
         }
     )
     return (
@@ -103,9 +120,9 @@ async def measure() -> dict[str, float]:
             model = await fork(http)
             job = await submit(http, model["id"], steps=100_000, seed=1)
             arrivals = Witness(http, model["id"]).steps()
-            for what, chats in (("reads", False), ("chats", True)):
+            for what, (chat, _) in FLOODS.items():
                 for name, key in keys.items():
-                    request = request_of(http, key, model["id"], chats)
+                    request = request_of(http, key, model["id"], chat)
                     found[f"{what} {name}"] = await beside(http, arrivals, request)
             await arrivals.aclose()
             await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
@@ -114,13 +131,13 @@ async def measure() -> dict[str, float]:
 
 def main() -> int:
     found = asyncio.run(measure())
-    for what, goal in (("reads", READS), ("chats", CHATS)):
+    for what, (_, goal) in FLOODS.items():
         print(
             f"a run's step beside {CONNECTIONS} connections busy with {what}:"
             f" {found[f'{what} flood']:.2f} times as long as alone, goal {goal:.2f};"
             f" with the admin's key, without bounds, {found[f'{what} admin']:.2f}"
         )
-    return found["reads flood"] > READS or found["chats flood"] > CHATS
+    return any(found[f"{what} flood"] > goal for what, (_, goal) in FLOODS.items())
 
 
 if __name__ == "__main__":

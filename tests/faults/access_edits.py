@@ -5,6 +5,7 @@ from tests.faults.faults import Edit
 KEYS = ("tests/service/test_access.py",)
 OTHERS = ("tests/service/test_access_to_others.py",)
 LOG = ("tests/service/test_server_log.py",)
+TURNS = ("tests/unit/engine/test_engine.py",)
 
 ACCESS = (
     Edit(
@@ -191,9 +192,9 @@ ACCESS = (
     ),
     Edit(
         "the caller of a request is nobody's afterwards",
-        "service/gate.py",
-        "            CALLER.reset(token)\n",
-        "            pass\n",
+        "service/caller.py",
+        "        CALLER.reset(token)\n",
+        "",
         KEYS,
     ),
     Edit(
@@ -271,6 +272,34 @@ ACCESS = (
         "service/store/proposals.py",
         "            if before.previous == head:\n",
         "            if True:\n",
+        KEYS,
+    ),
+    Edit(
+        "keys take turns in the engine",
+        "service/engines/tiny/dispatch.py",
+        "        able = [call for call in able if call.claimant == claimant]\n",
+        "",
+        TURNS,
+    ),
+    Edit(
+        "nothing is sent ahead while several take turns",
+        "service/engines/tiny/dispatch.py",
+        "if self._turns.has_others(taken[0].claimant, monotonic()):",
+        "if False:",
+        TURNS,
+    ),
+    Edit(
+        "the first process is kept free for who trains",
+        "service/engines/tiny/dispatch.py",
+        "return is_its_own or self._turns.may_hold_up_training(call.claimant, monotonic())",
+        "return True",
+        TURNS,
+    ),
+    Edit(
+        "the engine is told for whom it works",
+        "service/caller.py",
+        "CALLER.set(caller), CLAIMANT.set(caller.name)",
+        'CALLER.set(caller), CLAIMANT.set("")',
         KEYS,
     ),
 )

@@ -16,6 +16,7 @@ from hud_tui.service import access as access_module
 from hud_tui.service import gate
 from hud_tui.service.app import AREAS, create_app, role_table
 from hud_tui.service.caller import CALLER, SERVICE
+from hud_tui.service.engines.base import CLAIMANT
 from hud_tui.service.http import now
 from hud_tui.service.routes import Route
 from hud_tui.service.service import Service
@@ -479,6 +480,29 @@ async def test_the_reads_of_a_key_are_carried_out_one_by_one(
 async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:
     await http.get("/v2/models")
     assert CALLER.get() is SERVICE
+
+
+async def test_the_engine_is_told_for_whom_it_samples_and_steps(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service, monkeypatch: Any
+) -> None:
+    """So that it can have keys take turns."""
+    told: set[tuple[str, str]] = set()
+
+    def telling(name: str, call: Any) -> Any:
+        def told_of(*args: Any) -> Any:
+            told.add((name, CLAIMANT.get()))
+            return call(*args)
+
+        return told_of
+
+    engine = service.parts.engine
+    for name in ("sample", "optim_step"):
+        monkeypatch.setattr(engine, name, telling(name, getattr(engine, name)))
+    model = await fork(team["tim"])
+    await ended(http, await submit(team["tim"], model["id"], steps=2))
+    assert told == {("sample", "tim"), ("optim_step", "tim")}
+    await ask(team["rea"], model["model_name"])
+    assert ("sample", "rea") in told
 
 
 def test_the_page_says_what_each_role_may_do() -> None:

@@ -274,6 +274,10 @@ class About:
     """Display name of the server; empty to show its URL."""
 
 
+CLAIMANT: ContextVar[str] = ContextVar("claimant", default="")
+"""For whom the present call is made, e.g. the name of a key. Where calls wait, claimants may take
+turns, however many each has. No number depends on it."""
+
 BEGUN: ContextVar[Callable[[], object]] = ContextVar("begun", default=lambda: None)
 """What an engine calls when it begins with the present call, which may have waited for others."""
 

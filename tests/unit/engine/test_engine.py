@@ -7,10 +7,12 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
+from hud_tui.pipes import Pipe
 from hud_tui.service.engines.base import (
     PROGRESS,
     Adam,
@@ -23,10 +25,11 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny import dispatch as dispatch_module
 from hud_tui.service.engines.tiny import parts
-from hud_tui.service.engines.tiny.dispatch import DUE_S, Call, Dispatch, Kind, Sent
+from hud_tui.service.engines.tiny.dispatch import DUE_S, Call, Dispatch, Sent
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine, weights_path
 from hud_tui.service.engines.tiny.memory import Memory
 from hud_tui.service.engines.tiny.parts import ROWS
+from hud_tui.service.engines.tiny.turns import LATELY_S, Kind
 from tests.conftest import until
 from tests.unit.engine.conftest import some_datums
 
@@ -151,8 +154,11 @@ async def test_what_nobody_waits_for_any_more_is_sampled_no_further(engine: Tiny
     assert again.tokens == row["tokens"]
 
 
-def queued(dispatch: Dispatch, kind: Kind, verb: str, policy: str = "a", rows: int = 0) -> Call:
-    call = Call({"verb": verb, "policy": policy, "requests": [None] * rows}, kind)
+def queued(
+    dispatch: Dispatch, kind: Kind, verb: str, policy: str = "a", rows: int = 0, of: str = ""
+) -> Call:
+    request = {"verb": verb, "policy": policy, "requests": [None] * rows}
+    call = Call(request, kind, claimant=of)
     dispatch._queue.append(call)
     return call
 
@@ -216,6 +222,73 @@ async def test_a_chat_that_is_due_does_not_wait_for_all_parts_of_a_call(
     assert dispatch._next(lane) == [], "no part goes ahead of it"
     lane.sent.clear()
     assert turns(dispatch) == [[chats[0]], [parts[1]], [chats[1]], [parts[2]], [parts[3]]]
+
+
+async def test_claimants_take_turns_however_many_requests_each_has() -> None:
+    dispatch = Dispatch(Memory())
+    flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
+    chats = [queued(dispatch, "small", "sample", policy, 1, of="ana") for policy in "ab"]
+    parts = [queued(dispatch, "part", "gradients", of="ben") for _ in range(2)]
+    step = queued(dispatch, "own", "optim_step", of="ben")
+    late = queued(dispatch, "small", "sample", "b", 1, of="cem")
+    assert turns(dispatch) == [
+        *([flood[0]], [parts[0]], [late, chats[1]]),  # a chat goes with another's
+        *([flood[1]], [parts[1]], [flood[2]], [step]),
+        *([flood[3]], [chats[0]]),
+    ]
+
+
+async def test_a_claimants_own_requests_go_with_it_before_those_of_others() -> None:
+    dispatch = Dispatch(Memory())
+    others = [queued(dispatch, "small", "sample", rows=ROWS // 2, of="ana") for _ in range(3)]
+    dispatch._turns.take("ana", "part", trains=False, now=0.0)
+    own = [queued(dispatch, "small", "sample", rows=ROWS // 4, of="ben") for _ in range(2)]
+    assert turns(dispatch) == [[*own, others[0]], others[1:]]
+
+
+async def test_while_several_take_turns_nothing_is_sent_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+    dispatch = Dispatch(Memory())
+    lane = dispatch._first
+    flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
+    training = queued(dispatch, "part", "gradients", of="ben")
+    lane.sent.append(Sent([flood[0]], asyncio.Future()))
+    assert dispatch._next(lane) == [flood[0]], "nobody else had a turn"
+    lane.sent.clear()
+    assert dispatch._next(lane) == [training]
+    lane.sent.append(Sent([training], asyncio.Future()))
+    assert dispatch._next(lane) == [], "the other's next call would wait for both"
+    now = LATELY_S
+    assert dispatch._next(lane) == [flood[1]], "no more call is expected of the other"
+
+
+async def test_the_first_process_is_kept_free_for_who_trains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+    dispatch = Dispatch(Memory(), cores=2)
+    one, two = dispatch._lanes
+    for verb in ("open", "optim_step"):
+        first = queued(dispatch, "own", verb, of="ana" if verb == "open" else "ben")
+        assert dispatch._next(one) == [first]
+    flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
+    assert dispatch._next(one) == [flood[0]], "it is the only process"
+    two.pipe = cast("Pipe", object())
+    assert dispatch._next(one) == [], "opening a policy is not training"
+    part = queued(dispatch, "part", "gradients", of="ben")
+    assert dispatch._next(one) == [part]
+    assert dispatch._next(two) == [flood[1]]
+    opening = queued(dispatch, "own", "open", of="ana")
+    assert dispatch._next(one) == [opening], "no other process can do it"
+    two.driver = one.driver = cast("asyncio.Task[None]", object())
+    dispatch._wake()
+    assert (one.wake.is_set(), two.wake.is_set()) == (False, True), "who may do something"
+    now = LATELY_S
+    assert dispatch._next(one) == [flood[2]], "nobody trains any more"
 
 
 async def test_a_step_that_nobody_waits_for_any_more_is_not_told() -> None:

@@ -1,9 +1,10 @@
 """Dispatch: the queue of requests to the engine's processes, and what happens when one dies.
 
-Requests go oldest first, and none takes much more than a second (a long pass is cut into several,
-see `parts.cut`), so neither sampling nor training starves. What is computed from weights alone goes
-to whichever process is free. The first process holds what calls accumulate: if it dies, that is
-lost; another one is started again, and does its requests again.
+Claimants take turns (see `turns`), and the requests of one go oldest first. None takes much more
+than a second (a long pass is cut into several, see `parts.cut`), so neither sampling nor training
+starves. What is computed from weights alone goes to whichever process is free. The first process
+holds what calls accumulate: if it dies, that is lost; another one is started again, and does its
+requests again.
 
 Callers may leave: the process is told so, and samples their completions no further. Those who want
 to know are told tokens as they are sampled.
@@ -23,12 +24,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, islice
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 from hud_tui.patience import in_time
 from hud_tui.pipes import Pipe, ProcessEnded
 from hud_tui.service.engines.base import (
     BEGUN,
+    CLAIMANT,
     CODEC,
     LOST,
     SILENT,
@@ -40,6 +42,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny.memory import Memory, Region
 from hud_tui.service.engines.tiny.parts import ROWS
+from hud_tui.service.engines.tiny.turns import Kind, Turns
 
 WORKER = (sys.executable, "-m", "hud_tui.service.engines.tiny.worker")
 ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
@@ -60,12 +63,10 @@ IDLE_S = 60.0
 """Seconds after which a process that had nothing to do is ended; the first one stays."""
 REPEATS = 2
 """Times that a request is done again whose process died."""
+TRAINS = ("add", "optim_step")
+"""Verbs of requests that change weights or gradients."""
 PAUSE_S = 1.0
 """Pause before another attempt to start a process, seconds."""
-
-Kind = Literal["own", "part", "small"]
-"""``own``: for the process that holds the policy's state; ``part``, of a large call, and ``small``:
-for any."""
 
 
 @dataclass(eq=False)
@@ -81,6 +82,7 @@ class Call:
     )
     losses: int = 0
     """Processes that died of it, or with it."""
+    claimant: str = field(default_factory=CLAIMANT.get)
     begun: Callable[[], object] = field(default_factory=BEGUN.get)
     """Called when a process begins with it."""
     progress: Progress | None = None
@@ -114,8 +116,6 @@ class Lane:
         """Oldest first."""
         self.wake = asyncio.Event()
         """Set if there may be work for it."""
-        self.last: Kind = "own"
-        """Kind of the last request that it was given."""
         self.silent_s = 0
         """Whole seconds that the present answer has been waited for."""
         self.driver: asyncio.Task[None] | None = None
@@ -133,6 +133,7 @@ class Dispatch:
         """`cores`: the number of processes; all but the first are there while they are needed."""
         self._memory = memory
         self._queue: deque[Call] = deque()
+        self._turns = Turns()
         self._lanes = [Lane() for _ in range(cores)]
         self._first = self._lanes[0]
 
@@ -190,9 +191,10 @@ class Dispatch:
         await asyncio.gather(*(self._bury(lane) for lane in self._lanes))
 
     def _wake(self) -> None:
-        """Have one more process look for work."""
+        """Have one more process look for work, if there is any for it."""
         for lane in self._lanes:
-            if not (lane.sent or lane.wake.is_set()):
+            is_free = not (lane.sent or lane.wake.is_set())
+            if is_free and any(self._may_do(lane, call) for call in self._queue):
                 lane.wake.set()
                 if lane.driver is None:
                     name = f"tiny engine {self._lanes.index(lane)}"
@@ -324,8 +326,9 @@ class Dispatch:
                 _settle([call], list(islice(rows, call.rows)))
 
     def _next(self, lane: Lane) -> list[Call]:
-        """The oldest request that a process can do and, if it is small, others that go with it. One
-        that is due goes before older ones, but in every other turn only, so that none starves.
+        """The oldest request that a process may do of the claimant whose turn it is, and if it is
+        small, others that go with it. One that is due goes before older ones, but in every other
+        turn only, so that none starves.
 
         A process that is at work gets a part only while the others will have enough of them, so
         that all end together, and a small request only in a full batch, which nobody could join.
@@ -333,22 +336,34 @@ class Dispatch:
         while self._queue and self._queue[0].reply.done():
             self._queue.popleft()  # its caller was cancelled
         waiting = [call for call in self._queue if not call.reply.done()]
-        own = lane is self._first
-        first = next((call for call in waiting if own or call.kind != "own"), None)
-        if first is None:
+        able = [call for call in waiting if self._may_do(lane, call)]
+        if not able:
             return []
-        if lane.last != "small":
-            first = next((call for call in waiting if _is_due(call)), first)
+        claimant = self._turns.next_of(call.claimant for call in able)
+        able = [call for call in able if call.claimant == claimant]
+        first = able[0]
+        if not self._turns.was_small(claimant):
+            first = next((call for call in able if _is_due(call)), first)
         taken = self._batch(lane, first, waiting)
         if lane.sent and not self._goes_ahead(taken, waiting):
             return []
         for call in taken:
             self._queue.remove(call)
-        lane.last = taken[0].kind
+        self._turns.take(claimant, first.kind, first.request["verb"] in TRAINS, monotonic())
         return taken
+
+    def _may_do(self, lane: Lane, call: Call) -> bool:
+        """Whether a process can do a request, and is not kept free for others."""
+        if lane is not self._first:
+            return call.kind != "own"
+        is_alone = all(other.pipe is None for other in self._lanes if other is not lane)
+        is_its_own = call.kind == "own" or is_alone
+        return is_its_own or self._turns.may_hold_up_training(call.claimant, monotonic())
 
     def _goes_ahead(self, taken: list[Call], waiting: list[Call]) -> bool:
         """Whether a process that is at work gets these requests already."""
+        if self._turns.has_others(taken[0].claimant, monotonic()):
+            return False
         match taken[0].kind:
             case "own":
                 return False
@@ -371,7 +386,7 @@ class Dispatch:
         )
         most = min(ROWS, max(LEAST, -(-rows // len(self._lanes))))
         taken, count = [first], first.rows
-        for call in fellows:
+        for call in sorted(fellows, key=lambda call: call.claimant != first.claimant):
             if call is not first and count + call.rows <= most:
                 count += call.rows
                 taken.append(call)

@@ -33,10 +33,11 @@ from hud_tui.service.engines.base import (
     distinct,
 )
 from hud_tui.service.engines.tiny.conversations import Conversations
-from hud_tui.service.engines.tiny.dispatch import Dispatch, Kind
+from hud_tui.service.engines.tiny.dispatch import Dispatch
 from hud_tui.service.engines.tiny.memory import Memory, Region
 from hud_tui.service.engines.tiny.parts import cut, of_datums, of_requests
 from hud_tui.service.engines.tiny.tokenizer import VOCABULARY, BpeTokenizer, CharTokenizer
+from hud_tui.service.engines.tiny.turns import Kind
 
 # The bases in the package, and the default parameters of a run on each.
 
