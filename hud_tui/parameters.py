@@ -604,6 +604,8 @@ class RolloutRows:
 
 @dataclass(kw_only=True, init=False, eq=False, repr=False)
 class SweepRows:
+    """Of a sweep."""
+
     at_once: Annotated[
         int,
         Parameter(

@@ -12,7 +12,7 @@ Source: the request and reply models of the public ``hud`` SDK, 0.6.21. Fields m
 sent by the embedded service only; they are None or empty on HUD.
 """
 
-import os
+import sys
 from array import array
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import accumulate
 from math import copysign, isfinite
+from types import ModuleType
 from typing import Annotated, Any, Generic, Self, TypeVar, overload
 
 from pydantic import (
@@ -54,7 +55,8 @@ def no_items() -> list[Any]:
     return []
 
 
-NO_PLUGINS = "PYDANTIC_DISABLE_PLUGINS"
+_NO_PLUGINS = ModuleType("pydantic.plugin._loader")
+_NO_PLUGINS.get_plugins = tuple  # type: ignore[attr-defined]
 
 
 @contextmanager
@@ -62,17 +64,23 @@ def without_plugins() -> Iterator[None]:
     """While a validator is built: pydantic looks for its plugins in every installed distribution,
     which takes longer than to build all that a command needs.
 
-    Its only switch is a variable, set no longer than this: an environment of the user's, whose
-    process inherits the variables of this one, may have plugins.
+    Its only switch is a variable, which processes that are started meanwhile would inherit, and an
+    environment of the user's may have plugins. So its module that looks for them is replaced, no
+    longer than this: other libraries in this process may have some, too.
     """
-    if NO_PLUGINS in os.environ:
+    loader = _NO_PLUGINS.__name__
+    replaced = sys.modules.get(loader)
+    if replaced is _NO_PLUGINS:
         yield
         return
-    os.environ[NO_PLUGINS] = "__all__"
+    sys.modules[loader] = _NO_PLUGINS
     try:
         yield
     finally:
-        os.environ.pop(NO_PLUGINS, None)
+        if replaced is None:
+            sys.modules.pop(loader, None)
+        else:
+            sys.modules[loader] = replaced
 
 
 class Body(BaseModel):

@@ -42,8 +42,8 @@ from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, Work, trouble, weights_name
 from hud_tui.rollouts.control import evaluation_order, works_of
-from hud_tui.rollouts.environment import environment_at
-from hud_tui.rollouts.evaluate import SAMPLED, environment_of, filled, tasks_of
+from hud_tui.rollouts.environment import environment_at, tasks_of
+from hud_tui.rollouts.evaluate import SAMPLED, environment_of, filled
 from hud_tui.rollouts.run_files import Order, environment_name
 from hud_tui.wire import Checkpoint, Estimate, Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation

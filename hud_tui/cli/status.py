@@ -7,12 +7,11 @@ from typing import Any
 
 from hud_tui.cli.alarms import alarm_report, report_documents, silent_s, thresholds
 from hud_tui.cli.models import checkpoint_document, named, newest
-from hud_tui.cli.output import emit, plain
+from hud_tui.cli.output import emit
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, step_metrics
 from hud_tui.rl.names import find_model
-from hud_tui.rl.run import Service, Status
 from hud_tui.wire import Checkpoint, Model, WorkState
 
 
@@ -26,21 +25,19 @@ async def status(client: HudClient, args: argparse.Namespace) -> int:
         job_id = await _job_id(client, model, args.ref)
         tree, job = await asyncio.gather(client.checkpoints(model.id), client.known_job(job_id))
     settings, grown = client.settings, Tree.of(tree)
-    now = Status(
-        service=Service(settings.label, settings.api_url),
-        model=model,
-        head=grown.served,
-        checkpoints=len(tree),
-        job=job,
-        metrics=step_metrics(tree[-1]) if tree else {},
-        as_of=datetime.now(UTC).isoformat(timespec="milliseconds"),
-    )
-    head = checkpoint_document(grown, grown.head)
-    details: dict[str, Any] = {"head": head}
+    document: dict[str, Any] = {
+        "service": {"label": settings.label, "url": settings.api_url},
+        "model": model,
+        "head": checkpoint_document(grown, grown.head),
+        "checkpoints": len(tree),
+        "job": job,
+        "metrics": step_metrics(tree[-1]) if tree else {},
+        "as_of": datetime.now(UTC).isoformat(timespec="milliseconds"),
+    }
     if args.verbose:
-        details["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
+        document["tree"] = [checkpoint_document(grown, position) for position in range(len(grown))]
     alarms = report_documents(alarm_report(grown, job, silent_s(tree, job), limits))
-    emit("status", {**plain(now), **details, **alarms})
+    emit("status", document | alarms)
     return 0
 
 

@@ -5,19 +5,19 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from hud_tui.client.records import Asked, Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
 from hud_tui.rl.bisect import FIRST, Bisection
 from hud_tui.rl.checkpoint_tree import Tree, label
-from hud_tui.wire import Model, WorkState
+from hud_tui.wire import Body, Model, WorkState, no_items
 
 if TYPE_CHECKING:
     from hud_tui.client.works import WorkClient
 
 
-class Made(BaseModel):
+class Made(Body):
     """An evaluation that was begun."""
 
     position: int
@@ -35,7 +35,7 @@ class Lineage(Record):
     """Ids of the checkpoints from the good one to the bad one; None for the weights that the model
     started from."""
     names: list[str]
-    evaluations: list[Made] = Field(default_factory=list)
+    evaluations: list[Made] = Field(default_factory=no_items)
 
     def ids(self, position: int) -> list[str]:
         return [made.id for made in self.evaluations if made.position == position]

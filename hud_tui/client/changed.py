@@ -15,6 +15,7 @@ from hud_tui.rl.changed import Comparison, Heldout, HeldoutRollouts, compare
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.evaluation import Scores, TaskScore, difference
 from hud_tui.rl.own_numbers import REWARD
+from hud_tui.rl.run_groups import Differences, differences
 from hud_tui.rl.runs import run_of_job
 from hud_tui.rl.sides import (
     Sampled,
@@ -25,7 +26,6 @@ from hud_tui.rl.sides import (
     step_of_run,
     steps_around,
 )
-from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import Work
 from hud_tui.wire import Checkpoint, Group

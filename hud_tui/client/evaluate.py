@@ -18,12 +18,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from hud_tui.change import UNNAMED, Change, TaskSource
-from hud_tui.client.evaluation_files import (
-    Drivers,
-    EvaluationFiles,
-    Graded,
-    StoredEvaluation,
-)
+from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation, without_groups
+from hud_tui.client.evaluation_ledger import Drivers, Graded
 from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
 from hud_tui.client.transport import NOT_THERE, SUBMIT_S, Lookup
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
@@ -383,10 +379,6 @@ def _evaluates(trace: Trace, node: Checkpoint | None) -> bool:
     if node is not None:
         return trace.evaluates == node.id
     return trace.evaluates is None and bool(trace.heldout) and not trace.step
-
-
-def without_groups(evaluation: WorkState) -> WorkState:
-    return evaluation.model_copy(update={"groups": []})
 
 
 def _drawn(before: Scores, after: Scores) -> Difference | None:

@@ -1,17 +1,22 @@
 """Runs of other trainers that were imported, each in a file of the state directory."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.imported import ImportedRun, imported_runs
 from hud_tui.rl.text import one_line
-from hud_tui.rl.wandb_file import LoggedRun, read_logged_run
-from hud_tui.rl.work import Work
 from hud_tui.storage import read_regular, stored_in, write_atomic
+
+if TYPE_CHECKING:  # most users have no such runs
+    from hud_tui.rl.imported import ImportedRun
+    from hud_tui.rl.wandb_file import LoggedRun
+    from hud_tui.rl.work import Work
 
 FOLDER = "imported"
 MOST_BYTES = 1 << 30
@@ -30,6 +35,8 @@ class ImportedFiles:
         read."""
         read: dict[str, tuple[Stamp, ImportedRun, Work]] = {}
         for file in () if self._folder is None else self._folder.glob("*.json"):
+            from hud_tui.rl.imported import ImportedRun
+
             with suppress(OSError, ValueError, ValidationError):
                 status = file.stat()
                 stamp = status.st_mtime_ns, status.st_size
@@ -63,6 +70,8 @@ class ImportedFiles:
 def read_folder(path: Path) -> tuple[list[ImportedRun], list[str]]:
     """The runs in a ``.wandb`` file, or in all below a folder; and why files were left out. Raises
     HudUsage: there are none."""
+    from hud_tui.rl.imported import imported_runs
+
     if not path.exists():
         raise HudUsage(f"no file or folder named {one_line(path)}")
     skipped: list[str] = []
@@ -73,6 +82,8 @@ def read_folder(path: Path) -> tuple[list[ImportedRun], list[str]]:
 
 
 def _logged(path: Path, skipped: list[str]) -> Iterator[LoggedRun]:
+    from hud_tui.rl.wandb_file import read_logged_run
+
     files = [path] if path.is_file() else sorted(path.rglob("*.wandb"))
     seen: set[Path] = set()
     for file in files:

@@ -9,7 +9,7 @@ from time import time
 from typing import TYPE_CHECKING, Generic, TypeVar
 from uuid import uuid4
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from hud_tui.change import UNNAMED, TaskSource
 from hud_tui.errors import HudError, HudUsage
@@ -18,7 +18,7 @@ from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.work import SUCCEEDED, Work, trouble
 from hud_tui.storage import held, read_regular, write_atomic
-from hud_tui.wire import Evaluation, Group, Json, WorkState
+from hud_tui.wire import Body, Evaluation, Group, Json, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
 if TYPE_CHECKING:
@@ -49,8 +49,10 @@ class Asked:
         return replace(self, body=self.body.model_copy(update={"parameters": parameters}))
 
 
-class Record(BaseModel):
+class Record(Body):
     """The content of a file."""
+
+    model_config = ConfigDict(frozen=False)
 
     id: str = Field(default_factory=lambda: uuid4().hex)
     service: str

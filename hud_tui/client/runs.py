@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from hud_tui.client.imported import ImportedFiles
 from hud_tui.errors import HudNotFound, HudRefused
-from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.runs import run_of, run_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import Work
@@ -26,6 +25,7 @@ from hud_tui.wire import Checkpoint, Job, Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
+    from hud_tui.rl.compare import RunSeries
 
 PER_MINUTE = 30
 """Maximum requests per minute for the table, on a service without a list of runs."""
@@ -157,6 +157,8 @@ class RunList:
     async def series(self, run_id: str, keys: Collection[str]) -> RunSeries:
         """A run's steps so far, with these metrics; a further call reads only new steps. Raises
         HudNotFound: no such run, or its model is unknown."""
+        from hud_tui.rl.compare import RunSeries
+
         if run_id in self._imported_ids and (run := self._imported.get(run_id)) is not None:
             return run.series
         if self._polled is not None:

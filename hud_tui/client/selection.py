@@ -8,7 +8,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from hud_tui.client.records import Asked, Record, RecordFiles, Sampler
 from hud_tui.errors import HudUsage
@@ -25,13 +25,13 @@ from hud_tui.rl.ship import (
     usual_candidates,
 )
 from hud_tui.rl.text import counted, seconds
-from hud_tui.wire import Checkpoint, Evaluation, Model, WorkState
+from hud_tui.wire import Body, Checkpoint, Evaluation, Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.works import WorkClient
 
 
-class Entry(BaseModel, frozen=True):
+class Entry(Body):
     """A candidate: a checkpoint of a model."""
 
     model_id: str

@@ -6,33 +6,29 @@ environments of the user's own. This program makes evaluations from hosted rollo
 follows them.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing, suppress
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hud_tui.client.evaluate import Evaluations, HostedMaker, without_groups
-from hud_tui.client.evaluation_files import (
-    Drivers,
-    EvaluationFiles,
-    EvaluationLedger,
-    StoredEvaluation,
-    tell,
-)
-from hud_tui.client.imported import ImportedFiles
-from hud_tui.client.runs import RunList
-from hud_tui.client.sweep_files import SweepFiles
+from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation, without_groups
 from hud_tui.client.transport import NOT_THERE
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
-from hud_tui.notebook import Notebook, run_notes
 from hud_tui.rl.work import End, has_ended
 from hud_tui.wire import Job, WorkState
 from hud_tui.wire_changes import CancelJobResult
-from hud_tui.wire_runs import DriveReport
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # a list of jobs is read without
     from hud_tui.client.client import HudClient
+    from hud_tui.client.evaluate import Evaluations
+    from hud_tui.client.evaluation_ledger import Drivers
+    from hud_tui.client.runs import RunList
+    from hud_tui.client.sweep_files import SweepFiles
+    from hud_tui.notebook import Notebook
 
 LOOK_S, LONGEST_LOOK_S, FAR_LOOK_S = 0.1, 0.5, 3.0
 """Seconds between two reads of an evaluation: at first; the longest for a service on this machine,
@@ -41,7 +37,7 @@ and for one elsewhere."""
 
 class WorkClient:
     def __init__(
-        self, client: "HudClient", files: EvaluationFiles, drivers: Drivers, state: Path | None
+        self, client: HudClient, files: EvaluationFiles, drivers: Drivers, state: Path | None
     ) -> None:
         """
         Args:
@@ -50,15 +46,37 @@ class WorkClient:
             state: Has notes on runs, and sweeps; None: nothing is kept.
         """
         self.client = client
-        self._files, self._drivers = files, drivers
-        self.evaluations = Evaluations(client, files, drivers)
-        self.notes = Notebook(None) if state is None else run_notes(state)
+        self._files, self._drivers, self._state = files, drivers, state
+
+    @cached_property
+    def evaluations(self) -> Evaluations:
+        from hud_tui.client.evaluate import Evaluations
+
+        return Evaluations(self.client, self._files, self._drivers)
+
+    @cached_property
+    def notes(self) -> Notebook:
         """The user's notes on runs, by run id."""
-        self.sweeps = SweepFiles(state)
-        names = dict if client.settings.embedded else self.sweeps.names  # a local run says it
-        imported = ImportedFiles(state)
-        self.runs = RunList(client, lambda: self.notes.notes, names, imported=imported)
+        from hud_tui.notebook import Notebook, run_notes
+
+        return Notebook(None) if self._state is None else run_notes(self._state)
+
+    @cached_property
+    def sweeps(self) -> SweepFiles:
+        from hud_tui.client.sweep_files import SweepFiles
+
+        return SweepFiles(self._state)
+
+    @cached_property
+    def runs(self) -> RunList:
         """All runs of the service."""
+        from hud_tui.client.imported import ImportedFiles
+        from hud_tui.client.runs import RunList
+
+        # A run of the embedded service says its sweep.
+        names = dict if self.client.settings.embedded else self.sweeps.names
+        imported = ImportedFiles(self._state)
+        return RunList(self.client, lambda: self.notes.notes, names, imported=imported)
 
     async def state(self, work_id: str) -> WorkState | None:
         """How a run or an evaluation stands; None if it is neither. If its process on this machine
@@ -94,6 +112,8 @@ class WorkClient:
         if stored is None or not ended or stored.evaluation.status == job.status:
             return job
         if not self.client.wire.guard.shut:
+            from hud_tui.client.evaluation_ledger import tell
+
             with suppress(HudError):  # else with the next list
                 await tell(self.client, stored.evaluation)
         return job.model_copy(update={"status": stored.evaluation.status})
@@ -163,6 +183,9 @@ class WorkClient:
 
     async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[WorkState, None]:
         """Make the missing rollouts; yields the state after each part, and at last the outcome."""
+        from hud_tui.client.evaluate import HostedMaker
+        from hud_tui.client.evaluation_ledger import EvaluationLedger
+
         if has_ended(stored.evaluation.status):
             yield stored.evaluation
             return
@@ -187,13 +210,15 @@ class WorkClient:
             await asyncio.gather(making, return_exceptions=True)
         yield ledger.stored.evaluation
 
-    async def _ask(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any:
+    async def _ask(self, ask: Callable[[HudClient], Awaitable[Any]]) -> Any:
         return await ask(self.client)
 
 
-async def tell_end(client: "HudClient", work_id: str, end: End) -> None:
+async def tell_end(client: HudClient, work_id: str, end: End) -> None:
     """Tell the service how work ended whose process is gone, since nobody else can know."""
     if not client.wire.guard.shut:
+        from hud_tui.wire_runs import DriveReport
+
         report = DriveReport.model_validate({"status": end.status, "error": end.error})
         with suppress(HudError):  # else it notices soon that reports are overdue
             await client.runs.report(work_id, report)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from hud_tui.errors import HudUsage
 from hud_tui.legacy.lock_file import Lock, Tool
@@ -26,6 +26,7 @@ from hud_tui.legacy.yaml import (
     writable,
 )
 from hud_tui.rl.text import clean, one_line
+from hud_tui.wire import Body, no_items
 
 FIX = "write a new one with hud-tui init, or fix that line"
 MARKER_FIELDS = frozenset({"action_mappings", "allowed_tools", "system_prompt", "parser", "rubric"})
@@ -46,7 +47,7 @@ def _truth(value: object) -> object:
 Truth = Annotated[bool, BeforeValidator(_truth)]
 
 
-class _Part(BaseModel):
+class _Part(Body):
     """Base of all parts. Unknown fields are kept, because later versions have more."""
 
     model_config = ConfigDict(extra="allow", frozen=True, populate_by_name=True, strict=True)
@@ -83,7 +84,7 @@ class Argument(_Part):
 
 
 class ActionParser(_Part):
-    positional: list[str] = Field(default_factory=list)
+    positional: list[str] = Field(default_factory=no_items)
     """Names of the positional arguments, in order."""
 
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from urllib.parse import urlsplit
 
 import httpx
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, field_validator
 from pydantic.alias_generators import to_camel
 
 from hud_tui import __version__
@@ -37,6 +37,7 @@ from hud_tui.remote.clock import hear
 from hud_tui.rl.text import counted, one_line
 from hud_tui.settings import every_variable, is_loopback
 from hud_tui.storage import read_regular
+from hud_tui.wire import Body
 
 BASE = "https://api.primeintellect.ai"
 SSH_KEY = "~/.ssh/id_rsa"
@@ -116,7 +117,7 @@ def _api_url(base: str) -> str:
     raise HudUsage("PRIME_API_BASE_URL is not an https URL", f"e.g. {BASE}")
 
 
-class Read(BaseModel):
+class Read(Body):
     """An answer of the API; unknown fields are ignored."""
 
     model_config = ConfigDict(

@@ -17,9 +17,9 @@ from hud_tui.rl.own_numbers import (
     on_same_tasks,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.run_groups import Differences
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sides import Read, Sampled, Side, around, has_heldout, meet_of, training_rollouts
-from hud_tui.rl.sweep import Differences
 from hud_tui.rl.text import counted, one_line
 from hud_tui.wire import Checkpoint, Evaluation, Group
 

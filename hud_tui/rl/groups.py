@@ -1,5 +1,7 @@
 """Groups of rollouts: advantages, statistics, history by task, and rollouts without gradient."""
 
+from __future__ import annotations
+
 from array import array
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,12 +10,14 @@ from enum import StrEnum
 from functools import lru_cache
 from math import isfinite, sqrt
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hud_tui.rl.checkpoint_tree import ROOT, label
 from hud_tui.rl.metrics import Series
-from hud_tui.rl.run import Run
 from hud_tui.wire import Checkpoint, Group
+
+if TYPE_CHECKING:
+    from hud_tui.rl.run import Run
 
 # Group-relative advantages: each rollout's reward minus the mean of its group.
 #
@@ -67,7 +71,7 @@ class Advantages:
     """Factor, the run's `reward_scale`."""
 
     @classmethod
-    def of_run(cls, parameters: Mapping[str, Any] | None) -> "Advantages":
+    def of_run(cls, parameters: Mapping[str, Any] | None) -> Advantages:
         """From a run's parameters by wire name; defaults where they are missing."""
         values = parameters or {}
         scale = values.get("reward_scale")
@@ -190,7 +194,7 @@ class GroupHistory:
         """Number of the task's groups read so far, including those older than RECENT steps."""
         return self._seen.get(task_slug, 0)
 
-    def of(self, task_slug: str) -> "deque[GroupStats]":
+    def of(self, task_slug: str) -> deque[GroupStats]:
         """The task's groups, newest last; empty for a task that was never sampled."""
         return self._marks.get(task_slug, deque())
 

@@ -16,7 +16,7 @@ from math import isfinite
 from statistics import fmean, median
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import Field
 
 from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.metrics import METRICS, canonical, translate
@@ -25,6 +25,7 @@ from hud_tui.rl.runs import NO_GRADIENT, ends_of, thinned
 from hud_tui.rl.text import one_line
 from hud_tui.rl.wandb_file import LoggedRun
 from hud_tui.rl.work import IMPORTED, Work
+from hud_tui.wire import Body, no_items
 
 COUNTERS = (
     *("train/global_step", "training/global_step", "trainer/global_step", "global_step"),
@@ -65,7 +66,7 @@ RECENT = 20
 TEXT_MOST = 200
 
 
-class ImportedRun(BaseModel):
+class ImportedRun(Body):
     """A run of another trainer; its steps in columns."""
 
     id: str
@@ -73,16 +74,16 @@ class ImportedRun(BaseModel):
     project: str = ""
     trainer: str = ""
     """A key of `TRAINERS`; empty if it is not recognized."""
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, Any] = Field(default_factory=dict)
     """By our names where those are known, else by the trainer's own, nested ones joined by dots."""
     status: str = "interrupted"
     created_at: float | None = None
     """Unix seconds."""
-    numbers: list[int] = []
+    numbers: list[int] = Field(default_factory=no_items)
     """The number of each step, ascending, shape (N,)."""
-    at: list[float | None] = []
+    at: list[float | None] = Field(default_factory=no_items)
     """When each was logged, Unix seconds, shape (N,)."""
-    metrics: dict[str, list[float | None]] = {}
+    metrics: dict[str, list[float | None]] = Field(default_factory=dict)
     """Shape (N,) each; None where a step has no such number."""
 
     @property

@@ -1,14 +1,19 @@
 """Progress, ETA and freshness of a run."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice, pairwise, takewhile
 from statistics import median
+from typing import TYPE_CHECKING
 
-from hud_tui.rl.run import Run
 from hud_tui.rl.text import duration, seconds
 from hud_tui.wire import Checkpoint
+
+if TYPE_CHECKING:
+    from hud_tui.rl.run import Run
 
 RECENT = 20
 """Number of newest steps in the median of seconds per step."""

@@ -341,33 +341,3 @@ def left_behind(run: Run) -> LeftBehind | None:
     meet = tree.common_ancestor(tree.head, newest)
     steps = tree.depth(newest) - tree.depth(meet)
     return LeftBehind(steps, label(tree[newest]), label(tree.node(meet)))
-
-
-# The status: one model's training in a few lines; and the default model.
-
-
-@dataclass(frozen=True)
-class Service:
-    """The service that the status was read from."""
-
-    label: str
-    url: str
-
-
-@dataclass(frozen=True)
-class Status:
-    """State of a model as just read."""
-
-    service: Service
-    model: Model | None
-    """None if there is no model yet."""
-    head: Checkpoint | None
-    """The checkpoint being served; None for the base weights."""
-    checkpoints: int
-    """Checkpoints in the tree."""
-    job: WorkState | None
-    """The model's current managed run, or the last one."""
-    metrics: dict[str, float]
-    """Metrics of the newest step; empty before the first."""
-    as_of: str
-    """When it was read, ISO 8601 in UTC."""

@@ -5,12 +5,14 @@ A row is what a run was given (model, starting checkpoint, taskset, parameters) 
 differs between runs, and groups of them, are in `hud_tui.rl.sweep`.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.metrics import finite, metrics_of
@@ -20,7 +22,9 @@ from hud_tui.rl.progress import Progress, is_stalled, pace
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import TRAINING, Work
 from hud_tui.wire import Checkpoint, Job, Model, WorkState
-from hud_tui.wire_runs import RunRecord
+
+if TYPE_CHECKING:
+    from hud_tui.wire_runs import RunRecord
 
 
 def eta_s(run: Work) -> float | None:

@@ -1,31 +1,27 @@
-"""Sweeps: several runs that differ in some parameters, each on its own fork; settings in which
-runs differ, and groups of runs with equal settings.
+"""Sweeps: several runs that differ in some parameters, each on its own fork.
 
 A managed run trains one model, so each combination gets a fork, named after its parameters, and all
 forks start at the same checkpoint. A limited number of runs is active at the same time; the others
 wait.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from statistics import fmean, stdev
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from hud_tui.errors import HudUsage
 from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.cost import EVALUATES, RunSize, evaluation_facts, run_size
 from hud_tui.rl.disk import where_stored
-from hud_tui.rl.metrics import chosen_text, short
-from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, PARAMETER, Column, column, value_text
+from hud_tui.rl.run_columns import value_text
 from hud_tui.rl.settings import Value, setting_label, short_label, write
 from hud_tui.rl.tasks.task import Task, split_text
 from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rl.work import SUCCEEDED, Work, has_ended, is_lost
-from hud_tui.wire import Model
+from hud_tui.wire import Body, Model
 
 MOST = 200
 """Maximum number of runs in a sweep."""
@@ -33,13 +29,11 @@ WAITING = "waiting"
 AGAIN = frozenset({"cancelled", "interrupted", "refused"})
 """States in which a run of a sweep may end that a resumed sweep runs again."""
 LONGEST_NAME = 100
-"""Maximum characters of a model's name. Source: `hud_tui.wire.Fork`."""
+"""Maximum characters of a model's name. Source: `hud_tui.wire_changes.Fork`."""
 
 
-class Member(BaseModel):
+class Member(Body):
     """A run of a sweep."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     """Name of its fork."""
@@ -73,10 +67,8 @@ class Member(BaseModel):
         return " · ".join(f"{short_label(k)} {value_text(v)}" for k, v in self.differs.items())
 
 
-class Sweep(BaseModel):
+class Sweep(Body):
     """A sweep and the state of its runs."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     name: str
@@ -453,191 +445,3 @@ def paced_like(rows: Sequence[Work], model: Model, taskset: str) -> Work | None:
     own = (row for row in paced if row.model_id == model.id)
     like = (row for row in paced if row.engine == engine and row.taskset == taskset)
     return next(own, None) or next(like, None)
-
-
-# Settings in which runs differ, and groups of runs with equal settings.
-
-
-IDENTITY = ("taskset", "model", "start", "engine")
-"""Settings of a run beside its parameters."""
-
-
-def setting(row: Work, key: str) -> object:
-    """A setting of a run: one of `IDENTITY`, or a parameter by its name."""
-    if key in IDENTITY:
-        return getattr(row, key) or None
-    if key in row.parameters or key not in BY_PARAMETER:
-        return row.parameters.get(key)
-    return BY_PARAMETER[key].value(row, 0.0)
-
-
-HARD_TO_COMPARE = {
-    "taskset": "different tasksets: their rewards do not compare",
-    "start": "different starting points: a difference may be theirs",
-}
-"""What it means that runs differ in a setting of `IDENTITY`."""
-
-
-@dataclass(frozen=True)
-class Differences:
-    """The settings of several runs: the table beside their curves."""
-
-    keys: tuple[str, ...]
-    """Settings in which they differ; taskset, model and start come first."""
-    rows: tuple[tuple[str, tuple[str, ...]], ...]
-    """Id of each run, and its values in the order of `keys`."""
-    same: tuple[tuple[str, str], ...]
-    """Settings that all have in common, as key and value."""
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What makes the runs hard to compare."""
-        return tuple(text for key, text in HARD_TO_COMPARE.items() if key in self.keys)
-
-
-def differences(rows: Sequence[Work]) -> Differences:
-    """The settings in which runs differ, and those that they share."""
-    keys = differing(rows)
-    shared = [key for key in _settings(rows) if key not in keys]
-    table = tuple((r.id, tuple(value_text(setting(r, key)) for key in keys)) for r in rows)
-    same = tuple((key, value_text(setting(rows[0], key))) for key in shared if rows)
-    return Differences(tuple(keys), table, same)
-
-
-def differing(rows: Sequence[Work]) -> list[str]:
-    """The settings in which runs differ."""
-    return [key for key in _settings(rows) if len({_hashed(setting(r, key)) for r in rows}) > 1]
-
-
-def _settings(rows: Sequence[Work]) -> list[str]:
-    named = dict.fromkeys(key for row in rows for key in row.parameters)
-    usual = dict.fromkeys(("learning_rate", "loss_fn", "group_size"))
-    first, last = IDENTITY[:-1], IDENTITY[-1:]
-    return [*first, *{**usual, **named}, *last]
-
-
-def _hashed(value: object) -> object:
-    """A hashable stand-in that is equal for equal values; numbers compare across types."""
-    if isinstance(value, float | int | str | None):
-        return value
-    return json.dumps(value, sort_keys=True, default=str)
-
-
-@dataclass(frozen=True)
-class RunGroup:
-    """Runs with equal values in the columns they are grouped by."""
-
-    keys: tuple[tuple[str, str], ...]
-    """The common values, as column and value."""
-    rows: tuple[Work, ...]
-    mean: float | None
-    """Mean of their rewards; None if none has one, or if they are not repetitions: a mean over
-    different settings is no setting's."""
-    std: float | None
-    """Standard deviation between the runs; None for fewer than two with a reward."""
-    apart: str = ""
-    """Why they are not repetitions; empty if they differ in nothing but the seed."""
-
-    @property
-    def title(self) -> str:
-        """E.g. ``4 runs · reward .81 ± .02 between runs · lr 3e-4 · group 8``; the rewards come
-        first, since the end may be cut."""
-        parts = [
-            counted(len(self.rows), "run"),
-            self._reward,
-            *(_shared(*key) for key in self.keys if self._tells(*key)),
-        ]
-        return " · ".join(text for text in parts if text)
-
-    @property
-    def _reward(self) -> str:
-        """Their mean reward, or why there is none; empty without rewards."""
-        of = sum(row.reward is not None for row in self.rows)
-        if self.mean is None:
-            return f"{self.apart}: no mean reward" if of else ""
-        every, chosen = of == len(self.rows), chosen_text(self.rows[0].parameters.get("draw"))
-        if self.std is None:
-            return f"reward {short(self.mean)}{'' if every else ' of 1 run'}{chosen}"
-        among = "runs" if every else f"{of} runs"
-        return f"reward {short(self.mean)} ± {short(self.std)} between {among}{chosen}"
-
-    def _tells(self, key: str, value: str) -> bool:
-        """Whether a value belongs in the title: not a parameter that loops outside the service did
-        not report."""
-        return value != "–" or _is_column(key) or not all(row.is_loop for row in self.rows)
-
-
-def _shared(key: str, value: str) -> str:
-    """A value that the runs of a group have in common, as text."""
-    if value != "–":
-        return f"{short_label(key)} {value}"
-    return f"no {key}" if _is_column(key) else f"{short_label(key)} not set"
-
-
-def _is_column(key: str) -> bool:
-    return any(key in (each.key, each.title) for each in COLUMNS.values())
-
-
-DIFFERS = "differs"
-
-
-def group_rows(rows: Sequence[Work], by: str, now: float) -> list[RunGroup]:
-    """Group rows; groups and the rows in them keep their order.
-
-    Args:
-        rows: Sorted.
-        by: Columns or ``param.NAME``, separated by commas; ``differs`` for all settings in which
-            these rows differ except the seed, so that a group is a setting with its repetitions.
-        now: Unix seconds, for values that depend on it.
-
-    Raises:
-        HudUsage: No such column.
-    """
-    chosen: list[tuple[str, list[object]]]
-    if by.strip() == DIFFERS:
-        chosen = [(key, [setting(row, key) for row in rows]) for key in _apart(rows)]
-    else:
-        columns = [column(word) for word in by.split(",") if word.strip()]
-        chosen = [(_named(each), [each.value(row, now) for row in rows]) for each in columns]
-    groups: dict[tuple[tuple[str, str], ...], list[Work]] = {}
-    for index, row in enumerate(rows):
-        keys = tuple((name, value_text(values[index])) for name, values in chosen)
-        groups.setdefault(keys, []).append(row)
-    return [_group(keys, alike) for keys, alike in groups.items()]
-
-
-def _apart(rows: Sequence[Work]) -> list[str]:
-    """The settings whose groups are not repetitions of each other.
-
-    The service records all parameters of its own runs. One that a loop outside it did not report is
-    unknown, which is no difference.
-    """
-    apart = [k for k in differing(rows) if k not in ("seed", "model")]
-    return [k for k in apart if k in IDENTITY or len(_reported_values(rows, k)) > 1]
-
-
-def _reported_values(rows: Sequence[Work], key: str) -> set[object]:
-    """A parameter's different values, without the unknown ones."""
-    values = ((row, setting(row, key)) for row in rows)
-    return {_hashed(value) for row, value in values if value is not None or not row.is_loop}
-
-
-def _named(column: Column) -> str:
-    """A parameter's wire name; another column's title."""
-    return column.key.removeprefix(PARAMETER) if column.key.startswith(PARAMETER) else column.title
-
-
-def _group(keys: tuple[tuple[str, str], ...], rows: Sequence[Work]) -> RunGroup:
-    apart = _why_no_repetitions(rows)
-    rewards = [row.reward for row in rows if row.reward is not None and not apart]
-    std = stdev(rewards) if len(rewards) > 1 else None
-    return RunGroup(keys, tuple(rows), fmean(rewards) if rewards else None, std, apart)
-
-
-def _why_no_repetitions(rows: Sequence[Work]) -> str:
-    """In what they differ but the seed; empty if in nothing."""
-    differ = ["starting point" if key == "start" else short_label(key) for key in _apart(rows)]
-    if differ:
-        return f"{', '.join(differ)} {'differ' if differ[1:] else 'differs'}"
-    is_unknown = len(rows) > 1 and any(row.is_loop and not row.taskset for row in rows)
-    return "tasksets unknown" if is_unknown else ""

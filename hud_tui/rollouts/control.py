@@ -16,10 +16,8 @@ from hud_tui.client.works import WorkClient, tell_end
 from hud_tui.errors import HudConflict, HudError, HudUsage
 from hud_tui.parameters import USUAL
 from hud_tui.patience import Looks
-from hud_tui.rl.settings import wrong_value
 from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rl.work import SUCCEEDED, TRAINING, End, Work, driver_ended, has_ended
-from hud_tui.rollouts.environment import check_source, setting_of
 from hud_tui.rollouts.evaluate import (
     SAMPLED,
     environment_of,
@@ -27,7 +25,6 @@ from hud_tui.rollouts.evaluate import (
     latest_order,
     order_of_evaluation,
 )
-from hud_tui.rollouts.process import python_at
 from hud_tui.rollouts.run_files import (
     DriverFolder,
     Options,
@@ -82,6 +79,9 @@ def order_of(
     """The order of a new run on an environment, with parameters by their wire names, and `more`
     fields of the order. Its paths are absolute: whoever reads it works elsewhere. Raises HudUsage:
     a field is out of bounds, or there is no such interpreter."""
+    from hud_tui.rl.settings import wrong_value
+    from hud_tui.rollouts.process import python_at
+
     fields = {key: value for key, value in more.items() if value is not None}
     if chosen.get("kl_coef") and mode_of(client) == "hud":
         raise HudUsage("HUD's training API has no KL penalty", "leave out --kl-coef")
@@ -254,7 +254,7 @@ async def exited(folder: DriverFolder) -> None:
 
 class ProcessDrivers:
     """The processes of a state directory that carry out runs and evaluations on environments of
-    the user's own; `hud_tui.client.evaluation_files.Drivers`."""
+    the user's own; `hud_tui.client.evaluation_ledger.Drivers`."""
 
     def __init__(self, state: Path | None) -> None:
         self._state = state
@@ -276,6 +276,8 @@ class ProcessDrivers:
             await exited(folder)
 
     async def start(self, client: HudClient, evaluation_id: str) -> None:
+        from hud_tui.rollouts.environment import check_source
+
         files = evaluation_files(self._state)
         stored = files.read(evaluation_id)
         if stored is None or self._state is None:
@@ -302,6 +304,8 @@ class ProcessDrivers:
         """Raises HudConflict: it is running, or has taken all its steps; HudUsage: its environment,
         interpreter or a variable is missing here, or another run trains the model; HudError: its
         driver did not begin."""
+        from hud_tui.rollouts.environment import check_source, setting_of
+
         folder = driven_here(self._state, run_id)
         if folder is None or self._state is None:
             return None

@@ -25,7 +25,7 @@ from typing import Any
 from uuid import UUID, uuid4, uuid5
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluation_files import Graded, known_rewards
+from hud_tui.client.evaluation_ledger import Graded, known_rewards
 from hud_tui.client.trainer import checked, forward_backward_body, head_of
 from hud_tui.errors import (
     HudConflict,

@@ -12,7 +12,7 @@ from typing import Any
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import load_source
 from hud_tui.errors import HudUsage
-from hud_tui.rl.findings import Finding
+from hud_tui.rl.findings import Finding, failures_text
 from hud_tui.rl.tasks.checks import (
     by_environment,
     check_args,
@@ -226,3 +226,19 @@ def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, A
         "timeout": order.rollout_timeout,
         "runtime": order.runtime,
     }
+
+
+async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
+    """The tasks of an environment, which were checked.
+
+    Raises:
+        HudError: It cannot be imported, or a task does not fit it.
+    """
+    async with started(client, order, state) as worker:
+        loaded = await load(worker, client, order)
+    # Nothing is trained on.
+    findings = [finding for finding in check_tasks(loaded) if finding.check != "train"]
+    if message := failures_text(findings):
+        fixes = (finding.fix for finding in findings if finding.level == "failure" and finding.fix)
+        raise HudUsage(message, next(fixes, ""))
+    return loaded

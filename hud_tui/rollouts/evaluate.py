@@ -1,35 +1,21 @@
-"""Evaluations on an environment of the user's own: its tasks, and how they are rolled out."""
+"""Evaluations on an environment of the user's own: their files, and how they are rolled out."""
+
+from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation
 from hud_tui.errors import HudUsage
-from hud_tui.rl.findings import failures_text
-from hud_tui.rollouts.environment import Loaded, check_tasks, load, started
 from hud_tui.rollouts.run_files import EVALUATIONS, Order, known_runs
 from hud_tui.wire import Json
-from hud_tui.wire_runs import EvaluationParameters
+
+if TYPE_CHECKING:
+    from hud_tui.wire_runs import EvaluationParameters
 
 SAMPLED = ("max_tokens", "temperature")
 """Parameters of an evaluation that a run has, too."""
-
-
-async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
-    """The tasks of an environment, which were checked.
-
-    Raises:
-        HudError: It cannot be imported, or a task does not fit it.
-    """
-    async with started(client, order, state) as worker:
-        loaded = await load(worker, client, order)
-    # Nothing is trained on.
-    findings = [finding for finding in check_tasks(loaded) if finding.check != "train"]
-    if message := failures_text(findings):
-        fixes = (finding.fix for finding in findings if finding.level == "failure" and finding.fix)
-        raise HudUsage(message, next(fixes, ""))
-    return loaded
 
 
 def environment_of(order: Order) -> Json:

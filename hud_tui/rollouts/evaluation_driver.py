@@ -12,11 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluation_files import (
-    EvaluationFiles,
-    EvaluationLedger,
-    StoredEvaluation,
-)
+from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation
+from hud_tui.client.evaluation_ledger import EvaluationLedger
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.processes import holding
 from hud_tui.rl.text import one_line

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -20,9 +20,12 @@ from pydantic_core import PydanticCustomError
 from hud_tui.errors import HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter, RolloutRows
 from hud_tui.processes import holding, last_holder
-from hud_tui.rl.loop import LoopFacts, Streak
 from hud_tui.rl.text import counted, one_line
 from hud_tui.storage import is_held, open_or_make, read_regular, write_atomic
+from hud_tui.wire import Body, no_items
+
+if TYPE_CHECKING:  # those who list what was begun do without
+    from hud_tui.rl.loop import LoopFacts
 
 FOLDER = "driven"
 EVALUATIONS = "evaluations"
@@ -37,12 +40,12 @@ RESAMPLE, STOP = "resample", "stop"
 """Policies for failed rollouts, beside ``drop``; ``stop:N`` ends the run after N of them."""
 
 
-class Options(BaseModel, RolloutRows):
+class Options(Body, RolloutRows):
     """How rollouts are made, and of which tasks."""
 
     model_config = ConfigDict(extra="forbid")
 
-    left_out: list[str] = Field(default_factory=list)
+    left_out: list[str] = Field(default_factory=no_items)
     """Slugs of tasks to leave out."""
 
     @model_validator(mode="before")
@@ -149,8 +152,10 @@ class Order(Options):
     """All parameters, by their wire names: steps, group_size, tasks_per_step, learning_rate …"""
 
 
-class Batch(BaseModel):
+class Batch(Body):
     """Rollouts to train on, with the keys of the training calls."""
+
+    model_config = ConfigDict(frozen=False)
 
     parent: str | None
     """Id of the checkpoint that sampled them; once the step is sent, of the head that it is taken
@@ -174,8 +179,10 @@ def losses_text(failed: int, groups_lost: int) -> str:
     return f"{counted(failed, 'rollout')} failed, {counted(groups_lost, 'group')} lost"
 
 
-class State(BaseModel):
+class State(Body):
     """Progress of a run."""
+
+    model_config = ConfigDict(frozen=False)
 
     status: str = "queued"
     """A job's status; queued until its driver has begun."""
@@ -203,7 +210,7 @@ class State(BaseModel):
     groups_lost: int = 0
     busy_s: float = 0.0
     tokens: int = 0
-    evaluated: list[int] = Field(default_factory=list)
+    evaluated: list[int] = Field(default_factory=no_items)
     """Steps whose checkpoint was evaluated on the held-out tasks."""
     error: dict[str, Any] | None = None
     """Why it ended: code and message; for errors in the user's code also `failure`."""
@@ -211,8 +218,10 @@ class State(BaseModel):
     """Digest of the environment's files when they were loaded."""
 
     @property
-    def facts(self) -> LoopFacts:
+    def facts(self) -> "LoopFacts":
         """What the loop is told."""
+        from hud_tui.rl.loop import LoopFacts, Streak
+
         flat = Streak(self.flat)
         if self.flat_low is not None and self.flat_high is not None:
             flat = Streak(self.flat, self.flat_low, self.flat_high)
@@ -227,7 +236,7 @@ class State(BaseModel):
             solved=self.solved,
         )
 
-    def take(self, facts: LoopFacts) -> None:
+    def take(self, facts: "LoopFacts") -> None:
         """Store what has happened, but for the batch."""
         self.step, self.iteration, self.attempt = facts.step, facts.iteration, facts.attempt
         self.flat, self.ungraded, self.solved = facts.flat.count, facts.ungraded, facts.solved

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from uuid import UUID, uuid5
 
-from hud_tui.client.evaluation_files import Graded
+from hud_tui.client.evaluation_ledger import Graded
 from hud_tui.errors import HudConflict, HudError, HudUnreachable
 from hud_tui.patience import rest
 from hud_tui.rl.plan import MissingRollouts

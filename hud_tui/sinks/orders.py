@@ -17,7 +17,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from hud_tui.audit_log import AuditEntry
 from hud_tui.client.transport import origin_of
@@ -26,6 +26,7 @@ from hud_tui.rl.wandb_file import LoggedRun, read_logged_run
 from hud_tui.service_file import daemon
 from hud_tui.settings import Paths, read_variables
 from hud_tui.storage import is_held, read_regular, write_atomic
+from hud_tui.wire import Body
 
 FOLDER, OPEN = "sinks", "open"
 MODULE = "hud_tui.sinks.wandb_sink"
@@ -39,7 +40,7 @@ MOST_BYTES = 1 << 30
 """Maximum size of a ``.wandb`` file that is read."""
 
 
-class SinkOrder(BaseModel):
+class SinkOrder(Body):
     """What is logged, and where the service is."""
 
     work_id: str

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from hud_tui.cli import jobs as headless_traces
+from hud_tui.cli import traces as headless_traces
 from hud_tui.client import TrainingClient, rollout_search
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_files import StoredEvaluation

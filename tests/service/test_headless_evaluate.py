@@ -16,7 +16,7 @@ import pytest
 from hud_tui.cli.main import main
 from hud_tui.client import signal as sampling
 from hud_tui.client.client import HudClient
-from hud_tui.client.evaluation_files import EvaluationLedger
+from hud_tui.client.evaluation_ledger import EvaluationLedger
 from hud_tui.client.works import WorkClient
 from hud_tui.errors import HudConflict, HudUnauthorized, HudUsage
 from hud_tui.rollouts.control import works_of

@@ -24,8 +24,8 @@ from hud_tui.rl.changed import (
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Scores, difference
 from hud_tui.rl.run import Run
+from hud_tui.rl.run_groups import differences
 from hud_tui.rl.sides import Side, around, evaluation_of, heldout_pairs, heldout_step, step_of_run
-from hud_tui.rl.sweep import differences
 from hud_tui.rl.work import Work
 from hud_tui.tui.screens.compare import change_rows
 from hud_tui.wire import Checkpoint, Evaluation, Group

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.cli.jobs import run_document
+from hud_tui.cli.run_table import run_document
 from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import RunSeries, overlay_runs, value_at
@@ -26,6 +26,7 @@ from hud_tui.rl.run_columns import (
     sort_rows,
     sparkline,
 )
+from hud_tui.rl.run_groups import differences, group_rows
 from hud_tui.rl.runs import (
     MOST_POINTS,
     ends_of,
@@ -36,7 +37,6 @@ from hud_tui.rl.runs import (
     silent_s,
     thinned,
 )
-from hud_tui.rl.sweep import differences, group_rows
 from hud_tui.rl.work import Work
 from hud_tui.tui.screens.base import loop_parts
 from hud_tui.tui.widgets.run_curves import Compared

@@ -29,8 +29,8 @@ from hud_tui.rl.head import name
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, duration, one_line, spaced
 from hud_tui.rollouts.control import evaluation_order
-from hud_tui.rollouts.environment import environment_at
-from hud_tui.rollouts.evaluate import environment_of, filled, tasks_of
+from hud_tui.rollouts.environment import environment_at, tasks_of
+from hud_tui.rollouts.evaluate import environment_of, filled
 from hud_tui.rollouts.run_files import Order, environment_name
 from hud_tui.tui.screens.dialogs import Dialog, objection
 from hud_tui.tui.session import RunSession

@@ -36,9 +36,10 @@ from hud_tui.rl.run_columns import (
     parse_filter,
     value_text,
 )
+from hud_tui.rl.run_groups import DIFFERS
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.ship import FEWEST, MOST
-from hud_tui.rl.sweep import DIFFERS, Sweep
+from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import clean, counted, one_line, spaced
 from hud_tui.rl.work import Work, trouble
 from hud_tui.rollouts.control import driven_here

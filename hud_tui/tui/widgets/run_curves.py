@@ -28,8 +28,8 @@ from hud_tui.rl.metrics import canonical, interval_text, metric, most_of, short,
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Sketch, Span
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
+from hud_tui.rl.run_groups import Differences, differences
 from hud_tui.rl.settings import setting_label, short_label
-from hud_tui.rl.sweep import Differences, differences
 from hud_tui.rl.text import duration, one_line
 from hud_tui.rl.work import Work
 from hud_tui.tui.widgets.chart import TONES

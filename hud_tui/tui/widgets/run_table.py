@@ -13,7 +13,7 @@ from textual.strip import Strip
 from hud_tui.errors import HudUsage
 from hud_tui.rl.run_columns import COLUMNS, columns, sort_rows
 from hud_tui.rl.run_columns import Column as RunColumn
-from hud_tui.rl.sweep import RunGroup, group_rows
+from hud_tui.rl.run_groups import RunGroup, group_rows
 from hud_tui.rl.work import Work
 from hud_tui.tui.widgets.lines import cut_in_middle, fit_text, line
 from hud_tui.tui.widgets.table import GAP, Table
