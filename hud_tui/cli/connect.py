@@ -4,16 +4,16 @@ with it."""
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hud_tui.cli.output import (
     changes,
@@ -25,20 +25,21 @@ from hud_tui.cli.output import (
     with_flags,
 )
 from hud_tui.cli.streams import IN_LOG, INTERRUPTED, changed, tell
-from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard, Protection
 from hud_tui.errors import UNLOGGED, HudError
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.settings import Paths, Settings, has_key, program, read_paths, read_settings
 
-# What only `--local`, a rented or another machine, or a change needs is imported where it is used:
-# together as long to load as all of this module.
+# What only `--local`, a rented or another machine, or a change needs is imported where it is used,
+# and so is the client: some commands ask no service.
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
+    from hud_tui.client.client import HudClient
     from hud_tui.config import ReadOnly
 
-Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable[HudClient]]
+T = TypeVar("T")
+Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
 """(mode ``local``, ``host`` or ``hud``, a typed key or None, progress) → the client."""
 
 
@@ -81,6 +82,8 @@ class Connector:
                 self._paths(), progress, self._guard(), self._observe, self._flags, self._by
             )
         else:
+            from hud_tui.client.client import HudClient
+
             settings = self._elsewhere() if mode == "host" else read_settings(key)
             settings = replace(settings, flags=self._flags, by=self._by)
             client = HudClient(settings, None, self._guard(), self._observe)
@@ -176,15 +179,25 @@ async def client_of(args: argparse.Namespace) -> HudClient:
     return await connector_of(args)(mode_of(args), None, print_notice)
 
 
+async def with_client(
+    args: argparse.Namespace, read: Callable[[HudClient], Awaitable[T]]
+) -> tuple[T, str]:
+    """Read with a client of the service; also returns the service's label."""
+    async with aclosing(await client_of(args)) as client:
+        return await read(client), client.settings.label
+
+
 # One command against a service, from connecting to the exit code.
 
 
-Run = Callable[[HudClient, argparse.Namespace], Awaitable[int]]
+Run = Callable[["HudClient", argparse.Namespace], Awaitable[int]]
 """What a command does with its client; returns the exit code."""
 
 
 def run_command(run: Run, args: argparse.Namespace, connect: Connect) -> int:
     """Run a command and print its result; returns the exit code."""
+    import asyncio
+
     print_costs(args)
     try:
         return asyncio.run(run_connected(run, args, connect))
@@ -257,6 +270,8 @@ def progress(each: bool = False, beside: Callable[[], str] = str) -> Callable[[s
 
 def stop(args: argparse.Namespace) -> int:
     """Stop the embedded service, and print its process id; returns the exit code."""
+    import asyncio
+
     from hud_tui import local_service
     from hud_tui.service_file import machine_of
 

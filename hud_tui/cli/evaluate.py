@@ -17,7 +17,7 @@ from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given
 from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, bar, emit, plain, print_notice
-from hud_tui.cli.runs import choose_model
+from hud_tui.cli.which_model import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import choose_tasks, load_source
 from hud_tui.client.records import Asked

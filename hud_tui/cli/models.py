@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hud_tui.cli.connect import client_of, command_of, connector_of, paths_of, run_command
 from hud_tui.cli.output import aligned, changes, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
-from hud_tui.client.client import HudClient, find_job
+from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Protection
 from hud_tui.errors import (
-    HudAmbiguous,
     HudConflict,
     HudError,
     HudProtected,
@@ -23,7 +22,7 @@ from hud_tui.errors import (
 )
 from hud_tui.patience import outcome_looks
 from hud_tui.rl.checkpoint_tree import Tree, label, name_problem, own_models
-from hud_tui.rl.names import find_checkpoint, find_model, is_shared
+from hud_tui.rl.names import find_checkpoint, is_shared
 from hud_tui.rl.own_numbers import of_base
 from hud_tui.rl.text import counted, moment, one_line
 from hud_tui.wire import BASE, Checkpoint, Model
@@ -409,45 +408,3 @@ async def _named(
         return args.model, protection.models[args.model]
     model = await client.model(args.model)
     return model.id, model.model_name
-
-
-async def newest(client: HudClient) -> Model | None:
-    """The model of the newest run, else the user's newest; None if there is none."""
-    from hud_tui.rl.work import Work
-
-    models, jobs = await asyncio.gather(client.models(), client.jobs(limit=20))
-    by_id = {model.id: model for model in models}
-    for job in jobs:
-        model = by_id.get(Work.of(job).model_id or "")
-        if model is not None:
-            return model
-    return next(iter(own_models(models)), None)
-
-
-async def named(client: HudClient, ref: str) -> Model:
-    """The model of this name, or the one that the job of this id trains.
-
-    Raises:
-        HudAmbiguous: Several.
-        HudUsage: Neither.
-    """
-    models = await client.models()
-    try:
-        return find_model(ref, models)
-    except HudAmbiguous:
-        raise
-    except HudUsage as unknown:
-        job = await client.known_job(await _find_job(client, ref, unknown))
-        name = job and (job.model_id or job.fine_tuned_model or job.model)
-        if not name:
-            raise HudUsage(f"job {one_line(ref)} does not train a model") from unknown
-        return find_model(name, models)
-
-
-async def _find_job(client: HudClient, ref: str, unknown: HudUsage) -> str:
-    try:
-        return await find_job(client, ref)
-    except HudAmbiguous:
-        raise
-    except HudUsage as error:
-        raise HudUsage(f"no model or job named {one_line(ref)}", unknown.hint) from error

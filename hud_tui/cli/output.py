@@ -4,7 +4,6 @@ Non-ASCII is escaped, so text from a server or model cannot act on a terminal.
 """
 
 import argparse
-import asyncio
 import json
 import math
 import re
@@ -13,15 +12,15 @@ import sys
 from collections.abc import Container, Sequence
 from dataclasses import fields, is_dataclass
 from os.path import abspath
-from typing import Any, TextIO
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hud_tui.cli.commands import COMMANDS
 from hud_tui.cli.streams import StdoutFailed
-from hud_tui.client.client import HudClient
 from hud_tui.errors import HudBadTasks, HudError, HudUsage
 from hud_tui.rl.text import one_line
+
+if TYPE_CHECKING:  # some commands ask no service
+    from hud_tui.client.client import HudClient
 
 SCHEMA = "hud-tui/1"
 
@@ -135,13 +134,13 @@ def plain(value: object) -> Any:
         return [plain(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    if isinstance(value, BaseModel) or is_dataclass(value):
+    if hasattr(value, "model_dump") or is_dataclass(value):
         return plain(_fields(value))
     return value
 
 
-def _fields(value: object) -> Any:
-    if isinstance(value, BaseModel):
+def _fields(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
         return value.model_dump()
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in fields(value)}
@@ -207,6 +206,8 @@ def bar(done: int, total: int, width: int = 24) -> str:
 
 async def _line() -> str:
     """A line of stdin; can be interrupted, unlike a blocking read."""
+    import asyncio
+
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     loop.add_reader(sys.stdin.fileno(), readable.set)

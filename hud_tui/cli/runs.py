@@ -19,9 +19,10 @@ from hud_tui.change import Change, TaskSource
 from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.flags import parameters, swept
-from hud_tui.cli.output import ask, bar, confirm, emit, print_notice, require_consent, show
+from hud_tui.cli.output import bar, confirm, emit, print_notice, require_consent, show
 from hud_tui.cli.streams import changed
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, emit_event, print_event
+from hud_tui.cli.which_model import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update, choose_tasks, load_source
 from hud_tui.client.preflight import preflight as check
@@ -39,13 +40,11 @@ from hud_tui.client.submit import (
 )
 from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.client.works import WorkClient
-from hud_tui.errors import HudAmbiguous, HudError, HudPreflightFailed, HudUsage, refuse_beyond
+from hud_tui.errors import HudError, HudPreflightFailed, HudUsage, refuse_beyond
 from hud_tui.parameters import RUNS_AT_ONCE
-from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.findings import Finding, in_order, verdict
-from hud_tui.rl.names import find_model
 from hud_tui.rl.settings import DEFAULT, completed, defaults, setting_label, wrong_value
 from hud_tui.rl.sweep import (
     Member,
@@ -67,56 +66,10 @@ from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
 
-# Choosing the model, and printing what a submission sends.
+# Printing what a submission sends.
 
 
-LISTED = 50
-"""Maximum models offered by number."""
 LABEL = 16
-
-
-async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
-    """The named model, else the only trainable one, else one picked at the terminal.
-
-    Raises:
-        HudUsage: There is none; or there are several, without a terminal.
-    """
-    if args.model:
-        return await client.model(args.model)
-    own = own_models(await client.models())
-    if len(own) == 1:
-        return own[0]
-    if not own:
-        fork = client.settings.command("fork", "SOURCE", "--name", "NAME")
-        hint = f"fork one: {fork}; {client.settings.command('models')} lists sources"
-        raise HudUsage("you have no trainable model", hint)
-    if sys.stdin.isatty() and not getattr(args, "yes", False):
-        return await _pick(own)
-    names = ", ".join(one_line(model.model_name) for model in own[:5])
-    raise HudUsage(f"you have {len(own)} trainable models", f"choose one with -m: {names}")
-
-
-async def _pick(own: Sequence[Model]) -> Model:
-    """Ask for a model by number or name.
-
-    Raises:
-        HudAmbiguous: The number of one model, and the name of another.
-        HudUsage: Invalid answer.
-    """
-    print_notice(f"{len(own)} trainable models:")
-    for number, model in enumerate(own[:LISTED], 1):
-        steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
-        print(f"  {number:3}  {one_line(model.model_name, 60)}  {steps}", file=sys.stderr)
-    answer = await ask(f"which? [1-{min(LISTED, len(own))}, or a name] ")
-    is_number = answer.isascii() and answer.isdigit()
-    if not is_number or not 1 <= int(answer[:9]) <= min(LISTED, len(own)):
-        return find_model(answer, own)
-    numbered = own[int(answer) - 1]
-    named = [model for model in own if answer in (model.name, model.model_name)]
-    if named and numbered not in named:  # HUD has models with such names
-        hint = f"name it by -m: {one_line(numbered.model_name)} or {answer}"
-        raise HudAmbiguous(f"{answer} is a number in this list, and the name of a model", hint)
-    return numbered
 
 
 async def _plan(

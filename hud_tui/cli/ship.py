@@ -9,7 +9,7 @@ from hud_tui.cli.connect import connector_of, paths_of, run_connected
 from hud_tui.cli.evaluate import Evaluating, followed
 from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, emit, print_notice
-from hud_tui.cli.runs import choose_model
+from hud_tui.cli.which_model import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.selection import Entry, Selection, Selector
 from hud_tui.errors import HudGate, HudUsage

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hud_tui.cli.alarms import alarm_report, report_documents, silent_s, thresholds
-from hud_tui.cli.models import checkpoint_document, named, newest
+from hud_tui.cli.models import checkpoint_document
 from hud_tui.cli.output import emit
+from hud_tui.cli.which_model import named, newest
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.errors import HudUsage
 from hud_tui.rl.checkpoint_tree import Tree, step_metrics

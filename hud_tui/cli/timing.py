@@ -2,8 +2,8 @@
 
 import argparse
 
-from hud_tui.cli.models import newest
 from hud_tui.cli.output import emit
+from hud_tui.cli.which_model import newest
 from hud_tui.client.client import HudClient, find_job
 from hud_tui.errors import HudNotFound, HudUsage, refuse_beyond
 from hud_tui.rl.text import one_line

@@ -16,9 +16,10 @@ from hud_tui.cli.alarms import thresholds
 from hud_tui.cli.connect import command_of, connector_of, paths_of, run_connected
 from hud_tui.cli.flags import given, parameters
 from hud_tui.cli.output import confirm, emit, print_notice, require_consent
-from hud_tui.cli.runs import checked_parameters, choose_model, print_finding
+from hud_tui.cli.runs import checked_parameters, print_finding
 from hud_tui.cli.streams import changed
 from hud_tui.cli.watch import AlarmPrinter, Follower, alarm_level, result_at, result_text
+from hud_tui.cli.which_model import choose_model
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.client.starting import read_start

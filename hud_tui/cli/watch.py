@@ -1,5 +1,7 @@
 """``watch`` and ``run --follow``: print events and alarms until a goal is reached."""
 
+from __future__ import annotations
+
 import argparse
 import asyncio
 import re
@@ -7,14 +9,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hud_tui.cli.alarms import alarm_document, report_documents, thresholds
-from hud_tui.cli.models import checkpoint_document, named
+from hud_tui.cli.models import checkpoint_document
 from hud_tui.cli.output import emit, print_notice
+from hud_tui.cli.which_model import named
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed
-from hud_tui.client.submit import Submission
 from hud_tui.errors import HudAlarm, HudError, HudUnreachable, HudUsage
 from hud_tui.events import Event, StepTaken, TreeRead, WorkChanged
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
@@ -27,6 +29,9 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, is_active
 from hud_tui.wire import Model, WorkState
+
+if TYPE_CHECKING:
+    from hud_tui.client.submit import Submission
 
 # Listener: events of a feed, with connection problems on stderr and a timeout.
 

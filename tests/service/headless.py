@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from httpx import AsyncHTTPTransport, Request, Response
 
-from hud_tui.cli import connect
 from hud_tui.cli.main import main
+from hud_tui.client import client
 from hud_tui.client.client import HudClient
 from hud_tui.service.routes import models
 from hud_tui.settings import Settings
@@ -111,7 +111,7 @@ def meddle(
         def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
             super().__init__(settings, Meddler(), *more)
 
-    monkeypatch.setattr(connect, "HudClient", Meddled)
+    monkeypatch.setattr(client, "HudClient", Meddled)
 
 
 async def forked(hud: Command, name: str = "arith-rl") -> dict[str, Any]:

@@ -17,7 +17,7 @@ HEAVY = {
     *("textual", "rich", "numpy", "starlette", "uvicorn", "sqlite3", "plotext"),
     *("ruamel", "datasets", "pyarrow", "pandas", "huggingface_hub", "wandb", *SDK),
 }
-HEADLESS = ("connect", "evaluate", "models", "jobs", "runs", "watch", "files", "doctor")
+HEADLESS = ("connect", "doctor", "evaluate", "export", "init", "jobs", "models", "runs", "watch")
 CHECKPOINTS = """import hud_tui.cli.connect, hud_tui.cli.models
 from hud_tui.cli.main import build_parser
 build_parser(["--headless", "checkpoints"]).parse_args(["--headless", "checkpoints", "m"])"""
@@ -63,6 +63,7 @@ STARTS: dict[str, list[tuple[str, set[str]]]] = {
             "import hud_tui.cli.main; hud_tui.cli.main.build_parser()",
             {*HEAVY, "httpx", "pydantic", "asyncio"},
         ),
+        ("import hud_tui.cli.keys, hud_tui.cli.log", {*HEAVY, "httpcore", "pydantic", "asyncio"}),
         ("import hud_tui.client", {*HEAVY, "httpcore", "pydantic", "asyncio"}),
         ("from hud_tui.client import HudClient, Rollout, TrainingClient", HEAVY),
         *((f"import hud_tui.cli.{name}, hud_tui.local_service", HEAVY) for name in HEADLESS),
