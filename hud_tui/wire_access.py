@@ -50,7 +50,7 @@ class KeyLimits(Response):
     max_work: int | None = None
     """Runs and evaluations at once."""
     max_disk: int | None = None
-    """Bytes of the checkpoints of models that it forked."""
+    """Bytes of what is stored for it."""
     max_calls: int | None = None
     """Requests a second."""
 
@@ -80,7 +80,7 @@ class AccessKey(KeyLimits):
     work: int = 0
     """Its runs and evaluations that are queued or running."""
     disk: int = 0
-    """Bytes of the checkpoints of models that it forked."""
+    """Bytes of what is stored for it: checkpoints, rollouts, tasks and all else that it sent."""
 
     def state(self, now: float) -> Literal["valid", "revoked", "expired"]:
         """Whether it is accepted at a time, Unix seconds."""

@@ -307,7 +307,7 @@ def _access(add: Add) -> None:
     parser.add_argument("--expires", metavar="TIME", help=about)
     about = "runs and evaluations at once"
     parser.add_argument("--runs", type=whole_number, metavar="N", help=about)
-    about = "checkpoints of models that it forks, e.g. 20GB"
+    about = "what is stored for it: checkpoints, rollouts, tasks; e.g. 20GB"
     parser.add_argument("--disk", metavar="SIZE", help=about)
     about = "requests a second; 200"
     parser.add_argument("--calls", type=whole_number, metavar="N", help=about)

@@ -18,7 +18,7 @@ from hud_tui.service.environments import Scenario, find_scenario
 from hud_tui.service.http import Refused, bad_field, canonical, canonical_id, invalid, new_id
 from hud_tui.service.managed_run import Run
 from hud_tui.service.run_plan import checked_config, effort_tokens, fill, make_plan, planned_before
-from hud_tui.service.store import checkpoints, jobs, models, traces, works
+from hud_tui.service.store import access, checkpoints, jobs, models, traces, works
 from hud_tui.service.store.db import Db, kept
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
@@ -276,6 +276,7 @@ def _graded(choice: dict[str, Any], grade: Callable[[str], float]) -> TraceExit:
 
 def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
     traces.refuse_of_others(db, trace_id, job_id)
+    access.refuse_more_disk(db)
     jobs.enter(db, job_id, None, None, None)
     return traces.queue(db, trace_id, job_id, entered)
 

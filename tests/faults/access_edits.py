@@ -5,6 +5,7 @@ from tests.faults.faults import Edit
 KEYS = ("tests/service/test_access.py",)
 OTHERS = ("tests/service/test_access_to_others.py",)
 LOG = ("tests/service/test_server_log.py",)
+DISK = ("tests/service/test_key_disk.py",)
 TURNS = ("tests/unit/engine/test_engine.py",)
 
 ACCESS = (
@@ -121,11 +122,11 @@ ACCESS = (
         OTHERS,
     ),
     Edit(
-        "a step counts on the disk of who forked the model",
+        "a step beyond the bound of a key is not taken",
         "service/store/checkpoints.py",
-        "    access.refuse_more_disk(db, new.model_id)\n",
+        "    access.refuse_more_disk(db)\n",
         "",
-        KEYS,
+        DISK,
     ),
     Edit(
         "a resumed run counts among the work of a key",
@@ -137,7 +138,7 @@ ACCESS = (
     Edit(
         "a driven run counts among the work of a key",
         "service/store/jobs.py",
-        "        access.refuse_more_work(db)\n        access.refuse_more_disk(db, body.model_id)\n",
+        "        access.refuse_more_work(db)\n        access.refuse_more_disk(db)\n",
         "",
         KEYS,
     ),
@@ -207,21 +208,22 @@ ACCESS = (
     Edit(
         "a turn is sampled into no rollout of somebody else's job",
         "service/store/traces.py",
-        "    refuse_of_others(db, trace_id)\n    _begin(",
-        "    _begin(",
+        "    refuse_of_others(db, trace_id)\n    access.refuse_more_disk(db)\n",
+        "    access.refuse_more_disk(db)\n",
         OTHERS,
     ),
     Edit(
         "no hosted rollout is made in somebody else's job",
         "service/runner.py",
-        "    traces.refuse_of_others(db, trace_id, job_id)\n    jobs.enter(",
-        "    jobs.enter(",
+        "    traces.refuse_of_others(db, trace_id, job_id)\n    access.refuse_more_disk(db)\n",
+        "    access.refuse_more_disk(db)\n",
         OTHERS,
     ),
     Edit(
         "who enters a job that is there does not sign it",
         "service/store/jobs.py",
-        '    if exists(db, job_id):\n        return\n    insert(\n        db,\n        "work",\n',
+        "    if exists(db, job_id):\n        return\n    access.refuse_more_disk(db)\n    insert(\n"
+        '        db,\n        "work",\n',
         '    insert(\n        db,\n        "work",\n        "INSERT OR IGNORE",\n',
         OTHERS,
     ),
@@ -273,6 +275,34 @@ ACCESS = (
         "            if before.previous == head:\n",
         "            if True:\n",
         KEYS,
+    ),
+    Edit(
+        "what a key sends is counted",
+        "service/store/db.py",
+        "_size_of(db) - before + db.files",
+        "db.files",
+        DISK,
+    ),
+    Edit(
+        "a turn beyond the bound of a key is not stored",
+        "service/store/traces.py",
+        "    access.refuse_more_disk(db)\n",
+        "",
+        DISK,
+    ),
+    Edit(
+        "who takes a step has its files counted",
+        "service/store/checkpoints.py",
+        "    db.files += new.bytes\n",
+        "",
+        DISK,
+    ),
+    Edit(
+        "files that are deleted count no more",
+        "service/store/db.py",
+        "SET bytes = bytes + NEW.bytes - OLD.bytes\n        WHERE name",
+        "SET bytes = bytes + NEW.bytes\n        WHERE name",
+        DISK,
     ),
     Edit(
         "keys take turns in the engine",

@@ -28,9 +28,6 @@ from tests.service.calls import (
     cancel,
     detail,
     new_key,
-    optim,
-    pass_,
-    payloads,
     set_head,
     steps,
     tree,
@@ -387,21 +384,6 @@ async def test_a_key_has_at_most_so_much_work(http: AsyncClient) -> None:
     path = f"/v1/training/jobs/{first.json()['job_id']}/resume"
     assert (await http.post(path, headers=headers)).status_code == 429
     await cancel(http, third.json()["job_id"])
-
-
-async def test_a_key_has_at_most_so_much_disk(http: AsyncClient) -> None:
-    headers = bearer(await new_key(http, "full", "train", max_disk=1))
-    http.headers.update(headers)
-    model = await fork(http)
-    passed = await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
-    assert passed.status_code == 200
-    await optim(http, model["id"])
-    await pass_(http, model["id"], await payloads(http, model["id"], [1.0, 0.0]))
-    step = await optim(http, model["id"])
-    assert (step.status_code, "full forked" in detail(step)) == (507, True)
-    assert len(await tree(http, model["id"])) == 1
-    over = await http.post("/v1/training/jobs", json=await _run_of(http, model))
-    assert (over.status_code, "full forked" in detail(over)) == (507, True)
 
 
 async def _run_of(http: AsyncClient, model: Json) -> Json:

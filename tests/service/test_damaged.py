@@ -303,6 +303,7 @@ READERS: dict[str, Callable[[Db], object]] = {
     "discarded": lambda db: every(db, "SELECT run_id FROM discarded", times.counts),
     "access_key": access.keys,
     "author": lambda db: every(db, "SELECT what, id FROM author", access.author_of),
+    "key_disk": lambda db: every(db, "SELECT name FROM key_disk", access.stored),
     "protection": lambda db: every(db, "SELECT model_id FROM protection", access.protected_by),
     "proposal": lambda db: every(db, "SELECT model_id FROM proposal", proposals.all_of),
 }

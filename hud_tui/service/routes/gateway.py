@@ -40,7 +40,7 @@ from hud_tui.service.routes import (
     service_of,
 )
 from hud_tui.service.routes.idempotency import Keep, once
-from hud_tui.service.routes.jobs import REPORTS, span_events
+from hud_tui.service.routes.jobs import REPORTS
 from hud_tui.service.service import Service
 from hud_tui.service.store import access, jobs, models, traces
 from hud_tui.service.store.db import Db
@@ -386,13 +386,9 @@ async def upload(request: Request) -> Response:
 
 
 def _keep(db: Db, trace_id: str, spans: Sequence[Json]) -> None:
-    """Store the spans, and the last answer in them, for the lists of rollouts."""
     traces.refuse_of_others(db, trace_id)
+    access.refuse_more_disk(db)
     traces.add_spans(db, trace_id, spans)
-    events = span_events(traces.spans_of(db, trace_id))
-    answers = [event["text"] for event in events if event["kind"] == "agent_message"]
-    tokens = sum(len(sample.output_token_ids) for sample in traces.samples(db, trace_id))
-    traces.answered(db, trace_id, next(filter(None, reversed(answers)), None), tokens or None)
 
 
 async def analytics(request: Request) -> Response:

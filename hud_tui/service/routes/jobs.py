@@ -404,6 +404,7 @@ def _enter(
     """Store the begin of a rollout; returns the model that is trained on it, and the run if its
     driver has told of it. None for an evaluation, for a game, and if no such model is known."""
     traces.refuse_of_others(db, trace_id, job_id)
+    access.refuse_more_disk(db)
     traces.enter(db, trace_id, job_id, body)
     if traces.is_played(db, trace_id):  # whoever enters it again
         return None

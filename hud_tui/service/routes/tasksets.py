@@ -26,7 +26,7 @@ from hud_tui.service.http import (
 )
 from hud_tui.service.routes import ANY, Route, absent, log_about, parts_of, path
 from hud_tui.service.run_plan import twin_of
-from hud_tui.service.store import models
+from hud_tui.service.store import access, models
 from hud_tui.service.store.db import Db
 from hud_tui.wire_access import Role
 from hud_tui.wire_tasks import PlayTask, UploadTasks
@@ -265,6 +265,7 @@ def _slugged(rows: list[dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _upload(db: Db, body: UploadTasks, rows: list[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
+    access.refuse_more_disk(db)
     if body.taskset_id:
         taskset = models.get(db, canonical_id("taskset", body.taskset_id))
     elif body.taskset_name:

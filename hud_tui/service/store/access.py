@@ -25,14 +25,13 @@ _KEYS = f"""SELECT access_key.*, {intact("access_key")},
     (SELECT count(*) FROM work JOIN author ON author.what = 'work' AND author.id = work.id
         WHERE author.name = access_key.name AND work.run_id IS NULL
             AND work.status IN ('queued', 'running')) AS work,
-    (SELECT coalesce(sum(bytes), 0) FROM checkpoint JOIN author ON author.what = 'model'
-        AND author.id = checkpoint.model_id WHERE author.name = access_key.name) AS disk
-    FROM access_key"""
+    coalesce(key_disk.bytes, 0) AS disk, {intact("key_disk")}
+    FROM access_key LEFT JOIN key_disk ON key_disk.name = access_key.name"""
 
 
 def keys(db: Db) -> list[AccessKey]:
     """All keys that were made, oldest first."""
-    return [_key(row) for row in db.execute(f"{_KEYS} ORDER BY rowid")]
+    return [_key(row) for row in db.execute(f"{_KEYS} ORDER BY access_key.rowid")]
 
 
 def callers(db: Db) -> dict[str, Caller]:
@@ -53,7 +52,7 @@ def _key(row: sqlite3.Row) -> AccessKey:
 
 
 def _find(db: Db, name: str) -> AccessKey:
-    row = db.execute(f"{_KEYS} WHERE name = ?", (name,)).fetchone()
+    row = db.execute(f"{_KEYS} WHERE access_key.name = ?", (name,)).fetchone()
     if row is None:
         raise not_found("access key", name[:100])
     return _key(row)
@@ -93,7 +92,7 @@ def revoke(db: Db, name: str) -> AccessKey:
     return _find(db, name)
 
 
-# Authors: by whose key a model was forked, work begun, a checkpoint pinned.
+# Authors: by whose key a model was forked, work begun, a step taken, a checkpoint pinned.
 
 
 def sign(db: Db, what: str, id_: str) -> None:
@@ -159,17 +158,23 @@ def refuse_more_work(db: Db) -> None:
         raise Refused(429, f"{why}: wait for one, or cancel one (hud-tui jobs)")
 
 
-def refuse_more_disk(db: Db, model_id: str) -> None:
-    """Raises Refused, 507: the checkpoints of who forked this model take all room of theirs."""
-    name = author_of(db, "model", model_id)
-    row = name and db.execute(f"{_KEYS} WHERE name = ?", (name,)).fetchone()
-    if not row or row["max_disk"] is None or row["disk"] < row["max_disk"]:
-        return
-    raise Refused(
-        507,
-        f"the checkpoints of models that {name} forked take {row['disk'] / 1e9:.2f} GB, of at most"
-        f" {row['max_disk'] / 1e9:.2f}: an admin can give a key with more, or lower --max-disk",
-    )
+def refuse_more_disk(db: Db) -> None:
+    """Raises Refused, 507: what is stored for the caller takes all room that it may."""
+    most = db.caller.limits.max_disk
+    taken = 0 if most is None else stored(db, db.caller.name)
+    if most is not None and taken >= most:
+        raise Refused(
+            507,
+            f"what is stored for key {db.caller.name} takes {taken / 1e9:.2f} GB, of at most"
+            f" {most / 1e9:.2f}: an admin can give a key with more, or lower --max-disk",
+        )
+
+
+def stored(db: Db, name: str) -> int:
+    """Bytes of what is stored for a key."""
+    query = f"SELECT bytes, {intact('key_disk')} FROM key_disk WHERE name = ?"
+    row = db.execute(query, (name,)).fetchone()
+    return 0 if row is None else int(row["bytes"])
 
 
 # Protected models: their heads move by what one person proposes and another approves.

@@ -214,7 +214,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     parent_id = new.row.prev_model_checkpoint_id
     if head_id(db, new.model_id) != parent_id:
         raise HeadHasMoved
-    access.refuse_more_disk(db, new.model_id)
+    access.refuse_more_disk(db)
     step = next_step(db, new.model_id)
     name = f"step-{step:06d}"
     names = {"step": step, "name": name, "created_at": iso(now())}
@@ -278,6 +278,8 @@ def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
         body=body,
         body_crc=checksum(body),
     )
+    access.sign(db, "checkpoint", row.id)
+    db.files += new.bytes
 
 
 MOST_ABOVE = 10_000

@@ -527,7 +527,7 @@ MIGRATIONS = [
     ) STRICT;
     -- By whose key something was made.
     CREATE TABLE author (
-        what TEXT NOT NULL,             -- model, work, or pin: a checkpoint's
+        what TEXT NOT NULL,             -- model, work, checkpoint, or pin: a checkpoint's
         id TEXT NOT NULL,
         name TEXT NOT NULL,
         at REAL NOT NULL,
@@ -562,6 +562,28 @@ MIGRATIONS = [
     DROP INDEX trace_by_checkpoint;
     CREATE INDEX trace_by_checkpoint ON trace (checkpoint_id) WHERE checkpoint_id IS NOT NULL
     """,
+    """
+    -- What is stored for each key: what its writes take in this file, and its checkpoints' files.
+    CREATE TABLE key_disk (name TEXT PRIMARY KEY, bytes INTEGER NOT NULL, seal INTEGER) STRICT;
+    -- An older version does not say who took a step: who forked the model.
+    INSERT OR IGNORE INTO author (what, id, name, at, seal)
+        SELECT 'checkpoint', c.id, author.name, at, seal_of('checkpoint', c.id, author.name, at)
+        FROM checkpoint AS c JOIN author ON what = 'model' AND author.id = c.model_id;
+    INSERT INTO key_disk
+        SELECT author.name, sum(bytes), seal_of(author.name, sum(bytes))
+        FROM author JOIN checkpoint ON checkpoint.id = author.id WHERE what = 'checkpoint'
+        GROUP BY author.name;
+    CREATE TRIGGER key_disk_changes AFTER UPDATE OF bytes ON checkpoint BEGIN
+        UPDATE key_disk SET bytes = bytes + NEW.bytes - OLD.bytes
+        WHERE name = (SELECT name FROM author WHERE what = 'checkpoint' AND id = NEW.id);
+    END
+    """,
+    f"""
+    -- When an agent's answer in it began; NULL: it has none.
+    ALTER TABLE span ADD COLUMN answered_at TEXT;
+    {seals.seal_again("span")};
+    CREATE INDEX span_answers ON span (trace_id, answered_at) WHERE answered_at IS NOT NULL
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 
@@ -586,6 +608,8 @@ class Db(sqlite3.Connection):
         """Ids of checkpoints whose rows are new or changed, by model id."""
         self.damaged: list[str] = []
         """Names of rows that a query has found damaged."""
+        self.files = 0
+        """Bytes of files that belong to what was written."""
         self.stored: dict[str, seals.Stored] = {}
         """How each table stores its rows, once one was inserted."""
 
@@ -648,7 +672,9 @@ class Store:
         db = self._open_db()
         db.execute("BEGIN IMMEDIATE")
         try:
+            before = _size_of(db)
             result = self._checked(change, caller)
+            _count(db, caller.name, _size_of(db) - before + db.files)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -656,6 +682,8 @@ class Store:
             db.appended.clear()
             db.touched.clear()
             raise
+        finally:
+            db.files = 0
         if db.touched:
             touched, db.touched = db.touched, {}
             self._loop.call_soon_threadsafe(self._on_rows, touched)
@@ -681,6 +709,21 @@ class Store:
         if self._db is None:
             raise RuntimeError("the store is closed")
         return self._db
+
+
+def _size_of(db: Db) -> int:
+    """Bytes of the pages in use."""
+    query = """SELECT (page_count - freelist_count) * page_size
+        FROM pragma_page_count, pragma_freelist_count, pragma_page_size"""
+    return int(db.execute(query).fetchone()[0])
+
+
+def _count(db: Db, name: str, more: int) -> None:
+    """Add to what is stored for a key; what the service writes by itself is nobody's."""
+    if name and more:
+        query = """INSERT INTO key_disk (name, bytes) VALUES (:name, max(0, :more))
+            ON CONFLICT (name) DO UPDATE SET bytes = max(0, bytes + :more)"""
+        db.execute(query, {"name": name, "more": more})
 
 
 @contextmanager

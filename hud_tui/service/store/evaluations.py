@@ -38,8 +38,9 @@ class NewEvaluation:
 
 def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> WorkState:
     """Queue an evaluation of these rows of tasks. Raises Refused, 429: the caller has too much work
-    under way."""
+    under way; 507: it may store no more."""
     access.refuse_more_work(db)
+    access.refuse_more_disk(db)
     _begin(db, new, status="queued", **works.tasks_columns(tasks))
     return works.changed(db, new.id)
 
@@ -78,7 +79,9 @@ def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
 
 
 def advance(db: Db, evaluation_id: str, rows: Sequence[TraceRow], seconds: float) -> WorkState:
-    """Store finished rollouts, with their number and the seconds they took."""
+    """Store finished rollouts, with their number and the seconds they took. Raises Refused, 507:
+    the caller may store no more."""
+    access.refuse_more_disk(db)
     keep_rollouts(db, rows, now())
     db.execute(
         "UPDATE work SET done = done + ?, reward_sum = reward_sum + ?,"
@@ -269,6 +272,7 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
     if body.checkpoint_id is not None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
     run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
+    access.refuse_more_disk(db)
     if run_id is None:
         access.refuse_more_work(db)
     else:

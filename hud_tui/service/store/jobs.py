@@ -84,9 +84,11 @@ def enter(
     taskset_id: str | None,
     steps: int | None = None,
 ) -> None:
-    """Begin a client's job, as the client describes it. Repeating it changes nothing."""
+    """Begin a client's job, as the client describes it. Repeating it changes nothing. Raises
+    Refused, 507: the caller may store no more."""
     if exists(db, job_id):
         return
+    access.refuse_more_disk(db)
     insert(
         db,
         "work",
@@ -142,7 +144,7 @@ def submit(db: Db, new: Submission) -> WorkState:
     where the run is to start."""
     works.refuse_training(db, new.model_id)
     access.refuse_more_work(db)
-    access.refuse_more_disk(db, new.model_id)
+    access.refuse_more_disk(db)
     if new.start is not None:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
     more = works.tasks_columns(new.tasks)
@@ -238,7 +240,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
     if row is None or row["status"] != "running":
         works.refuse_training(db, body.model_id)
         access.refuse_more_work(db)
-        access.refuse_more_disk(db, body.model_id)
+        access.refuse_more_disk(db)
     if row is not None:
         access.refuse_others(db, job_id, "drive")
     if row is None:

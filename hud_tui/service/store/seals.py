@@ -21,7 +21,7 @@ trace: id job_id checkpoint_id status created_at ended_at task_slug group_id par
     evaluates played
 turn: trace_id prompt_digest digest base temperature prompt completion sample started_at ended_at
     sampled_from
-span: trace_id span_id body
+span: trace_id span_id body answered_at
 taskset: name id name_key description created_at
 task: slug taskset_id row
 reply: key scope call digest status body
@@ -37,6 +37,7 @@ step_time: run_id step checkpoint_id body
 discarded: run_id step reason number traces
 access_key: name role digest created_at made_by expires_at revoked_at max_work max_disk max_calls
 author: what id name at
+key_disk: name bytes
 protection: model_id name at
 proposal: id model_id checkpoint_id previous note proposed_by at status decided_by decided_at
 """
@@ -52,8 +53,8 @@ row's key is part of the structure. A migration that
 changes columns has to seal the rows again."""
 _FIRST = {
     **dict.fromkeys(("moves_from", "step_time", "discarded"), ()),
-    **dict.fromkeys(("access_key", "author", "protection", "proposal"), ()),
-    **{table: COLUMNS[table][:-1] for table in ("turn", "trace")},
+    **dict.fromkeys(("access_key", "author", "protection", "proposal", "key_disk"), ()),
+    **{table: COLUMNS[table][:-1] for table in ("turn", "trace", "span")},
 }
 """The columns that were sealed first, of a table that has got more since."""
 _TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"

@@ -17,7 +17,7 @@ from hud_tui.service.store import access, checkpoints, events
 from hud_tui.service.store.db import Db, fetched, insert_all, without_damaged
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
-from hud_tui.wire_training import Sample
+from hud_tui.wire_training import Sample, content_text
 
 # Turns: prompt and answer of a policy, token by token.
 
@@ -144,22 +144,14 @@ COMPLETION_SHOWN = 200
 
 def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     """Store a turn that the gateway sampled for a client's rollout. Raises Refused, 403: it is a
-    rollout of somebody else's job."""
+    rollout of somebody else's job; 507: the caller may store no more."""
     refuse_of_others(db, trace_id)
+    access.refuse_more_disk(db)
     _begin(db, trace_id, turn.started_at)
     add_turns(db, [(trace_id, turn)])
     db.execute(
         "UPDATE trace SET completion = ?, num_tokens = coalesce(num_tokens, 0) + ? WHERE id = ?",
         (turn.completion[:COMPLETION_SHOWN], len(turn.output), trace_id),
-    )
-
-
-def answered(db: Db, trace_id: str, completion: str | None, num_tokens: int | None) -> None:
-    """Store the answer a client reports, unless the service sampled it."""
-    db.execute(
-        "UPDATE trace SET completion = ?, num_tokens = ? WHERE id = ?"
-        " AND NOT EXISTS (SELECT 1 FROM turn WHERE trace_id = trace.id)",
-        (None if completion is None else completion[:COMPLETION_SHOWN], num_tokens, trace_id),
     )
 
 
@@ -210,7 +202,8 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
 def _begin(db: Db, trace_id: str, stamp: float, status: str = "running") -> None:
     """Create the trace's row if there is none."""
     query = "INSERT OR IGNORE INTO trace (id, status, created_at) VALUES (?, ?, ?)"
-    db.execute(query, (trace_id, status, stamp))
+    if db.execute(query, (trace_id, status, stamp)).rowcount:
+        _answer(db, trace_id, sum(map(_sampled_tokens, spans_of(db, trace_id))))
 
 
 def get(db: Db, trace_id: str) -> sqlite3.Row:
@@ -401,12 +394,53 @@ def _done(row: TraceRow, stamp: float, step: int) -> RolloutDone:
 
 
 def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
-    """Store uploaded spans; a repeated one replaces itself."""
+    """Store uploaded spans; a repeated one replaces itself. The trace has the last answer in them,
+    for the lists of rollouts. The spans that were there before are not read again."""
+    rows: dict[str, dict[str, Any]] = {}
+    more = 0
     for span in spans:
         body = json.dumps(span)
-        name = str(span.get("span_id") or blake2b(body.encode(), digest_size=16).hexdigest())
-        row = {"trace_id": trace_id, "span_id": name, "body": body}
-        insert_all(db, "span", [row], "INSERT OR REPLACE")
+        id_ = str(span.get("span_id") or blake2b(body.encode(), digest_size=16).hexdigest())
+        before = rows.pop(id_, None) or _span(db, trace_id, id_)
+        more += _sampled_tokens(span)
+        if before is not None:
+            more -= _sampled_tokens(json.loads(before["body"]))
+        at = str(span.get("start_time") or "") if _answer_in(span) else None
+        rows[id_] = {"trace_id": trace_id, "span_id": id_, "body": body, "answered_at": at}
+    insert_all(db, "span", list(rows.values()), "INSERT OR REPLACE")
+    _answer(db, trace_id, more)
+
+
+def _span(db: Db, trace_id: str, span_id: str) -> sqlite3.Row | None:
+    query = f"SELECT body, {intact('span')} FROM span WHERE trace_id = ? AND span_id = ?"
+    row: sqlite3.Row | None = db.execute(query, (trace_id, span_id)).fetchone()
+    return row
+
+
+def _answer(db: Db, trace_id: str, more: int) -> None:
+    """Keep the last answer that a client reports on the trace's row, and count so many tokens more,
+    unless the service sampled it."""
+    query = f"""SELECT body, {intact("span")} FROM span
+        WHERE trace_id = ? AND answered_at IS NOT NULL
+        ORDER BY answered_at DESC, rowid DESC LIMIT 1"""
+    row = db.execute(query, (trace_id,)).fetchone()
+    text = None if row is None else _answer_in(json.loads(row["body"]))[:COMPLETION_SHOWN]
+    db.execute(
+        "UPDATE trace SET completion = ?, num_tokens = nullif(coalesce(num_tokens, 0) + ?, 0)"
+        " WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turn WHERE trace_id = trace.id)",
+        (text, more, trace_id),
+    )
+
+
+def _answer_in(span: dict[str, Any]) -> str:
+    """What an agent says in a span; empty if nothing."""
+    is_answer = str(span.get("name") or "").removeprefix("step.") == "agent"
+    return content_text(payload(span).get("content")) if is_answer else ""
+
+
+def _sampled_tokens(span: dict[str, Any]) -> int:
+    sample = _sample(payload(span).get("sample"))
+    return 0 if sample is None else len(sample.output_token_ids)
 
 
 def spans_of(db: Db, trace_id: str) -> list[dict[str, Any]]:
@@ -418,12 +452,13 @@ def spans_of(db: Db, trace_id: str) -> list[dict[str, Any]]:
 
 def samples(db: Db, trace_id: str) -> list[Sample]:
     """The turns whose tokens are in a trace's spans, in order."""
-    payloads = [payload(span).get("sample") for span in spans_of(db, trace_id)]
-    read = [_sample(value) for value in payloads if isinstance(value, dict)]
+    read = [_sample(payload(span).get("sample")) for span in spans_of(db, trace_id)]
     return [sample for sample in read if sample is not None and sample.output_token_ids]
 
 
-def _sample(value: dict[str, Any]) -> Sample | None:
+def _sample(value: object) -> Sample | None:
+    if not isinstance(value, dict):
+        return None
     fields = {key: value[key] for key in Sample.model_fields if value.get(key) is not None}
     try:
         return Sample.model_validate(fields)
