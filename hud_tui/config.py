@@ -172,11 +172,14 @@ def read_table(usual: T, table: object) -> T:
     Raises:
         BadTuning: Names the invalid setting by its path, e.g. ``zero_variance.warn``.
     """
-    from pydantic import TypeAdapter, ValidationError  # 40 ms, only needed if there is a file
+    from pydantic import ValidationError  # 40 ms, only needed if there is a file
+
+    from hud_tui.wire import adapter
 
     text = json.dumps(_completed(usual, table), default=str)
     try:
-        return TypeAdapter(type(usual)).validate_json(text)
+        read: T = adapter(type(usual)).validate_json(text)
+        return read
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         bad, path = first.get("ctx", {}).get("error"), list(first["loc"])

@@ -12,7 +12,7 @@ A CheckpointAdded for a known checkpoint is an update: its state or its own rewa
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic import ConfigDict, Field
 
 from hud_tui.wire import Body, Checkpoint, Group, WorkState, no_items
 from hud_tui.wire_time import StepTime
@@ -145,4 +145,3 @@ Event = Annotated[
     | MovesRead,
     Field(discriminator="type"),
 ]
-EVENT: TypeAdapter[Event] = TypeAdapter(Event, config=ConfigDict(defer_build=True))

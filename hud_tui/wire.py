@@ -14,14 +14,14 @@ sent by the embedded service only; they are None or empty on HUD.
 
 import sys
 from array import array
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from math import copysign, isfinite
 from types import ModuleType
-from typing import Annotated, Any, Generic, Self, TypeVar, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, overload
 
 from pydantic import (
     BaseModel,
@@ -32,6 +32,7 @@ from pydantic import (
     GetCoreSchemaHandler,
     SerializationInfo,
     SerializerFunctionWrapHandler,
+    TypeAdapter,
     model_serializer,
     model_validator,
 )
@@ -81,6 +82,15 @@ def without_plugins() -> Iterator[None]:
             sys.modules.pop(loader, None)
         else:
             sys.modules[loader] = replaced
+
+
+@cache
+def adapter(kind: Hashable) -> TypeAdapter[Any]:
+    """The validator of a type, built on first use."""
+    with without_plugins():
+        validator = TypeAdapter(cast(Any, kind))
+        validator.rebuild()  # if its models are built late, so is it
+    return validator
 
 
 class Body(BaseModel):

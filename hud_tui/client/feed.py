@@ -21,7 +21,7 @@ from httpx_sse import EventSource, ServerSentEvent
 from pydantic import ValidationError
 
 from hud_tui.client.rollout_calls import RolloutCalls
-from hud_tui.client.transport import Arrived, Connection, adapter, malformed
+from hud_tui.client.transport import Arrived, Connection, malformed
 from hud_tui.errors import HudError, HudMalformed, HudNotFound, HudUnauthorized, HudUnreachable
 from hud_tui.events import (
     CheckpointAdded,
@@ -36,7 +36,7 @@ from hud_tui.patience import backoff
 from hud_tui.rl.checkpoint_tree import is_same, step_metrics
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import is_active
-from hud_tui.wire import Checkpoint, Group, WorkState
+from hud_tui.wire import Checkpoint, Group, WorkState, adapter
 
 
 class Reader(Protocol):

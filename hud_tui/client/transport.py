@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 from uuid import uuid4
 
 import httpx
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from hud_tui import __version__
 from hud_tui.change import Change
@@ -43,7 +43,7 @@ from hud_tui.errors import (
 from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
-from hud_tui.wire import Page, Request, without_plugins
+from hud_tui.wire import Page, Request, adapter
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
@@ -57,15 +57,6 @@ NOT_THERE = (400, 404, 405, 501)
 """HTTP statuses of a service without a call."""
 DETAIL = 400
 """Maximum length of a server's explanation."""
-
-
-@cache
-def adapter(kind: Hashable) -> TypeAdapter[Any]:
-    """The validator of a type, built on first use."""
-    with without_plugins():
-        validator = TypeAdapter(cast(Any, kind))
-        validator.rebuild()  # if its models are built late, so is it
-    return validator
 
 
 def parse(kind: type[T], body: bytes, what: str) -> T:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from hud_tui.errors import HudUsage
@@ -27,6 +27,7 @@ from hud_tui.rl.text import one_line
 from hud_tui.service_file import KEY, Used, line_of, use_machine, used_machine, write_line
 from hud_tui.settings import REMOTES
 from hud_tui.storage import held, is_held, read_private, read_regular, write_atomic
+from hud_tui.wire import adapter
 
 MACHINE, LOG = "machine.json", "setup.log"
 MOST_BYTES = 4_000_000
@@ -221,9 +222,6 @@ class Machines:
         return is_held(self.folder_of(name) / f"{what}.lock")
 
 
-_MACHINE = TypeAdapter(Machine)
-
-
 def _read(body: bytes, name: str) -> Machine:
     """Parse a stored machine.
 
@@ -234,7 +232,7 @@ def _read(body: bytes, name: str) -> Machine:
     if not isinstance(document, dict) or document.pop("version", None) != 1:
         raise ValueError("version")
     try:
-        machine = _MACHINE.validate_python(document)
+        machine: Machine = adapter(Machine).validate_python(document)
     except ValidationError as error:
         raise ValueError(".".join(map(str, error.errors()[0]["loc"]))) from error
     except HudUsage as error:

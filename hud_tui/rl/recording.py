@@ -17,9 +17,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.errors import HudUsage
-from hud_tui.events import EVENT, Event
+from hud_tui.events import Event
 from hud_tui.rl.text import one_line
-from hud_tui.wire import Model
+from hud_tui.wire import Model, adapter
 
 SCHEMA = "hud-tui-record/1"
 MOST_LINES, MOST_LINE = 2_000_000, 64 * 1024 * 1024
@@ -87,7 +87,8 @@ def read_recording(lines: Iterable[str], name: str) -> Recording:
                 models[model.id] = model
                 last = model.id
             elif line.get("kind") == "event":
-                moments.append(Moment(now, last, EVENT.validate_python(_event(line.get("data")))))
+                event: Event = adapter(Event).validate_python(_event(line.get("data")))
+                moments.append(Moment(now, last, event))
         except ValidationError as error:
             raise _bad(name, number, _first(error)) from error
         if moments and not last:

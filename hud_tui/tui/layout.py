@@ -5,11 +5,11 @@ One file per account of a service. Missing fields have their defaults.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, cast
 
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from hud_tui.keys import VIEWS
@@ -21,6 +21,7 @@ from hud_tui.rl.metrics import ranked
 from hud_tui.rl.text import one_line
 from hud_tui.storage import JsonStore
 from hud_tui.tui.widgets.group_grid import Face
+from hud_tui.wire import adapter
 
 FILE = "charts"
 MOST = 2000
@@ -128,16 +129,16 @@ T = TypeVar("T", Choices, Layout)
 
 def read_valid(store: JsonStore, file: str, kind: type[T]) -> T:
     """What is stored; an invalid field has its default, and is told of."""
-    stored, adapter = store.read(file), TypeAdapter(kind)
+    stored, validator = store.read(file), adapter(cast(Hashable, kind))
     try:
-        return adapter.validate_python(stored)
+        return cast(T, validator.validate_python(stored))
     except ValidationError as error:
         errors = error.errors()
     where = one_line(".".join(map(str, errors[0]["loc"])), 60)
     store.leave(file, f"{where}: {one_line(errors[0]['msg'], 120)}")
     invalid = {each["loc"][0] for each in errors}
     valid = {name: value for name, value in stored.items() if name not in invalid}
-    return adapter.validate_python(valid)
+    return cast(T, validator.validate_python(valid))
 
 
 def write_changes(store: JsonStore, file: str, now: T, before: T | None = None) -> None:

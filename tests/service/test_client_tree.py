@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from hud_tui.client import feed as feed_module
 from hud_tui.client.client import HudClient
 from hud_tui.client.feed import Feed, Poller, changes
-from hud_tui.client.transport import adapter
 from hud_tui.client.tree_reader import TreeReader
 from hud_tui.errors import HudMalformed, HudNotFound, HudRefused
 from hud_tui.events import CheckpointAdded, HeadMoved, StepTaken, TreeRead
 from hud_tui.service.store import checkpoints as store_rows
 from hud_tui.settings import local_settings
-from hud_tui.wire import Checkpoint, Evaluation
+from hud_tui.wire import Checkpoint, Evaluation, adapter
 from hud_tui.wire_tasks import UploadTasks
 from tests.conftest import Served, until
 from tests.service.clients import KEY, answered, over_socket, train, trained

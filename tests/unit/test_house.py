@@ -123,6 +123,7 @@ DONE_ONCE = {
     ),
     "a notice is shown": (r"\b(self|app|_app|view)\.notify\(", "tui.screens.dialogs"),
     "a picture is SVG": ("<svg", "rl.plot"),
+    "a validator is built": (r"\(BaseModel\b|\bTypeAdapter\(", "wire"),
     "a crash is written down": (r"crash-\{", "tui.app"),
 }
 """What a text stands for, and the one module that has it."""

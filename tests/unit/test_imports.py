@@ -81,7 +81,10 @@ STARTS: dict[str, list[tuple[str, set[str]]]] = {
         ("import hud_tui.cli.run_table", {f"hud_tui.{name}" for name in NOT_LISTED})
     ],
     "the status": [("import hud_tui.cli.status", {f"hud_tui.{name}" for name in NOT_STATUS})],
-    "the app": [("import hud_tui.tui.app", {"numpy", "starlette", "uvicorn", *SDK})],
+    "the app": [
+        ("import hud_tui.tui.app", {"numpy", "starlette", "uvicorn", *SDK}),
+        ("import hud_tui.tui.workspace", {"pydantic.plugin._loader"}),
+    ],
     "the service": [
         ("import hud_tui.service.serving", OTHERS),
         (f"import {ENGINES}.tiny.engine, hud_tui.service.environments", OTHERS),
