@@ -192,15 +192,14 @@ class Evaluations:
             HudUnclear: The outcome is unknown.
         """
         is_offered = await self._listed(model.id) is not None
-        if environment is not None:
-            self._client.wire.guard.check("evaluate")
-            begun = await self._begin(model, body, called, environment)
-            self._log(begun, environment, source)
-            await self._start(begun.id)
-            return begun
-        if is_offered:
+        if environment is None and is_offered:
             return await self._send(model, body, source)
-        return await self._begin(model, body, called)
+        self._client.wire.guard.check("evaluate")
+        begun = await self._begin(model, body, called, environment)
+        self._log(begun, {} if environment is None else environment["flags"], source)
+        if environment is not None:
+            await self._start(begun.id)
+        return begun
 
     async def _send(self, model: Model, body: SubmitEvaluation, source: TaskSource) -> WorkState:
         """Have the service make an evaluation."""
@@ -228,6 +227,7 @@ class Evaluations:
         self._client.wire.guard.check("resume")
         again = stored.changed(status="queued", error=None, finished_at=None)
         self._files.write(again)
+        self._log_change(again.evaluation, Change("resume", now.model_id, now.id, after="queued"))
         if again.environment is not None:
             await self._start(now.id)
         return again.evaluation
@@ -242,15 +242,20 @@ class Evaluations:
 
     # Evaluations that this program makes.
 
-    def _log(self, begun: WorkState, environment: Json, source: TaskSource) -> None:
-        """Add it to the command log, because no single request starts it."""
-        before, writing = begun.checkpoint_id or "", self._client.wire.writing
+    def _log(self, begun: WorkState, flags: Json, source: TaskSource) -> None:
+        """Add it to the command log. `flags`: how its rollouts are made."""
+        before = begun.checkpoint_id or ""
         change = Change("evaluate", begun.model_id, before=before, after=begun.id, source=source)
         asked = begun.parameters | {"samples": begun.samples}
-        body = {"split": begun.split, "parameters": asked, "options": environment["flags"]}
-        url = self._client.wire.rl("/v1/evaluations/{}", begun.id)
-        written = writing.begin(change, "PUT", url, json.dumps(body).encode(), "")
-        writing.done(written, begun, "id", "")
+        body = {"split": begun.split, "parameters": asked, "options": flags}
+        self._log_change(begun, change, body)
+
+    def _log_change(self, of: WorkState, change: Change, body: Json | None = None) -> None:
+        """Add a change to the command log that no single request makes."""
+        writing = self._client.wire.writing
+        url = self._client.wire.rl("/v1/evaluations/{}", of.id)
+        written = writing.begin(change, "PUT", url, json.dumps(body or {}).encode(), "")
+        writing.done(written, of, "", "")
 
     async def _begin(
         self,

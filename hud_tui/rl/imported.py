@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from hud_tui.rl.compare import RunSeries
-from hud_tui.rl.metrics import METRICS, canonical, translate
+from hud_tui.rl.metrics import METRICS, canonical, is_known, translate
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import NO_GRADIENT, ends_of, thinned
 from hud_tui.rl.text import one_line
@@ -89,7 +89,7 @@ class ImportedRun(Body):
     @property
     def unknown(self) -> list[str]:
         """Its metrics that are not in our vocabulary."""
-        return [key for key in self.metrics if key not in METRICS]
+        return [key for key in self.metrics if not is_known(key)]
 
     @property
     def work(self) -> Work:

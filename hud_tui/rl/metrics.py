@@ -294,6 +294,18 @@ _PATTERNS = (
 """Names that contain a part chosen by the run."""
 
 
+_OWN = re.compile(
+    r"wait/[a-z]+|steps_taken|trained_tokens"
+    r"|(eval/[^/]+/)?((mean_reward|pass@\d+)(_low|_high)?|tasks|rollouts)"
+)
+"""Names that this program gives to causes of waiting, to evaluations and to a run's end."""
+
+
+def is_known(key: str) -> bool:
+    """Whether it is known what a canonical key means."""
+    return key in METRICS or _OWN.fullmatch(key) is not None
+
+
 def _ranked() -> dict[str, tuple[str, int]]:
     """Canonical key and rank of every known name; the canonical key itself has the lowest rank."""
     names = {entry.key: (entry.key, -1) for entry in TABLE}

@@ -31,7 +31,7 @@ from hud_tui.client.transport import origin_of
 from hud_tui.config import ReadOnly, config_dir, read_config
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.events import EvaluationsRead, TreeRead
-from hud_tui.patience import Looks
+from hud_tui.patience import Looks, Patience
 from hud_tui.processes import holding, process, read_process
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.run import Run
@@ -63,6 +63,9 @@ LOCK_S = 10.0
 """Longest wait for the process before to end, seconds."""
 WRITERS_S = 20.0
 """Longest wait for the SDK's processes of one that was killed, seconds; then they are ended."""
+ALONE_S = 900.0
+"""Seconds without a rollout after which nobody makes an evaluation that a program of the user's
+makes while it is followed. An open rollout is given up earlier."""
 SYNC_S = 600.0
 BINS = 20
 ONLY_READS = ReadOnly("this process only reads", "")
@@ -146,18 +149,23 @@ class Reader:
         self._order, self._state, self._link = order, state, link
         self._model: Model | None = None
         self._run = Run()
+        self._patience, self._done = Patience(ALONE_S), -1
         self._monitor = AlarmMonitor(read_config(config_dir(os.environ)).alarms)
 
     async def read(self) -> Facts | None:
         """As it stands now; None if the service does not know it. Raises HudError: no answer for
-        too long, or refused."""
+        too long, refused, or nobody makes its rollouts any more."""
         order = self._order
 
         async def work_of(client: HudClient) -> WorkState | None:
             works = works_of(client, self._state)
             work = await works.state(order.work_id)
-            if work is not None and work.is_evaluation and has_ended(work.status):
+            if work is None or not work.is_evaluation:
+                return work
+            if has_ended(work.status):
                 return await works.evaluations.get(order.work_id)  # with its rewards by task
+            if works.evaluations.is_made_here(order.work_id):
+                self._refuse_alone(work)
             return work
 
         # its status is read first: the tree that is read afterwards then has all of its steps
@@ -172,6 +180,15 @@ class Reader:
         sweeps = works_of(self._link.client, self._state).sweeps.names()
         group = work.parameters.get("sweep") or sweeps.get(order.work_id)
         return Facts(work, self._model, self._run, group)
+
+    def _refuse_alone(self, work: WorkState) -> None:
+        """Raises HudUsage: the program that made its rollouts has gone."""
+        if work.done != self._done:
+            self._done = work.done
+            self._patience.renew()
+        if self._patience.is_over():
+            what = f"nobody makes the rollouts of evaluation {work.id} any more"
+            raise HudUsage(what, "resume it: then it is logged on")
 
     async def _read_run(self, client: HudClient, work: WorkState) -> None:
         model_id, run = self._order.model_id, self._run

@@ -8,7 +8,9 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.cli.main import main
+from hud_tui.client import signal as sampling
 from hud_tui.client.client import HudClient
+from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.service.tls import TlsFiles
 from tests.certificates import Authority
@@ -106,3 +108,11 @@ async def team(http: AsyncClient, service: Service) -> AsyncIterator[dict[str, A
     yield clients
     for client in clients.values():
         await client.aclose()
+
+
+@pytest.fixture
+def evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service makes no evaluations, as HUD."""
+    kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
+    monkeypatch.setattr(training, "ROUTES", kept)
+    monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from hud_tui.cli.main import main
-from hud_tui.client import signal as sampling
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_ledger import EvaluationLedger
 from hud_tui.client.works import WorkClient
@@ -23,7 +22,6 @@ from hud_tui.rollouts.control import works_of
 from hud_tui.rollouts.evaluate import evaluation_files
 from hud_tui.service import engine_rollouts
 from hud_tui.service.engines.base import EngineError
-from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
@@ -287,13 +285,6 @@ async def test_an_evaluation_is_looked_at_and_resumed_as_a_job(
 
 
 # A service that makes no evaluations, as HUD.
-
-
-@pytest.fixture
-def evaluates_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
-    monkeypatch.setattr(training, "ROUTES", kept)
-    monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
 
 
 @pytest.fixture

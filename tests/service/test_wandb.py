@@ -16,15 +16,20 @@ from httpx import AsyncClient
 from hud_tui.cli import sinks as told_of
 from hud_tui.cli.sinks import check_wandb
 from hud_tui.client import HudClient
+from hud_tui.client.imported import read_folder
+from hud_tui.errors import HudUsage
 from hud_tui.processes import last_holder
 from hud_tui.rl.sink_rows import RECORD, SinkRow
+from hud_tui.rollouts.control import works_of
+from hud_tui.rollouts.evaluate import evaluation_files
 from hud_tui.settings import PROCESS, VariableSource
 from hud_tui.sinks import orders, wandb_sink
 from hud_tui.sinks.orders import SinkFolder, SinkOrder, key_origin, restart_sinks, unfinished
 from hud_tui.sinks.wandb_sink import Reader, Sink
 from hud_tui.storage import is_held
-from tests.conftest import ended, submit, until
-from tests.service.calls import Json, set_head
+from hud_tui.wire_runs import SubmitEvaluation
+from tests.conftest import ended, submit, tasks_of, until
+from tests.service.calls import Json, set_head, steps
 from tests.service.headless import Command, Configure
 from tests.toy_engine import ToyEngine
 from tests.unit.test_wandb_file import file_of
@@ -257,6 +262,57 @@ with holding(Path({str(lock)!r})):
         self._process.communicate()
 
 
+# Evaluations from hosted rollouts, as on HUD: whoever follows one makes it.
+
+
+async def test_an_evaluation_that_is_made_on_hud_is_logged_and_goes_on_when_it_is_resumed(
+    evaluates_nothing: None, hud: Command, http: AsyncClient, started: list[list[str]]
+) -> None:
+    await steps(http, (await http.get("/v2/models/arith-rl")).json(), 1)
+    command = ("eval", "arith", "-m", "arith-rl", "--samples", "1")
+    await hud(*command)
+    assert started == [], "nobody asked for it"
+    made = (await hud(*command, "--wandb", "p")).data["evaluation"]
+    assert [module[2] for module in started] == [made["id"]]
+    folder = SinkFolder(state_dir(), made["id"])
+    order = folder.order()
+    assert order is not None
+    assert (order.project, order.mode, order.model_id) == ("p", "hud", made["model_id"])
+    folder.close()
+    files = evaluation_files(state_dir())
+    stored = files.read(made["id"])
+    assert stored is not None
+    files.write(stored.ended("cancelled"))
+    assert (await hud("eval", "--resume", made["id"])).data["evaluation"]["status"] == "succeeded"
+    assert ([module[2] for module in started], bool(folder.token)) == ([made["id"]] * 2, True)
+
+
+async def test_one_that_nobody_makes_any_more_is_not_waited_for(
+    evaluates_nothing: None,
+    client: HudClient,
+    http: AsyncClient,
+    model: Json,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await steps(http, model, 1)
+    head = (await client.checkpoints(model["id"]))[-1]
+    body = SubmitEvaluation(checkpoint_id=head.id, tasks=await tasks_of(http))
+    works = works_of(client, tmp_path)
+    begun = await works.evaluations.submit(await client.model(model["id"]), body)
+    folder, order = ordered(tmp_path, begun.id, model)
+    monkeypatch.setattr(wandb_sink, "ALONE_S", 0.05)
+    with pytest.raises(HudUsage, match="nobody makes the rollouts"):
+        await sink(client, tmp_path, folder, order, Memory(folder)).run()
+    assert folder.token, "whoever comes by starts it again"
+    monkeypatch.undo()
+    async for _ in works.follow(begun.id):
+        pass
+    to = Memory(folder)
+    assert await sink(client, tmp_path, folder, order, to).run()
+    assert to.rows[-1].values["status"] == "succeeded"
+
+
 # A sync, and the key.
 
 
@@ -360,6 +416,28 @@ async def test_the_sdk_reads_what_was_written_through_a_kill(hud: Command) -> No
     assert summary["checkpoint"] == "step-000003"
     assert "histogram" in str(summary["groups/reward"])
     assert "table-file" in str(summary["events"])
+    [imported], skipped = read_folder(folder.path)
+    assert (imported.numbers, imported.trainer, skipped) == ([1, 2, 3], "hud-tui", [])
+    assert imported.unknown == [], "we know our own names"
+
+
+@needs_sdk
+async def test_the_sdk_reads_an_evaluation_that_was_made_on_hud(
+    evaluates_nothing: None, hud: Command, http: AsyncClient
+) -> None:
+    await steps(http, (await http.get("/v2/models/arith-rl")).json(), 1)
+    command = ("eval", "arith", "-m", "arith-rl", "--samples", "1", "--wandb", "proj")
+    made = (await hud(*command)).data["evaluation"]
+    folder = SinkFolder(state_dir(), made["id"])
+    await until(lambda: not folder.token, 60)
+    [written] = folder.runs
+    [file] = written.glob("*.wandb")
+    read = inspected(file)
+    assert (read["project"], read["exit_code"]) == ("proj", 0)
+    summary = read["summary"]
+    assert (summary["status"], summary["rollouts"]) == ("succeeded", made["done"])
+    assert summary["mean_reward"] == pytest.approx(made["mean_reward"])
+    assert "table-file" in str(summary["tasks"])
 
 
 @needs_sdk

@@ -4,9 +4,13 @@ from dataclasses import replace
 
 from hud_tui.events import Act, Actor, HeadMoved, MovesRead, TreeRead
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report
+from hud_tui.rl.metrics import canonical, is_known
 from hud_tui.rl.run import Run
-from hud_tui.rl.sink_rows import SinkRow, rows_of_evaluation, rows_of_run, settings_of
+from hud_tui.rl.sink_rows import STEP, SinkRow, rows_of_evaluation, rows_of_run, settings_of
+from hud_tui.rl.stopwatch import time_metrics
+from hud_tui.rl.timeline import WAITS
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
+from hud_tui.wire_time import StepTime, TimedSpan
 from tests.unit.trees import chain
 
 HELD = Evaluation(
@@ -122,6 +126,17 @@ def test_an_evaluation_is_one_row_at_its_end_with_its_tasks() -> None:
     assert (row.values["mean_reward"], row.values["pass@1_high"]) == (0.5, 0.8)
     assert row.tables["tasks"].rows[0] == ("t0", 2, 0.5, 0.5, "0.0 1.0")
     assert settings_of(ended, None)["checkpoint"] == "c2"
+
+
+def test_the_names_that_are_written_are_known_when_they_are_imported() -> None:
+    fields = {"kind": "evaluation", "done": 4, "mean_reward": 0.5, "result": HELD}
+    rows = [*rows_of_run(run_of(), job("succeeded")), *rows_of_evaluation(job("failed", **fields))]
+    cells = [cell for row in rows for cell in row.values.items()]
+    numbers = {name for name, cell in cells if isinstance(cell, int | float)}
+    waits = [TimedSpan(kind, float(n), 1.0) for n, kind in enumerate(WAITS)]
+    names = {*numbers, *time_metrics(StepTime(start=0.0, end=len(WAITS), spans=waits))}
+    assert {"eval/heldout/pass@1_low", "wait/disk"} <= names
+    assert not [name for name in names - {STEP} if not is_known(canonical(name))]
 
 
 def test_parameters_are_told_but_those_that_are_not_set() -> None:
