@@ -578,6 +578,8 @@ class WorkState(Response):
     """Every parameter in use, including defaults."""
     by: str | None = None
     """Name of the key by which it was begun."""
+    resumed_by: str | None = None
+    """Name of the key by which it was resumed last, if that is another one: it counts for that."""
     driver: str | None = None
     """Machine and process that carry it out, e.g. ``laptop:4711``; None: the service does."""
     asked: str | None = None
@@ -664,3 +666,5 @@ class Job(Response):
     """Embedded: number of rollouts, including batches that were sampled again."""
     by: str | None = None
     """Embedded: name of the key by which it was begun."""
+    resumed_by: str | None = None
+    """Embedded: as in `WorkState`."""

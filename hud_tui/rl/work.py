@@ -149,6 +149,8 @@ class Work:
     stepped_at: float | None = None
     by: str = ""
     """Name of the key by which it was begun, on a service whose keys have names."""
+    resumed_by: str = ""
+    """Name of the key by which it was resumed, if that is another one."""
     sweep: str = ""
     note: str = ""
     whole: bool = True
@@ -173,6 +175,7 @@ class Work:
                     waits=bool(source.waits),
                     created_at=source.created_at,
                     by=one_line(source.by or "", 40),
+                    resumed_by=one_line(source.resumed_by or "", 40),
                     why=reason(source),
                 )
             case WorkState():
@@ -186,6 +189,7 @@ class Work:
                     total=source.total,
                     created_at=source.created_at,
                     by=one_line(source.by or "", 40),
+                    resumed_by=one_line(source.resumed_by or "", 40),
                     run_id=source.job_id or "" if source.job_id != source.id else "",
                     why=trouble(source),
                 )
@@ -206,6 +210,7 @@ class Work:
             done=0 if kind == EVALUATION and done is None else done,
             total=total,
             by=one_line(job.by or "", 40),
+            resumed_by=one_line(job.resumed_by or "", 40),
             why=str(more.get("reason") or ""),
             run_id=str(more.get("run_id") or ""),
         )

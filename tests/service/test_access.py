@@ -150,12 +150,50 @@ async def test_who_trains_ends_only_what_is_theirs(
     assert (resumed.status_code, resumed.json()["by"]) == (200, "tim")
     assert (await cancel(team["sam"], job)).json()["cancelled"] == 1
     [run] = (await http.get("/v1/runs")).json()["items"]
-    assert run["by"] == "tim"
+    assert (run["by"], run["resumed_by"]) == ("tim", "sue")
     body = {"checkpoint_id": None, "tasks": (await tasks_of(http))[:2], "split": "all"}
     body |= {"parameters": {"samples": 1}}
     asked = await team["tom"].post(f"/v1/models/{model['id']}/evaluations", json=body)
     assert asked.json()["by"] == "tom", asked.text
     await at_end(http, f"/v1/evaluations/{asked.json()['id']}")
+
+
+async def test_what_is_resumed_counts_for_who_resumed_it(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    async def counted() -> dict[str, int]:
+        keys = (await http.get("/v1/keys")).json()
+        return {key["name"]: key["work"] for key in keys if key["work"]}
+
+    model = await fork(team["tim"])
+    job = await submit(team["tim"], model["id"], steps=5000)
+    assert await counted() == {"tim": 1}
+    for name, shown in (("sue", "sue"), ("sam", "sam"), ("tim", None), ("admin", "admin")):
+        await cancel(http, job)
+        resumed = await team[name].post(f"/v1/training/jobs/{job}/resume")
+        assert (resumed.json()["by"], resumed.json()["resumed_by"]) == ("tim", shown)
+        assert await counted() == ({} if name == "admin" else {name: 1})
+    listed = (await http.get(f"/v2/jobs/{job}")).json()
+    assert (listed["by"], listed["resumed_by"]) == ("tim", "admin")
+    await cancel(http, job)
+
+
+async def test_what_a_client_carries_out_counts_for_who_resumed_it(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    model, job, evaluation = await fork(team["tim"]), uuid4().hex, uuid4().hex
+    run = {"model_id": model["id"], "name": "own", "driver": "d", "parameters": {"steps": 9}}
+    kept = {"model_id": model["id"], "split": "all", "samples": 1, "num_tasks": 1}
+    kept |= {"parameters": {}, "groups": [], "driver": "d"}
+    begun = {f"/v1/training/jobs/{job}/drive": run}
+    begun[f"/v1/evaluations/{evaluation}"] = {**kept, "status": "running"}
+    for path, body in begun.items():
+        for name, resumed_by in (("tim", None), ("sue", "sue")):
+            state = (await team[name].put(path, json=body)).json()
+            assert (state["by"], state["resumed_by"]) == ("tim", resumed_by), state
+            over = {**kept, "status": "cancelled"} if body is not run else None
+            if over is not None:
+                await team["tim"].put(path, json=over)
 
 
 async def test_rollouts_of_anothers_job_cannot_be_reported(

@@ -43,15 +43,16 @@ def without_news(reply: Any) -> Any:
     if "parameters" not in reply:
         more = reply.get("metadata") or {}
         shown = {key: value for key, value in more.items() if key != "run_id"}
-        news = ("sampled_from", "played", "by")
-        reply = {key: value for key, value in reply.items() if key not in news}
+        added = ("sampled_from", "played", "by", "resumed_by")
+        reply = {key: value for key, value in reply.items() if key not in added}
         return {**reply, "metadata": shown} if more else reply
     if "revision" in reply:
-        return {key: value for key, value in reply.items() if key not in ("step_s", "waits", "by")}
+        news = ("step_s", "waits", "by", "resumed_by")
+        return {key: value for key, value in reply.items() if key not in news}
     assert reply["kind"] == ("evaluation" if "samples" in reply else "training")
-    news = ["kind", "driver", "asked"] if "samples" in reply else ["kind", "step_s"]
-    news.append("by")
-    return {key: value for key, value in reply.items() if key not in news}
+    own = ("kind", "driver", "asked") if "samples" in reply else ("kind", "step_s")
+    known = (*own, "by", "resumed_by")
+    return {key: value for key, value in reply.items() if key not in known}
 
 
 async def test_runs_evaluations_rollouts_and_statistics_read_the_same(data: Path) -> None:

@@ -177,6 +177,7 @@ def test_every_column_shows_an_empty_row_and_a_full_one(key: str) -> None:
 def test_how_long_a_run_took_is_written_as_the_time_that_it_has_left() -> None:
     done = replace(run_of(RECORD, {}), duration_s=135.0)
     assert COLUMNS["duration"].text(done, NOW) == "2m15s"
+    assert COLUMNS["by"].text(run("a", by="tim", resumed_by="sue"), NOW) == "tim → sue"
 
 
 @pytest.mark.parametrize("key", COLUMNS)

@@ -293,6 +293,7 @@ def _record(row: sqlite3.Row, works: Works) -> dict[str, Any]:
         "taskset_name": row["taskset_name"],
         "num_traces": row["num_traces"],
         "by": row["by"],
+        "resumed_by": row["resumed_by"],
         "metadata": _metadata(row, works),
     }
 

@@ -22,9 +22,11 @@ def digest(key: str) -> str:
 
 
 _KEYS = f"""SELECT access_key.*, {intact("access_key")},
-    (SELECT count(*) FROM work JOIN author ON author.what = 'work' AND author.id = work.id
+    (SELECT count(*) FROM author JOIN work ON work.id = author.id
         WHERE author.name = access_key.name AND work.run_id IS NULL
-            AND work.status IN ('queued', 'running')) AS work,
+            AND work.status IN ('queued', 'running') AND (author.what = 'resumed'
+            OR author.what = 'work' AND NOT EXISTS (SELECT 1 FROM author AS later
+                WHERE later.what = 'resumed' AND later.id = work.id))) AS work,
     coalesce(key_disk.bytes, 0) AS disk, {intact("key_disk")}
     FROM access_key LEFT JOIN key_disk ON key_disk.name = access_key.name"""
 
@@ -92,7 +94,7 @@ def revoke(db: Db, name: str) -> AccessKey:
     return _find(db, name)
 
 
-# Authors: by whose key a model was forked, work begun, a step taken, a checkpoint pinned.
+# Authors: by whose key a model was forked, work begun and resumed, a step taken, and so on.
 
 
 def sign(db: Db, what: str, id_: str) -> None:
@@ -101,6 +103,13 @@ def sign(db: Db, what: str, id_: str) -> None:
     if db.caller.name:
         name = db.caller.name
         insert(db, "author", "INSERT OR IGNORE", what=what, id=id_, name=name, at=now())
+
+
+def take_over(db: Db, work_id: str) -> None:
+    """Store that the caller resumes work: from now on it counts for them, whoever began it."""
+    db.execute("DELETE FROM author WHERE what = 'resumed' AND id = ?", (work_id,))
+    if db.caller.name != (author_of(db, "work", work_id) or ADMIN_KEY):
+        sign(db, "resumed", work_id)
 
 
 def unpin(db: Db, checkpoint_id: str) -> None:

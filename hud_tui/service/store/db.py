@@ -527,7 +527,7 @@ MIGRATIONS = [
     ) STRICT;
     -- By whose key something was made.
     CREATE TABLE author (
-        what TEXT NOT NULL,             -- model, work, checkpoint, or pin: a checkpoint's
+        what TEXT NOT NULL,             -- model, work, resumed, checkpoint, or pin
         id TEXT NOT NULL,
         name TEXT NOT NULL,
         at REAL NOT NULL,

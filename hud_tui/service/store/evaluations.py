@@ -8,7 +8,7 @@ from math import isfinite
 from typing import Any
 
 from hud_tui.rl.evaluation import summarize
-from hud_tui.rl.work import EVALUATION, End
+from hud_tui.rl.work import EVALUATION, End, has_ended
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import access, checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
@@ -239,6 +239,8 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
         raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
     if row["status"] == "succeeded":
         return works.state_of(row)
+    if body.status == "running" and has_ended(row["status"]):
+        access.take_over(db, row["id"])
     error = body.error.model_dump_json() if body.error else None
     db.execute(
         "UPDATE work SET status = 'running', finished_at = NULL, error = ?, done = ?,"

@@ -243,6 +243,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
         access.refuse_more_disk(db)
     if row is not None:
         access.refuse_others(db, job_id, "drive")
+        access.take_over(db, job_id)
     if row is None:
         if body.start is not None:
             checkpoints.refuse_other_start(db, body.model_id, body.start)

@@ -240,6 +240,7 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
 _STATUS = f"iif(work.id IS NULL, NULL, {STATUS})"
 """A loop without a job has none."""
 _SELECT = f"""SELECT run.*, {access.author("work", "run.id")} AS by,
+    {access.author("resumed", "run.id")} AS resumed_by,
     work.kind, work.name, {_STATUS} AS shown_status, work.created_at,
     work.finished_at, work.group_size, work.busy_s, work.waits, work.parameters,
     work.steps AS wanted, work.loop_steps, model.slug, model.base, model.forked_from,

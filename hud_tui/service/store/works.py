@@ -23,6 +23,7 @@ STATUS = """CASE WHEN work.kind != 'reported' THEN work.status
 """SQL for a status. HUD has no "job exit": a reported job has ended when its traces have. It is an
 error if none of its rollouts has a result."""
 COLUMNS = f"""work.*, {access.author("work", "work.id")} AS by,
+    {access.author("resumed", "work.id")} AS resumed_by,
     {STATUS} AS shown_status, model.slug, checkpoint.name AS checkpoint_name,
     coalesce(run.taskset, taskset.name, work.tasks_name) AS taskset_name, run.times,
     {intact("work")}, {intact("run")}, {intact("model")}, {intact("taskset")},
@@ -116,6 +117,7 @@ def requeue(db: Db, ref: str) -> WorkState:
     if row["kind"] == TRAINING:
         refuse_training(db, row["model_id"])
     access.refuse_more_work(db)
+    access.take_over(db, row["id"])
     revive(db, row["id"], "queued")
     return changed(db, row["id"])
 
