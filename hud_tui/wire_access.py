@@ -162,7 +162,10 @@ class LogLine(Response):
     about: dict[str, str] = Field(default_factory=dict)
     """Model, checkpoint, name and the like."""
     count: int = 1
-    """Refused requests that this line stands for: of a flood of them a few have lines."""
+    """Requests that this line stands for: of a flood of them a few have lines."""
+    repeated: bool = False
+    """Whether it was made before, perhaps by another key, and was answered again: nothing was
+    done."""
 
 
 class LogPage(Response):

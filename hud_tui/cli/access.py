@@ -134,6 +134,7 @@ async def server_log(client: HudClient, args: argparse.Namespace) -> int:
 
 def _cells(line: LogLine) -> tuple[str, ...]:
     outcome = "done" if line.status < 400 else f"refused {line.status}"
+    outcome = "done before" if line.repeated else outcome
     who = f"{line.key} ({line.role})" if line.key else "no known key"
     times = f" ×{line.count}" if line.count > 1 else ""
     about = " ".join(short_id(text) for text in line.about.values())

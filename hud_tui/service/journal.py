@@ -2,14 +2,17 @@
 
 A line is JSON (`wire_access.LogLine`). It is written by the service once the answer is decided, so
 no client can leave it out, not even by hanging up; a request that the service did not survive has
-none. The file is in the data directory, for its owner only, and is rotated by size.
+none. The file is in the data directory, for its owner only, and is rotated by size. What is sent
+too often has lines that say how many requests they stand for, so that no flood rotates away within
+days what others did.
 """
 
 import errno
+import heapq
 import logging
 import os
 from collections.abc import Iterator
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -30,7 +33,7 @@ GONE = 499
 FILE = "log.jsonl"
 MOST_BYTES = 8_000_000
 """Size from which a new file is begun."""
-KEPT = 4
+KEPT = 31
 """Files kept beside the newest; the oldest is deleted."""
 TEXT_MOST = 300
 PROGRAM_MOST = 60
@@ -38,8 +41,13 @@ PROGRAM_MOST = 60
 REFUSED_S = 10.0
 """Seconds in which refused requests have a few lines only, which say how many they were: a flood of
 them must not rotate everything else away."""
-OF_ADDRESS, OF_ALL, OF_KEY = 1, 100, 10
+OF_ADDRESS, OF_ALL, OF_KEY = 1, 10, 10
 """Those lines, where no key is accepted, of one address and of all; and of one key."""
+CHANGES_S = 600.0
+"""Seconds in which changes of one key have so many lines: one a second, in bursts as scripts make
+them."""
+OF_CHANGES = 600
+"""Those lines."""
 MOST_KNOWN = 1000
 """Addresses, or keys, whose lines are counted."""
 
@@ -68,21 +76,71 @@ class FewLines:
         return total if has_line else 0
 
 
+class Changes:
+    """Which changes have a line of their own. Those of a key beyond `OF_CHANGES` in `CHANGES_S` are
+    held, and get one line for each kind, which says how many they were."""
+
+    def __init__(self) -> None:
+        self._windows: dict[str, tuple[float, int]] = {}
+        """When the first line of a key was written, and how many were since."""
+        self._held: dict[tuple[str, str, int, bool], LogLine] = {}
+        """By key, what was done and how it went: the newest line, which stands for all of them."""
+
+    def take(self, line: LogLine, at: float) -> list[LogLine]:
+        """The lines that are due, `at` seconds of a monotonic clock: this one, unless it is held,
+        after what was held for long enough."""
+        due = self.release(at)
+        since, written = self._windows.get(line.key, (at, 0))
+        has_line = written < OF_CHANGES
+        self._windows[line.key] = since, written + has_line
+        if has_line:
+            return [*due, line]
+        kind = (line.key, line.what, line.status, line.repeated)
+        before = self._held.get(kind)
+        count = line.count + (0 if before is None else before.count)
+        self._held[kind] = line.model_copy(update={"count": count})
+        return due
+
+    def release(self, at: float = inf) -> list[LogLine]:
+        """What was held for long enough; by default everything."""
+        over = {key for key, (since, _) in self._windows.items() if at - since >= CHANGES_S}
+        for key in over:
+            del self._windows[key]
+        return [self._held.pop(held) for held in [*self._held] if held[0] in over]
+
+    @property
+    def held(self) -> list[LogLine]:
+        """Newest first."""
+        return sorted([*self._held.values()], key=lambda line: -line.at)
+
+
 class Journal:
     def __init__(self, data_dir: Path) -> None:
         self._file = data_dir / FILE
         self._lock = Lock()
         self._of_address, self._of_all = FewLines(OF_ADDRESS), FewLines(OF_ALL)
-        self._of_key = FewLines(OF_KEY)
+        self._of_key, self._changes = FewLines(OF_KEY), Changes()
 
-    def write(self, scope: Scope, what: str, status: int, about: dict[str, str]) -> None:
-        """Add a line about a request with a key; of many that are refused, a few have one."""
-        caller, count = CALLER.get(), 1
+    def write(
+        self, scope: Scope, what: str, status: int, about: dict[str, str], repeated: bool = False
+    ) -> None:
+        """Add a line about a request with a key; of very many not each has one. `repeated`: whether
+        it was answered as before, and changed nothing."""
+        caller = CALLER.get()
+        line = self._line(scope, what, status, caller.name, caller.role, about)
         if 400 <= status < GONE:
             count = self._of_key.stands_for(caller.name)
-        if count:
-            name, role = caller.name, caller.role
-            self._add(self._line(scope, what, status, name, role, about=about, count=count))
+            lines = [line.model_copy(update={"count": count})] if count else []
+        else:
+            line = line.model_copy(update={"repeated": repeated})
+            lines = self._changes.take(line, monotonic())
+        for due in lines:
+            self._add(due)
+
+    def close(self) -> None:
+        """Add what is held."""
+        for line in self._changes.release():
+            self._add(line)
 
     def refuse(self, scope: Scope) -> None:
         """Add a line about requests whose key is not accepted."""
@@ -150,17 +208,23 @@ class Journal:
         """The newest lines, newest first; `before`: Unix seconds that they are older than. One that
         cannot be read is left out."""
         lines: list[LogLine] = []
-        is_torn = False
+        torn: list[bytes] = []
+        held = [line for line in self._changes.held if before is None or line.at < before]
+        for line in heapq.merge(held, self._read(before, torn), key=lambda line: -line.at):
+            if len(lines) == limit:
+                return LogPage(lines=lines, incomplete=bool(torn))
+            lines.append(line)
+        return LogPage(lines=lines, incomplete=bool(torn) or self._older(KEPT).exists())
+
+    def _read(self, before: float | None, torn: list[bytes]) -> Iterator[LogLine]:
+        """As `newest`; `torn` gets what cannot be read."""
         for raw in self._lines(before):
             if before is not None and not _at(raw) < before:
                 continue
-            if len(lines) == limit:
-                return LogPage(lines=lines, incomplete=is_torn)
             try:
-                lines.append(LogLine.model_validate_json(raw))
+                yield LogLine.model_validate_json(raw)
             except ValidationError:
-                is_torn = True
-        return LogPage(lines=lines, incomplete=is_torn or self._older(KEPT).exists())
+                torn.append(raw)
 
     def _lines(self, before: float | None) -> Iterator[bytes]:
         """All lines, newest first, but for files that have none before this time."""

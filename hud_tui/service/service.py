@@ -69,6 +69,7 @@ class Service:
         self.parts.hub.close()
         await self.parts.retention.close()
         await self._close()
+        await asyncio.to_thread(self.journal.close)
 
     async def _close(self) -> None:
         await self._engine.stop()

@@ -277,6 +277,27 @@ ACCESS = (
         KEYS,
     ),
     Edit(
+        "changes of a key beyond many have one line",
+        "service/journal.py",
+        "has_line = written < OF_CHANGES",
+        "has_line = True",
+        LOG,
+    ),
+    Edit(
+        "what is repeated is not told as done",
+        "service/routes/__init__.py",
+        'REPLAYED in dict(message["headers"])',
+        "False",
+        LOG,
+    ),
+    Edit(
+        "what is resumed counts for who resumed it",
+        "service/store/works.py",
+        '    access.take_over(db, row["id"])\n',
+        "",
+        KEYS,
+    ),
+    Edit(
         "what a key sends is counted",
         "service/store/db.py",
         "_size_of(db) - before + db.files",

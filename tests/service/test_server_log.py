@@ -1,15 +1,21 @@
 """The service's log: who changed what, whatever happens to it."""
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
 
+from hud_tui.cli import access
 from hud_tui.service import journal
 from hud_tui.service.service import Service
+from hud_tui.wire_access import LogLine
 from tests.conftest import bearer, fork
 from tests.service.calls import Json, set_head, steps
+from tests.toy_engine import ToyEngine
 
 SCOPE: Json = {"headers": [], "method": "PUT", "path": "/"}
 """Of a request."""
@@ -102,6 +108,91 @@ async def test_a_flood_that_is_refused_rotates_nothing_away(
     assert [line["count"] for line in lines if not line["key"]] == [18, 1, 1, 1]
 
 
+async def test_a_flood_of_changes_has_lines_that_say_how_many_they_were(
+    team: dict[str, AsyncClient],
+    http: AsyncClient,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(journal, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(journal, "OF_CHANGES", 3)
+
+    async def rename(name: str, count: int) -> None:
+        for number in range(count):
+            await team[name].patch(f"/v2/jobs/{job}", json={"name": f"{number}"})
+
+    async def lines() -> list[tuple[str, str, int]]:
+        page = (await http.get("/v1/log")).json()["lines"]
+        told = [(line["key"], line["what"], line["count"]) for line in page]
+        return [line for line in told if line[0] != "admin"]
+
+    job = uuid4().hex
+    await team["tim"].post(f"/v2/trace/job/{job}/enter", json={})
+    await rename("tim", 7)
+    await fork(team["tim"])
+    await rename("sue", 1)
+    own = [("tim", "rename a job", 1)] * 2 + [("tim", "report a job", 1)]
+    held = [("tim", "fork a model", 1), ("tim", "rename a job", 5)]
+    others = [("sue", "rename a job", 1)]
+    assert await lines() == [*others, *held, *own], "also what is not written yet"
+    clock[0] += journal.CHANGES_S
+    await rename("sue", 1)
+    assert renamed_by(service.data_dir, "tim") == 7
+    assert sorted(await lines()) == sorted([*others * 2, *held, *own])
+    await rename("tim", 4)
+    assert renamed_by(service.data_dir, "tim") == 7 + 3
+    service.journal.close()
+    assert renamed_by(service.data_dir, "tim") == 7 + 4
+
+
+def renamed_by(data: Path, key: str) -> int:
+    """How often a key has renamed a job, by the file."""
+    lines = map(json.loads, (data / "log.jsonl").read_text().splitlines())
+    return sum(
+        line["count"] for line in lines if (line["key"], line["what"]) == (key, "rename a job")
+    )
+
+
+async def test_what_is_held_is_written_when_the_service_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "OF_CHANGES", 0)
+    async with Service(tmp_path, ToyEngine()) as service:
+        service.journal.write(SCOPE, "rename a job", 200, {})
+    assert renamed_by(tmp_path, "") == 1
+
+
+def test_the_log_reaches_back_for_days_whatever_a_key_and_strangers_send(tmp_path: Path) -> None:
+    kept = journal.Journal(tmp_path)
+    agent = b"hud-tui/0.1.0 (Linux; Python 3.12)"
+    scope = {**SCOPE, "path": f"/v2/jobs/{uuid4()}", "headers": [(b"user-agent", agent)]}
+    kept.write({**scope, "client": ("192.168.100.100", 1)}, "resume a run or an evaluation", 200, {
+        "model": "arith-rl-with-a-long-name", "job_id": str(uuid4()), "checkpoint": str(uuid4())
+    })  # fmt: skip
+    size = (tmp_path / "log.jsonl").stat().st_size
+    a_second = journal.OF_CHANGES / journal.CHANGES_S
+    a_second += (journal.OF_KEY + journal.OF_ALL) / journal.REFUSED_S
+    assert journal.KEPT * journal.MOST_BYTES / (a_second * size * 86400) > 2, size
+
+
+async def test_a_request_that_another_key_repeats_is_told_as_that(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    base = (await http.get("/v2/models")).json()["items"][0]
+    body, headers = {"name": "one", "source_model_id": base["id"]}, {"Idempotency-Key": "k"}
+    for name in ("tim", "sue"):
+        answer = await team[name].post("/v2/models/fork", json=body, headers=headers)
+        assert answer.json()["by"] == "tim", answer.text
+    told = (await http.get("/v1/log", params={"limit": 2})).json()["lines"]
+    assert [(line["key"], line["status"], line["repeated"]) for line in told] == [
+        ("sue", 201, True),
+        ("tim", 201, False),
+    ]
+    shown = [access._cells(LogLine.model_validate(line))[3] for line in told]
+    assert shown == ["done before", "done"]
+
+
 async def test_a_line_for_which_there_is_no_room_is_not_left_half_written(
     service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -139,6 +230,7 @@ async def test_the_log_is_rotated_and_a_torn_line_is_left_out(
     http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "MOST_BYTES", 1000)
+    monkeypatch.setattr(journal, "KEPT", 4)
     for _ in range(20):
         service.journal.write(SCOPE, "pin a checkpoint", 200, {"model": "x" * 100})
     files = sorted(path.name for path in service.data_dir.glob("log.jsonl*"))

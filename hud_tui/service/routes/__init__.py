@@ -16,6 +16,8 @@ from hud_tui.service.service import Service
 from hud_tui.service.store.models import ModelRow, find
 from hud_tui.wire_access import Role, why_not
 
+REPLAYED = b"idempotency-replayed"
+"""Header of an answer that a request got before, maybe that of another key."""
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -53,16 +55,18 @@ class Route(starlette.routing.Route):
             return
         is_written = False
 
-        def write(status: int) -> None:
+        def write(status: int, repeated: bool = False) -> None:
             nonlocal is_written
             if not is_written:
                 is_written = True
                 shown = {name: str(about[name]) for name in about}
-                scope["app"].state.service.journal.write(scope, self.does, status, shown)
+                journal = scope["app"].state.service.journal
+                journal.write(scope, self.does, status, shown, repeated)
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                write(message["status"])  # whoever has the answer finds the line
+                # whoever has the answer finds the line
+                write(message["status"], REPLAYED in dict(message["headers"]))
             await send(message)
 
         about = scope.setdefault("state", {})["about"] = dict(scope.get("path_params", {}))

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from hud_tui.service.context import ServiceContext
 from hud_tui.service.http import Refused, canonical, dumps, reply
-from hud_tui.service.routes import Route, find_model, parts_of, path, service_of
+from hud_tui.service.routes import REPLAYED, Route, find_model, parts_of, path, service_of
 from hud_tui.service.session import Session
 from hud_tui.service.store import jobs, replies
 from hud_tui.service.store.db import Db
@@ -25,7 +25,6 @@ from hud_tui.wire_access import Role
 LONGEST = 255
 Keep = Callable[[Db, Any], object]
 """Stores an answer, in the transaction of the change."""
-REPLAYED = {"Idempotency-Replayed": "true"}
 
 
 async def answer(
@@ -99,7 +98,7 @@ def asked_of(request: Request) -> Asked | None:
 def again(stored: StoredReply, asked: Asked) -> Response:
     """The stored answer. Raises Refused as `StoredReply.refuse_other` does."""
     stored.refuse_other(asked)
-    return Response(stored.body, stored.status, REPLAYED, "application/json")
+    return Response(stored.body, stored.status, {REPLAYED.decode(): "true"}, "application/json")
 
 
 async def settle(request: Request) -> Response:
