@@ -125,9 +125,11 @@ class Proposal(Response):
     by: str
     """Name of the key that proposed it."""
     at: float
-    status: Literal["open", "approved", "withdrawn", "overtaken"] = "open"
-    """Overtaken: the head has moved otherwise since."""
+    status: Literal["open", "approved", "withdrawn", "overtaken", "expired"] = "open"
+    """Overtaken: the head has moved otherwise since. Expired: it is too old, or its checkpoint has
+    expired."""
     decided_by: str | None = None
+    """None where nobody did."""
     decided_at: float | None = None
 
 

@@ -47,14 +47,14 @@ ACCESS = (
     Edit(
         "nobody approves what they proposed",
         "service/store/proposals.py",
-        "if asked.by == db.caller.name:",
+        'if row["proposed_by"] == db.caller.name:',
         "if False:",
         KEYS,
     ),
     Edit(
         "what was decided is not approved",
         "service/store/proposals.py",
-        'if asked.status != "open":',
+        'if status != "open":',
         "if False:",
         KEYS,
     ),
@@ -180,8 +180,8 @@ ACCESS = (
     Edit(
         "a change has its line before its answer",
         "service/routes/__init__.py",
-        'write(message["status"])  #',
-        "pass  #",
+        'write(message["status"], REPLAYED in dict(message["headers"]))',
+        "pass",
         LOG,
     ),
     Edit(
@@ -272,8 +272,8 @@ ACCESS = (
     Edit(
         "what a move of the head overtakes is proposed anew",
         "service/store/proposals.py",
-        "            if before.previous == head:\n",
-        "            if True:\n",
+        "    WHEN proposal.previous IS NOT\n",
+        "    WHEN 0 AND proposal.previous IS NOT\n",
         KEYS,
     ),
     Edit(

@@ -20,6 +20,7 @@ from hud_tui.service.engines.base import CLAIMANT
 from hud_tui.service.http import now
 from hud_tui.service.routes import Route
 from hud_tui.service.service import Service
+from hud_tui.service.store import proposals
 from hud_tui.wire_access import Role
 from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of
 from tests.service.calls import (
@@ -363,6 +364,73 @@ async def test_who_proposes_again_after_the_head_moved_proposes_anew(
     assert [proposal["status"] for proposal in listed] == ["overtaken", "approved"]
 
 
+async def test_a_proposal_that_nobody_can_approve_reads_as_ended_and_the_list_is_bounded(
+    team: dict[str, AsyncClient], http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proposals, "MOST_OPEN", 2)
+    monkeypatch.setattr(proposals, "MOST_ENDED", 3)
+    model = await fork(http)
+    nodes = await steps(http, model, 4)
+    at = f"/v2/models/{model['id']}"
+    await http.put(f"{at}/protection")
+
+    async def propose(node: str) -> Response:
+        return await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": node})
+
+    async def listed() -> list[tuple[str, str | None]]:
+        found = (await http.get(f"{at}/head/proposals")).json()["proposals"]
+        return [(asked["status"], asked["decided_by"]) for asked in found]
+
+    for node in nodes[:2]:
+        assert (await propose(node)).status_code == 201
+    many = await propose(nodes[2])
+    assert (many.status_code, "2 proposals are open" in detail(many)) == (409, True)
+    await http.delete(f"{at}/protection")
+    await set_head(http, model["id"], nodes[2])
+    await http.put(f"{at}/protection")
+    assert await listed() == [("overtaken", None)] * 2, "though nobody has looked since"
+    new = (await propose(nodes[0])).json()["id"]
+    stamp = now()
+    monkeypatch.setattr(proposals, "now", lambda: stamp + proposals.VALID_S)
+    assert (await listed())[-1] == ("expired", None)
+    for verb in ("approve", "withdraw"):
+        late = await team["sam"].post(f"{at}/head/proposals/{new}/{verb}")
+        assert (late.status_code, "has expired: propose" in detail(late)) == (409, True)
+    again = (await propose(nodes[0])).json()["id"]
+    await team["sam"].post(f"{at}/head/proposals/{again}/withdraw")
+    assert (await propose(nodes[1])).status_code == 201
+    ends = [("overtaken", None), ("expired", None), ("withdrawn", "sam"), ("open", None)]
+    assert await listed() == ends
+
+
+async def test_a_proposal_that_was_overtaken_or_whose_checkpoint_expired_stays_ended(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service
+) -> None:
+    model = await fork(http)
+    first, second, third = await steps(http, model, 3)
+    at = f"/v2/models/{model['id']}"
+    await http.put(f"{at}/protection")
+
+    async def propose(node: str) -> str:
+        body = {"checkpoint_id": node}
+        return str((await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"])
+
+    async def listed() -> list[str]:
+        found = (await http.get(f"{at}/head/proposals")).json()["proposals"]
+        return [asked["status"] for asked in found]
+
+    there, other = await propose(first), await propose(second)
+    await team["sam"].post(f"{at}/head/proposals/{there}/approve")
+    back = await propose(third)
+    await team["sam"].post(f"{at}/head/proposals/{back}/approve")
+    assert await listed() == ["approved", "overtaken", "approved"], "though the head is back"
+    assert (await team["sam"].post(f"{at}/head/proposals/{other}/approve")).status_code == 409
+    await propose(second)
+    expire = "UPDATE checkpoint SET state = 'expired' WHERE id = ?"
+    await service.parts.store.write(lambda db: db.execute(expire, (second,)))
+    assert (await listed())[-1] == "expired"
+
+
 async def test_a_protected_model_is_not_trained(
     team: dict[str, AsyncClient], http: AsyncClient
 ) -> None:
@@ -422,10 +490,6 @@ async def test_a_key_has_at_most_so_much_work(http: AsyncClient) -> None:
     path = f"/v1/training/jobs/{first.json()['job_id']}/resume"
     assert (await http.post(path, headers=headers)).status_code == 429
     await cancel(http, third.json()["job_id"])
-
-
-async def _run_of(http: AsyncClient, model: Json) -> Json:
-    return {"model_id": model["id"], "dataset": {"tasks": await tasks_of(http)}, "config": {}}
 
 
 async def test_a_key_sends_at_most_so_many_requests(

@@ -1,4 +1,8 @@
-"""Proposals: heads for protected models, which one person proposes and another approves."""
+"""Proposals: heads for protected models, which one person proposes and another approves.
+
+A proposal that nobody can approve any more reads as ended from that moment on; it is stored so, and
+those that ended long ago are dropped, when the next one is made.
+"""
 
 import sqlite3
 from collections.abc import Mapping
@@ -11,14 +15,27 @@ from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_access import Proposal, Propose
 
-_PROPOSALS = f"""SELECT proposal.*, {intact("proposal")}, checkpoint.name AS checkpoint
-    FROM proposal LEFT JOIN checkpoint ON checkpoint.id = proposal.checkpoint_id"""
+MOST_OPEN = 50
+"""Open proposals of a model."""
+MOST_ENDED = 100
+"""Ended proposals that are kept of a model; its history has every move that was approved."""
+VALID_S = 30 * 86400.0
+"""Seconds after which a proposal expires."""
+_STATUS = """CASE WHEN proposal.status != 'open' THEN proposal.status
+    WHEN proposal.previous IS NOT
+        (SELECT checkpoint_id FROM head WHERE head.model_id = proposal.model_id) THEN 'overtaken'
+    WHEN proposal.at < :since OR checkpoint.state = 'expired' THEN 'expired'
+    ELSE 'open' END"""
+_PROPOSALS = f"""SELECT proposal.*, {intact("proposal")}, checkpoint.name AS checkpoint,
+    {_STATUS} AS shown_status
+    FROM proposal LEFT JOIN checkpoint ON checkpoint.id = proposal.checkpoint_id
+    WHERE proposal.model_id = :model"""
 
 
 def propose(db: Db, model_id: str, body: Propose) -> Proposal:
-    """Store a proposal; an open one of the same person for the same checkpoint is that, unless the
-    head has moved since. Raises Refused, 404, no such checkpoint; 409, the model is not protected,
-    or that is its head; 410, the checkpoint has expired."""
+    """Store a proposal; an open one of the same person for the same checkpoint is that. Raises
+    Refused, 404, no such checkpoint; 409, the model is not protected, that is its head, or too many
+    are open; 410, the checkpoint has expired."""
     if protected_by(db, model_id) is None:
         raise Refused(409, "this model is not protected: set its head, nobody has to approve it")
     ref = canonical(body.checkpoint_id) or body.checkpoint_id
@@ -26,12 +43,13 @@ def propose(db: Db, model_id: str, body: Propose) -> Proposal:
     head = checkpoints.head_id(db, model_id)
     if node.id == head:
         raise Refused(409, f"{node.name} is the head already")
-    for before in all_of(db, model_id):
-        is_same = (before.by, before.checkpoint_id) == (db.caller.name, node.id)
-        if is_same and before.status == "open":
-            if before.previous == head:
-                return before
-            _end(db, before, "overtaken")
+    _settle(db, model_id)
+    waiting = [before for before in all_of(db, model_id) if before.status == "open"]
+    for before in waiting:
+        if (before.by, before.checkpoint_id) == (db.caller.name, node.id):
+            return before
+    if len(waiting) >= MOST_OPEN:
+        raise Refused(409, f"{MOST_OPEN} proposals are open: approve or withdraw some first")
     id_ = new_id()
     columns = {"checkpoint_id": node.id, "previous": head, "note": body.note, "at": now()}
     insert(
@@ -48,21 +66,43 @@ def propose(db: Db, model_id: str, body: Propose) -> Proposal:
 
 def all_of(db: Db, model_id: str) -> list[Proposal]:
     """All proposals for a model's head, oldest first."""
-    query = f"{_PROPOSALS} WHERE proposal.model_id = ? ORDER BY proposal.rowid"
-    return [_proposal(row) for row in db.execute(query, (model_id,))]
+    query = f"{_PROPOSALS} ORDER BY proposal.rowid"
+    return [_proposal(row) for row in db.execute(query, _bound(model_id))]
+
+
+def _bound(model_id: str, id_: str | None = None) -> dict[str, object]:
+    return {"model": model_id, "since": now() - VALID_S, "id": id_}
+
+
+def _settle(db: Db, model_id: str) -> None:
+    """Store which proposals have ended by themselves, and drop those that ended long ago."""
+    for row in db.execute(_PROPOSALS, _bound(model_id)).fetchall():
+        if row["status"] != row["shown_status"]:
+            query = "UPDATE proposal SET status = ?, decided_at = ? WHERE id = ?"
+            db.execute(query, (row["shown_status"], now(), row["id"]))
+    db.execute(
+        "DELETE FROM proposal WHERE model_id = :model AND status != 'open' AND rowid NOT IN (SELECT"
+        " rowid FROM proposal WHERE model_id = :model AND status != 'open'"
+        " ORDER BY rowid DESC LIMIT :most)",
+        {"model": model_id, "most": MOST_ENDED},
+    )
 
 
 def get(db: Db, model_id: str, id_: str) -> Proposal:
     """One of them. Raises Refused, 404."""
-    query = f"{_PROPOSALS} WHERE proposal.model_id = ? AND proposal.id = ?"
-    row = db.execute(query, (model_id, canonical(id_))).fetchone()
+    return _proposal(_find(db, model_id, id_))
+
+
+def _find(db: Db, model_id: str, id_: str) -> sqlite3.Row:
+    query = f"{_PROPOSALS} AND proposal.id = :id"
+    row: sqlite3.Row | None = db.execute(query, _bound(model_id, canonical(id_))).fetchone()
     if row is None:
         raise not_found("proposal", id_[:100])
-    return _proposal(row)
+    return row
 
 
 def _proposal(row: sqlite3.Row) -> Proposal:
-    columns: Mapping[str, Any] = dict(row)
+    columns: Mapping[str, Any] = {**dict(row), "status": row["shown_status"]}
     return Proposal(
         **{name: columns[name] for name in Proposal.model_fields if name in columns},
         by=columns["proposed_by"],
@@ -71,29 +111,33 @@ def _proposal(row: sqlite3.Row) -> Proposal:
 
 def withdraw(db: Db, model_id: str, id_: str) -> Proposal:
     """End a proposal, one's own or another's. Raises Refused, 404; 409, it has ended."""
-    _end(db, _open(db, model_id, id_), "withdrawn")
+    asked = get(db, model_id, id_)
+    _refuse_ended(asked.status, asked.decided_by)
+    _end(db, asked.id, "withdrawn")
     return get(db, model_id, id_)
 
 
 def approve(db: Db, model_id: str, id_: str) -> None:
-    """Store that the caller agrees, in the transaction that moves the head, which overtakes all
+    """Store that the caller agrees, in the transaction that has moved the head, which overtakes all
     other proposals. Raises Refused, 403, it is the caller's own; 404; 409, it has ended."""
-    asked = _open(db, model_id, id_)
-    if asked.by == db.caller.name:
+    row = _find(db, model_id, id_)
+    _refuse_ended(row["status"], row["decided_by"])  # the head is where it is to be by now
+    if row["at"] < now() - VALID_S:
+        _refuse_ended("expired", None)
+    if row["proposed_by"] == db.caller.name:
         raise Refused(403, "another person has to approve what you proposed")
-    _end(db, asked, "approved")
-    for other in all_of(db, model_id):
-        if other.status == "open":
-            _end(db, other, "overtaken")
+    _end(db, row["id"], "approved")
 
 
-def _open(db: Db, model_id: str, id_: str) -> Proposal:
-    asked = get(db, model_id, id_)
-    if asked.status != "open":
-        raise Refused(409, f"this proposal was {asked.status} by {asked.decided_by}")
-    return asked
+def _refuse_ended(status: str, decided_by: str | None) -> None:
+    """Raises Refused, 409, unless it is open."""
+    if status == "expired":
+        raise Refused(409, "this proposal has expired: propose the head again")
+    if status != "open":
+        by = f" by {decided_by}" if decided_by else ": the head has moved since"
+        raise Refused(409, f"this proposal was {status}{by}")
 
 
-def _end(db: Db, asked: Proposal, status: str) -> None:
+def _end(db: Db, id_: str, status: str) -> None:
     query = "UPDATE proposal SET status = ?, decided_by = ?, decided_at = ? WHERE id = ?"
-    db.execute(query, (status, db.caller.name, now(), asked.id))
+    db.execute(query, (status, db.caller.name, now(), id_))
