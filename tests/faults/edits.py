@@ -123,8 +123,8 @@ EDITS = (
     Edit(
         "a turn that one of two rollouts has is a gap in the other",
         "rl/alignment.py",
-        "for key in (_said, _made, _role)]",
-        "for key in (_role,)]",
+        "return _aligned(left, right, (_said, _made, _role))",
+        "return _aligned(left, right, (_role,))",
         ("tests/unit/test_alignment.py",),
     ),
     Edit(
@@ -538,8 +538,8 @@ EDITS = (
     Edit(
         "a build depends on where its files are",
         "build.py",
-        "total.update(path.encode())",
-        "total.update(b'')",
+        r'total.update(f"{path} {content}\n".encode())',
+        r'total.update(f"{content}\n".encode())',
         ("tests/unit/test_build.py",),
     ),
 )
