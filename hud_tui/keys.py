@@ -283,7 +283,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "ship": (
         ("evaluate", "E", "sample", "Sample fresh rollouts of all within a budget."),
-        ("set_head", "H", "set head", "Preview serving it; asks."),
+        ("set_head", "H", "set head", "Preview serving it; asks first."),
         ("compare", "c", "compare", "Show the others beside it."),
         ("resume_sampling", "R", "go on", "Go on with the sampling that was cut short."),
         ("cancel_sampling", "X", "stop", "Stop sampling; what is sampled is kept."),
@@ -291,7 +291,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
     "bisect": (
         ("evaluate", "E", "bisect", "Evaluate checkpoints within a budget until it is found."),
         ("before_after", "B", "what changed", "What changed at the step that did it."),
-        ("set_head", "H", "set head", "Preview serving the last good checkpoint; asks."),
+        ("set_head", "H", "set head", "Preview serving the last good checkpoint; asks first."),
         ("resume_sampling", "R", "go on", "Go on with what was cut short."),
         ("cancel_sampling", "X", "stop", "Stop evaluating; what is sampled is kept."),
     ),
@@ -321,7 +321,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             "reset_layout",
             "ctrl+l",
             "reset layout",
-            "Panes, folds, filters and charts as at first; asks.",
+            "All panes, filters and charts as at first; asks first.",
             False,
         ),
         ("quit", "q", "quit", "Quit; asks while a run trains.", False),
@@ -401,7 +401,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
         ("export", "ctrl+e", "export", EXPORT, False),
     ),
     "checkpoints": (
-        ("set_head", "H", "set head", "Preview serving this checkpoint; asks."),
+        ("set_head", "H", "set head", "Preview serving this checkpoint; asks first."),
         ("roll_back", "b", "roll back 1", "Set the head to its parent; asks first."),
         ("best", "asterisk", "best", "Go to the best checkpoint."),
         ("undo", "u,z", "undo", "Undo the last move of the head; asks first."),
@@ -413,7 +413,7 @@ ROWS: dict[str, tuple[Row, ...]] = {
             "bisect",
             "I",
             "bisect",
-            "The step that did the damage, between two or before this.",
+            "Find the step that did the damage: between the two marked, or before this one.",
         ),
         ("open", "enter,space", "open", "Unfold the steps, or fold them; else show the details."),
         (
@@ -744,10 +744,10 @@ ROWS: dict[str, tuple[Row, ...]] = {
     ),
     "machines": (
         ("choose", "enter", "use", "Train there or here; or finish its set-up."),
-        ("add", "i", "add", "Set a machine up over ssh, or rent GPUs; asks."),
+        ("add", "i", "add", "Set a machine up over ssh, or rent GPUs; asks first."),
         ("refresh", "r", "refresh", "Ask the machine how it is, and Prime's list."),
         ("next_view", "v", "logs", "Details, the set-up's log, or the server's log."),
-        ("end", "K", "end", "Terminate the pod, or remove the set-up; asks."),
+        ("end", "K", "end", "Terminate the pod, or remove the set-up; asks first."),
         ("protect", "P", "protect", "Ask for a pod's name before it ends; or not."),
         ("copy", "y", "copy ssh", "Copy the ssh command for it."),
         ("leave", "escape,q", "back", "Back to the view."),

@@ -98,10 +98,10 @@ class Parameter:
 
     @property
     def range(self) -> str:
-        """The allowed numbers, e.g. ``> 0 to 1``, ``from 0`` or ``-1e6 to 1e6``."""
-        low = f"{'> ' * self.above}{self._end(self.low)}"
+        """The allowed numbers, e.g. ``> 0 to 1``, ``at least 0`` or ``-1e6 to 1e6``."""
         if self.high is None:
-            return f"from {low}"
+            return f"{'> ' if self.above else 'at least '}{self._end(self.low)}"
+        low = f"{'> ' * self.above}{self._end(self.low)}"
         return f"{low} to {'< ' * self.below}{self._end(self.high)}"
 
     def _end(self, end: float) -> str:
@@ -424,7 +424,7 @@ class RunRows:
             "the reference: a checkpoint of the model",
             metavar="CHECKPOINT",
             usual="base",
-            label="reference of KL",
+            label="reference policy",
         ),
     ] = None
     reasoning_effort: Annotated[

@@ -52,7 +52,7 @@ class KeyLimits(Response):
     max_disk: int | None = None
     """Bytes of what is stored for it."""
     max_calls: int | None = None
-    """Requests a second."""
+    """Requests per second."""
 
 
 class NewKey(Request):

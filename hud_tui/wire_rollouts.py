@@ -88,7 +88,7 @@ class Trace(Response):
     checkpoint_id: str | None = None
     """Id of the checkpoint that the step made which was trained on it; None if none was."""
     discarded: str | None = None
-    """Why no step was trained on it, one of `hud_tui.rl.timeline.REASONS`; only in the reply for
+    """Why not trained on, one of `hud_tui.rl.timeline.REASONS`; only in the reply for
     one trace, as is `expected`."""
     expected: str | None = None
     """The answer that earns the whole reward, if the environment is the service's own."""

@@ -106,9 +106,9 @@ def read_time(text: str, flag: str) -> float:
 
 
 async def _revoke(client: HudClient, args: argparse.Namespace) -> int:
-    await confirm(args, f"accept the key of {one_line(args.name, 60)} no more?")
+    await confirm(args, f"revoke the key of {one_line(args.name, 60)}?")
     row = await client.access.revoke(args.name)
-    going = f"; {counted(row.work, 'run')} of its go on" if row.work else ""
+    going = f"; its {counted(row.work, 'run')} continue{'s' * (row.work == 1)}" * bool(row.work)
     show(args, "key", {"key": row}, f"the key of {row.name} is revoked{going}")
     return 0
 

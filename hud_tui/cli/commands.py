@@ -122,8 +122,8 @@ def _head(add: Add) -> None:
     which.add_argument("--history", action="store_true", help="who moved it, where and when")
     about = "of a model that is protected for all: propose this checkpoint as its head"
     which.add_argument("--propose", metavar="ID", help=about)
-    which.add_argument("--approve", action="store_true", help="move it as another proposed")
-    which.add_argument("--withdraw", action="store_true", help="end what is proposed")
+    which.add_argument("--approve", action="store_true", help="approve what another proposed")
+    which.add_argument("--withdraw", action="store_true", help="withdraw the proposal")
     parser.add_argument("--note", metavar="TEXT", help="with --propose: why")
     about = "with --set or --back: say what would be served; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
@@ -309,7 +309,7 @@ def _access(add: Add) -> None:
     parser.add_argument("--runs", type=whole_number, metavar="N", help=about)
     about = "what is stored for it: checkpoints, rollouts, tasks; e.g. 20GB"
     parser.add_argument("--disk", metavar="SIZE", help=about)
-    about = "requests a second; 200"
+    about = "requests per second; 200"
     parser.add_argument("--calls", type=whole_number, metavar="N", help=about)
     consent(parser, "", lambda args: args.action is not None)
 

@@ -490,7 +490,7 @@ def comparison_lines(comparison: dict[str, Any]) -> list[str]:
     """Tasks with the largest differences first, the conclusion last."""
     lines: list[str] = []
     titles = {"improved": "improved", "regressed": "regressed"}
-    for kind, title in (titles | {"alike": "within chance, taken alone"}).items():
+    for kind, title in (titles | {"alike": "within chance, each by itself"}).items():
         changes = comparison[kind]
         if changes:
             rows = [

@@ -87,7 +87,7 @@ async def _change(args: argparse.Namespace, works: WorkClient, row: Work) -> int
         raise HudUsage(f"{row.id[:8]} {READ_ONLY}", "--note keeps a note on it")
     if args.name is not None:
         require_consent(args, works.client)
-        await confirm(args, f"call run {row.id[:8]} ({row.name}) {args.name!r}?")
+        await confirm(args, f"rename run {row.id[:8]} ({row.name}) to {args.name!r}?")
         await works.client.rename_job(row.id, args.name)
     after = {each.id: each for each in await works.runs.read([row.id])}.get(row.id, row)
     noted = f"  {after.note}" if after.note else ""
@@ -151,7 +151,7 @@ def _print(
     if len(args.run) > 1:
         _print_differences(shown)
     if not shown:
-        print("no run matches" if table.rows else "there are no runs yet")
+        print("no run matches" if table.rows else "no runs yet")
     if omitted:
         print_notice(f"{omitted} older runs omitted: --limit N shows more")
     if table.polls:

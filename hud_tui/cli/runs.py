@@ -120,7 +120,7 @@ def _sent_facts(
     return [
         ("model", model.model_name),
         ("starts from", start),
-        ("tasks", f"{split_text(tasks)}, form {form_of(tasks)}"),
+        ("tasks", f"{split_text(tasks)}, format {form_of(tasks)}"),
         ("from", f"{origin['loaded_from']} {origin['source']}"),
         ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
         *((setting_label(name), json.dumps(value)) for name, value in values.items()),

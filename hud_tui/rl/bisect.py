@@ -288,19 +288,21 @@ class Bisection:
         if self.search is None:
             verdict = f"{bad} is not worse than {good} beyond chance"
             if self.drop.is_worse:
-                verdict = f"{bad} is worse than {good} by no more than neighbours differ"
+                verdict = (
+                    f"{bad} is worse than {good} by no more than neighbouring checkpoints differ"
+                )
             return [verdict, *self.drop.sentences(good, bad)]
         fall = f"{bad} − {good}: mean reward {gain_text(self.drop.reward)}"
         search, kind = self.search, self.kind
         if kind == "step":
             sure = percent(search.near(search.step))
-            first = f"{name_of(search.step)} did it, with {sure}, to within a step"
-            return [first, f"the last good one is {name_of(search.step - 1)}", fall]
+            first = f"{name_of(search.step)} did the damage ({sure} sure, ± 1 step)"
+            return [first, f"the last good checkpoint is {name_of(search.step - 1)}", fall]
         low, high = search.range
         where = f"between {name_of(low)} and {name_of(high)}"
         if kind == "slow":
-            return [f"a slow decline {where}, with {percent(search.slow)}", fall]
-        return [f"it was done {where}", fall]
+            return [f"a slow decline {where} ({percent(search.slow)} sure)", fall]
+        return [f"the damage was done {where}", fall]
 
 
 # Which lineage.

@@ -149,7 +149,7 @@ class Comparison:
             path = side.tree.path(side.position)[meet.depth :]
             steps = [side.tree[position] for position in path]
             is_line = meet.position in (self.left.position, self.right.position)
-            title = "trained on between them" if is_line else f"trained on since, to {mark}"
+            title = "between them" if is_line else f"from there to {mark}"
             between += [Batches(title, steps)] if steps else []
         return between
 
@@ -219,14 +219,16 @@ def relation(both: Comparison) -> str:
 def made_sentences(both: Comparison) -> list[str]:
     """How the two are related, and in what the runs that made them differ."""
     if both.is_of_one_run:
-        return [relation(both), "One run made both, with the same parameters."]
+        return [relation(both), "Both are of one run, with the same parameters."]
     if both.settings is None:
         return [relation(both)]
     (_, left), (_, right) = both.settings.rows
     pairs = zip(both.settings.keys, left, right, strict=True)
     differ = [f"{setting_label(key)} {before} → {after}" for key, before, after in pairs]
     runs = (
-        f"Their runs differ in {', '.join(differ)}." if differ else "Their runs differ in nothing."
+        f"Their runs differ in {', '.join(differ)}."
+        if differ
+        else "Their runs have the same parameters."
     )
     return [relation(both), runs]
 

@@ -75,7 +75,7 @@ class Choice:
         metric = "held-out" if self.by == HELDOUT else "reward"
         value = f"{metric} {estimate_text(self.value.value, self.value.low, self.value.high)}"
         of = f"of {counted(self.compared, 'checkpoint')}"
-        gains = [f"over {name_of(other)} {gain_text(gain)}" for other, gain in self.over.items()]
+        gains = [f"{gain_text(gain)} over {name_of(other)}" for other, gain in self.over.items()]
         if self.position == NOBODY:
             head = f"the base is more likely better than each {of}: {value}"
         elif self.star is None:

@@ -126,4 +126,4 @@ def evaluation_facts(
     every, times = requested.get("eval_every"), size.evaluations
     often = f", at the end and every {every} steps: {times} times" if every else ", at the end"
     first = f"{of}, before the first step" if size.baseline else "no"
-    return [("evaluates", of + often), ("baseline", first)]
+    return [("evaluation", of + often), ("baseline", first)]

@@ -28,7 +28,7 @@ class Phase(StrEnum):
     """The environment starts, and yields the prompt."""
     YOURS = "your turn"
     POLICYS = "the policy's turn"
-    WORKING = "the environment works"
+    WORKING = "waiting for the environment"
     """A call is carried out, or the last answer graded."""
     GRADED = "graded"
     FAILED = "failed"

@@ -43,6 +43,21 @@ def subscores(result: object) -> list[Subscore]:
     return []
 
 
+STOPS = {
+    "done": "end of turn",
+    "stop": "end of turn",
+    "length": "max tokens",
+    "timeout": "time limit",
+    "max_steps": "turn limit",
+}
+"""Why a rollout stopped, by what services report."""
+
+
+def stop_text(reason: str | None) -> str:
+    """Why a rollout stopped, in words; empty if it did not, or nobody says."""
+    return STOPS.get(reason or "") or one_line(reason or "", 20)
+
+
 FAILED_KEYS = ("isError", "is_error")
 """Keys of a grading that say whether the grader failed."""
 PLAYED = "played by a person: not trained on"
@@ -151,7 +166,7 @@ def fate_of(trace: Trace, evaluated: bool = False) -> str:
     if evaluated:
         return "held out: not trained on" if trace.heldout else "evaluated"
     if trace.discarded:
-        why = REASONS.get(trace.discarded, "no step was trained on it")
+        why = REASONS.get(trace.discarded, "not trained on")
         return f"discarded, {one_line(trace.discarded, 40)}: {why}"
     if trace.checkpoint_id is not None:
         return "trained on" if trace.step is None else f"trained on at step {trace.step}"

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.filter import Fields, bare_words, compared_name, parse_terms, terms_of
-from hud_tui.rl.outcome import is_evaluated_only
+from hud_tui.rl.outcome import STOPS, is_evaluated_only
 from hud_tui.rl.rollouts import Rollout
 from hud_tui.rl.text import one_line
 from hud_tui.rl.transcript import ASSISTANT, Transcript, Turn, part_texts, turn_texts
@@ -64,9 +64,15 @@ class Place:
     """The text around it, in one line."""
 
 
+def _stop(trace: Trace) -> str:
+    """Why it stopped, as the service says and in words."""
+    reason = trace.stop_reason or ""
+    return f"{reason} {STOPS.get(reason, '')}".strip()
+
+
 def _row_text(sought: Sought) -> str:
     trace = sought.trace
-    shown = (trace.task_slug, trace.completion, trace.stop_reason, trace.status, trace.id)
+    shown = (trace.task_slug, trace.completion, _stop(trace), trace.status, trace.id)
     return " ".join(filter(None, (*shown, one_line(trace.error or "", LONGEST))))
 
 
@@ -76,7 +82,7 @@ def _words(sought: Sought) -> str:
 
 ROW_TEXTS: Mapping[str, Callable[[Sought], str]] = {
     "task": lambda sought: sought.trace.task_slug or "",
-    "stop": lambda sought: sought.trace.stop_reason or "",
+    "stop": lambda sought: _stop(sought.trace),
     "status": lambda sought: sought.trace.status or "",
     "id": lambda sought: sought.trace.id,
 }

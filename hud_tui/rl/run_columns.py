@@ -250,7 +250,7 @@ COLUMNS: Mapping[str, Column] = {
             "trend",
             _gain,
             _trend_text,
-            meaning="mean reward of its steps, from its least to its greatest",
+            meaning="mean reward per step, scaled from its lowest to its highest",
             is_drawing=True,
             names=("gain",),
             tone=lambda row: "accent",
@@ -304,7 +304,7 @@ COLUMNS: Mapping[str, Column] = {
             "duration",
             lambda row, now: row.duration_s,
             write=duration,
-            meaning="spent on its steps; of a loop from outside, from its first to its newest",
+            meaning="spent on its steps; of a client loop, from its first to its newest step",
         ),
         Column("eta", "ETA", left_s, _eta_text),
         Column(

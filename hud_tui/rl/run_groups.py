@@ -25,8 +25,8 @@ def setting(row: Work, key: str) -> object:
 
 
 HARD_TO_COMPARE = {
-    "taskset": "different tasksets: their rewards do not compare",
-    "start": "different starting points: a difference may be theirs",
+    "taskset": "different tasksets: rewards are not comparable",
+    "start": "different starting points: they may explain a difference",
 }
 """What it means that runs differ in a setting of `IDENTITY`."""
 
@@ -107,7 +107,7 @@ class RunGroup:
         """Their mean reward, or why there is none; empty without rewards."""
         of = sum(row.reward is not None for row in self.rows)
         if self.mean is None:
-            return f"{self.apart}: no mean reward" if of else ""
+            return f"not averaged: {self.apart}" if of else ""
         every, chosen = of == len(self.rows), chosen_text(self.rows[0].parameters.get("draw"))
         if self.std is None:
             return f"reward {short(self.mean)}{'' if every else ' of 1 run'}{chosen}"
@@ -115,16 +115,13 @@ class RunGroup:
         return f"reward {short(self.mean)} ± {short(self.std)} between {among}{chosen}"
 
     def _tells(self, key: str, value: str) -> bool:
-        """Whether a value belongs in the title: not a parameter that loops outside the service did
-        not report."""
-        return value != "–" or _is_column(key) or not all(row.is_loop for row in self.rows)
+        """Whether a value belongs in the title: not a parameter that is not set."""
+        return value != "–" or _is_column(key)
 
 
 def _shared(key: str, value: str) -> str:
     """A value that the runs of a group have in common, as text."""
-    if value != "–":
-        return f"{short_label(key)} {value}"
-    return f"no {key}" if _is_column(key) else f"{short_label(key)} not set"
+    return f"no {key}" if value == "–" else f"{short_label(key)} {value}"
 
 
 def _is_column(key: str) -> bool:

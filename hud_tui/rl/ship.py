@@ -162,7 +162,7 @@ class Ranking:
         if worse:
             texts.insert(0, f"{_listed(worse, 'and')} {'is' if len(worse) == 1 else 'are'} worse")
         if len(names) > 1:
-            undecided = f"{_listed(names, 'or')}: no difference beyond chance"
+            undecided = f"{_listed(names, 'and')}: no difference beyond chance"
             return [undecided, *texts, self._what_it_takes()]
         other = self.reference if self.reference in self.worse else self.worse[0]
         gain = gain_text(self._from(other)[self.contenders[0]].reward)

@@ -98,10 +98,16 @@ class Sweep(Body):
 
     @property
     def progress_text(self) -> str:
-        """Its progress, e.g. ``arith-rl-sweep: 2 of 4 runs ended, 1 waits``."""
+        """Its progress, e.g. ``arith-rl-sweep: 2 running, 1 queued, 1 ended``."""
         ended = sum(member.ended for member in self.members)
-        waits = f", {self.waiting} wait{'s' * (self.waiting == 1)}" if self.waiting else ""
-        return f"{self.name}: {ended} of {counted(len(self.members), 'run')} ended{waits}"
+        waits = "not started" if self.cancelled else "queued"
+        counts = ((self.running, "running"), (self.waiting, waits), (ended, "ended"))
+        parts = [f"{count} {what}" for count, what in counts if count]
+        return f"{self.name}: {', '.join(parts)}"
+
+    @property
+    def running(self) -> int:
+        return sum(member.running for member in self.members)
 
     @property
     def made_text(self) -> str:
@@ -261,7 +267,7 @@ class SweepSize:
             return "the service decides how long each is"
         if self.seconds is None:
             return "unknown: nothing like it was run here yet"
-        return f"about {duration(self.seconds)}, judging by {self.basis}"
+        return f"about {duration(self.seconds)}, estimated from {self.basis}"
 
     @property
     def summary(self) -> str:
@@ -272,7 +278,7 @@ class SweepSize:
         if self.rollouts is not None:
             parts.append(f"{spaced(self.rollouts)} training rollouts")
         if self.evaluated:
-            parts.append(f"{spaced(self.evaluated)} to evaluate")
+            parts.append(f"{spaced(self.evaluated)} evaluation rollouts")
         if self.sampled_tokens is not None:
             parts.append(f"at most {spaced(self.sampled_tokens)} tokens sampled")
         is_unknown = bool(self.each) and self.seconds is None
@@ -364,17 +370,17 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     """Steps, rollouts and tokens per run and in total."""
     many = f"{counted(size.runs, 'run')}, {min(size.runs, size.at_once)} at once"
     if not size.each:
-        return [("in all", many)]
+        return [("in total", many)]
     rows = (
         ("step{s}", [run.steps for run in size.each]),
-        ("rollout{s} to train on", [run.rollouts for run in size.each]),
-        ("to evaluate", [run.evaluated for run in size.each]),
+        ("training rollout{s}", [run.rollouts for run in size.each]),
+        ("evaluation rollout{s}", [run.evaluated for run in size.each]),
     )
     nonzero = [(what, counts) for what, counts in rows if any(counts)]
     lines = [
         ("per run", " · ".join(_of(_span(counts), what) for what, counts in nonzero)),
         (
-            "in all",
+            "in total",
             " · ".join([many, *(_of(spaced(sum(counts)), what) for what, counts in nonzero)]),
         ),
         *_heldout(size),
@@ -384,7 +390,7 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     sampled = _span([run.sampled * (run.max_tokens or 0) for run in size.each])
     trained = _span([run.rollouts * (run.max_tokens or 0) for run in size.each])
     all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
-    tokens = f"per run at most {sampled} sampled, {trained} trained; in all {all_}; plus prompts"
+    tokens = f"per run at most {sampled} sampled, {trained} trained; in total {all_}; plus prompts"
     return [*lines, ("tokens", tokens)]
 
 
@@ -398,11 +404,11 @@ def _heldout(size: SweepSize) -> list[tuple[str, str]]:
     counts = [run.heldout for run in size.each]
     if not any(counts):
         return []
-    per_run = " per run" * (len(counts) > 1)
+    of_each = " per run" * (len(counts) > 1)
     often = _span([run.heldout_every for run in size.each])
     often = "every step" if often == "1" else f"every {often} steps"
-    text = f"{_span(counts)} rollouts of held-out tasks{per_run} ({often})"
-    return [("held-out reward", text + (f"; in all {spaced(sum(counts))}" if per_run else ""))]
+    text = f"{_span(counts)} rollouts{of_each}, {often}"
+    return [("held-out reward", text + (f"; {spaced(sum(counts))} in total" if of_each else ""))]
 
 
 def run_costs(size: SweepSize) -> list[tuple[str, str]]:
@@ -410,7 +416,7 @@ def run_costs(size: SweepSize) -> list[tuple[str, str]]:
     decides the run's size."""
     lines = []
     for run in size.each:
-        rows = ((run.rollouts, "to train on"), (run.evaluated, "to evaluate"))
+        rows = ((run.rollouts, "training"), (run.evaluated, "evaluation"))
         text = " · ".join(f"{spaced(many)} {what}" for many, what in rows if many)
         lines.append(("rollouts", text))
     lines += _heldout(size)

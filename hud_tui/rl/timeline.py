@@ -272,8 +272,8 @@ def tail(time: StepTime) -> float:
 
 
 def time_sentence(account: Account) -> str:
-    """E.g. ``41 % of the time is sampling, 12 % waits for the engine; the slowest tenth of rollouts
-    sets the step; 72 % of rollouts had no gradient.``"""
+    """E.g. ``41 % of the time is sampling, 12 % waiting for the engine; the slowest tenth of
+    rollouts sets the step; 72 % of rollouts had no gradient.``"""
     shares = {
         **{
             LOOP_PARTS[kind].title: account.share(kind) for kind in (SAMPLING, ENVIRONMENT, GRADING)
@@ -285,27 +285,24 @@ def time_sentence(account: Account) -> str:
     done = sorted(shares.items(), key=lambda named: -named[1])
     told = [f"{percent(share)} {title}" for title, share in done if share >= TOLD]
     waits = [kind for kind in account.waits if account.share(kind) >= TOLD]
-    told += [f"{percent(account.share(kind))} waits for {LOOP_PARTS[kind].title}" for kind in waits]
+    told += [
+        f"{percent(account.share(kind))} waiting for {LOOP_PARTS[kind].title}" for kind in waits
+    ]
     if account.of_time(account.idle) >= TOLD:
-        where = "is spent outside the service" if account.is_outside else "is unknown"
+        where = "spent outside the service" if account.is_outside else "unknown"
         told.append(f"{percent(account.of_time(account.idle))} {where}")
     if not told:
         return "No time was measured."
-    said = [_first(", ".join(told), bool(done[0][1] >= TOLD))]
+    number, _, rest = ", ".join(told).partition(" % ")
+    said = [f"{number} % of the time is {rest}"]
     if account.of_time(account.at_once) >= TOLD:
         both = percent(account.of_time(account.at_once))
-        said.append(f"{both} trains while the next batch is sampled")
+        said.append(f"{both} training while the next batch is sampled")
     if account.has_slow_rollouts:
         said.append("the slowest tenth of rollouts sets the step")
     if account.no_gradient:
         said.append(f"{percent(account.no_gradient)} of rollouts had no gradient")
     return "; ".join(said) + "."
-
-
-def _first(listed: str, is_done: bool) -> str:
-    """With its verb after the first share."""
-    number, _, rest = listed.partition(" % ")
-    return f"{number} % of the time {'is ' if is_done else ''}{rest}"
 
 
 # Few instead of many: what is kept of a step is bounded.

@@ -17,7 +17,7 @@ from hud_tui.wire_access import AccessKey, KeyMade, NewKey
 AT_ONCE = 64
 """Requests of one key at once; the admin's key has no bounds."""
 MOST_CALLS = 200
-"""Requests a second of a key without a bound of its own. As many may come at once."""
+"""Requests per second of a key without a bound of its own. As many may come at once."""
 READS = 1
 """Reads of one key that are carried out at once; its others wait in order. An answer with all
 rollouts of a long run takes a tenth of a second, in which nobody else is answered: of 40 at once
@@ -97,7 +97,7 @@ class Access:
         if self._calls[name] >= AT_ONCE:
             raise Refused(429, f"{AT_ONCE} requests of key {name} are under way: wait for some")
         if spent + 1 > most:
-            why = f"key {name} sends more than {most} requests a second"
+            why = f"key {name} sends more than {most} requests per second"
             raise Refused(429, f"{why}: send fewer, or ask an admin for a key with more")
         self._spent[name] = spent + 1, at
 

@@ -380,7 +380,7 @@ TASKSETS: dict[str, BuiltIn] = {
         BuiltIn("text", "Reversing, counting and capitalising words", each("text", SHORT, 24, 8)),
         BuiltIn(
             "mixed",
-            "All six scenarios with a few hopeless and a few saturated tasks; a minute or two",
+            "All six scenarios, with a few tasks too hard and a few too easy; a minute or two",
             (
                 *each("arith", PAIRS, 28, 8),
                 *each("text", SHORT, 24, 8),

@@ -67,7 +67,9 @@ async def ask_cancel(
     if run.is_evaluation:
         resume = key("checkpoints.resume_evaluation")
         lines += [f"Finished rollouts are kept: {resume} samples the rest."]
-        dialog = ConfirmDialog("Cancel the evaluation", lines, "Cancel it", True, "Keep on")
+        dialog = ConfirmDialog(
+            "Cancel the evaluation", lines, "Cancel evaluation", True, "Keep sampling"
+        )
     else:
         lines += [
             "It ends between two rollouts. Every checkpoint so far is kept,",
@@ -91,7 +93,7 @@ async def cancel(session: RunSession, writes: WritePolicy, run: Work) -> str | N
         return None
     done = await session.works.cancel(run.id)
     if not done.cancelled:
-        return "not cancelled: nothing of it was running"
+        return "not cancelled: it was not running"
     return one_line(done.status or "cancelled", 40)
 
 

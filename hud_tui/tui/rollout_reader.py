@@ -13,7 +13,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
-from hud_tui.rl.outcome import PLAYED
+from hud_tui.rl.outcome import PLAYED, stop_text
 from hud_tui.rl.rollout_search import Keep, Sought
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
@@ -98,7 +98,7 @@ class GroupReader:
             return replace(answer, text=f"Cannot be read: {error.message}"), ""
         transcript = transcript_of(events, trace.completion)
         tokens = trace.num_tokens if answer.tokens is None else answer.tokens
-        ended = trace.stop_reason or ""
+        ended = stop_text(trace.stop_reason)
         read = replace(answer, text=transcript.answer, tokens=tokens, ended=ended)
         return read, transcript.prompt
 
@@ -107,14 +107,6 @@ class GroupReader:
 # 400 steps has fifty thousand rollouts, and a screen shows those of one step.
 
 
-STOPS = {
-    "done": "end of turn",
-    "stop": "end of turn",
-    "length": "max tokens",
-    "timeout": "time limit",
-    "max_steps": "turn limit",
-}
-"""Why a rollout stopped, by what services report."""
 PAGE = 1000
 """Number of rollouts per page of a job without steps."""
 
@@ -368,11 +360,15 @@ NAME = 1
 """The column of the job's name, whose width is what the others leave."""
 
 
+STOP = 11
+"""Cells of why a rollout stopped."""
+
+
 def _stop(rollout: Rollout) -> Content:
     trace = rollout.trace
-    stop = one_line(trace.stop_reason or ("error" if trace.error else trace.status) or "", 10)
+    stop = stop_text(trace.stop_reason) or ("error" if trace.error else trace.status) or ""
     cut = trace.error or trace.stop_reason in ("length", "timeout")
-    return Content.styled(stop, "$warning" if cut else DIM)
+    return Content.styled(one_line(stop, STOP), "$warning" if cut else DIM)
 
 
 def _advantage(rollout: Rollout) -> Content:
@@ -396,7 +392,7 @@ TRACES: Sequence[Column[Rollout]] = (
     Column("reward", 7, lambda rollout: reward_cell(rollout.trace.reward), right=True),
     Column("advantage", 9, _advantage, right=True, rank=1),
     Column("tokens", 6, _tokens, DIM, right=True, rank=3),
-    Column("stop", 10, _stop, rank=2),
+    Column("stop", STOP, _stop, rank=2),
     Column("completion", 0, _completion),
 )
 
@@ -449,7 +445,7 @@ def part_title(part: Part | None, job: Job, following: bool, width: int) -> Cont
     """A job and the totals of the listed rollouts, in at most `width` cells."""
     parts: list[Ranked] = [
         (1, Content.styled(title_of(job.name, job.id), "bold")),
-        (4, Content(one_line(job.status or "–", 20))),
+        (5, Content(one_line(job.status or "–", 20))),
     ]
     if part is not None:
         parts += _part(part, job)
@@ -483,8 +479,7 @@ def rollout_title(
         matches = f"{hit[0]} of {hit[1]} found" if hit[1] else "not found"
         parts.append((0, Content.styled(matches, "$accent" if hit[1] else "$warning")))
     if trace.stop_reason:
-        why = STOPS.get(trace.stop_reason) or one_line(trace.stop_reason, 20)
-        parts.append((4, Content(f"stopped: {why}")))
+        parts.append((4, Content(f"stopped: {stop_text(trace.stop_reason)}")))
     return fit(parts, width)
 
 
@@ -506,7 +501,7 @@ def _part(part: Part, job: Job) -> Iterator[Ranked]:
     yield from _rollouts(part, [reward for group in trained for reward in group.rewards])
     flat = sum(group.compared and bool(group.rewards) and not group.has_signal for group in trained)
     if flat:
-        yield 5, Content(f"{flat} of {len(trained)} groups without gradient")
+        yield 4, Content(f"no gradient: {flat} of {counted(len(trained), 'group')}")
 
 
 def _rollouts(part: Part, rewards: Sequence[float]) -> Iterator[Ranked]:
@@ -516,9 +511,9 @@ def _rollouts(part: Part, rewards: Sequence[float]) -> Iterator[Ranked]:
     apart = part.total is None and 0 < held_out < len(part.traces)
     count = len(part.traces) if part.total is None else part.total
     attempts = f" in {part.attempts} attempts" if part.attempts > 1 else ""
-    mean = f"mean {short(fmean(rewards))}" if rewards else ""
+    mean = f"mean reward {short(fmean(rewards))}" if rewards else ""
     if apart:
-        trained = f"{count - held_out} {'sampled' if attempts else 'trained'}{attempts}"
+        trained = f"{counted(count - held_out, 'training rollout')}{attempts}"
         yield 2, Content(f"{trained}, {mean}" if mean else trained)
         yield 3, Content(f"{held_out} held-out")
         return

@@ -215,7 +215,7 @@ def about(size: Cost) -> str:
     """Its duration, if known; begins with a separator."""
     if size.seconds is None:
         return " · time unknown"
-    return f" · about {duration(size.seconds)}" + (" to sample alone" if size.sampling else "")
+    return f" · about {duration(size.seconds)}" + (" for sampling alone" if size.sampling else "")
 
 
 def _line(label: str, value: str) -> Text:
@@ -484,11 +484,11 @@ def task_columns(trial: Trial) -> Sequence[Column[TaskLine]]:
 
 WAITING = "submits once the checks pass · {launch.leave} cancel"
 LEADS = {
-    "choose": "{^launch.choose} checks the taskset under the cursor; {launch.file} takes a file.",
-    "type": "This service lists no tasksets: {launch.file} takes a taskset's name, or a file.",
-    "checked": "{^launch.choose} submits it; {launch.edit} edits the run "
-    "(1e-4, 3e-4: a sweep); {launch.leave} goes back.",
-    "environment": "{^launch.choose} submits it; {launch.edit} edits the run; "
+    "choose": "{^launch.choose} checks the taskset under the cursor; {launch.file} opens a file.",
+    "type": "This service lists no tasksets: {launch.file} opens one by name, or a file.",
+    "checked": "{^launch.choose} submits the run; {launch.edit} edits it "
+    "(1e-4, 3e-4 makes a sweep); {launch.leave} goes back.",
+    "environment": "{^launch.choose} submits the run; {launch.edit} edits it; "
     "{launch.leave} goes back.",
     "replay": "A replay cannot check or launch anything. {app.view.live} shows its run.",
     "first": "Step 2 of 3: {^launch.choose} checks these tasks against the service.",

@@ -48,7 +48,7 @@ async def ask_cancel_sweep(app: App[None], session: RunSession, sweep: Sweep) ->
     be cancelled."""
     lines = [
         f"{sweep.progress_text}.",
-        "Its runs end between two rollouts, and those that wait are not begun.",
+        "Its runs end between two rollouts, and queued ones do not start.",
         "Every checkpoint so far is kept.",
     ]
     dialog = ConfirmDialog("Cancel the sweep", lines, "Cancel sweep", True, "Keep training")
@@ -63,7 +63,7 @@ async def ask_resume_sweep(app: App[None], session: RunSession, sweep: Sweep) ->
     from a worker. Raises HudError if its tasks have changed or the service does not answer."""
     lines = [
         f"{sweep.progress_text}.",
-        "What was cancelled or interrupted resumes where it was, and what waits begins.",
+        "Cancelled and interrupted runs resume where they were, and queued ones start.",
     ]
     if not await app.push_screen_wait(ConfirmDialog("Resume the sweep", lines, "Resume sweep")):
         return None
@@ -79,9 +79,9 @@ async def may_leave_sweeps(app: App[None], session: RunSession) -> bool:
         return True
     lines = [f"{sweep.progress_text}." for sweep in sweeps]
     if any(member.running for sweep in sweeps for member in sweep.members):
-        lines.append(f"Runs that have begun continue {session.where}.")
+        lines.append(f"Runs that have started continue {session.where}.")
     if any(sweep.waiting for sweep in sweeps):
-        lines.append("Those that wait begin only while hud-tui is open; after a restart,")
+        lines.append("Queued ones start only while hud-tui is open; after a restart,")
         lines.append(keyed("{runs.resume_run} in Runs resumes the sweep."))
     dialog = ConfirmDialog("Quit during a sweep", lines, "Quit", keep="Stay")
     return await app.push_screen_wait(dialog)

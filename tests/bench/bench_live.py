@@ -71,7 +71,7 @@ async def steps() -> float:
     async with stage.run_test(size=SCREEN) as pilot:
         await pilot.pause()
         seen = stage.live.metrics.body_rows // stage.live.metrics.tall
-        assert seen * stage.live.metrics.per_row >= 6, "fewer than 6 small charts in sight"
+        assert seen * stage.live.metrics.per_row >= 6, "fewer than 6 small charts shown"
         for events in next_steps(STEPS, MORE):
             times.append(repainted_s(stage, take, stage, events))
             shown = stage.live.query_one(FocusChart).shown[0].text

@@ -505,7 +505,7 @@ async def test_a_key_sends_at_most_so_many_requests(
     answers = [await http.get("/v2/auth/me", headers=headers) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 429]
     assert answers[1].headers["Retry-After"] == "1"
-    assert "more than 3 requests a second" in detail(answers[1])
+    assert "more than 3 requests per second" in detail(answers[1])
     assert (await http.get("/v2/auth/me")).status_code == 200
 
 

@@ -147,8 +147,8 @@ async def test_a_step_is_explained_headless(hud: Command, text: Text, served: Se
     assert len(whole["between"][0]["steps"]) == 3
     code, out, _ = await text("compare", "step-000002", "-m", "arith-rl")
     assert code == 0
-    assert "A step-000001, B step-000002. B is 1 step after A. One run made both" in out
-    assert "1 step trained on between them" in out
+    assert "A step-000001, B step-000002. B is 1 step after A. Both are of one run" in out
+    assert "1 step between them" in out
     assert "held-out tasks" in out.splitlines()
     assert "training: Sampled from A step-000001 (192 rollouts)" in out
     for refs in (["base"], ["head", "step-000003"]):

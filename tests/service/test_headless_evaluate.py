@@ -216,7 +216,7 @@ async def test_a_single_task_is_counted_in_the_singular(
     assert (await hud(*evaluate, "--checkpoint", "base")).code == 0
     engine.flatten()
     _, out, _ = await text(*evaluate, "--fail-if-worse-than", "base")
-    assert re.search("^1 task (regressed|within chance, taken alone)$", out, re.M)
+    assert re.search("^1 task (regressed|within chance, each by itself)$", out, re.M)
 
 
 async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(

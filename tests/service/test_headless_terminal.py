@@ -148,7 +148,7 @@ async def test_a_model_is_picked_and_all_that_is_sent_is_said(
         assert offered.index("1  second") < offered.index("2  first")
         terminal.type("2\n")
         said = await terminal.prompt()
-        for words in ("first", "to train on", "taskset arith", "group size", '"low"', "other "):
+        for words in ("first", "training task", "taskset arith", "group size", '"low"', "other "):
             assert words in said
         assert f"train {first.model_name} on" in said
         terminal.type("y\n")

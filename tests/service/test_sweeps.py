@@ -253,7 +253,7 @@ async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> N
     assert size["evaluated"] == 4 * held, "at the end of each run"
     assert size["sampled_tokens"] == (24 + 2 * 4 * held) * 20, "and once while it trains"
     assert dry.data["start"] == "base weights"
-    for said in ("4 runs, 2 at once", "start from       base weights", "evaluates", "per run"):
+    for said in ("4 runs, 2 at once", "start from       base weights", "evaluation", "per run"):
         assert said in dry.err
     assert (await hud("sweep")).data["sweeps"] == []
     done = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "-y", "--follow")
@@ -266,7 +266,7 @@ async def test_several_values_on_the_command_line_are_a_sweep(hud: Command) -> N
     assert len({row["model"] for row in table["runs"]}) == 4
     again = await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--dry-run")
     assert again.data["name"] == "arith-rl-sweep-2"
-    assert "judging by arith on" in again.err
+    assert "estimated from arith on" in again.err
 
 
 @pytest.mark.parametrize("writes", [0, 2, 5])
@@ -317,10 +317,10 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     assert size["sampled_tokens"] == (64 + size["heldout"] + size["evaluation"]) * 20
     for said in (
         "starts from      base weights",
-        "evaluates  ",
+        "evaluation  ",
         "baseline         no",
         "group size 8",
-        "rollouts         64 to train on",
+        "rollouts         64 training",
         "sampled, 1 280 trained; plus prompts",
         "time             unknown: nothing",
     ):
@@ -329,7 +329,7 @@ async def test_one_run_is_said_without_being_sent_too(hud: Command) -> None:
     assert ended.code == 0
     again = await hud("run", "arith", "-m", "arith-rl", "--steps", "2", "--dry-run")
     assert again.data["size"]["seconds"] > 0
-    assert "judging by arith on" in again.err
+    assert "estimated from arith on" in again.err
     assert len((await hud("jobs")).data["jobs"]) == 1
 
 
@@ -338,7 +338,7 @@ async def test_as_text_a_dry_run_is_the_plan_and_a_state_is_said_once(
 ) -> None:
     one = ("run", "arith", "-m", "arith-rl", "--steps", "2")
     for argv, said in (
-        (one, "rollouts         64 to train on"),
+        (one, "rollouts         64 training"),
         ((*one[:4], *FLAGS), "4 runs, 2 "),
     ):
         code, out, err = await text(*argv, "--dry-run")

@@ -37,7 +37,7 @@ def text(panel: BisectPanel, selector: str) -> str:
 async def begin(flown: Cockpit, panel: BisectPanel) -> None:
     dialog = await flown.open(BudgetDialog, "E")
     problem = dialog.query_one("#dialog-problem")
-    await flown.until(lambda: "288 rollouts of both ends, then 36" in str(problem.render()))
+    await flown.until(lambda: "288 rollouts for both ends, then 36" in str(problem.render()))
     await flown.press("enter")
     await flown.until_screen(BisectPanel)
 
@@ -91,8 +91,8 @@ async def test_the_step_is_explained_and_the_last_good_checkpoint_served(
     async with opened(served, tmp_path, "checkpoints") as flown:
         panel = await flown.open(BisectPanel, "I")
         await begin(flown, panel)
-        await flown.until(lambda: "step-000002 did it" in text(panel, "#sampling-said"))
-        assert "the last good one is step-000001" in text(panel, "#sampling-said")
+        await flown.until(lambda: "step-000002 did the damage" in text(panel, "#sampling-said"))
+        assert "the last good checkpoint is step-000001" in text(panel, "#sampling-said")
         assert "H serve the last good one" in text(panel, "#panel-foot")
         await flown.open(ComparePanel, "B")
         await flown.until(lambda: "B is 1 step after A." in flown.drawn)

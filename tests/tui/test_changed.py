@@ -90,7 +90,7 @@ async def test_two_runs_are_explained_by_their_last_checkpoints(served: Served) 
         await flown.press("5", then="runs")
         view = flown.view
         await flown.until(lambda: len(view.rows or ()) == 2)
-        await flown.until_notice("Two runs can be compared so", "B")
+        await flown.until_notice("Mark two runs to see what changed", "B")
         panel = await flown.open(ComparePanel, "end", "space", "up", "B")
         assert panel.heading == "A one step-000002   B other step-000002"
         assert "36 tasks × 1" in said(flown)

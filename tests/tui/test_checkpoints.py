@@ -321,7 +321,7 @@ async def test_where_nothing_stands_out_the_likeliest_best_is_gone_to_and_that_i
         choice = tree(flown).checkpoints.choice
         assert choice is not None
         assert choice.star is None
-        assert "none stands out" in flown.drawn
+        assert "no clear best" in flown.drawn
         if tree(flown).position == choice.position:
             await flown.press("G" if under_cursor(flown) != "base" else "g")
         await flown.press("asterisk")
@@ -556,7 +556,7 @@ async def test_it_draws_at_every_size(served: Served) -> None:
 
 async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(served: Served) -> None:
     async with tree_of(served) as (flown, _):
-        assert "none stands out" in note(flown)
+        assert "no clear best" in note(flown)
         await flown.pilot.resize_terminal(80, 24)
         await flown.until(lambda: cell_len(note(flown)) <= 78)
         assert "6 checkpoints" in note(flown)

@@ -205,7 +205,7 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         assert len(view.draft.tasks) == 12
         assert [len(signal.rewards) for signal in view.draft.trial.signals.values()] == [4] * 4
         found = view.draft.findings
-        assert "edits the run;" in flown.said("#lead"), "no sweep is offered"
+        assert "edits it;" in flown.said("#lead"), "no sweep is offered"
         seed = view.query_one("#seed", Input)
         seed.value = "1, 2"
         await flown.until(lambda: flown.said("#summary").endswith("one value each"))
@@ -261,13 +261,13 @@ async def test_e_evaluates_on_the_environment_of_the_run(
         await flown.until(lambda: len(flown.view.run.tree) == 2)
         assert not flown.view.run.rollouts.keys() & heldout
         await flown.ask("E")
-        await flown.until(lambda: "2 held out, 3 to train on" in asks(flown))
+        await flown.until(lambda: "3 training tasks, 2 held out" in asks(flown))
         assert "fewer.json" in asks(flown)
         typed = flown.screen.query_one("#evaluate-source", Input)
         typed.focus()
         typed.value = str(source)
         await flown.press("enter")  # the file's own tasks, not those of its run
-        await flown.until(lambda: "2 held out, 4 to train on, from env/sums.py" in asks(flown))
+        await flown.until(lambda: "4 training tasks, 2 held out, from env/sums.py" in asks(flown))
         flown.screen.query_one("#samples").focus()
         await flown.press("end", "backspace", "3", "enter")
 

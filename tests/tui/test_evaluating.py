@@ -72,7 +72,7 @@ async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
     async with evaluating(served) as flown:
         await flown.press("m", "down", "m", "E")
         shown = await dialog(flown)
-        assert "36 held out, 96 to train on" in asks(flown)
+        assert "96 training tasks, 36 held out" in asks(flown)
         assert "36 tasks × 4 = 144 rollouts, 288 in all" in asks(flown)
         assert shown.query_one("#evaluate-of", Picker).value == "A step-000003 and B step-000002"
         await flown.press("enter")
@@ -92,7 +92,7 @@ async def test_two_checkpoints_are_evaluated_in_five_keys_and_compared_by_task(
         panel.tasks.select(keys[-1])
         slug = keys[-1].removeprefix("heldout ")
         group = await flown.open(GroupScreen, "enter")
-        await flown.until(lambda: "8 rollouts, of A and B in turn, best first" in flown.drawn)
+        await flown.until(lambda: "8 rollouts, A and B in turn, best first" in flown.drawn)
         said = text(flown, "#group-facts")
         assert said.startswith(f"{slug}   A step-000003  ")
         assert "(n 4)   B step-000002  " in said
@@ -133,7 +133,7 @@ async def test_other_tasks_are_read_before_they_are_evaluated(served: Served) ->
         await flown.press(*"nothing", "enter")
         await flown.until(lambda: "nothing" in asks(flown))
         await flown.press("ctrl+u", *"text", "enter")
-        await flown.until(lambda: "24 held out, 72 to train on" in asks(flown))
+        await flown.until(lambda: "72 training tasks, 24 held out" in asks(flown))
         shown.query_one("#samples", Input).value = "0"
         await flown.until(lambda: "samples per task: 1 to 256" in asks(flown))
         shown.query_one("#samples", Input).value = "2"
@@ -319,7 +319,7 @@ async def test_what_was_evaluated_is_seen_in_the_tree_and_in_the_details(served:
         await flown.until(lambda: len(re.findall(r"\d +36×4", flown.drawn)) == 2)
         assert "evaluation" in flown.drawn
         await flown.until(lambda: "this − base" in flown.drawn)
-        assert "heldout, 36 tasks × 4" in flown.drawn
+        assert "held-out, 36 tasks × 4" in flown.drawn
         assert "pass@4" in flown.drawn
         await flown.press("end")
         await flown.until(lambda: "this − ▶" in flown.drawn)

@@ -98,7 +98,9 @@ async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: S
         held_out = sum(group.heldout for group in part.groups)
         assert held_out > 0
         rewards = [r for group in part.groups if not group.heldout for r in group.rewards]
-        assert f"64 trained, mean {short(fmean(rewards))}" in flown.said("#jobs-title")
+        assert f"64 training rollouts, mean reward {short(fmean(rewards))}" in flown.said(
+            "#jobs-title"
+        )
         assert f"{len(part.traces) - 64} held-out" in flown.said("#jobs-title")
 
 
@@ -321,7 +323,7 @@ async def test_a_run_that_ends_before_it_is_cancelled_is_told_of_in_words(served
         await flown.until(lambda: keys_of(flown) == [job_id])
         await flown.ask("X")
         await cancel(served, job_id)
-        await flown.until_notice("The run is not cancelled: nothing of it was running.", "y")
+        await flown.until_notice("The run is not cancelled: it was not running.", "y")
         assert not any("not_running" in notice for notice in flown.told)
 
 
@@ -375,7 +377,7 @@ async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
         assert part.attempts > 1
         trained = [group for group in part.groups if not group.heldout]
         sampled = sum(len(group.rollouts) for group in trained)
-        said = f"{sampled} sampled in {part.attempts} attempts"
+        said = f"{sampled} training rollouts in {part.attempts} attempts"
         assert said in flown.said("#jobs-title")
         assert [len(group.rollouts) for group in trained] == [2] * 2 * part.attempts
         of = f" of {part.attempts}"

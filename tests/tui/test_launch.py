@@ -118,7 +118,7 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
     served: Served,
 ) -> None:
     async with launch(served) as app:
-        assert "· rows" in said(app, "#findings")
+        assert "· file" in said(app, "#findings")
         app.net.free = lambda: False
         await app.press("r", "home")
         await app.until(lambda: app.net.held)
@@ -126,7 +126,12 @@ async def test_enter_checks_r_checks_again_and_the_keys_go_through_tasks_and_for
         await app.until(lambda: not app.net.held)
         await app.press("enter")
         found = await checked(app)
-        for line in ("✔ rows", "arith: 132 tasks, export", "arith-rl is trainable", "✔ args"):
+        for line in (
+            "✔ file",
+            "arith: 132 tasks, format export",
+            "arith-rl is trainable",
+            "✔ arguments",
+        ):
             assert line in found
         assert found.count("✔") >= 3
         assert len(rows(app)) == 132
@@ -153,7 +158,7 @@ async def test_what_is_submitted_is_shown_first_and_sent_once(served: Served) ->
             shown = await app.ask("ctrl+s")
             assert app.screen.focused.id == "cancel"
             await app.press(key, then="launch")
-        for word in ("arith-rl", "96 tasks to train on, 36 held out", "importance_sampling", "320"):
+        for word in ("arith-rl", "96 training tasks, 36 held out", "importance_sampling", "320"):
             assert word in shown
         assert app.net.sent == []
         await app.agree("enter")
@@ -224,7 +229,7 @@ async def test_a_file_is_typed_checked_and_its_mistakes_named(
             if body is not None:
                 (tmp_path / name).write_text(body)
             found = await found_in(name)
-            assert "✘ rows" in found
+            assert "✘ file" in found
             assert problem in found.replace("\n", "")
             assert view(app).button.disabled
         found = await found_in("mine.jsonl")
@@ -266,7 +271,7 @@ async def test_d_shows_all_that_was_found_failures_first_in_the_order_of_the_fil
         assert (await checked(app)).startswith("✘")
         shown = await all_found()
         assert "NOBODY_SET_IT" in shown
-        assert shown.index("NOBODY_SET_IT") < shown.index("12 tasks to train on")
+        assert shown.index("NOBODY_SET_IT") < shown.index("12 training tasks")
 
 
 async def test_a_warning_is_shown_again_before_submitting_and_a_cut_check_is_made_again(
@@ -302,7 +307,7 @@ WRONG = [
     ("learning_rate", "nan", "> 0 to 1"),
     ("temperature", "9", "0.01 to 5"),
     ("temperature", "0.001", "0.01 to 5"),
-    ("seed", "-1", "from 0"),
+    ("seed", "-1", "at least 0"),
 ]
 
 
@@ -466,7 +471,7 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
         await app.press("right")
         shown = await app.ask("ctrl+s")
         assert loss in shown
-        assert "rollouts          48 to train on · 36 to evaluate" in shown
+        assert "rollouts          48 training · 36 evaluation" in shown
         assert "held-out reward   " in shown
         assert "time              unknown: nothing like it was run here yet" in shown
         await app.press("y", then="live")
@@ -479,7 +484,7 @@ async def test_the_form_is_filled_edited_and_sent(served: Served) -> None:
         await app.until(lambda: " · about " in said(app, "#summary"))
         shown = await app.ask("ctrl+s")
         assert "time              about " in shown
-        assert "judging by arith on arith-rl" in shown
+        assert "estimated from arith on arith-rl" in shown
 
 
 async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served) -> None:
@@ -497,7 +502,7 @@ async def test_a_baseline_is_one_key_away_when_a_run_is_submitted(served: Served
         await app.press("2", "tab", "3")
         asked = await app.ask("ctrl+s")
         often = "36 tasks × 3 = 108 rollouts, at the end and every 2 steps: 5 times"
-        assert f"evaluates         {often}" in asked
+        assert f"evaluation        {often}" in asked
         assert "baseline          no · E adds one" in asked
         await app.press("E")
         assert "baseline          36 tasks × 3 = 108 rollouts, before the first step" in app.dialog
@@ -514,7 +519,7 @@ async def test_the_command_line_fills_the_form_and_what_has_no_field_is_sent_too
 ) -> None:
     given = {"steps": 1, "loss_fn": "ppo", "group_size": 2, "max_tokens": 9}
     async with launch(served, source="text", parameters=given) as app:
-        assert "96 tasks, export" in await checked(app)
+        assert "96 tasks, format export" in await checked(app)
         await app.until(lambda: field(app, "steps").value == "1")
         assert field(app, "group_size").value == "2"
         assert view(app).query_one("#loss_fn", Picker).value == "ppo"
@@ -530,13 +535,13 @@ async def test_the_batches_are_checked_as_the_form_says_now(served: Served) -> N
     async with ready(served, size=(80, 24)) as app:
         train = sum(not task.heldout for task in view(app).draft.chosen)
         field(app, "tasks_per_step").value = "500"
-        warning = f"500 tasks per step, but only {train} to train on"
+        warning = f"500 tasks per step, but only {train} training tasks"
         await app.until(lambda: [one.message for one in view(app).draft.warnings] == [warning])
         lines = (await app.ask("ctrl+s")).splitlines()
         assert lines[0] == f"⚠ {warning}"  # seen first on the smallest screen
         await app.press("escape")
         field(app, "tasks_per_step").value = f"7,{train + 1}"
-        warning = f"{train + 1} tasks per step, but only {train} to train on"
+        warning = f"{train + 1} tasks per step, but only {train} training tasks"
         await app.until(lambda: [one.message for one in view(app).draft.warnings] == [warning])
         field(app, "tasks_per_step").value = "7"
         await app.until(

@@ -73,7 +73,7 @@ async def test_tasks_are_tried_sorted_left_out_and_the_rest_submitted(
         assert "2 left out" in said(app, "#summary")
         await app.press("o")
         await app.until(lambda: slugs(app) == ["✘ dead", "even", "✘ easy"])
-        assert "1 task to train on" in await app.agree("ctrl+s")
+        assert "1 training task" in await app.agree("ctrl+s")
         await app.until_view("live")
         async with caller(served) as http:
             jobs = (await http.get("/v2/jobs")).json()["items"]

@@ -28,8 +28,8 @@ from tests.conftest import until
 from tests.tui import runs
 from tests.tui.stage import LIVE, Stage, staged
 
-OVER = frozenset({"before_after", "bisect", "charts", "compare", "details", "export", "time"})
-"""Actions that open something over the view."""
+OVER = frozenset({"before_after", "charts", "compare", "details", "export", "time"})
+"""Actions that open something over the view; of a run that has only improved `bisect` does not."""
 SIZES = ((120, 40), (40, 12))
 
 
@@ -76,7 +76,7 @@ def test_a_held_out_reward_says_of_how_many_rollouts_it_is() -> None:
     node = runs.checkpoints(1)[-1]
     sized = {**(node.metrics or {}), "heldout_reward": 0.5, "num_heldout_traces": 48.0}
     run = Run().fold(TreeRead(checkpoints=(node.model_copy(update={"metrics": sized}),)))
-    assert metric_title("heldout_reward", run) == "held-out reward (run's own, n=48)"
+    assert metric_title("heldout_reward", run) == "held-out reward (of the run, n 48)"
     assert metric_title("reward_mean", run) == "mean reward"
 
 
@@ -88,7 +88,7 @@ def test_a_mean_reward_says_that_its_tasks_were_chosen() -> None:
     lanes = Lanes()
     lanes.show(run.tree)
     lines = [text.plain.strip() for text in details(run, lanes, 0, 0.0, 100)]
-    assert any(text.startswith("trained") and text.endswith("by signal") for text in lines)
+    assert any("batch" in text and "by signal" in text for text in lines)
 
 
 async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
@@ -97,7 +97,7 @@ async def test_a_metric_is_enlarged_smoothed_and_read_on_other_axes() -> None:
         assert "mean reward" in text_of(chart)
         await pilot.press("l")
         assert stage.live.focus_key == "heldout_reward"
-        assert "held-out reward (run's own)" in text_of(chart), "not an evaluation's"
+        assert "held-out reward (of the run)" in text_of(chart), "not an evaluation's"
         await pilot.press("down", "l", "h", "k")
         assert stage.live.focus_key == "heldout_reward"
 
@@ -503,9 +503,9 @@ async def test_where_there_is_no_room_for_events_the_newest_is_told_and_a_key_sh
     async with staged(run, size=size) as (stage, pilot):
         log = stage.live.query_one(EventLog)
         await until(lambda: log.size.height == 1 and "step-000029  reward" in text_of(log))
-        assert "shift+tab reads" in text_of(log)
+        assert "shift+tab: events" in text_of(log)
         await pilot.press("tab")
-        await until(lambda: " tab reads" in text_of(log))
+        await until(lambda: " tab: events" in text_of(log))
         await pilot.press("tab")
         await until(lambda: log.size.height > 5 and "step-000028  reward" in text_of(log))
         await pilot.press("tab", "shift+tab")

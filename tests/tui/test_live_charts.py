@@ -312,10 +312,10 @@ async def test_the_large_chart_has_both_rewards_and_says_how_sure_they_are() -> 
         await pilot.press(*["shift+left"] * 2, "left")
         assert stage.live.cursor == 39
         assert "■ held-out .700 [.600, .790]" in text_of(chart)
-        assert "of step-000040, 95 % over 48 tasks × 4" in text_of(chart)
-        assert "━ train, 95 % of EMA(0.8)" in text_of(chart)
+        assert "of step-000040, 48 tasks × 4" in text_of(chart)
+        assert "━ train, 95 % CI of EMA(0.8)" in text_of(chart)
         await pilot.resize_terminal(80, 24)
-        legend = "━ train, 95 % of EMA(0.8)   ■ held-out .700 [.600, .790], 48 tasks × 4"
+        legend = "━ train, 95 % CI of EMA(0.8)   ■ held-out .700 [.600, .790], 48 tasks × 4"
         await until(lambda: text_of(chart).splitlines()[-1].strip() == legend)
         await pilot.resize_terminal(120, 40)
         await until(lambda: "of step-000040" in text_of(chart))

@@ -188,15 +188,15 @@ async def test_rollouts_too_long_for_one_another_go_by_in_one_row() -> None:
         await pilot.press("shift+left", "tab", "down", "down", "enter")
         columns = (await opened(stage)).columns
         short = columns.answers
-        assert "1–4 in sight" in text_of(columns)
+        assert "1–4 shown" in text_of(columns)
         await pilot.click(columns, offset=(columns.cell + GAP, 2 + columns.tall))
         assert columns.picked == 3
         columns.answers = [replace(one, text="many words " * 40) for one in short]
-        await until(lambda: "in sight" in text_of(columns))
+        await until(lambda: "shown" in text_of(columns))
         assert columns.banks == 1
-        assert "3–4 in sight" in text_of(columns)
+        assert "3–4 shown" in text_of(columns)
         await pilot.press("left", "left")
-        await until(lambda: "1–2 in sight" in text_of(columns))
+        await until(lambda: "1–2 shown" in text_of(columns))
 
 
 async def test_the_keys_of_a_group_are_listed_over_it_and_done() -> None:

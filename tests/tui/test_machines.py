@@ -197,7 +197,7 @@ async def test_details_and_logs(served: Served, state: Path) -> None:
         await app.press("v", "v", "down")
         await app.until(lambda: "1×A100 at runpod" in app.said("#machines-text"))
         said = app.said("#machines-text")
-        assert "or after 60 min if its set-up is not gone on with" in said
+        assert "or after 60 min if its set-up is not continued" in said
         assert "; guarded by nothing" in said
         assert "⚠ not set up" in said
         [rental] = read_rentals(state)

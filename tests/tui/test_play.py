@@ -491,7 +491,7 @@ def fill(form: ToolForm, typed: dict[str, str]) -> None:
     ],
 )
 def test_what_a_game_waits_for_is_said(game: Game, text: str) -> None:
-    text = text or "turn 1 of 3: the environment works … 4 s"
+    text = text or "turn 1 of 3: waiting for the environment … 4 s"
     assert said_of(game, 4.0).plain == text
 
 

@@ -214,7 +214,7 @@ async def test_runs_are_grouped_marked_and_copied(served: Served, three: list[st
         assert "grouped by what differs" in flown.said("#runs-title")
         await flown.press("v")
         [title] = [one for one in drawn(view.table).splitlines() if "no sweep" in one]
-        assert title.strip().startswith("3 runs · lr differs: no mean reward")
+        assert title.strip().startswith("3 runs · not averaged: lr differs")
         await flown.press("home", "down")
         assert view.table.row is not None, "the cursor passes over headings"
         await flown.press("v")

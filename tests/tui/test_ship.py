@@ -117,7 +117,7 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         await flown.until(lambda: "X stop" in text(panel, "#panel-foot"))
         assert not panel.check_action("evaluate", ())
         await flown.press("escape")
-        assert "What is sampled is kept" in await flown.ask("q")
+        assert "Rollouts so far are kept" in await flown.ask("q")
         await flown.press("escape")
         panel = await panel_of(flown)
         await flown.press("X")
@@ -232,5 +232,5 @@ async def test_in_runs_what_to_mark_is_said(served: Served, tmp_path: Path) -> N
         assert isinstance(view, RunsScreen)
         await flown.until(lambda: view.rows is not None and view.table.row is not None)
         await flown.press("Q")
-        said = "Mark two runs with a step each (space), or go to a run of a sweep."
+        said = "Mark two runs that have checkpoints (space), or go to a run of a sweep."
         await flown.until(lambda: said in flown.notices)

@@ -53,10 +53,10 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         shown = await app.ask("ctrl+s")
         for word in ("arith-rl-sweep", "lr 1e-6 · seed 0", "lr 2e-6 · seed 1", "4 runs, 1 at once"):
             assert word in shown
-        for label in ("start from", "evaluates", "per run", "in all", "tokens", "time"):
+        for label in ("start from", "evaluation", "per run", "in total", "tokens", "time"):
             assert f"\n{label}  " in shown, label
-        assert "per run           1 step · 2 rollouts to train on" in shown
-        assert "\nheld-out reward   36 rollouts of held-out tasks per run (every 5 steps)" in shown
+        assert "per run           1 step · 2 training rollouts" in shown
+        assert "\nheld-out reward   36 rollouts per run, every 5 steps" in shown
         assert "\nbaseline          no" in shown
         await app.press("E")
         await app.until(lambda: "before the first step" in app.dialog)
@@ -68,7 +68,7 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         assert {row.parameters["baseline"] for row in runs(app).rows or ()} == {True}
         await app.press("v", "v")
         table = "".join(s.text for s in runs(app).table.shown)
-        assert " 4 runs · lr differs: no mean reward · sweep arith-rl-sweep" in table
+        assert " 4 runs · not averaged: lr differs · sweep arith-rl-sweep" in table
         await app.until(lambda: not runs(app).session.sweeps)
 
 
@@ -163,7 +163,7 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         await app.agree("ctrl+s")
         await app.until_view("runs")
         await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["running"])
-        await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
+        await app.until(lambda: "1 running, 1 queued" in app.said("#runs-title"))
         assert "one of a sweep" in await app.ask("X")
         app.screen.query_one("#sweep", Button).press()
         await app.until(lambda: "Its runs end between two rollouts" in app.dialog)
@@ -175,7 +175,7 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         assert kept.cancelled
         await app.ask("R")
         app.screen.query_one("#sweep", Button).press()
-        await app.until(lambda: "what waits begins" in app.dialog)
+        await app.until(lambda: "queued ones start" in app.dialog)
         await app.press("y")
         await app.until(
             lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
@@ -190,10 +190,10 @@ async def test_q_asks_before_it_leaves_runs_of_a_sweep_waiting(
         await app.until(lambda: "sweep: 2 runs" in said(app, "#summary"))
         await app.agree("ctrl+s")
         await app.until_view("runs")
-        await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
+        await app.until(lambda: "1 running, 1 queued" in app.said("#runs-title"))
         assert not app.run.training, "the selected model is the one that the forks are made from"
         said_first = await app.ask("q")
-        for part in ("arith-rl-sweep: 0 of 2 runs ended, 1 waits.", "continue in the background"):
+        for part in ("arith-rl-sweep: 1 running, 1 queued.", "continue in the background"):
             assert part in said_first
         assert "R in Runs resumes the sweep" in said_first
         await app.press("escape", then="runs")
@@ -203,7 +203,7 @@ async def test_q_asks_before_it_leaves_runs_of_a_sweep_waiting(
     async with opened(Connector(served), Start("models"), state=lambda: tmp_path) as app:
         await app.until_view("models")
         await app.press("5", then="runs")
-        await app.until(lambda: "0 of 2 runs ended, 1 waits" in app.said("#runs-title"))
+        await app.until(lambda: "1 running, 1 queued" in app.said("#runs-title"))
         assert not runs(app).session.sweeps, "nothing drives it now"
     toy_of(served).go_on()
 

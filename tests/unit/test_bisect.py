@@ -91,7 +91,7 @@ def test_a_difference_as_between_neighbours_is_no_damage() -> None:
     assert bisection.drop.is_worse
     assert bisection.kind == "none"
     assert bisection.asks(20_000) == []
-    assert bisection.sentences(named)[0].endswith("by no more than neighbours differ")
+    assert bisection.sentences(named)[0].endswith("by no more than neighbouring checkpoints differ")
 
 
 def test_a_clear_fall_is_found_by_halving() -> None:
@@ -111,10 +111,8 @@ def test_a_clear_fall_is_found_by_halving() -> None:
     assert len(set(asked)) == len(asked) <= 8
     assert {fell - 1, fell} <= set(asked)
     first, last_good, drop = bisection.sentences(named)
-    assert first.startswith("step-37 did it, with 9") or first.startswith(
-        "step-37 did it, with 100"
-    )
-    assert last_good == "the last good one is step-36"
+    assert first.startswith(("step-37 did the damage (9", "step-37 did the damage (100"))
+    assert last_good == "the last good checkpoint is step-36"
     assert drop.startswith("step-64 − step-0: mean reward -.6")
     low, high = bisection.search.range
     assert low <= fell <= high
@@ -125,7 +123,7 @@ def test_a_clear_fall_is_found_by_halving() -> None:
 def test_two_neighbours_need_no_search() -> None:
     bisection = Bisection(2, {0: scores(15, 16), 1: scores(4, 16)})
     assert bisection.asks(20_000) == []
-    assert bisection.sentences(named)[0] == "step-1 did it, with 100 %, to within a step"
+    assert bisection.sentences(named)[0] == "step-1 did the damage (100 % sure, ± 1 step)"
 
 
 def test_a_slow_decline_is_called_that() -> None:
@@ -146,7 +144,7 @@ def test_what_is_open_at_the_end_of_the_budget_is_a_range() -> None:
     assert bisection.asks(spent + TASKS - 1) == []
     assert len(bisection.asks(spent + TASKS)) == 1
     assert bisection.kind == "open"
-    assert bisection.sentences(named)[0].startswith("it was done between step-")
+    assert bisection.sentences(named)[0].startswith("the damage was done between step-")
 
 
 def test_the_next_one_is_in_the_middle_of_what_is_open() -> None:

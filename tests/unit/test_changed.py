@@ -150,14 +150,14 @@ def test_other_tasks_are_said_to_be_other_ones() -> None:
 def test_the_steps_between_are_those_that_were_trained_on() -> None:
     line = compared(DROP, 1, 4).batches
     assert [(b.title, [s.id for s in b.steps]) for b in line] == [
-        ("trained on between them", ["s3", "s4", "s5"])
+        ("between them", ["s3", "s4", "s5"])
     ]
     assert [s.id for s in compared(DROP, 4, 1).batches[0].steps] == ["s3", "s4", "s5"]
     forked = Tree.of([*lineage(*[batch(ALL, 4)] * 3), named("x", "s1"), named("y", "x")])
     both = compared(forked, 2, 4)
     assert [(b.title, [s.id for s in b.steps]) for b in both.batches] == [
-        ("trained on since, to A", ["s2", "s3"]),
-        ("trained on since, to B", ["x", "y"]),
+        ("from there to A", ["s2", "s3"]),
+        ("from there to B", ["x", "y"]),
     ]
     assert around(both.left, both.right) == [2, 1]
 
@@ -174,15 +174,15 @@ def test_what_moved_is_listed_first_then_the_steps_then_the_rest() -> None:
     rows = [(row.key, row.heading) for row in change_rows(compared(DROP, 3, 4))]
     assert rows[0] == ("heading 4 training tasks regress", True)
     assert [key for key, _ in rows[1:5]] == [f"training {slug}" for slug in ALL]
-    assert rows[5:] == [("heading 1 step trained on between them", True), ("step s5", False)]
+    assert rows[5:] == [("heading 1 step between them", True), ("step s5", False)]
     assert [cell.plain for cell in change_rows(compared(DROP, 3, 4))[-1].cells] == [
         *("s5", "", "", "", "4×8 reward .750")
     ]
     same = Tree.of(lineage(*[batch(ALL, 4)] * 4))
     titles = [row.key for row in change_rows(compared(same, 0, 1)) if row.heading]
     assert titles == [
-        "heading 1 step trained on between them",
-        "heading 4 training tasks do not differ beyond chance, one by one",
+        "heading 1 step between them",
+        "heading 4 training tasks do not differ beyond chance individually",
     ]
 
 
@@ -229,19 +229,20 @@ def test_what_the_runs_differ_in_is_said_first() -> None:
     one = compared(DROP, 3, 4)
     assert made_sentences(one) == [
         "B is 1 step after A.",
-        "One run made both, with the same parameters.",
+        "Both are of one run, with the same parameters.",
     ]
     tree = Tree.of([*lineage(batch(ALL, 4)), *lineage(batch(ALL, 4), job="second", start=2)])
     both = compared(tree, 0, 1)
     assert made_sentences(both) == ["B is 1 step after A."]
     assert not both.is_of_one_run
     assert not compared(tree, ROOT, 0).is_of_one_run
-    for rate, said in ((3e-4, "learning rate 1e-4 → 3e-4"), (1e-4, "nothing")):
+    differs, alike = "differ in learning rate 1e-4 → 3e-4", "have the same parameters"
+    for rate, said in ((3e-4, differs), (1e-4, alike)):
         runs_of = [
             Work(id=str(n), parameters={"learning_rate": r}) for n, r in ((1, 1e-4), (2, rate))
         ]
         told = Comparison(**{**fields_of(both), "settings": differences(runs_of)})
-        assert made_sentences(told)[1] == f"Their runs differ in {said}."
+        assert made_sentences(told)[1] == f"Their runs {said}."
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_rows_and_what_is_left_to_train_on_and_slugs_that_are_used_twice() -> No
     assert verdict(check_rows([task("1", split=HELD_OUT)])) == "failure"
     findings = check_rows([task("1"), task("2", split=HELD_OUT)])
     assert verdict(findings) == "ok"
-    assert findings[-1].message == "1 task to train on, 1 held out"
+    assert findings[-1].message == "1 training task, 1 held out"
     [finding] = check_slugs([task("1"), task("2"), task("1")])
     assert (finding.level, finding.where) == ("failure", "t.jsonl line 1")
     assert verdict(check_slugs([task("1"), task("2")])) == "ok"

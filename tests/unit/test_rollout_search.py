@@ -97,6 +97,13 @@ def test_cut_is_what_ended_before_its_end(reason: str) -> None:
     assert by_row(sought(stop_reason=reason)) == (reason != "done")
 
 
+def test_why_a_rollout_stopped_is_found_as_the_list_says_it() -> None:
+    for term in ("stop:length", "stop:max"):
+        by_row, _ = split_filter(term)
+        assert by_row(sought(stop_reason="length"))
+        assert not by_row(sought(stop_reason="done"))
+
+
 def test_what_a_tool_answered_is_its_error_where_it_has_no_result() -> None:
     failed = {"kind": "tool_call", "tool_name": "stock", "error": "no such shelf"}
     _, whole = split_filter("result:shelf")

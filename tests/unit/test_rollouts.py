@@ -192,7 +192,7 @@ def test_the_row_of_an_evaluation_shows_its_mean_reward() -> None:
         assert row.cells[4].plain == shown
 
 
-@pytest.mark.parametrize(("evaluates", "told"), [("c", "mean .500"), (None, "2 held-out")])
+@pytest.mark.parametrize(("evaluates", "told"), [("c", "mean reward .500"), (None, "2 held-out")])
 def test_the_mean_is_of_what_is_trained_on_or_of_all_that_is_evaluated(
     evaluates: str | None, told: str
 ) -> None:
@@ -206,7 +206,7 @@ def test_the_mean_is_of_what_is_trained_on_or_of_all_that_is_evaluated(
     part = Part(job, 1, 1, evaluates is None, None if evaluates is None else 2, groups)
     title = part_title(part, job, False, 200).plain
     assert told in title
-    assert ("mean .250" in title) is (evaluates is None)
+    assert ("mean reward .250" in title) is (evaluates is None)
 
 
 def test_one_reward_has_no_deviation() -> None:

@@ -452,16 +452,16 @@ def test_what_a_loop_outside_the_service_does_not_report_is_no_difference() -> N
     assert [group.title for group in group_rows([*managed, *loops], "differs", NOW)] == [
         "1 run · reward .500 · taskset arith · lr 1e-4",
         "1 run · reward .500 · taskset arith · lr 3e-4",
-        "2 runs · tasksets unknown: no mean reward · no taskset · lr 1e-4",
+        "2 runs · not averaged: tasksets unknown · no taskset · lr 1e-4",
     ]
     left_out = run("m", parameters={"learning_rate": 1e-4, "beta1": 0.9}, taskset="arith")
     titles = [group.title for group in group_rows([*managed[:1], left_out], "differs", NOW)]
     assert titles == [
         "1 run · reward .500 · norm adv by std yes",
-        "1 run · norm adv by std not set",
+        "1 run",
     ]
     [unset, *_] = group_rows(loops, "taskset,param.beta1", NOW)
-    assert unset.title == "2 runs · tasksets unknown: no mean reward · no taskset"
+    assert unset.title == "2 runs · not averaged: tasksets unknown · no taskset"
     [alone] = group_rows(loops[:1], "sweep", NOW)
     assert alone.title == "1 run · reward .100 · no sweep"
 
@@ -474,16 +474,14 @@ def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
     ]
     first, second = group_rows(rows, "start,param.eval_every,param.norm_adv_by_std", NOW)
     assert first.title == "1 run · reward 0 · from 2 · eval every 5 · norm adv by std yes"
-    assert second.title == (
-        "1 run · reward .500 · from 2 · eval every not set · norm adv by std not set"
-    )
+    assert second.title == ("1 run · reward .500 · from 2")
     assert dict(second.keys) == {"from": "2", "eval_every": "–", "norm_adv_by_std": "–"}
     rows = [
         run(t, taskset=t, sweep="one", reward=r) for t, r in (("digits", 0.5), ("letters", 0.9))
     ]
     [group] = group_rows(rows, "sweep", NOW)
     assert (group.mean, group.std) == (None, None)
-    assert group.title == "2 runs · taskset differs: no mean reward · sweep one"
+    assert group.title == "2 runs · not averaged: taskset differs · sweep one"
     assert [group.mean for group in group_rows(rows, "taskset", NOW)] == [0.5, 0.9]
     arms = [
         run(f"{lr}{seed}", parameters={"learning_rate": lr, "seed": seed}, sweep="one", reward=0.5)
@@ -491,7 +489,7 @@ def test_a_group_says_its_reward_first_where_there_is_a_mean() -> None:
     ]
     [group] = group_rows(arms, "sweep", NOW)
     assert (group.mean, group.std) == (None, None), "no setting has a mean over several"
-    assert group.title == "3 runs · lr differs: no mean reward · sweep one"
+    assert group.title == "3 runs · not averaged: lr differs · sweep one"
     [group] = group_rows(arms[:2], "sweep", NOW)
     assert group.title == "2 runs · reward .500 ± 0 between runs · sweep one"
     [unrewarded] = group_rows([run("a", taskset="x"), run("b", taskset="y")], "sweep", NOW)
@@ -519,7 +517,7 @@ def test_what_differs_is_a_table_and_what_does_not_is_said_once() -> None:
     assert found.warnings == ()
     rows = [run(id_, start=f"m@step-{id_}", reward=0.5) for id_ in "89"]
     [arms] = group_rows(rows, "taskset", NOW)
-    assert arms.title == "2 runs · starting point differs: no mean reward · no taskset"
+    assert arms.title == "2 runs · not averaged: starting point differs · no taskset"
 
 
 def series(rewards: list[float], seconds: float = 1.0, tokens: int = 10) -> RunSeries:

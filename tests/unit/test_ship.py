@@ -76,7 +76,7 @@ def test_two_alike_are_named_with_what_would_decide() -> None:
     simulated = Simulated([0.0, 0.0, -3.0], seed=1, own=0.0)
     three = simulated.ranking(8)
     names, worse, more = three.sentences()
-    assert names in (f"{a} or {b}: no difference beyond chance" for a, b in ("01", "10"))
+    assert names in (f"{a} and {b}: no difference beyond chance" for a, b in ("01", "10"))
     assert worse == "2 is worse"
     assert not three.is_decided
     assert three.more_rollouts

@@ -130,7 +130,7 @@ def test_the_size_counts_what_every_run_does_unless_hud_decides_how_long_it_is()
     assert (size.rollouts, size.sampled_tokens, size.seconds) == (None, None, None)
     assert "the service decides" in size.summary
     facts = sweep_facts(sweep(), size, Model(id="m", model_name="m"), TASKS)
-    assert ("in all", "4 runs, 2 at once") in facts
+    assert ("in total", "4 runs, 2 at once") in facts
 
 
 def test_the_time_is_that_of_a_run_like_it() -> None:
@@ -155,7 +155,7 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
     assert paced_like([driven, row], MODEL, "mixed") is None, "an environment has its own pace"
     size = size_of(sweep(parameters={"steps": 10}), MODEL, TASKS, row)
     assert size.seconds == pytest.approx(192.0)
-    assert "about 3m12s, judging by before" in size.summary
+    assert "about 3m12s, estimated from before" in size.summary
 
 
 HELD = [*TASKS, *(Task("arith", "add", slug=f"h{n}", columns={"split": "heldout"}) for n in "ab")]
@@ -183,29 +183,27 @@ def test_a_sweep_says_what_each_run_and_all_of_them_do() -> None:
     said = dict(facts)
     assert [*said].index("baseline") < [*said].index("per run"), "in sight in a dialog of 24 lines"
     assert said["start from"] == "step-000041"
-    assert said["taskset"] == "arith: 10 tasks to train on, 2 held out"
-    assert said["evaluates"] == "2 tasks × 4 = 8 rollouts, at the end and every 5 steps: 2 times"
+    assert said["taskset"] == "arith: 10 training tasks, 2 held out"
+    assert said["evaluation"] == "2 tasks × 4 = 8 rollouts, at the end and every 5 steps: 2 times"
     assert said["baseline"] == "2 tasks × 4 = 8 rollouts, before the first step"
-    assert said["per run"] == ("10 steps · 320 to 640 rollouts to train on · 24 to evaluate")
-    assert said["in all"] == (
-        "4 runs, 2 at once · 40 steps · 1 920 rollouts to train on · 96 to evaluate"
+    assert said["per run"] == ("10 steps · 320 to 640 training rollouts · 24 evaluation rollouts")
+    assert said["in total"] == (
+        "4 runs, 2 at once · 40 steps · 1 920 training rollouts · 96 evaluation rollouts"
     )
-    assert said["held-out reward"] == (
-        "6 rollouts of held-out tasks per run (every 5 steps); in all 24"
-    )
+    assert said["held-out reward"] == ("6 rollouts per run, every 5 steps; 24 in total")
     alone = dict(run_costs(size_of_runs([{**given, "heldout_every": 1}], 1, model, HELD, None)))
-    assert alone["rollouts"] == "320 to train on · 24 to evaluate"
-    assert alone["held-out reward"] == "20 rollouts of held-out tasks (every step)"
+    assert alone["rollouts"] == "320 training · 24 evaluation"
+    assert alone["held-out reward"] == "20 rollouts, every step"
     assert said["tokens"] == (
         "per run at most 7 000 to 13 400 sampled, 6 400 to 12 800 trained; "
-        "in all 40 800 and 38 400; plus prompts"
+        "in total 40 800 and 38 400; plus prompts"
     )
     assert said["disk"].startswith("80 MB: 40 checkpoints of 2.0 MB")
     assert said["time"].startswith("unknown: ")
     assert facts.count(("steps", "10")) == 1
     every = sweep(members=members_of("s", {"eval_every": (5, 3)}), parameters={"steps": 10})
     [of] = [text for label, text in sweep_facts(every, size_of(every, model, HELD), model, HELD)
-            if label == "evaluates"]  # fmt: skip
+            if label == "evaluation"]  # fmt: skip
     assert of.count("; or ") == 1, "where runs differ each way is said"
 
 

@@ -216,17 +216,17 @@ def test_one_sentence_says_where_the_time_goes() -> None:
         rollouts=bars,
     )
     assert time_sentence(account_of(time)) == (
-        "41 % of the time is sampling, 30 % training, 8 % evaluating, 6 % saving, 12 % waits for"
-        " the engine, 3 % waits for the disk; 72 % of rollouts had no gradient."
+        "41 % of the time is sampling, 30 % training, 8 % evaluating, 6 % saving, 12 % waiting for"
+        " the engine, 3 % waiting for the disk; 72 % of rollouts had no gradient."
     )
     assert time_sentence(Account()) == "No time was measured."
     assert time_sentence(account_of(step(TimedSpan(QUEUE, 0, 10)))) == (
-        "100 % of the time waits for the server's queue."
+        "100 % of the time is waiting for the server's queue."
     )
     both = account_of(step(TimedSpan(SAMPLING, 0, 10), TimedSpan(OPTIM_STEP, 5, 5)))
-    assert "; 50 % trains while the next batch is sampled." in time_sentence(both)
+    assert "; 50 % training while the next batch is sampled." in time_sentence(both)
     outside = step(TimedSpan(OPTIM_STEP, 0, 1)).model_copy(update={"is_outside": True})
-    assert "90 % is spent outside the service" in time_sentence(account_of(outside))
+    assert "90 % spent outside the service" in time_sentence(account_of(outside))
 
 
 # The stopwatch.

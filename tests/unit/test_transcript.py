@@ -160,7 +160,7 @@ def test_json_is_laid_out_and_other_text_stays() -> None:
             {"discarded": ZERO_VARIANCE, "checkpoint_id": "c"},
             "discarded, zero variance: all rewards of its group are equal: no gradient",
         ),
-        ({"discarded": "odd"}, "discarded, odd: no step was trained on it"),
+        ({"discarded": "odd"}, "discarded, odd: not trained on"),
     ],
 )
 def test_what_became_of_a_rollout(fields: dict[str, object], fate: str) -> None:

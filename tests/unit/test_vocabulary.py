@@ -33,6 +33,14 @@ BANNED = {
     r"a bug ended": "hud-tui crashed",
     r"where (it|that) is neither": "a plain sentence",
     r"parted (at|from)|the two parted": "diverged",
+    r"\bjudging by \{|judging by (arith|mixed)": "estimated from",
+    r"[\d}] (tasks|rollouts)? ?to (train on|evaluate)\b": "training, evaluation",
+    r"trained on (reward|since|between them)": "batch reward; steps between",
+    r"chance, (one by one|taken alone)|runs differ in nothing\.": "individually; the same",
+    r"tab reads|☆: none stands": "all events; no clear best",
+    r"requests? a second\b": "per second",
+    r", asks\.|; asks\.$": "asks first",
+    r"runs ended, | waits?: \{": "running, queued, ended",
 }
 """What is not to be read anywhere, and what is said instead."""
 

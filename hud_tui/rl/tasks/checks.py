@@ -42,7 +42,7 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
     train = sum(not task.heldout for task in tasks)
     forms = Counter(task.form for task in tasks)
     mixed = ", ".join(f"{number} {form}" for form, number in sorted(forms.items()))
-    shown = mixed if len(forms) > 1 else next(iter(forms))
+    shown = mixed if len(forms) > 1 else f"format {next(iter(forms))}"
     fix = "write all of them in one form" if len(forms) > 1 else ""
     rows = Finding(
         "rows",
@@ -482,8 +482,8 @@ def check_count(tasks: Sequence[Task]) -> list[Finding]:
     """Whether there are enough tasks for HUD's managed training."""
     train = sum(not task.heldout for task in tasks)
     if train >= LEAST:
-        return [Finding("count", "ok", f"{train} tasks to train on, at least {LEAST} recommended")]
-    message = f"{counted(train, 'task')} to train on: HUD's managed training requires {LEAST}"
+        return [Finding("count", "ok", f"{train} training tasks, at least {LEAST} recommended")]
+    message = f"{counted(train, 'training task')}: HUD's managed training requires {LEAST}"
     fix = "add tasks: with few of them the policy overfits"
     return [Finding("count", "warning", message, fix=fix)]
 
@@ -500,7 +500,7 @@ def check_group_size(
         return [Finding("group_size", "failure", message, fix="use a group size of 8")]
     each = min(tasks_per_step or train, train)
     if tasks_per_step is not None and tasks_per_step > train:
-        message = f"{tasks_per_step} tasks per step, but only {train} to train on"
+        message = f"{tasks_per_step} tasks per step, but only {counted(train, 'training task')}"
         fix = f"add tasks, or use at most {train} per step"
         return [Finding("group_size", "warning", message, fix=fix)]
     message = f"{group_size} rollouts of each of {counted(each, 'task')} per step"

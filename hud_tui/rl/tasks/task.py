@@ -260,9 +260,9 @@ def form_of(tasks: Iterable[Task]) -> str | None:
 
 
 def split_text(tasks: Sequence[Task]) -> str:
-    """E.g. ``96 tasks to train on, 36 held out``."""
+    """E.g. ``96 training tasks, 36 held out``."""
     held = sum(task.heldout for task in tasks)
-    train = f"{counted(len(tasks) - held, 'task')} to train on"
+    train = counted(len(tasks) - held, "training task")
     return f"{train}, {held} held out" if held else train
 
 

@@ -522,7 +522,7 @@ MIGRATIONS = [
         revoked_at REAL,
         max_work INTEGER,               -- runs and evaluations at once
         max_disk INTEGER,               -- bytes
-        max_calls INTEGER,              -- requests a second
+        max_calls INTEGER,              -- requests per second
         seal INTEGER
     ) STRICT;
     -- By whose key something was made.

@@ -118,7 +118,7 @@ class AlarmsScreen(HudScreen):
         alarm, run = self.alarm, self.run
         pair = None if alarm is None else alarm_pair(run.tree, alarm)
         if pair is None or run.model is None:
-            self.notice("The step that it began with is not in the tree.")
+            self.notice("The step at which it began is not in the tree.")
             return
         before, after = (Side(run.tree, position, run.model.id) for position in pair)
         await show_changed(self.app, self.session, before, after)
@@ -129,7 +129,7 @@ class AlarmsScreen(HudScreen):
         alarm, tree = self.alarm, self.run.tree
         pair = None if alarm is None else alarm_pair(tree, alarm)
         if pair is None:
-            self.notice("The step that it began with is not in the tree.")
+            self.notice("The step at which it began is not in the tree.")
             return
         good, bad = pair
         if tree.head is not None and tree.common_ancestor(tree.head, bad) == bad:

@@ -160,7 +160,7 @@ async def export(view: HudScreen) -> None:
     if sheet:
         rows = "all rows" if sheet.shown is None else f"the {counted(sheet.shown, 'row')} shown"
         if sheet.steps_aside:
-            rows = f"the head's line, without {counted(sheet.steps_aside, 'other step')}"
+            rows = f"the head's lineage, without {counted(sheet.steps_aside, 'other step')}"
         lines.append(f"CSV, JSON: {sheet.name}, {rows}, full precision")
     lines += ["Report: the run in Markdown, with charts"] if reported else []
     lines.append(clean(f"to {directory.absolute()}; no file is overwritten", 400))
@@ -399,7 +399,7 @@ def _scored(run: Run) -> str:
     if tree.head is None:
         return ""
     step, chosen = tree[tree.head].mean_reward, chosen_text(tree[tree.head].draw)
-    trained = "" if step is None else f"trained on reward {short(step)}{chosen}"
+    trained = "" if step is None else f"batch reward {short(step)}{chosen}"
     return scored(tree.own(tree.head)) or trained
 
 

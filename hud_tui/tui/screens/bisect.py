@@ -29,7 +29,7 @@ from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.table import Column, RowList, item_row
 from hud_tui.wire import Model, WorkState
 
-EXPLAINS = "Both ends first; then the checkpoint whose evaluation tells the most, again and again."
+EXPLAINS = "Both ends first, then always the checkpoint whose evaluation narrows it down the most."
 BEGIN = "{bisect.evaluate} evaluates checkpoints between the two until the step is found."
 BAR = 12
 """Cells of the bar of how much of the damage is done."""
@@ -90,7 +90,7 @@ class BisectPanel(SamplingPanel[str]):
         """`positions`: of the lineage, from the good checkpoint to the bad one."""
         self.names = [label(tree.node(position)) for position in positions]
         steps = counted(len(positions) - 1, "step")
-        title = f"{steps} from {self.names[0]} to {self.names[-1]}: which did it"
+        title = f"{steps} from {self.names[0]} to {self.names[-1]}: which one did the damage"
         table = RowList(TABLE, id="sampling-table", least=14)
         super().__init__(title, session, writes, table)
         self.model, self.checkpoints, self.positions = model, tree, positions
@@ -152,8 +152,8 @@ class BisectPanel(SamplingPanel[str]):
     def _foreseen(self, tasks: int, budget: int) -> tuple[str, int]:
         least = 2 * FIRST * tasks
         if budget < least:
-            raise HudUsage(f"both ends take {counted(least, 'rollout')}")
-        return f"{counted(least, 'rollout')} of both ends, then {tasks} at a time", budget
+            raise HudUsage(f"evaluating both ends takes {counted(least, 'rollout')}")
+        return f"{counted(least, 'rollout')} for both ends, then {tasks} at a time", budget
 
     async def _begin(self, asked: Asked, budget: int) -> Record:
         return await self.bisector.begin(

@@ -375,7 +375,7 @@ class ColumnList(ListBox[None]):
     def action_show_or_hide(self) -> None:
         key, keys = self.rows.key, [run_column.key for run_column in self.arrangement.columns]
         if key is None or key == NAME:
-            show_notice(self.app, "The name stays: it is what a run is told by.")
+            show_notice(self.app, "The name stays: runs are identified by it.")
             return
         self.below.rearrange(shown=[k for k in keys if k != key] if key in keys else [*keys, key])
         self._show()

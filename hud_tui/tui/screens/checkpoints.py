@@ -237,7 +237,7 @@ class CheckpointsScreen(HudScreen):
         if choice is None:
             return "no reward yet"
         if choice.star is None:
-            return "no ☆: none stands out"
+            return "no clear best"
         by = "held-out" if choice.by == HELDOUT else "reward"
         return f"{choice.glyph} {by} {short(choice.value.value)}"
 
@@ -438,7 +438,9 @@ class CheckpointsScreen(HudScreen):
         ]
         for job in news:
             if job.id in older and job.result is not None:
-                self._tell(f"{one_line(weights_name(job), 40)}: {mean_text(job.result)}")
+                self._tell(
+                    f"{one_line(weights_name(job), 40)}: mean reward {mean_text(job.result)}"
+                )
         return bool(news)
 
     def action_cancel_evaluation(self) -> None:

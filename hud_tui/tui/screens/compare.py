@@ -262,7 +262,7 @@ def change_rows(both: Comparison) -> list[Row]:
     return rows
 
 
-ALIKE = ("does not differ beyond chance", "do not differ beyond chance, one by one")
+ALIKE = ("does not differ beyond chance", "do not differ beyond chance individually")
 
 
 def _task_rows(
@@ -309,7 +309,7 @@ def _lines(both: Comparison) -> Iterator[Line]:
     yield Line("training batch of the step")
     for pair in both.steps:
         line = _metric(pair)
-        yield replace(line, title="trained on reward") if pair.key == REWARD else line
+        yield replace(line, title="batch reward") if pair.key == REWARD else line
 
 
 def _settings(both: Comparison) -> Iterator[Line]:
@@ -345,13 +345,13 @@ def _own(both: Comparison) -> Iterator[Line]:
         yield Line("sampled", *(own.over or "–" for own in both.own))
         yield from map(_metric, held)
         if not all(pair.compares for pair in held):
-            yield Line("of other tasks or conditions: they do not compare")
+            yield Line("on other tasks or under other conditions: not comparable")
         yield Line()
     yield Line("training rollouts sampled from it")
     yield Line("sampled", *map(_sampled, both.own))
     yield from (_metric(pair) for pair in both.metrics if pair.key != HELDOUT)
     if not both.same_tasks:
-        yield Line("of other tasks: they do not compare")
+        yield Line("on other tasks: not comparable")
 
 
 def _sampled(own: Own) -> str:

@@ -31,7 +31,7 @@ HEIGHTS = [(0, "-short"), (20, "-tall")]
 ASK = (
     ("connect.begin", "the embedded service", "a tiny model, trained here: no key"),
     ("connect.key", "HUD, with a key", "typed in; kept for this session only"),
-    ("app.quit", "quit", "set HUD_API_KEY to go to HUD at once"),
+    ("app.quit", "quit", "set HUD_API_KEY to skip this question"),
 )
 WAIT = (("app.quit", "quit", ""),)
 EDIT = ("connect.edit", "another URL", "typed in; kept for this session only")

@@ -41,7 +41,7 @@ from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation, UsualTasks
 SPLITS = ("heldout", "train", "all")
 NUMBERS = {row.name: row for row in EVALUATION_PARAMETERS}
 SAMPLED = SAMPLES, MAX_TOKENS = NUMBERS["samples"], NUMBERS["max_tokens"]
-BESIDE = "A run that trains goes on undisturbed. {checkpoints.cancel_evaluation} cancels it."
+BESIDE = "Runs go on training undisturbed. {checkpoints.cancel_evaluation} cancels the evaluation."
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
 APART = "It goes on when hud-tui closes."
 NO_TASKS = "type a taskset's name, or a file"
@@ -112,7 +112,7 @@ class _Tasks:
 
     @property
     def summary(self) -> str:
-        counts = f"{self.sizes.heldout} held out, {self.sizes.train} to train on"
+        counts = f"{counted(self.sizes.train, 'training task')}, {self.sizes.heldout} held out"
         return f"{counts}, from {one_line(self.origin, 60)}" if self.origin else counts
 
 

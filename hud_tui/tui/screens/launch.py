@@ -81,7 +81,7 @@ LEAST_ABOUT = 30
 
 MOST_GROUPS = 48
 """Tasks sampled by default."""
-OUTDATED = "rollouts in another way: submitting checks that first"
+OUTDATED = "rollout options have changed: submitting checks them first"
 FIRST_TASKSET = "mixed"
 """Taskset of a first start, if the service has it."""
 
@@ -119,7 +119,7 @@ class LaunchScreen(HudScreen):
             return
         model, values = self.run.model, self.form.read()
         if self.draft.environment is not None:
-            self.notice("the checks have rolled out one of its tasks")
+            self.notice("its checks roll tasks out already")
         elif model is None or values is None or not self.draft.tasks or self.draft.checking:
             self.notice("select a model and a taskset first", "warning")
         elif self.draft.failed and not self.draft.trial.signals:
@@ -215,7 +215,7 @@ class LaunchScreen(HudScreen):
             self._show(self.draft.trial.toggled(dead))
         else:
             self.notice(
-                keyed("no task without signal is known: {launch.try} samples them"), "warning"
+                keyed("no task without signal is known yet: {launch.try} samples tasks"), "warning"
             )
 
     @on(RowList.Titled, "#tasks")
@@ -356,7 +356,7 @@ class LaunchScreen(HudScreen):
                     self.draft = replace(self.draft, tasks=tuple(report.tasks))
                     self.show_tasks()
                 elif isinstance(report, Finding):
-                    fix = report.fix.replace(own.ANYWAY, "Submit asks, and begins all the same")
+                    fix = report.fix.replace(own.ANYWAY, "Submit asks, and trains anyway")
                     self.draft = self.draft.found(replace(report, fix=fix))
                     self.show_state()
                 else:

@@ -226,7 +226,7 @@ def _machine_text(entry: Entry, machine: Machine) -> Iterator[Content]:
     yield _field("folder", machine.root)
     if not machine.ready:
         done = ", ".join(machine.done) or "nothing"
-        yield _field("set-up", f"not complete: {done} done · {key('machines.choose')} goes on")
+        yield _field("set-up", f"not complete: {done} done · {key('machines.choose')} continues")
 
 
 def _line_text(entry: Entry, now: float) -> Iterator[Content]:
@@ -259,7 +259,7 @@ def _ends(rental: Rental, now: float, ahead: float) -> str:
         return f"{until}, used or not"
     if rental.watched:
         return f"{until}, or after {rental.idle_min} min without use"
-    return f"{until}, or after {rental.idle_min} min if its set-up is not gone on with"
+    return f"{until}, or after {rental.idle_min} min if its set-up is not continued"
 
 
 def _field(name: str, value: str) -> Content:
@@ -399,8 +399,8 @@ class SetUps:
         if (left := await to_thread(begun, self._machines, self.busy)) is not None:
             about = f"{left.name} ({left.gpus}) is rented already, and not set up."
             lines = [about, f"It costs {left.price}."]
-            title, other = "A machine is not set up yet", "Rent one more"
-            dialog = ConfirmDialog(title, lines, "Go on with it", keep=other)
+            title, other = "A machine is not set up yet", "Rent another"
+            dialog = ConfirmDialog(title, lines, "Continue its set-up", keep=other)
             if await self._app.push_screen_wait(dialog):
                 await self._carry_on(left)
                 return
@@ -571,7 +571,7 @@ class MachinesScreen(Leavable[None]):
         self.list.lay(columns)
         self.list.show(rows)
         rentals = [entry.rental for entry in entries if entry.rental is not None]
-        count = (f"  {counted(len(entries), 'machine')}", "$text-muted")
+        count = (f"  {counted(len(entries), 'machine')}" * bool(entries), "$text-muted")
         costs = "".join(f" · {part}" for part in _costs(self._machines.state, rentals, now) if part)
         title = Content.assemble((" Machines", "bold"), count, (costs, "bold $warning"))
         self.query_one("#machines-title", Static).update(title)
@@ -598,7 +598,7 @@ class MachinesScreen(Leavable[None]):
         read = self._pane == "set-up" or entry.name in self._server_log
         lines = entry.log if self._pane == "set-up" else self._server_log.get(entry.name, ())
         title = Content.styled(f"{one_line(entry.name, 40)}: the {self._pane}'s log", "bold")
-        none = "it is empty" if read else "it is read there; nothing has come yet"
+        none = "it is empty" if read else "reading …"
         shown = [one_line(text, 300) for text in lines[-room:]] or [none]
         return [title, *(Content.styled(text, "$text-muted") for text in shown)]
 

@@ -89,12 +89,12 @@ def _trained(model: Model, facts: Facts) -> Iterator[Content]:
         heldout, sampled = (own.heldout, own.over_briefly), (own.reward, str(own.sampled or ""))
         pairs = (("held-out", *heldout), ("reward", *sampled))
         texts = (f"{name} {short(value)} of {over}" for name, value, over in pairs if over)
-        yield _fact("its rollouts", " · ".join(texts))
+        yield _fact("sampled", " · ".join(texts))
     if len(rewards) > 1:
         top = max(1.0, *rewards)
         bars = Content("").join(reward_bar(reward, top) for reward in rewards)
         ends = f"  {short(rewards[0])} → {short(rewards[-1])}"
-        yield _fact("trained on", "") + bars + Content.styled(ends, DIM)
+        yield _fact("batches", "") + bars + Content.styled(ends, DIM)
 
 
 def _fact(title: str, text: str) -> Content:
@@ -315,7 +315,7 @@ COLUMNS: Sequence[Column[ModelLine]] = (
     Column("steps", 6, lambda line: str(line.facts.steps) * line.is_own, right=True, rank=1),
     Column("held-out", 15, _heldout, right=True, rank=2),
     Column("reward", 13, _reward, right=True, rank=5),
-    Column("run, time left", 14, _going, rank=4),
+    Column("run, ETA", 14, _going, rank=4),
     Column("age", 5, lambda line: age(line.model.created_at, line.now), DIM, right=True, rank=6),
     Column("base", 16, lambda line: _other_base(line.model), DIM, rank=7),
 )

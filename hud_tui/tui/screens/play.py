@@ -17,7 +17,7 @@ from textual.widgets import Button, Input, Static
 from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.game import PERSON, POLICY, RECORDED, Game, Grade, Move, Phase, Tool
-from hud_tui.rl.outcome import grade_notes, subscores
+from hud_tui.rl.outcome import grade_notes, stop_text, subscores
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.transcript import (
     ASSISTANT,
@@ -30,7 +30,6 @@ from hud_tui.rl.transcript import (
 from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.rollouts.play import Play
 from hud_tui.tui.keys import GAMES, OPENS, FootLine, bindings
-from hud_tui.tui.rollout_reader import STOPS
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
@@ -55,20 +54,20 @@ REPLAY = "{play.replay_step.1} replay  {play.replay_to} to a turn  {play.let_pol
 BACK = "{play.replay_step.-1} one turn back"
 SCROLL = "{play.page.-1} {play.page.1} scroll"
 YOURS = f"{{play.let_policy}} policy  {{play.details}} tools  {SCROLL}"
-TYPING = f"enter next, call  tab next  {SCROLL}"
+TYPING = f"enter next field, then call  tab next  {SCROLL}"
 ANSWERING = f"enter answer (ends the game)  {SCROLL}"
 POLICYS = f"{{play.take_over}} take over  {SCROLL}"
 END = "{play.help} help  {play.leave} back"
-OUT = "{play.leave} out of the field"
+OUT = "{play.leave} leave the field"
 """The last line, by what can be done."""
 AWAY = "the service does not answer: {app.reconnect} connects again, and the game goes on"
 WAITED_S = 1.0
 """Seconds from which on it is said how long something takes."""
 LEFT = [
-    "The game is not over: it is not graded.",
-    "What was played is kept as a rollout that was cancelled.",
+    "The game has not ended, so it is not graded.",
+    "What was played is kept as a cancelled rollout.",
 ]
-NO_ANSWER = ["The answer is empty, and ends the game: it is graded as it is."]
+NO_ANSWER = ["The answer is empty; it ends the game and is graded."]
 NO_TURN = "No turn yet."
 WHO = {PERSON: "you", POLICY: "policy", RECORDED: "replayed"}
 
@@ -386,7 +385,7 @@ def said_of(game: Game, seconds: float) -> Content:
             stops = keyed("{play.take_over} takes over")
             return Content(f"{turn}: the policy's turn …{takes}  ·  {stops}")
         case Phase.WORKING:
-            return Content(f"{turn}: the environment works …{takes}")
+            return Content(f"{turn}: waiting for the environment …{takes}")
         case Phase.GRADED if game.grade is not None:
             text = reward_text(game.grade.reward, subscores(game.grade.result))
             colour = RAMP[ramp_index(game.grade.reward, 0.0, 1.0)]
@@ -421,7 +420,7 @@ def transcript_of_game(game: Game) -> Transcript:
 
 def graded_text(grade: Grade) -> str:
     """What the grader says beside the reward, and why the rollout stopped."""
-    notes = [*grade_notes(grade.result), ("stopped", STOPS.get(grade.stop, grade.stop))]
+    notes = [*grade_notes(grade.result), ("stopped", stop_text(grade.stop))]
     return "\n".join(f"{name}: {text}" for name, text in notes)
 
 

@@ -25,14 +25,14 @@ from hud_tui.client.transcripts import (
 from hud_tui.errors import HudError, HudNotFound
 from hud_tui.keys import Action, keyed
 from hud_tui.patience import backoff
-from hud_tui.rl.outcome import Outcome, outcome_of
+from hud_tui.rl.outcome import Outcome, outcome_of, stop_text
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, Shade
 from hud_tui.rl.text import one_line, pictures
 from hud_tui.rl.transcript import Transcript, Turn
 from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.rl.work import is_active
 from hud_tui.tui.keys import ClickableText, KeyLine, bindings, does
-from hud_tui.tui.rollout_reader import SIBLINGS, STOPS, rollout_title, sibling_columns, sibling_rows
+from hud_tui.tui.rollout_reader import SIBLINGS, rollout_title, sibling_columns, sibling_rows
 from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
@@ -53,7 +53,7 @@ from hud_tui.wire_training import Forward
 
 KEPT = 16
 """Rollouts that are kept after they were read."""
-SEARCH = "find in this rollout; then n and N"
+SEARCH = "find in this rollout; then n: next, N: previous"
 NOT_SEARCHED = "No search yet: {rollout.filter} starts one."
 NOT_FOUND = "No match in this rollout."
 VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
@@ -171,8 +171,8 @@ class RolloutScreen(Leavable[str]):
         read = self._read.get(trace_id)
         trace = rollout.trace if read is None else read.trace
         most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
-        stopped = trace.stop_reason
-        why = f"stopped: {STOPS.get(stopped) or one_line(stopped, 20)}" if stopped else ""
+        stopped = stop_text(trace.stop_reason)
+        why = f"stopped: {stopped}" if stopped else ""
         return Side(
             None if read is None else read.transcript,
             self._outcome(trace_id),

@@ -223,9 +223,11 @@ REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
 """Least number of runs in a comparison."""
-TO_SHIP = "Mark two runs with a step each ({runs.mark}), or go to a run of a sweep."
+TO_SHIP = "Mark two runs that have checkpoints ({runs.mark}), or go to a run of a sweep."
 NONE_MARKED = "Mark the runs to compare first: {runs.mark} marks one."
-MARK_TWO = "Two runs can be compared so: {runs.mark} marks one, {runs.unmark} removes the marks."
+MARK_TWO = (
+    "Mark two runs to see what changed: {runs.mark} marks one, {runs.unmark} removes the marks."
+)
 ONE_MARKED = "Only this run is marked: go to the run to compare it with, then press {runs.compare}."
 
 
@@ -563,7 +565,7 @@ class RunsScreen(HudScreen):
         row = next((row for row in rows if chosen and row.model_id == chosen.model_id), None)
         if chosen is not None and row is not None:
             self.show_run(row, "checkpoints", chosen.checkpoint_id)
-            self.notice(keyed("{checkpoints.set_head} serves it; asks."))
+            self.notice(keyed("{checkpoints.set_head} sets the head to it; asks first."))
 
     @property
     def _to_ship(self) -> list[Work]:

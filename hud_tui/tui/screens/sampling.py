@@ -50,7 +50,7 @@ async def _sample(
         told = await verdict()
     except HudError as error:
         if spending.stopped:
-            show_notice(app, "Stopped sampling: what is sampled is kept.")
+            show_notice(app, "Stopped: the rollouts so far are kept.")
         else:
             show_error(app, error)
     else:
@@ -64,8 +64,8 @@ async def may_leave_sampling(app: App[None], session: RunSession) -> bool:
     if not session.spending:
         return True
     lines = [
-        "What is sampled is kept; the evaluation under way goes on, further ones do not begin.",
-        keyed("{ship.resume_sampling} in the same panel goes on another day."),
+        "Rollouts so far are kept. The running evaluation goes on; no further one begins.",
+        keyed("{ship.resume_sampling} in the same panel resumes it later."),
     ]
     dialog = ConfirmDialog("Quit while candidates are sampled", lines, "Quit", keep="Stay")
     return await app.push_screen_wait(dialog)

@@ -171,7 +171,7 @@ def _rewards(change: HeadChange) -> Iterator[Compared]:
             of = [now.over_briefly, then.over_briefly]
         yield title, _own(before, of[0], unknown), _own(after, of[1]), signed(delta(measure))
     if change.now is not None and None in (now.reward, then.reward):
-        yield "trained on", short(change.now.mean_reward), short(change.then.mean_reward), ""
+        yield "batch reward", short(change.now.mean_reward), short(change.then.mean_reward), ""
 
 
 def _own(mean: float | None, over: str, unknown: str = UNSAMPLED) -> str:

@@ -147,16 +147,16 @@ class SmallChart:
 
 
 def metric_title(key: str, run: Run) -> str:
-    """A metric's title; a held-out reward's says that it is the run's own, not an evaluation's,
-    and the mean of how many rollouts: ``held-out reward (run's own, n=48)``; a mean reward's, if
-    the tasks were chosen."""
+    """A metric's title; a held-out reward's says that it is of the run, not of an evaluation, and
+    the mean of how many rollouts: ``held-out reward (of the run, n 48)``; a mean reward's, if the
+    tasks were chosen."""
     name = one_line(title(key), 60)
     if key == REWARD and run.head is not None:
         return f"{name}{chosen_text(run.head.draw)}"
     if key != HELDOUT:
         return name
     rollouts = run.series.last(HELDOUT_TRACES)
-    return f"{name} (run's own{f', n={rollouts:.0f}' if isfinite(rollouts) else ''})"
+    return f"{name} (of the run{f', n {rollouts:.0f}' if isfinite(rollouts) else ''})"
 
 
 def alarm_tone(alarm: Alarm | None) -> str:

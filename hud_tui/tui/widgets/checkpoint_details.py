@@ -56,6 +56,8 @@ IN_LINES = frozenset(
 )
 """Metrics that the lines above the tables show already."""
 UNSAMPLED = "not sampled yet"
+SPLITS = {"heldout": "held-out", "train": "training"}
+"""How splits of tasks are called in lines."""
 EVALUATIONS_MOST = 3
 """Evaluations of one checkpoint that are shown in full, the newest."""
 NEAR = 5
@@ -147,13 +149,13 @@ def _standing(run: Run, position: int) -> Iterator[str]:
         return
     yield from run.tree.choice_sentences
     if choice.star is not None and not choice.is_confirmed:
-        yield keyed("{checkpoints.evaluate} samples fresh rollouts, which confirm it or not")
+        yield keyed("{checkpoints.evaluate} samples fresh rollouts to confirm it")
 
 
 def _alarms(run: Run, checkpoint_id: str) -> Iterator[Content]:
     for alarm in (*run.alarms.alarms, *run.alarms.left):
         if alarm.checkpoint_id == checkpoint_id:
-            ended = f", until step {alarm.ended}" if alarm.ended else ", over"
+            ended = f", until step {alarm.ended}" if alarm.ended else ", ended"
             over = "" if alarm.active else ended
             yield Content.styled(f"⚑ {alarm.title}{over}: {alarm.summary}", "$warning")
 
@@ -164,11 +166,12 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     parent = tree.parent(position)
     yield _line("parent", "base weights" if parent == ROOT else _name(tree[parent]))
     yield from _own(run, position)
-    yield _line("change", _change(run, position))
+    if change := _change(run, position):
+        yield _line("change", change)
     yield _line("step", f"{node.step or '–'}   {counted(tree.depth(position), 'step')} from base")
     spread = f" ± {short(metrics['reward_std'])}" if "reward_std" in metrics else ""
     spread = chosen_text(node.draw) or spread
-    yield _line("trained", f"on reward {short(node.mean_reward)}{spread}")
+    yield _line("batch", f"reward {short(node.mean_reward)}{spread}")
     yield _line("loss", one_line(node.loss_fn or "–", 24))
     yield _line("lr", short(node.learning_rate))
     yield _line("datums", f"{_count(node.num_datums)} from {_count(node.num_traces)} traces")
@@ -189,10 +192,14 @@ def _has_name(key: str | None) -> bool:
 
 
 def _own(run: Run, position: int) -> Iterator[Content]:
+    """Means of rollouts sampled from it, and their number where that is known."""
     own = run.tree.own(position)
     of = counted(own.sampled, "rollout") if own.sampled else ""
-    yield _line("reward", _scored(own.reward, of) if own.known else UNSAMPLED)
-    yield _line("held-out", _scored(own.heldout, own.over))
+    if not own.known:
+        yield _line("reward", UNSAMPLED)
+    for title, mean, over in (("reward", own.reward, of), ("held-out", own.heldout, own.over)):
+        if mean is not None:
+            yield _line(title, f"{short(mean)}   {over}".rstrip())
 
 
 def _evaluations(
@@ -208,10 +215,9 @@ def _evaluations(
             yield from Content(sentence).wrap(max(8, width))
     for evaluation in evaluations[:EVALUATIONS_MOST]:
         named = f", {one_line(evaluation.name, 40)}" if evaluation.name else ""
-        ago = f"   {age(evaluation.created_at, now)}" if evaluation.created_at else ""
-        yield _line(
-            "eval", f"{one_line(evaluation.split, 20)}, {sample_size(evaluation)}{named}{ago}"
-        )
+        ago = f"  {age(evaluation.created_at, now)}" if evaluation.created_at else ""
+        split = SPLITS.get(evaluation.split) or one_line(evaluation.split, 20)
+        yield _line("eval", f"{split}, {sample_size(evaluation)}{named}{ago}")
         yield from _columns(list(_figures(evaluation)), width)
     if len(evaluations) > EVALUATIONS_MOST:
         model = run.model.model_name if run.model is not None else "MODEL"
@@ -227,22 +233,17 @@ def _figures(evaluation: Evaluation) -> Iterator[Content]:
         yield _valued(figure.label, short(estimate.value), ends and f"   {ends}", FIGURE)
 
 
-def _scored(mean: float | None, over: str) -> str:
-    """An own mean, and what it is over where that is known."""
-    if mean is None:
-        return "–"
-    return f"{short(mean)}   own{f', {over}' if over else ''}"
-
-
 def _change(run: Run, position: int) -> str:
     tree = run.tree
     above = tree.parent(position)
-    parent = f"{signed(tree.delta(position)) or '–'} parent"
-    if above != ROOT and not tree.on_same_tasks(above, position):
-        parent += " (other tasks)"
+    parent, parts = signed(tree.delta(position)), []
+    if parent:
+        is_other = above != ROOT and not tree.on_same_tasks(above, position)
+        parts.append(f"{parent} vs parent{' (other tasks)' * is_other}")
     head = None if tree.head in (None, position) else tree.head
-    served = None if head is None else tree.difference(head, position)
-    return parent if served is None else f"{parent}  {signed(served)} ▶"
+    if head is not None and (served := tree.difference(head, position)) is not None:
+        parts.append(f"{signed(served)} vs ▶")
+    return "   ".join(parts)
 
 
 def _reference(run: Run, position: int) -> int | None:
@@ -279,7 +280,8 @@ def _metrics(run: Run, position: int) -> Iterator[Content]:
     own = tree.own_metrics(position)
     alike = other is not None and tree.on_same_tasks(other, position)
     beside = tree.own_metrics(other) if other is not None and alike else {}
-    yield from _table("own" if own else f"own: {UNSAMPLED}", own, beside, against)
+    if any(key not in IN_LINES for key in own):
+        yield from _table("sampled from it", own, beside, against)
     step = {k: v for k, v in metrics_of(tree[position]).items() if not of_weights(k)}
     steps = {} if other is None else metrics_of(tree[other])
     yield from _table("training batch", step, steps, against)

@@ -701,7 +701,7 @@ def evaluations_under_way(run: Run) -> list[Content]:
     active = [job for job in evaluations if not has_ended(job.status)]
     lines = [_under_way(job) for job in active[:MOST_UNDER_WAY]]
     if len(active) > MOST_UNDER_WAY:
-        lines.append(Content.styled(f"… {len(active) - MOST_UNDER_WAY} more wait", "$text-muted"))
+        lines.append(Content.styled(f"… {len(active) - MOST_UNDER_WAY} more queued", "$text-muted"))
     cut = last_requested(evaluations)
     if cut is not None and not active and is_lost(cut.status):
         title = f"evaluation of {one_line(weights_name(cut), 40)} {one_line(cut.status, 20)}"
@@ -715,9 +715,9 @@ def evaluations_under_way(run: Run) -> list[Content]:
 def _under_way(job: WorkState) -> Content:
     name = one_line(weights_name(job), 40)
     if job.status == "queued":
-        return Content.styled(f"evaluation of {name} waits: {job.total} rollouts", "$text-muted")
+        return Content.styled(f"evaluation of {name} queued: {job.total} rollouts", "$text-muted")
     left = seconds_left(job)
-    mean = "" if job.mean_reward is None else f"  mean {short(job.mean_reward)}"
+    mean = "" if job.mean_reward is None else f"  mean reward {short(job.mean_reward)}"
     eta = "" if left is None else f"  {duration(left)} left"
     cancel = keyed("  {checkpoints.cancel_evaluation} cancel")
     return Content.assemble(

@@ -308,9 +308,9 @@ class FocusChart(RunChart, can_focus=False):
         run, dim = self.run, self.tone("dim")
         row = run.series.length - 1 if self.pointed is None else self.pointed
         over, weight = self.chart_data.spreads.spread_at(run, row).over, self.chart_view.weight
-        interval = f", 95 % over {over}"
+        interval = f", 95 % CI over {over}"
         if weight:  # the band is that of a moving average, which is over more than this step's
-            interval = f", 95 % of EMA({weight:g})"
+            interval = f", 95 % CI of EMA({weight:g})"
         if not over or words < 2:
             interval = ""
         parts = [("   ━", self.tone("accent")), (f" train{interval}", dim)]
@@ -320,8 +320,8 @@ class FocusChart(RunChart, can_focus=False):
             of = label(run.tree[run.tree.find(run.series.id_at(where)) or 0])
             text = f" of {one_line(of, 24)}" if words > 2 else ""
             if score.over and words > 0:
-                sure = score.low is not None and (words > 2 or not interval)
-                text += f", {'95 % over ' if sure else ''}{score.over}"
+                sure = score.low is not None and not interval
+                text += f", {'95 % CI over ' if sure else ''}{score.over}"
             value = estimate_text(score.value, score.low, score.high)
             parts += [(f"   {sign}", self.tone("second")), (" held-out ", dim)]
             parts += [(value, self.tone("plain")), (text, dim)]

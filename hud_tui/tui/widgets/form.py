@@ -33,13 +33,13 @@ from hud_tui.rollouts.run_files import read_option
 from hud_tui.tui.keys import ClickableText, bindings, clicked
 
 CHECKS = {
-    "rows": "rows",
+    "rows": "file",
     "train": "tasks",
     "slugs": "slugs",
     "model": "model",
     "environments": "environments",
     "scenarios": "scenarios",
-    "args": "args",
+    "args": "arguments",
     "key": "key",
     "ready": "ready",
     "tokens": "tokens",
@@ -61,8 +61,8 @@ SHOWN = frozenset(list(CHECKS)[:7])
 """Checks with a line when they pass; the others only if they find something."""
 TOLD = ("signal", "rollout")
 """Checks on demand; they have a line when they pass, too."""
-BY_NAME = ("environments", "scenarios", "args")
-"""Checks made once per environment; a passed one shows the name only."""
+BY_NAME = {"environments": "", "scenarios": "", "args": "valid in "}
+"""Checks made once per environment; a passed one shows the names only, after this."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
 LABEL = 14
 SHORT, LONG = 300, 4000
@@ -109,7 +109,8 @@ class Findings(ClickableText):
     def _passed(self, check: str, findings: Sequence[Finding]) -> Content:
         glyph, style = GLYPHS["ok"] if findings else ("·", "$text-muted")
         briefly = (f.where if check in BY_NAME and f.where else f.message for f in findings)
-        summary = ", ".join(one_line(text, 200) for text in briefly) or "…" * self.checking
+        told = ", ".join(one_line(text, 200) for text in briefly)
+        summary = f"{BY_NAME.get(check, '')}{told}" if told else "…" * self.checking
         if check == "rows" and self.source:
             summary = f"{self.source}: {summary}"
         label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if findings else "$text-muted")

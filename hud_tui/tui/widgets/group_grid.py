@@ -201,7 +201,7 @@ class StripFace:
     def said(self, width: int) -> str:
         """Number of steps per column; empty if it is one."""
         every = bins(*self.span, max(1, width - 2 * MARGIN)).step
-        return f"a column is {every} steps, the last one drawn" if every > 1 else ""
+        return f"a column is {every} steps, of which the last is drawn" if every > 1 else ""
 
     def _step(self, row: int) -> Sequence[GroupStats]:
         position = self.run.tree.find(self.run.series.id_at(row))

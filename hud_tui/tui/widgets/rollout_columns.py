@@ -130,8 +130,8 @@ class RolloutColumns(LinesView, can_focus=True):
 
     def title(self, width: int) -> str:
         size, last = len(self.answers), self.first + self.across * self.banks
-        more = f" · {self.first + 1}–{last} in sight" if size > last - self.first else ""
-        order = "of A and B in turn, best first" if self.compares else "best first"
+        more = f" · {self.first + 1}–{last} shown" if size > last - self.first else ""
+        order = "A and B in turn, best first" if self.compares else "best first"
         return f"{size} rollouts, {order}{more}"
 
     @property
@@ -165,7 +165,7 @@ class RolloutColumns(LinesView, can_focus=True):
         tokens = "" if answer.tokens is None else f"{answer.tokens} tokens"
         unsafe = count_unsafe(answer.text or "")
         removed = f"␛ removed ×{unsafe}" if unsafe else ""
-        facts = "  ".join(part for part in (tokens, one_line(answer.ended, 20), removed) if part)
+        facts = "  ".join(part for part in (tokens, removed, answer.ended) if part)
         dim = self.tone("dim")
         strong = self.tone("cursor" if picked else "strong")
         style = self.tone("dim" if answer.text is None else "plain")

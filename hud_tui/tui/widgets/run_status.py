@@ -61,7 +61,7 @@ class EventLog(LinesView):
         way = key("live.pane.1" if self.pane == "groups" else "live.pane.-1")
         newest = self.run.log[-1]
         title = f"events · {f'{local_time(newest.at)}  {one_line(newest.text, LIMIT)}'.lstrip()}"
-        return f"{fit_text(title, max(0, width - len(way) - 9)).rstrip()} · {way} reads"
+        return f"{fit_text(title, max(0, width - len(way) - 11)).rstrip()} · {way}: events"
 
     @property
     def count(self) -> int:
@@ -69,7 +69,7 @@ class EventLog(LinesView):
 
     def draw(self, width: int, rows: range) -> list[Strip]:
         if not self.run.log:
-            return [line((" Nothing has happened yet.", self.tone("dim")))]
+            return [line((" No events yet.", self.tone("dim")))]
         drawn: list[Strip] = []
         passed = 0
         room = self._room
