@@ -78,6 +78,7 @@ async def test_a_game_is_played_by_keys(
         await flown.until(lambda: flown.screen.focused is not None)
         assert said(flown) == "turn 1 of 10: your turn"
         await flown.until(lambda: getattr(flown.screen.focused, "id", "") == "argument-0")
+        await flown.pilot.resize_terminal(80, 24)
         await flown.press("4", "enter", "x", "enter")
         assert [field.has_class("wrong") for field in flown.screen.query(".field.wide")] == [
             *(False, True)
@@ -86,6 +87,7 @@ async def test_a_game_is_played_by_keys(
         await your_turn(flown, 2)
         assert '→ plus {"a": 4, "b": 3}' in flown.screen.query_one(TranscriptView).plain
         await flown.until(lambda: getattr(flown.screen.focused, "id", "") == "argument-0")
+        assert "← 7" in flown.drawn
         assert [field.value for field in flown.screen.query(".field Input")] == ["", ""]
         await flown.press("enter", "enter")
         assert game(flown).number == 2, "a second Enter does not repeat the call"
