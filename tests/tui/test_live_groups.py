@@ -90,7 +90,7 @@ async def test_a_long_strip_puts_many_steps_into_a_column_and_says_so() -> None:
     async with staged(run) as (stage, pilot):
         await pilot.press("tab", "v")
         grid = groups_of(stage)
-        assert "a column is 100 steps, the last one drawn" in str(grid.title(116))
+        assert "a column is 100 steps, of which the last is drawn" in str(grid.title(116))
         assert "step-000001 … step-010000" in text_of(grid)
         await pilot.press("home")
         await until(lambda: "▼ step-000001" in text_of(grid))
