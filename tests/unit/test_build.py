@@ -54,6 +54,7 @@ def test_a_build_is_names_and_contents_whatever_pieces_are_read() -> None:
     assert build.digest_of([("/b.py", two), ("/a.py", one)]) == known
     assert build.digest_of([("/a.py", two), ("/b.py", one)]) != known
     assert build.digest_of([("/a.py", one)]) != known
+    assert build.digest_of([("/a.py", one), ("/c.py", two)]) != known
 
 
 @pytest.fixture
