@@ -36,7 +36,7 @@ class Chat(NamedTuple):
 FLOODS: dict[str, tuple[Chat | None, float]] = {
     "reads": (None, 1.15),
     "chats": (Chat(), 1.5),
-    "chats of 16 answers": (Chat(16), 3.0),
+    "chats of 16 answers": (Chat(16), 4.0),
     "chats with the model in training": (Chat(own=True), 2.0),
 }
 """Each with the most times as long that a step may take beside it."""

@@ -333,9 +333,9 @@ ACCESS = (
         TURNS,
     ),
     Edit(
-        "nothing is sent ahead while several take turns",
+        "nothing of others is sent ahead while somebody trains",
         "service/engines/tiny/dispatch.py",
-        "if self._turns.has_others(taken[0].claimant, monotonic()):",
+        "if not self._turns.may_hold_up_training(taken[0].claimant, monotonic()):",
         "if False:",
         TURNS,
     ),

@@ -246,7 +246,7 @@ async def test_a_claimants_own_requests_go_with_it_before_those_of_others() -> N
     assert turns(dispatch) == [[*own, others[0]], others[1:]]
 
 
-async def test_while_several_take_turns_nothing_is_sent_ahead(
+async def test_while_somebody_trains_nothing_of_others_is_sent_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 0.0
@@ -254,15 +254,21 @@ async def test_while_several_take_turns_nothing_is_sent_ahead(
     dispatch = Dispatch(Memory())
     lane = dispatch._first
     flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
-    training = queued(dispatch, "part", "gradients", of="ben")
     lane.sent.append(Sent([flood[0]], asyncio.Future()))
-    assert dispatch._next(lane) == [flood[0]], "nobody else had a turn"
+    assert dispatch._next(lane) == [flood[0]], "nobody trains"
     lane.sent.clear()
-    assert dispatch._next(lane) == [training]
-    lane.sent.append(Sent([training], asyncio.Future()))
-    assert dispatch._next(lane) == [], "the other's next call would wait for both"
+    step = queued(dispatch, "own", "optim_step", of="ben")
+    assert dispatch._next(lane) == [step]
+    lane.sent.append(Sent([step], asyncio.Future()))
+    assert dispatch._next(lane) == [], "the next call of the step would wait for both"
+    training = queued(dispatch, "part", "gradients", of="ben")
+    assert dispatch._next(lane) == [], "it is not ben's turn"
+    lane.sent.clear()
+    assert dispatch._next(lane) == [flood[1]]
+    lane.sent.append(Sent([flood[1]], asyncio.Future()))
+    assert dispatch._next(lane) == [training], "who trains need not wait for the service"
     now = LATELY_S
-    assert dispatch._next(lane) == [flood[1]], "no more call is expected of the other"
+    assert dispatch._next(lane) == [flood[2]], "no more call is expected of ben"
 
 
 async def test_the_first_process_is_kept_free_for_who_trains(

@@ -362,7 +362,7 @@ class Dispatch:
 
     def _goes_ahead(self, taken: list[Call], waiting: list[Call]) -> bool:
         """Whether a process that is at work gets these requests already."""
-        if self._turns.has_others(taken[0].claimant, monotonic()):
+        if not self._turns.may_hold_up_training(taken[0].claimant, monotonic()):
             return False
         match taken[0].kind:
             case "own":

@@ -3,8 +3,8 @@
 Claimants (`base.CLAIMANT`) take turns, however many requests each has waiting: the one whose last
 turn is longest ago is next. So another's flood costs a step of training a turn for each of its
 calls, not the whole queue. A step is a chain of calls, of which one waits at a time; what is at
-work when the next one comes cannot be stopped. Therefore nothing is sent ahead while several take
-turns, and the first process, which alone takes steps, is kept free for those who train.
+work when the next one comes cannot be stopped. Therefore, while somebody trains, nothing of others
+is sent ahead, and the first process, which alone takes steps, is kept free of it.
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ from math import inf
 from typing import Literal
 
 LATELY_S = 5.0
-"""Seconds after a turn in which the next call of its claimant is expected."""
+"""Seconds after a call that trains in which the next one of its claimant is expected."""
 
 Kind = Literal["own", "part", "small"]
 """``own``: for the process that holds the policy's state; ``part``, of a large call, and ``small``:
@@ -25,7 +25,6 @@ class Turn:
     """What a claimant was given last."""
 
     kind: Kind
-    at: float
     trained_at: float
     """When it last changed weights or gradients."""
 
@@ -52,12 +51,7 @@ class Turns:
         gradients."""
         before = self._last.pop(claimant, None)
         trained_at = before.trained_at if before is not None else -inf
-        self._last[claimant] = Turn(kind, now, now if trains else trained_at)
-
-    def has_others(self, claimant: str, now: float) -> bool:
-        """Whether others took turns lately."""
-        since = now - LATELY_S
-        return any(turn.at > since for name, turn in self._last.items() if name != claimant)
+        self._last[claimant] = Turn(kind, now if trains else trained_at)
 
     def may_hold_up_training(self, claimant: str, now: float) -> bool:
         """Whether it trains itself, or nobody does."""
