@@ -11,10 +11,11 @@ import pytest
 from httpx import AsyncClient
 from httpx_sse import EventSource, ServerSentEvent
 
-from hud_tui.events import EVENT, Event, StepTaken, WorkChanged
+from hud_tui.events import Event, StepTaken, WorkChanged
 from hud_tui.service.routes import models as stream
 from hud_tui.service.service import Service
 from hud_tui.service.store import events as log
+from hud_tui.wire import adapter
 from tests.conftest import PATIENCE_S, Served, bearer, ended, fork, on_socket, submit
 from tests.service.calls import Json, chat, set_head, step, traces_of, tree
 from tests.toy_engine import ToyEngine
@@ -76,7 +77,7 @@ def is_done(event: ServerSentEvent) -> bool:
 
 
 def read(event: ServerSentEvent) -> Event:
-    known = EVENT.validate_json(event.data)
+    known: Event = adapter(Event).validate_json(event.data)
     assert known.type == event.event
     return known
 
