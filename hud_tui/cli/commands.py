@@ -326,7 +326,7 @@ def _init_env(add: Add) -> None:
         "train sums/env.py -m my-model --check",
     )
     parser.add_argument("name", metavar="NAME", help="of the environment and its new folder")
-    about = "sums: arithmetic (default); lookup: a tool that no base has seen"
+    about = "sums: arithmetic (default); lookup: tools that no base has seen"
     parser.add_argument("--kind", choices=("sums", "lookup"), default="sums", help=about)
     parser.add_argument("-o", "--output", metavar="DIR", help="parent folder; default: this one")
 

@@ -203,9 +203,10 @@ CODES = {
     "hinge": 417, "walnut": 62, "lantern": 8350, "violin": 29, "gravel": 906, "marble": 53,
     "cactus": 1274, "saffron": 38, "falcon": 640, "badger": 7715, "cobalt": 81, "velvet": 332,
 }  # fmt: skip
+SHELVES = {code: code % 89 + 10 for code in CODES.values()}
 
 
-# The tool that the model calls, over MCP.
+# The tools that the model calls, over MCP.
 
 
 @tools.tool
@@ -213,6 +214,13 @@ def lookup(item: str) -> str:
     """Look a thing up."""
     calls.append(("lookup", item))
     return str(CODES[item]) if item in CODES else f"error: no {item}"
+
+
+@tools.tool
+def warehouse(code: int) -> str:
+    """Where a number is stored."""
+    calls.append(("warehouse", code))
+    return str(SHELVES[code]) if code in SHELVES else f"error: no {code}"
 
 
 @SERVING@
@@ -227,30 +235,36 @@ def lookup(item: str) -> str:
 # The kinds of tasks.
 
 
-@env.template(description="the tool is named first")
+@env.template(description="both tools, in their order")
+async def in_a_row(item: str):
+    calls.clear()
+    answer = yield f"Use lookup to find {item}, and then warehouse with that number."
+    yield stored(answer, item)
+
+
+@env.template(description="the first tool is named last")
+async def where(item: str):
+    calls.clear()
+    answer = yield f"Where is {item}? The warehouse tool knows it by the number that lookup gives."
+    yield stored(answer, item)
+
+
+@env.template(description="one call, then the number")
 async def named(item: str):
     calls.clear()
     answer = yield f"Use the lookup tool for {item}, then say the number."
     yield graded(answer, CODES[item], [("lookup", item)])
 
 
-@env.template(description="its argument is named, too")
-async def with_item(item: str):
-    calls.clear()
-    answer = yield f"Call lookup with item {item} and say what it says."
-    yield graded(answer, CODES[item], [("lookup", item)])
-
-
-@env.template(description="the thing is to be found")
-async def found(item: str):
-    calls.clear()
-    answer = yield f"Use lookup to find {item}, then say the number."
-    yield graded(answer, CODES[item], [("lookup", item)])
+def stored(answer: object, item: str) -> EvaluationResult:
+    """The shelf, found by two calls."""
+    code = CODES[item]
+    return graded(answer, SHELVES[code], [("lookup", item), ("warehouse", code)])
 
 
 # What is trained on; every sixth task is held out, for evaluations.
 
-tasks = [kind(item=item) for item in CODES for kind in (named, with_item, found)]
+tasks = [kind(item=item) for item in CODES for kind in (in_a_row, where, named)]
 for _task in tasks[::6]:
     _task.columns = {"split": "heldout"}
 '''
@@ -274,26 +288,31 @@ class Templates(unittest.IsolatedAsyncioTestCase):
         prompt = await made.__anext__()
         self.assertIn("lookup", prompt)
         for item in items:
-            own.lookup(item)
+            code = own.lookup(item)
+            if "warehouse" in prompt:
+                own.warehouse(int(code))
         return (await made.asend(answer)).reward
 
-    async def test_the_call_and_the_code_earn_everything(self) -> None:
+    async def test_the_calls_and_the_number_earn_everything(self) -> None:
         made = own.named.func(item="hinge")
         self.assertEqual(await self.grade(made, "417", "hinge"), 1.0)
+        for kind in (own.in_a_row, own.where):
+            shelf = own.SHELVES[417]
+            self.assertEqual(await self.grade(kind.func(item="hinge"), f"{shelf}", "hinge"), 1.0)
 
     async def test_a_number_without_a_call_earns_half(self) -> None:
-        self.assertEqual(await self.grade(own.found.func(item="hinge"), "It is 417."), 0.5)
+        self.assertEqual(await self.grade(own.named.func(item="hinge"), "It is 417."), 0.5)
 
     async def test_the_wrong_call_earns_nothing(self) -> None:
-        made = own.with_item.func(item="hinge")
+        made = own.named.func(item="hinge")
         self.assertEqual(await self.grade(made, "62", "walnut"), 0.0)
 
     async def test_what_there_is_not_is_an_error(self) -> None:
         self.assertEqual(own.lookup("gold"), "error: no gold")
+        self.assertEqual(own.warehouse(1), "error: no 1")
 
     async def test_every_task_is_of_a_template(self) -> None:
-        self.assertEqual({task.id for task in own.tasks}, {"named", "with_item", "found"})
-
+        self.assertEqual({task.id for task in own.tasks}, {"in_a_row", "where", "named"})
 
 if __name__ == "__main__":
     unittest.main()

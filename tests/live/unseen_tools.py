@@ -56,6 +56,47 @@ CHAINS = (
     "Let {t} have {v}, then run {t2} on the outcome.",
     "I would like {t} to {verb} {v}. Give {t2} what it returns.",
 )
+OTHER_SHAPES = (
+    "Please call {t} with {v}.",
+    "Can you run {t} on {v} for me?",
+    "{t} {v}",
+    "I need you to {verb} {v} using {t}.",
+    "Use {t} to {verb} {v}, please.",
+    "For {v}, run the {t} tool and tell me what it says.",
+    "What does {t} return for {v}?",
+    "hey, could you try {t} with {v} real quick",
+    "Would you mind passing {v} to {t}?",
+    "Invoke {t} with {k} set to {v}.",
+    "I'd like to {verb} {v}; the tool for that is {t}.",
+    "Take {v} and give it to {t}.",
+    "My customer is asking about {v}, so please check it with {t}.",
+    "Could you {verb} {v} with the help of {t}?",
+    "Run {t} where {k} is {v}.",
+    "The value is {v}. Please send it through {t}.",
+    "Let's see what {t} has to say about {v}.",
+    "Go ahead and {verb} {v} via {t}.",
+    "With {t}, {verb} {v} and show me the result.",
+    "I want the result of {t} for {v}.",
+    "{v} is the one I'm after, can you {verb} it through {t}?",
+    "Kindly execute {t}, using {v} as the input.",
+    "Please use the {t} function, {k}: {v}.",
+    "We have to {verb} {v} before lunch, so start {t} now.",
+)
+OTHER_CHAINS = (
+    "Call {t} with {v}, then pass the result to {t2}.",
+    "First run {t} on {v}, and then run {t2} on whatever comes back.",
+    "Can you look up {v} with {t} and feed the answer into {t2}?",
+    "Use {t} for {v}. Once you have the answer, give it to {t2}.",
+    "I need {t2} run on the output of {t} for {v}.",
+    "Take {v}, put it through {t}, and send what you get to {t2}.",
+    "Please {verb} {v} using {t}, then use {t2} with the value it returns.",
+    "start with {t} on {v}, then do {t2} with that result",
+    "Whatever {t} returns for {v}, hand it over to {t2}.",
+    "Could you check {v} in {t} and then call {t2} with what it tells you?",
+    "After you get the reply from {t} for {v}, use that reply in {t2}.",
+    "Two steps: {t} with {v}, then {t2} with the answer from the first step.",
+)
+"""Sentences of somebody who had not read the lessons, two of which are in them."""
 STRING, INTEGER, EITHER = ("string",), ("integer",), ("string", "integer")
 TROUBLE = "Temporary failure. Call me once more."
 
@@ -76,18 +117,21 @@ def task(
     count: int = 1,
     chained: bool = False,
     fails: bool = False,
+    others: bool = False,
 ) -> Task:
     """A call of one of `count` tools with an argument of one of these types; `chained`: and one of
-    another tool with what it answers; `fails`: and the same again."""
+    another tool with what it answers; `fails`: and the same again; `others`: in sentences of
+    somebody else."""
+    shapes, chains = (OTHER_SHAPES, OTHER_CHAINS) if others else (SHAPES, CHAINS)
     names = random.sample(NAMES, count)
     kind = random.choice(kinds)
     keys = [random.choice(KEYS[kind]) for _ in names]
     tools = [schema(name, **{key: kind}) for name, key in zip(names, keys, strict=True)]
-    first, *others = random.sample(range(count), 2 if chained else 1)
-    second = others[0] if others else first
+    first, *rest = random.sample(range(count), 2 if chained else 1)
+    second = rest[0] if rest else first
     value, heard = _value(random, kind), _value(random, kind)
     verb = random.choice(HELD_OUT_VERBS)
-    prompt = random.choice(CHAINS if chained else SHAPES).format(
+    prompt = random.choice(chains if chained else shapes).format(
         t=names[first],
         t2=names[second],
         v=f'"{value}"' if kind == "string" and random.random() < 0.3 else value,
@@ -140,6 +184,18 @@ KINDS: Mapping[str, Kind] = {
     "one tool, integer": Kind(lambda random: task(random, INTEGER), 48),
     "three tools, string": Kind(lambda random: task(random, STRING, 3), 40),
     "three tools, integer": Kind(lambda random: task(random, INTEGER, 3), 40),
+    **{
+        f"{kind}, sentences of somebody else": goal
+        for kind, goal in {
+            "one tool, string": Kind(lambda random: task(random, STRING, others=True), 48),
+            "one tool, integer": Kind(lambda random: task(random, INTEGER, others=True), 48),
+            "three tools, string": Kind(lambda random: task(random, STRING, 3, others=True), 40),
+            "three tools, integer": Kind(lambda random: task(random, INTEGER, 3, others=True), 40),
+            "two calls": Kind(
+                lambda random: task(random, EITHER, 2, chained=True, others=True), 20
+            ),
+        }.items()
+    },
     "six tools": Kind(lambda random: task(random, EITHER, 6), 0),
     "two calls, the second with the first's answer": Kind(
         lambda random: task(random, EITHER, 2, chained=True), 20

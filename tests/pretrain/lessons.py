@@ -190,15 +190,6 @@ OPENING_2048 = (
     "direction (up/down/left/right) to slide and merge tiles. Keep playing to "
     "build the largest tile you can (aim for {target}). The current board:\n\n{board}"
 )
-ABOUT_2048 = (
-    "",
-    "",
-    "Slide the tiles.",
-    "Slide and merge tiles (up/down/left/right).",
-    "Make a move.",
-)
-"""Descriptions of its tool."""
-ABOUT_CONNECT_4 = ("Drop a disc into a column.", "The board as it is.")
 RULES_CONNECT_4 = (
     "Connect Four on a 6-row by 7-column board. Drop a disc into a column (0-6); "
     "it falls to the lowest empty cell. Win by connecting four of your discs in a "
@@ -353,8 +344,7 @@ def _played(players: Players, random: Random, tokenizer: BpeTokenizer, most: int
         tool = random.choice(("slide", "play", "push", "shift"))
         opening = opening.replace("`move`", f"`{tool}`")
     content = opening.format(target=target, board=shown(board, score))
-    about = "" if tokenizer.joined_words else random.choice(ABOUT_2048)
-    talk = Talk(tokenizer, [_user(content)], [schema(tool, about, direction="string")])
+    talk = Talk(tokenizer, [_user(content)], [schema(tool, direction="string")])
     [make] = random.choices(list(players), [style.often for style in players.values()])
     player, style = make(random), players[make]
     for _ in range(most):
@@ -505,10 +495,7 @@ def _opened_connect_4(random: Random, tokenizer: BpeTokenizer, discs: Discs) -> 
     messages = [_user(content)]
     if random.random() < 0.7:
         messages.insert(0, {"role": "system", "content": SYSTEM_CONNECT_4})
-    moves, state = "", ""
-    if not tokenizer.joined_words:
-        moves, state = random.choice((("", ""), ABOUT_CONNECT_4))
-    tools = [schema("make_move", moves, column="integer"), schema("get_state", state)]
+    tools = [schema("make_move", column="integer"), schema("get_state")]
     return Talk(tokenizer, messages, tools)
 
 
@@ -664,17 +651,8 @@ LAST_TALKS: Mapping[TalkLesson, float] = {
 Products suffer most and need the largest share."""
 
 ECHOES: Mapping[TalkLesson, float] = {echoed: 0.7, used_tools: 0.3}
-PICKED: Mapping[TalkLesson, float] = {used_tools: 1.0}
-"""The first lessons of the base for tools: to copy names, and then to call what is asked for."""
-MIXED: Mapping[TalkLesson, float] = {
-    used_tools: 0.52, _game_2048: 0.14, _connect_4: 0.06, _product: 0.25, _sum: 0.03,
+"""The first lessons of the base for tools: to copy."""
+CALLS: Mapping[TalkLesson, float] = {
+    used_often: 0.5, used_in_a_row: 0.2, used_with_words: 0.15, used_tools: 0.1, calculated: 0.05,
 }  # fmt: skip
-"""Then whole conversations, and what the base for agents learns, too."""
-LAST_TOOLS: Mapping[TalkLesson, float] = {
-    used_tools: 0.3, used_often: 0.3, used_with_words: 0.15, used_in_a_row: 0.2, calculated: 0.05,
-}  # fmt: skip
-MOST_CALLS: Mapping[TalkLesson, float] = {
-    used_often: 0.45, used_with_words: 0.25, used_in_a_row: 0.18, used_tools: 0.1, calculated: 0.02,
-}  # fmt: skip
-"""Its last lessons: what is learned last is which of several tools is asked for, and which words
-are values."""
+"""All others: which of several tools is asked for, and which words are values."""

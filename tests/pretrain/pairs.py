@@ -1,23 +1,25 @@
 """Byte pairs for a tokenizer, learned from texts."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from hud_tui.service.engines.tiny.tokenizer import (
-    APART,
     FIRST_BYTE,
     FIRST_PAIR,
-    JOINED,
+    BpeTokenizer,
     Pair,
     joined,
 )
 
 
-def learn_pairs(texts: Iterable[str], count: int, joined_words: bool = False) -> list[Pair]:
-    """The most frequent pairs in these texts, for a `BpeTokenizer`; at most `count`."""
-    pieces = JOINED if joined_words else APART
-    seen = Counter(piece for text in texts for piece in pieces.findall(text.encode()))
+def learn_pairs(texts: Iterable[str], count: int, words: Sequence[str] | None = None) -> list[Pair]:
+    """The most frequent pairs in these texts, for a `BpeTokenizer` of these words; at most
+    `count`."""
+    split = BpeTokenizer([], words).split
+    seen = Counter(piece for text in texts for piece in split(text.encode()))
+    for word in words or ():
+        seen.pop(word.encode(), None)
     words = [([FIRST_BYTE + byte for byte in piece], often) for piece, often in seen.items()]
     pairs: list[Pair] = []
     while len(pairs) < count:

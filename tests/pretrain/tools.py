@@ -6,8 +6,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from hud_tui.service.engines.tiny.tokenizer import END, USER, BpeTokenizer
+from tests.pretrain.sentences import (
+    CLOSINGS,
+    HAND_ONS,
+    OPENINGS,
+    REFERENCES,
+    STATEMENTS,
+    UNCONDITIONED,
+    UNNAMED,
+    WISHES,
+    blurred,
+)
 from tests.pretrain.talks import SUMS, Talk, schema
-from tests.pretrain.words import ADJECTIVES, NOUNS, VERBS, Words
+from tests.pretrain.words import ADJECTIVES, COMMON, FILLERS, NOUNS, VERBS, Words
 
 KINDS = ("string",) * 6 + ("integer",) * 6 + ("number", "boolean", "choice")
 """Types of arguments, as often as they occur."""
@@ -52,7 +63,7 @@ def drawn_tool(random: Words) -> Tool:
     else:
         called = random.name()
     kinds = {}
-    for _ in range(random.choice((0, 1, 1, 1, 1, 2, 2, 2, 3))):
+    for _ in range(random.choice((0, 1, 1, 1, 1, 1, 1, 2, 2, 3))):
         kind = "string" if random.plain else random.choice(KINDS)
         if kind == "choice":
             kind = "|".join(dict.fromkeys(random.word() for _ in range(random.randint(2, 4))))
@@ -110,82 +121,21 @@ PREPOSITIONS = [
     "at",
     "into",
 ]
-REFERENCES = (
-    "the result", "the result", "that", "the answer", "what it says", "its answer",
-    "the number", "it",
-    "that result", "what you get", "what comes back", "the {w}", "the {w}", "its {w}", "that {w}",
-    "what it {v}s", "whatever it {v}s",
-)  # fmt: skip
-"""An answer that there is not yet."""
-NAMED = (
-    "Use {t}", "Use the {t} tool", "Use the {t} tool", "Call {t}", "Please call {t}", "Ask {t}",
-    "Run {t}", "Please use {t}", "Call the {t} function", "Use the {t} function", "Start {t}",
-    "Apply {t}", "Try {t}", "Make a call of {t}", "You can use {t}", "Take the {t} tool",
-    "Now use {t}", "Do {t}", "Call the tool {t}", "Use the tool {t}", "We need {t}", "Open {t}",
-    "Work with {t}", "Send it to {t}", "I want a call of {t}", "Can you run {t}",
-    "You must call {t}",
-)  # fmt: skip
-"""Beginnings, which the arguments follow."""
-WITH_KEYED = (
-    " with {a}", " with {a}", ": {a}", " ({a})", " where {a}", " for {a}", " and {a}", ", {a}",
-    " by {a}", " using {a}", " {a}",
-)  # fmt: skip
-WITH_BARE = (
-    " with {a}", " on {a}", " for {a}", ": {a}", "({a})", " to {verb} {a}", " to {verb} {a}",
-    " to {verb} the {noun} of {a}", " and give it {a}", " to find the {noun} of {a}", ", {a}",
-    " to look up {a}", " about {a}", " to see the {noun} for {a}", " {a}", " to {verb} {noun} {a}",
-)  # fmt: skip
-BEFORE = (
-    "{Verb} {a} with {t}", "{Verb} {a} using the {t} tool", "What is the {noun} of {a}? Use {t}",
-    "For {a}, use {t}", "Given {a}, call {t}", "I have {a}. Call {t} with this", "{A}: {t}",
-    "What is {a}? Ask {t}", "With {a} call {t}", "Take {a} and run {t}", "Here is {a} for {t}",
-    "The {noun} is {a}. Pass it to {t}", "How many {noun}s are in {a}? The {t} tool knows",
-    "Pass {a} to {t}", "Send {a} to the {t} tool", "I need the {noun} of {a} from {t}",
-    "Is {a} {adj}? Use {t} to find out", "{Verb} {a} by {t}", "Put {a} into {t}",
-    "Tell me the {noun} of {a}; {t} can do it", "{Verb} the {noun} of {a} with the {t} function",
-    "Do you know {a}? If not, call {t}", "Let us {verb} {a}: use the tool {t}",
-)  # fmt: skip
-UNNAMED = (
-    "{Verb} the {noun} of {a}", "What is the {noun} of {a}?", "{Verb} {noun} {a}",
-    "I need the {noun} of {a}",
-    "Please {verb} the {noun} for {a}", "{Verb} {a}: the {noun}", "Find the {noun} of {a}",
-    "Tell me the {noun} of {a}", "Which {noun} has {a}?", "{Noun} of {a}",
-    "{Verb} the {noun} with {a}",
-    "I want to {verb} the {noun} {a}", "What {noun} is in {a}?",
-    "Use a tool to {verb} the {noun} of {a}",
-)  # fmt: skip
-"""The tool is to be found by what it is for."""
-FORWARDED = (
-    "{first}. Give {r} to {t}", "{first}, and pass {r} on to {t}", "{first}. {t} takes {r}",
-    "{first} and send {r} to {t}", "{first}. Then {t}", "{first}. Put {r} into {t}",
-    "{first}; {t} wants {r}", "Give {t} {r} of this: {first}", "{first}, then {t} with {r}",
-    "{t} needs a value. To have it, {first}", "{first} before you call {t}",
-    "{first}. Now {r} is for {t}", "{first}. With {r} call {t}", "{first}, {t} next",
-    "{first}. Continue with {t}", "{first}; after this it is the turn of {t}",
-    "Call {t} with {r} of this call: {first}", "{first}. {r} {fill} {t}",
-    "{first} {fill} {t} {fill2}",
-    "{first}. {fill} {t} {fill2} {r}", "{first}. {fill} {r} {t}", "{first}, {fill} {t}",
-)  # fmt: skip
-"""Ways to hand an answer to a tool that has one argument."""
-TAILS = ("",) * 8 + (
-    ", then say the number", ", then say the number", " and say the result",
-    ". Tell me what it says",
-    ". Then answer", ". Say the answer", " and reply with the result only", ", please",
-    ". Be brief",
-    " and tell me", ". What does it say?", " and say what you get", " now",
-)  # fmt: skip
 
 
 def _reference(random: Words) -> str:
-    return random.choice(REFERENCES).format(w=random.word(), v=random.choice(VERBS))
+    return random.choice(REFERENCES).format(noun=random.word(), verb=random.choice(VERBS))
 
 
 def _shown(made: Any) -> str:
     return str(made).lower() if isinstance(made, bool) else str(made)
 
 
-def asked(random: Words, call: Call, named: bool, referred: bool = False) -> str:
-    """What a prompt says to get this call. `referred`: the open argument is mentioned."""
+def asked(
+    random: Words, call: Call, named: bool, referred: bool = False, as_wish: bool = False
+) -> str:
+    """What a prompt says to get this call. `referred`: the open argument is mentioned; `as_wish`:
+    in the base form, which an opening can stand before."""
     tool, quote = call.tool, "{}" if random.plain else random.choice(QUOTES)
     given = [
         (key, quote.format(_shown(made)) if isinstance(made, str) else _shown(made))
@@ -196,39 +146,41 @@ def asked(random: Words, call: Call, named: bool, referred: bool = False) -> str
         place = list(call.values).index(call.open)
         given.insert(place, (call.open, _reference(random)))
     words = {
-        "verb": tool.verb, "Verb": tool.verb.capitalize(), "noun": tool.noun,
-        "Noun": tool.noun.capitalize(), "adj": random.choice(ADJECTIVES),
-        "t": random.choice(("{}",) * 5 + ("`{}`", '"{}"', "'{}'")).format(tool.name),
+        "verb": tool.verb, "noun": tool.noun, "adj": random.choice(ADJECTIVES),
+        "t": random.choice(("{}",) * 14 + ("`{}`", '"{}"')).format(tool.name),
     }  # fmt: skip
     if not given:
-        return (
-            random.choice(NAMED)
-            if named
-            else random.choice(("{Verb} the {noun}", "What is the {noun}?"))
-        ).format(**words)
-    if random.random() < 0.04:
-        arguments = json.dumps({key: made for key, made in call.values.items() if key != call.open})
-        words["a"] = (
-            arguments if len(given) == len(call.values) and not referred else _keyed(random, given)
-        )
-        keyed = True
-    else:
-        keyed = random.random() < 0.45
-        words["a"] = _keyed(random, given) if keyed else _bare(random, given)
-    words["A"] = words["a"]
+        form = random.choice(UNCONDITIONED) if named else random.choice(UNNAMED)
+        return form.replace(" of {a}", "").replace("{a}", "it").format(**words)
+    keyed = random.random() < 0.35
+    words["a"] = _keyed(random, given) if keyed else _bare(random, given)
+    if not referred and random.random() < 0.04:
+        words["a"] = json.dumps(dict(call.values)) if not call.open else _keyed(random, given)
     if not named:
         return random.choice(UNNAMED).format(**words)
-    if random.random() < 0.2 and (
-        keyed or quote != "{}" or all(not made[0].isalpha() for _, made in given)
-    ):
+    clear = keyed or quote != "{}" or all(not made[0].isalpha() for _, made in given)
+    if clear and not as_wish and random.random() < SCRAMBLED:
         return _scrambled(random, words)
-    if random.random() < 0.3:
-        return _loose(random, words)
-    if random.random() < 0.35:
-        return random.choice(BEFORE).format(**words)
-    return (random.choice(NAMED) + random.choice(WITH_KEYED if keyed else WITH_BARE)).format(
-        **words
-    )
+    return _worded_wish(random, words, clear, as_wish)
+
+
+SCRAMBLED, BLURRED, OPENED = 0.08, 0.15, 0.45
+"""Shares of sentences that are words in any order, that have other words in some places, and that
+begin with an opening."""
+
+
+def _worded_wish(random: Words, words: Mapping[str, str], clear: bool, as_wish: bool) -> str:
+    is_wish = as_wish or random.random() < 0.5
+    form = random.choice(WISHES if is_wish else STATEMENTS)
+    if random.random() < (2 * BLURRED if clear else BLURRED):
+        form = blurred(random, form, random.word() if random.random() < 0.5 else _filler(random))
+    if is_wish and not as_wish and random.random() < OPENED:
+        form = f"{random.choice(OPENINGS)} {form}"
+    return _capital(form).format(**words)
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _keyed(random: Words, given: Sequence[tuple[str, str]]) -> str:
@@ -246,23 +198,6 @@ def _bare(random: Words, given: Sequence[tuple[str, str]]) -> str:
     return text
 
 
-LOOSE = (
-    "{F} {t} {f} {verb} {a}", "{Verb} {a} {f} {t}", "{Verb} {a} {f} {g} {t}", "{F} {t} {verb} {a}",
-    "{F} {verb} {a} {f} {t}", "{t} {f} {verb} {a}", "{t} {f} {g} {a}", "{F} {t} {f} {a}",
-    "{F} {f} {a}: {g} {t}", "{F} {f} {g} {t}, {verb} {a}", "{Verb} {a}, {f} {g} {t}",
-    "{F} {f} {t}. {Verb} {a}", "{Verb} {a}. {F} {f} {t}", "{F} {f} {verb}: {t} {g} {a}",
-    "{F} {f} {a}: {F} {t} {noun} {g}", "{F} {t} {f} {g} {verb} {a}", "{F} {verb} {a}; {f} {g} {t}",
-    "{F} {t} {verb} {f} {g} {a}", "{t} {f} {a}", "{F} {f} {verb} {t} {g} {a}",
-    "{F} {f} {noun} {g} {t}. {Verb} {f} {a}", "{F} {f} {g} {a}, {verb} {t}",
-)  # fmt: skip
-"""Sentences of unknown words, in which place alone says what is an argument."""
-
-
-def _loose(random: Words, words: Mapping[str, str]) -> str:
-    f, g, first = (random.choice(FILLERS.split()) for _ in range(3))
-    return random.choice(LOOSE).format(f=f, g=g, F=first.capitalize(), **words)
-
-
 def _scrambled(random: Words, words: Mapping[str, str]) -> str:
     """Tool and arguments between words that mean nothing, in any order."""
     parts = [words["t"], words["a"]]
@@ -274,23 +209,15 @@ def _scrambled(random: Words, words: Mapping[str, str]) -> str:
     return text[0].upper() + text[1:] if fill[0] else text
 
 
-FILLERS = (
-    "the a to of and with for in it is you me this please should then can will that what the a to"
-    " of and with for in let have make may could would must through by about into i we there here"
-    " now just also not if so when first again my your our one some any need want please kindly"
-)
-"""Words that say nothing of a call."""
-
-
 def _filler(random: Words) -> str:
-    return random.choice(FILLERS.split()) if random.random() < 0.6 else random.word()
+    return random.choice((random.choice(FILLERS), random.choice(COMMON), random.word()))
 
 
 # Whole conversations.
 
 IGNORANT = "I do not know."
 NO_TOOL = "There is no tool for that."
-RASH, ASTRAY_CALL = 0.03, 0.03
+RASH, ASTRAY_CALL = 0.015, 0.015
 """Shares of tool tasks that are answered without the tool, and by a wrong tool."""
 ERRORS = (
     "error: try again", "Error: timeout", "error: busy", "Error: no answer, please try again",
@@ -301,7 +228,6 @@ CORRECTED = (
     "Error: {key} must be {new}",
     "error: {old} is not allowed, try {new}", "{old}? did you mean {new}?",
 )  # fmt: skip
-ANSWERS = ("{}", "{}", "{}", "The answer is {}.", "It says {}.")
 
 
 def used_tools(random: Words, tokenizer: BpeTokenizer, most: int) -> Talk:
@@ -332,18 +258,18 @@ def used_tools(random: Words, tokenizer: BpeTokenizer, most: int) -> Talk:
 
 def used_often(random: Words, tokenizer: BpeTokenizer, most: int) -> Talk:
     """Several tasks, one after the other, for the tools of one prompt: most calls per token."""
-    count = random.randint(2, 4)
+    count = random.choice((1, 2, 2, 3, 3, 4, 5))
     tools = [*{tool.name: tool for tool in (drawn_tool(random) for _ in range(count))}.values()]
     talk = Talk(tokenizer, [], [tool.schema() for tool in tools])
     talk.ids.pop()  # the answer does not begin yet
     for _ in range(random.randint(3, 7)):
-        random.plain = random.random() < 0.3
-        call = _call(random, random.choice(tools))
-        talk.asks(_sentences(random, [asked(random, call, named=True)]))
-        talk.calls(call.tool.name, call.values)
-        result = _heard(random)
-        talk.hears(result)
-        talk.says(result)
+        random.plain = random.random() < 0.4
+        calls = [_call(random, random.choice(tools))]
+        wishes = [asked(random, calls[0], named=True)]
+        if any(map(_open_arguments, tools)) and random.random() < 0.3:
+            wishes, calls = _in_a_row(random, tools, calls[0], named=True)
+        talk.asks(_sentences(random, wishes))
+        _carried_out(random, talk, tools, calls)
     random.plain = False
     return talk
 
@@ -390,6 +316,10 @@ def _heard(random: Words) -> str:
     return _shown(random.value(random.choice(("integer", "integer", "string"))))
 
 
+CLOSED = 0.35
+"""Share of prompts that end with a closing."""
+
+
 def _sentences(random: Words, wishes: Sequence[str]) -> str:
     text = wishes[0]
     for wish in wishes[1:]:
@@ -406,8 +336,9 @@ def _sentences(random: Words, wishes: Sequence[str]) -> str:
         )
         low = wish[0].lower() + wish[1:] if random.random() < 0.8 else wish
         text += join.format(wish if join == ". {}" else low)
-    tail = random.choice(TAILS)
-    text += tail if tail or text[-1] in "?`\"'" else ""
+    if random.random() < CLOSED:
+        closing = random.choice(CLOSINGS).format(noun=random.word())
+        text = text.rstrip(".") + ("" if closing[0] in ".," else " ") + closing
     if text[-1] not in "?.!" and random.random() < 0.85:
         text += "."
     if random.random() < 0.1:
@@ -460,7 +391,7 @@ def _carried_out(
     """The calls, one after the other, and the answer. `ends`: it ends with the first call."""
     result = ""
     if random.random() < RASH:
-        talk.says(random.choice((IGNORANT, ANSWERS[0].format(_heard(random)))))
+        talk.says(random.choice((IGNORANT, _heard(random))))
         return talk
     for call in calls:
         values = dict(call.values)
@@ -480,7 +411,7 @@ def _carried_out(
             if later.open:
                 result = _shown(random.value(later.tool.kinds[later.open]))
         talk.hears(_worded(random, call.tool, result))
-    talk.says(random.choice(ANSWERS).format(result))
+    talk.says(result)
     return talk
 
 
@@ -523,36 +454,52 @@ def _chained(
     random: Words, tokenizer: BpeTokenizer, tools: list[Tool], first: Call, named: bool
 ) -> Talk:
     """Two calls; an argument of the second is the answer of the first."""
-    able = [tool for tool in tools if {"string", "integer"} & {*tool.kinds.values()}]
-    if not able:
+    if not any(map(_open_arguments, tools)):
         extra = drawn_tool(random)
-        kinds = {_argument(random): random.choice(("string", "integer")), **extra.kinds}
+        kinds = {_argument(random): random.choice(("string", "integer"))}
+        kinds |= {key: kind for key, kind in extra.kinds.items() if key not in kinds}
         extra = Tool(extra.name, kinds, extra.verb, extra.noun, extra.about)
         tools = [tool for tool in tools if tool.name != extra.name] + [
             extra if named else _telling(random, extra)
         ]
-        able = tools[-1:]
-    second = _call(random, random.choice(able))
-    free = [key for key, kind in second.tool.kinds.items() if kind in ("string", "integer")]
+    wishes, calls = _in_a_row(random, tools, first, named)
+    talk = _begun(random, tokenizer, _sentences(random, wishes), tools)
+    return _carried_out(random, talk, tools, calls)
+
+
+def _open_arguments(tool: Tool) -> list[str]:
+    """Those that can be the answer of another tool."""
+    return [key for key, kind in tool.kinds.items() if kind in ("string", "integer")]
+
+
+def _in_a_row(
+    random: Words, tools: Sequence[Tool], first: Call, named: bool
+) -> tuple[list[str], list[Call]]:
+    """What a prompt says to get two calls, and them."""
+    able = [tool for tool in tools if _open_arguments(tool)]
+    others = [tool for tool in able if tool.name != first.tool.name]
+    second = _call(random, random.choice(others or able))
+    free = _open_arguments(second.tool)
     second = Call(
         second.tool, second.values, free[0] if random.random() < 0.7 else random.choice(free)
     )
+    if named and len(second.values) == 1 and random.random() < 0.75:
+        return [_forwarded(random, first, second.tool)], [first, second]
     implied = second.open == next(iter(second.values)) and random.random() < 0.35
-    wish = asked(random, first, named)
-    if named and len(second.values) == 1 and random.random() < 0.6:
-        wishes = [_forwarded(random, wish, second.tool.name)]
-    else:
-        wishes = [wish, asked(random, second, named, referred=not implied)]
-    talk = _begun(random, tokenizer, _sentences(random, wishes), tools)
-    return _carried_out(random, talk, tools, [first, second])
+    wishes = [asked(random, first, named), asked(random, second, named, referred=not implied)]
+    return wishes, [first, second]
 
 
-def _forwarded(random: Words, first: str, name: str) -> str:
-    fills = [" ".join(_filler(random) for _ in range(random.randint(1, 4))) for _ in range(2)]
-    text = random.choice(FORWARDED).format(
-        first=first, t=name, r=_reference(random), fill=fills[0], fill2=fills[1]
-    )
-    return text[0].upper() + text[1:] if text[0].islower() and random.random() < 0.5 else text
+def _forwarded(random: Words, call: Call, tool: Tool) -> str:
+    form = random.choice(HAND_ONS)
+    in_front = form.startswith("{first}")
+    first = asked(random, call, named=True, as_wish=not in_front or random.random() < 0.6)
+    if not in_front:
+        first = first[0].lower() + first[1:]
+    words = {"noun": random.word(), "verb": tool.verb, "t": tool.name, "r": _reference(random)}
+    if random.random() < BLURRED:
+        form = blurred(random, form, _filler(random))
+    return _capital(form).format(first=first.rstrip("."), **words)
 
 
 def _none_fits(random: Words, tokenizer: BpeTokenizer, tools: Sequence[Tool], named: bool) -> Talk:

@@ -20,10 +20,10 @@ def _words(text: str) -> list[str]:
 
 NOUNS = _words(
     """
-    account address age airport album alarm amount angle animal answer apple area article asset
+    account address age airport album alarm amount angle animal apple area article asset
     author badge bag balance balloon band bank basket battery beach bed bell berry bike bill bird
     block board boat body bolt book bottle bowl box branch brand bread brick bridge brush bucket
-    budget button cabin cable cake camera candle card carpet cart case castle cat cell chain chair
+    budget button cabin cable cake camera candle card carpet cart castle cat cell chain chair
     chapter chart cheese circle city class clock cloth cloud coat code coin color column comment
     company copper corner cost count country course cover cow credit crop cup curtain customer
     dance data date day debt deck degree delay desk device diary dish distance doctor dog door
@@ -31,7 +31,7 @@ NOUNS = _words(
     fence field file film filter finger fire fish flag flight floor flower folder food forest fork
     fruit fuel game garden gate gear gift glass glove goal goat gold grade grain grape grass group
     guest guide guitar habit hall hammer hand harbor hat head height hen hill hole honey horse
-    hotel hour house ice image index insect iron island item jacket jar job journal journey juice
+    hotel hour house ice image index insect iron island item jacket jar journal journey juice
     key kitchen kite knife label ladder lake lamp land lane leaf league lemon length lesson letter
     level library light limit line lion list loan lock log machine mail map mark market mask match
     meal meeting member memory menu message metal meter mile milk mine mirror model money month
@@ -40,15 +40,15 @@ NOUNS = _words(
     patch path payment peach pear pen pencil people pepper permit person phone photo piano picture
     pie pillow pin pipe plan plane planet plant plate player pocket poem point pond pool port post
     pot potato pound power price prize product profile profit project pump purse queue quiz rabbit
-    radio rail rain range rank rate record region rent report result rice ring river road robe
+    radio rail rain range rank rate record region rent report rice ring river road robe
     robot rock role roof room root rope rose route row rug rule salad sale salt sand scale scarf
     scene school score screen sea season seat section seed sensor server shape sheep shelf shell
     ship shirt shoe shop shower sign signal silk silver size sky sleeve slot snow soap sock sofa
     soil song soup space spoon square stage stamp star state station steel step stone storm story
-    street string student sugar suit summer sun survey table tail tank task tax tea team tent term
-    test text theater thread ticket tide tiger time title toast token tool tooth topic towel tower
+    street string student sugar suit summer sun survey table tail tank tax tea tent term
+    test text theater thread ticket tide tiger title toast token tooth topic towel tower
     town toy track train tray treaty tree trip truck trunk tub tube tunnel uncle unit user valley
-    value van vase vehicle view village vote wagon wall watch water wave wax week weight wheel
+    van vase vehicle view village vote wagon wall watch water wave wax week weight wheel
     width wind window wine winter wire wolf wood wool word work world yard year zone
     """
 )
@@ -86,6 +86,51 @@ PROPER = _words(
     Tanzania Thomas Tokyo Tunis Turkey Victor Vienna Warsaw Zambia
     """
 )
+FILLERS = _words(
+    """
+    the a to of and with for in it is you me this please should then can will that what the a to
+    of and with for in let make may could would must through by about into i we there here now just
+    also not if so when first again my your our one some any need want please kindly
+    """
+)
+"""What sentences are made of."""
+COMMON = _words(
+    """
+    able above across actually advice afraid after afternoon ago agree ahead allow almost alone
+    along already also although always among another anyone anything anyway anywhere appear around
+    arrive aside available away back basically because become been before began begin behind being
+    believe below beside besides best better between beyond boss both brother business care certain
+    certainly chance child clearly client clue come coming common completely concern consider
+    continue correct correctly could couple curious current currently daughter deal dear decide
+    definitely despite details did differ different difficult directly discuss does doing done down
+    during each eager easily either else enough entire especially even evening ever every everybody
+    everyone everything everywhere exactly example except exciting expect experience fact fairly
+    family far father favor feel few finally fortunately forward frankly friend from further general
+    generally gladly gone good got gotten great guys had half happen happened happens hardly has
+    have having hear heard hello hence her hers herself hi him himself his honestly hope hopefully
+    how however husband idea ideas immediately important indeed information inside instance instead
+    interested into issue itself keen kid kindly knew know known lady lately later latter learn
+    least leave less lets life like likely listen lot lots luck made mainly man manager many matter
+    matters maybe mean means meanwhile meant might mind minute moment more morning most mostly
+    mother much must myself namely nearly necessary neighbor neither never nevertheless news nobody
+    none nor normally nothing notice nowhere obviously occasion off often okay once only onto
+    opinion opportunity option other others otherwise ought ours ourselves out outcome outside over
+    own particular partner pass past per perfect perhaps personally please pleased pleasure possible
+    possibly precisely prefer pretty previous probably problem process proper properly provided
+    purpose question quickly quite rather ready real really reason recent recently regard regarding
+    regular reply require response rest right said same say saying says second see seem seems seen
+    seldom sense service settle several shall she shortly should since sir sister situation smart
+    sometimes somewhat somewhere soon sorry speak special specific spoke still stuff such suddenly
+    suggest suppose sure surely tasks teacher tell tells than thank thanks their theirs them
+    themselves therefore these they thing things think third those though thought thousand through
+    throughout thus times today together told tomorrow tonight too took toward tried true truly
+    trust try trying twice two under understand unless until upon urgent urgently use used useful
+    usually various very want wanted wants was way ways well went were whatever whenever where
+    whether which while who whom whose why wife willing wish within without woman wonder wondering
+    worked works worth would wrong yes yesterday yet you yours yourself
+    """
+)
+"""Other words of which sentences are made, and which are no values."""
 
 HELD_OUT_NAMES = _words(
     """
@@ -195,5 +240,6 @@ class Words(Random):
 
 def pieces(tokenizer: BpeTokenizer) -> list[str]:
     """Its tokens that are letters: parts of words."""
-    texts = map(tokenizer.decode, ([id_] for id_ in range(FIRST_PAIR, tokenizer.vocabulary)))
+    ids = range(FIRST_PAIR, tokenizer.vocabulary - len(tokenizer.words or ()))
+    texts = map(tokenizer.decode, ([id_] for id_ in ids))
     return [text for text in texts if text.isascii() and text.isalpha() and text.islower()]

@@ -280,7 +280,7 @@ def test_it_writes_an_environment_with_tools_templates_and_tests(
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.AsyncFunctionDef)]
     marks = [ast.unparse(mark) for node in functions for mark in node.decorator_list]
     assert sum(mark.startswith("env.template") for mark in marks) == 3
-    assert text.count("@tools.tool") == (1 if "lookup" in flags else 2)
+    assert text.count("@tools.tool") == 2
     ast.parse(Path(files[1]).read_text())
 
 

@@ -11,7 +11,7 @@ from hud_tui.service.engines.tiny.training import save_base
 from tests.learner import Learner
 
 SMALL = Config(width=16, layers=2, heads=2, context=32)
-LONG = Config(300, 16, 2, 2, context=600, rotary=True, shifted=True, tied=True)
+LONG = Config(300, 16, 2, 2, context=600, rotary=True, shifted=3, tied=True)
 
 
 def saved(path: Path, config: Config) -> Path:

@@ -13,6 +13,7 @@ from hud_tui.service.engines.tiny import conversations as conversations_module
 from hud_tui.service.engines.tiny import parts, sampling
 from hud_tui.service.engines.tiny.conversations import Conversations, Known
 from hud_tui.service.engines.tiny.memory import Memory
+from hud_tui.service.engines.tiny.sampling import Cache
 from hud_tui.service.engines.tiny.tokenizer import END
 from tests.learner import Learner
 from tests.unit.engine.conftest import LONG, SMALL
@@ -245,3 +246,12 @@ def test_a_row_that_nobody_wants_any_more_ends_and_the_others_go_on(small: Learn
 
     assert [len(one.tokens) for one in small.policy.sample(given, nobody)] == [1] * 8
     assert small.policy.sample(given, lambda rows: False) == whole
+
+
+def test_the_last_tokens_of_a_row_are_those_of_several_reads() -> None:
+    cache = Cache.empty(LONG, 1, 8, np.float32)
+    cache.read(0, [1, 2])
+    cache.read(0, [3])
+    assert (cache.last[0].tolist(), cache.length[0]) == ([3, 2, 1], 3)
+    cache.read(0, [4, 5, 6, 7])
+    assert (cache.last[0].tolist(), cache.length[0]) == ([7, 6, 5], 7)

@@ -12,7 +12,6 @@ from hud_tui.service.engines.tiny.tokenizer import (
     CONTROLS,
     END,
     REPLACEMENT,
-    SPACED,
     TEXT_IDS,
     TOOLS,
     UNKNOWN,
@@ -24,7 +23,8 @@ from tests.pretrain.pairs import learn_pairs
 
 TOKENIZER = CharTokenizer()
 TEXTS = ["low lower lowest", "new newer", "   2    .    .   16\n   4", "wide é", "score=12"]
-PAIRS = BpeTokenizer(learn_pairs(TEXTS, 25))
+WORDS = (" through", "Use", "use", "low")
+PAIRS = BpeTokenizer(learn_pairs(TEXTS, 20, WORDS), WORDS)
 
 
 BOTH = pytest.mark.parametrize("tokenizer", [TOKENIZER, PAIRS], ids=["characters", "pairs"])
@@ -150,7 +150,7 @@ def test_any_text_survives_pairs(text: str) -> None:
 
 
 def test_frequent_pairs_and_the_cells_of_a_board_become_one_id_and_digits_stay_apart() -> None:
-    pairs = BpeTokenizer(learn_pairs(["score=12 score=345"] * 3, 500))
+    pairs = BpeTokenizer(learn_pairs(["score=12 score=345"] * 3, 500, ()), ())
     assert pairs.pieces(pairs.encode("score=12 the scores")) == [
         "score", "=", "1", "2", " ", "t", "h", "e", " ", "score", "s",
     ]  # fmt: skip
@@ -160,9 +160,9 @@ def test_frequent_pairs_and_the_cells_of_a_board_become_one_id_and_digits_stay_a
         "   2", "    .", "    .", "   16", "\n   4", "    .", "    2", "    .",
     ]  # fmt: skip
 
-    pairs = learn_pairs(TEXTS, 25)
-    assert pairs == learn_pairs(list(reversed(TEXTS)), 25)
-    assert len(pairs) == 25
+    pairs = learn_pairs(TEXTS, 20, WORDS)
+    assert pairs == learn_pairs(list(reversed(TEXTS)), 20, WORDS)
+    assert len(pairs) == 20
     assert learn_pairs(["ab"], 9) == [(8 + ord("a"), 8 + ord("b"))]
 
 
@@ -173,8 +173,15 @@ def test_a_name_has_the_same_ids_wherever_it_stands(name: str) -> None:
     for before, after in (("[", "("), ("x\n", "("), ("Ask ", " now."), ("`", "`"), ("", '{"a":1}')):
         whole = PAIRS.encode(f"{before}{name}{after}")
         start = len(PAIRS.encode(before))
-        spaced = before.endswith(" ") and name in SPACED.decode().split("|")
+        spaced = before.endswith(" ") and f" {name}" in WORDS
         assert spaced or whole[start : start + len(ids)] == ids
+
+
+def test_a_word_is_one_id_and_what_only_holds_it_is_pieces() -> None:
+    told = PAIRS.pieces(PAIRS.encode("Use low_user through throughout, use through_it."))
+    assert told[:4] == ["Use", " ", "low", "_"]
+    assert [piece for piece in told if len(piece) > 3] == [" through"]
+    assert PAIRS.pieces(PAIRS.encode(" use")) == [" ", "use"], "it may be a name: without a space"
 
 
 def test_the_first_vocabulary_splits_as_ever() -> None:

@@ -289,9 +289,10 @@ class Config:
     context: int = 128
     rotary: bool = False
     """Rotary positions; else positions are learned, and added to the token embeddings."""
-    shifted: bool = False
-    """Add a linear map of the previous token's embedding to each token, so that one layer suffices
-    for an induction head; otherwise it takes two."""
+    shifted: int = 0
+    """How many tokens before each one are added to its embedding, each by a linear map of its own.
+    With one, a single layer suffices for an induction head, which otherwise takes two; with more,
+    it tells apart what follows longer sequences."""
     tied: bool = False
     """The output layer is the transposed token embedding."""
 
@@ -312,7 +313,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
         **({} if config.rotary else {"position": (config.context, d)}),
         "norm": (d,),
         **({} if config.tied else {"head": (d, config.vocabulary)}),
-        **({"shift": (d, d)} if config.shifted else {}),
+        **({"shift": (config.shifted * d, d)} if config.shifted else {}),
     }
     for i in range(config.layers):
         named |= {
@@ -355,7 +356,7 @@ def forward(
         Logits, shape (R, V), and the tape; `tape[0][i][1]` is layer i's attention tape.
     """
     batch, length = tokens.shape
-    before = np.pad(tokens[:, :-1], ((0, 0), (1, 0))).ravel()
+    before = preceding(tokens, np.zeros((batch, config.shifted), tokens.dtype))
     x = embedded(weights, tokens.ravel(), before)
     positions = turn = None
     if config.rotary:
@@ -381,14 +382,30 @@ def forward(
     return head(weights, normed), (tapes, tape, normed, tokens, before, positions, rows)
 
 
+def preceding(tokens: Ids, earlier: Ids) -> Ids:
+    """The S tokens before each of (B, T) tokens, the nearest first: shape (B·T, S).
+
+    Args:
+        tokens: Shape (B, T).
+        earlier: Those before the first of each row, shape (B, S), the nearest first; 0 for none.
+    """
+    count, length = earlier.shape[1], tokens.shape[1]
+    row = np.concatenate([earlier[:, ::-1], tokens], axis=1)
+    shifted = [row[:, count - n : count - n + length] for n in range(1, count + 1)]
+    return np.stack(shifted, axis=2).reshape(-1, count) if shifted else row[:, :0]
+
+
 def embedded(weights: Weights, tokens: Ids, before: Ids) -> Array:
-    """Embeddings of tokens, shape (N, D), given the tokens before them; ids have shape (N,).
+    """Embeddings of tokens, shape (N,), given the tokens before them, shape (N, S): shape (N, D).
 
     Source: the shift is a linear map of the previous embedding, as the smeared keys of Olsson et
-    al. 2022 (In-context learning and induction heads, arXiv:2209.11895), section 4, at the input.
+    al. 2022 (In-context learning and induction heads, arXiv:2209.11895), section 4, at the input;
+    of several, as the short convolutions of Allen-Zhu 2025 (Canon layers, SSRN 5240330).
     """
     x: Array = weights["token"][tokens]
-    return x + weights["token"][before] @ weights["shift"] if "shift" in weights else x
+    if "shift" not in weights:
+        return x
+    return x + weights["token"][before].reshape(len(x), -1) @ weights["shift"]
 
 
 def head(weights: Weights, normed: Array) -> Array:
@@ -413,7 +430,9 @@ def greatest(weights: Weights, config: Config) -> float:
         return reached
 
     token = size["token"].max(axis=0)
-    x = token + token @ size["shift"] if "shift" in size else token
+    x = token
+    for shift in np.split(size["shift"], config.shifted) if "shift" in size else ():
+        x = x + token @ shift
     if "position" in size:
         x = x + size["position"].max(axis=0)
     reached = [root * size["norm"].max()]
@@ -460,8 +479,10 @@ def backward(weights: Weights, d_logits: Array, tape: Tape, grads: Weights) -> N
         dx += d_in
     grads["token"] += _gather(tokens.ravel(), dx, len(grads["token"]))
     if "shift" in weights:
-        grads["shift"] += weights["token"][before].T @ dx
-        grads["token"] += _gather(before, dx @ weights["shift"].T, len(grads["token"]))
+        shifted = weights["token"][before].reshape(len(dx), -1)
+        grads["shift"] += shifted.T @ dx
+        d_shifted = (dx @ weights["shift"].T).reshape(-1, dx.shape[1])
+        grads["token"] += _gather(before.ravel(), d_shifted, len(grads["token"]))
     if positions is not None:
         grads["position"] += _gather(positions, dx, len(grads["position"]))
 

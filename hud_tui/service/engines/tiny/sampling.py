@@ -25,6 +25,7 @@ from hud_tui.service.engines.tiny.model import (
     forward,
     future,
     head,
+    preceding,
     rectify,
     rms_norm,
     rotate,
@@ -44,20 +45,20 @@ cache."""
 
 @dataclass
 class Cache:
-    """Keys and values of each row. Shapes (L, B, H, T, D/H) and (B,)."""
+    """Keys and values of each row. Shapes (L, B, H, T, D/H), (B,) and (B, S)."""
 
     keys: Array
     values: Array
     length: Ids
     last: Ids
-    """The last token read of each row, shape (B,)."""
+    """The last tokens read of each row, which `embedded` adds to the next one: the latest first."""
 
     @classmethod
     def empty(cls, config: Config, rows: int, room: int, dtype: Any) -> "Cache":
         size = config.width // config.heads
         shape = (config.layers, rows, config.heads, room, size)
-        none = np.zeros(rows, np.int64)
-        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), none, none.copy())
+        length, last = np.zeros(rows, np.int64), np.zeros((rows, config.shifted), np.int64)
+        return cls(np.zeros(shape, dtype), np.zeros(shape, dtype), length, last)
 
     @property
     def room(self) -> int:
@@ -68,7 +69,13 @@ class Cache:
         shared = beginning.shared
         self.keys[:, row, :, :shared] = beginning.keys[:, :, :shared]
         self.values[:, row, :, :shared] = beginning.values[:, :, :shared]
-        self.length[row], self.last[row] = shared, prompt[shared - 1]
+        self.read(row, prompt[:shared])
+
+    def read(self, row: int, tokens: Sequence[int]) -> None:
+        """Remember that a row goes on with these tokens, whose keys and values it has."""
+        self.length[row] += len(tokens)
+        latest = [*reversed(tokens[-self.last.shape[1] :]), *self.last[row]]
+        self.last[row] = latest[: self.last.shape[1]]
 
     def keep(self, rows: NDArray[Any]) -> None:
         """Keep only these rows; a row given twice is duplicated."""
@@ -261,7 +268,8 @@ def _read_whole(
     for i, layer in enumerate(tape[0]):
         cache.keys[i, rows, :, : tokens.shape[1]] = layer[1][2]
         cache.values[i, rows, :, : tokens.shape[1]] = layer[1][3]
-    cache.length[rows], cache.last[rows] = lengths, [prompt[-1] for prompt in prompts]
+    for row, prompt in zip(rows, prompts, strict=True):
+        cache.read(row, prompt)
     return logits
 
 
@@ -274,7 +282,9 @@ def _read_on(
     positions = np.concatenate([np.arange(len(ids)) + starts[p] for p, ids in new.items()])
     ends = np.cumsum([len(ids) for ids in new.values()])
     tokens = np.concatenate([np.asarray(ids) for ids in new.values()])
-    before = np.concatenate([[cache.last[row], *ids[:-1]] for row, ids in new.items()])
+    before = np.concatenate(
+        [preceding(np.asarray(ids)[None], cache.last[[row]]) for row, ids in new.items()]
+    )
     x = embedded(weights, tokens, before)
     turn = _turned(config, positions)
     if turn is None:
@@ -298,7 +308,7 @@ def _read_on(
         rectify(risen)
         x += risen**2 @ weights[f"{i}.down"]
     for row, ids in new.items():
-        cache.length[row], cache.last[row] = cache.length[row] + len(ids), ids[-1]
+        cache.read(row, ids)
     return head(weights, rms_norm(x[ends - 1], weights["norm"])[0])
 
 
@@ -342,7 +352,8 @@ def _extend(weights: Weights, config: Config, cache: Cache, tokens: Ids) -> Arra
         risen = normed @ weights[f"{i}.up"]
         rectify(risen)
         x += risen**2 @ weights[f"{i}.down"]
-    cache.length, cache.last = cache.length + 1, tokens
+    cache.length = cache.length + 1
+    cache.last = np.concatenate([tokens[:, None], cache.last], axis=1)[:, : config.shifted]
     return head(weights, rms_norm(x, weights["norm"])[0])
 
 

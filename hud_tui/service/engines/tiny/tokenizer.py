@@ -13,7 +13,7 @@ shorter one token by token.
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -157,8 +157,8 @@ class CharTokenizer(ChatTemplate):
 # pairs of ids in the training texts are merged into one id. So any bytes can be encoded, and
 # decoded to the same bytes.
 #
-# A digit is a piece of its own, for sums; a number or dot in an aligned column is one piece with
-# the spaces before it, so that a board has one id per cell.
+# A digit is a piece of its own, for sums; in the first vocabulary a number or dot in an aligned
+# column is one piece with the spaces before it, so that a board has one id per cell.
 #
 # Source: Sennrich et al. 2016 (arXiv:1508.07909), algorithm 1, on bytes as in Radford et al. 2019
 # (GPT-2), section 2.2.
@@ -170,23 +170,11 @@ JOINED = re.compile(
 )
 """Pieces of the first vocabulary: a word is one with the space before it, a name with its
 underscores."""
-SPACED = (
-    b"a|an|and|are|as|at|be|by|can|for|from|if|in|is|it|its|me|my|of|on|or|say|so|that|the|then"
-    b"|this|to|tool|use|using|what|which|will|with|you|your"
-)
-"""Words that no tool is named by: one piece with the space before them."""
-FIXED = (
-    rb"\nscore(?==)| max_tile(?==)|0 1 2 3 4 5 6(?=\n)|\nCurrent player(?=:)"
-    rb"|Available columns(?=:)|no tiles moved \xe2\x80\x94 try another direction"
-    rb"|[ \n]\d(?=[*+]\d)|, \d(?=[,\]])|\n? [XO](?=[ \n])"
-)
-"""What boards and sums on paper repeat."""
-APART = re.compile(
-    rb"\n? {2,}(?:\d{1,5}(?!\d)|\.)|" + FIXED + rb"| (?:" + SPACED + rb")(?![A-Za-z_])"
-    rb"|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|_|\d|\n? ?[^\sA-Za-z0-9_]+| +|\s"
-)
-"""Pieces of the second vocabulary: a name has the same ids wherever it stands, so that copying it
-from a prompt into a call is copying ids."""
+WHOLE = re.compile(rb" ?[A-Za-z]+(?![A-Za-z_])")
+"""What may be a word of the second vocabulary, with the space before it."""
+APART = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|_|\d|\n? ?[^\sA-Za-z0-9_]+| +|\s")
+"""Pieces of the second vocabulary, but for its words: a name has the same ids wherever it stands,
+so that copying it from a prompt into a call is copying ids."""
 ABOUT = 60
 """Most characters of a tool's description in the prompt."""
 KNOWN_PIECES = 1 << 14
@@ -198,31 +186,49 @@ Pair = tuple[int, int]
 class BpeTokenizer(ChatTemplate):
     """One id per frequent sequence of bytes."""
 
-    def __init__(self, pairs: Sequence[Pair], joined_words: bool = False) -> None:
-        """`pairs`: the two ids that each id from FIRST_PAIR on replaces. `joined_words`: the first
-        vocabulary, whose prompts show no descriptions of tools."""
-        self.joined_words = joined_words
-        self._pieces = JOINED if joined_words else APART
-        self.vocabulary = FIRST_PAIR + len(pairs)
+    def __init__(self, pairs: Sequence[Pair], words: Sequence[str] | None = None) -> None:
+        """`pairs`: the two ids that each id from FIRST_PAIR on replaces. `words`: those that have
+        an id each, after the pairs', some with the space before them; None: the first vocabulary,
+        which has none, and whose prompts show no descriptions of tools."""
+        self.words = words
+        self.vocabulary = FIRST_PAIR + len(pairs) + len(words or ())
+        self._word_ids = {
+            word.encode(): FIRST_PAIR + len(pairs) + number
+            for number, word in enumerate(words or ())
+        }
         self._rank = {(left, right): rank for rank, (left, right) in enumerate(pairs)}
         self._bytes = [b""] * FIRST_BYTE + [bytes([byte]) for byte in range(256)]
         for left, right in pairs:
             self._bytes.append(self._bytes[left] + self._bytes[right])
+        self._bytes += self._word_ids
         self._known: dict[bytes, list[int]] = {}
 
     @classmethod
     def read(cls, path: Path) -> "BpeTokenizer":
         """Read a file of pairs. Raises OSError; ValueError if it is none."""
         read = json.loads(path.read_text("utf-8"))
-        joined_words = isinstance(read, list)
-        pairs = read if joined_words else read["pairs"]
-        return cls([(left, right) for left, right in pairs], joined_words)
+        pairs, words = (read, None) if isinstance(read, list) else (read["pairs"], read["words"])
+        return cls([(left, right) for left, right in pairs], words)
 
     def written(self) -> str:
         """The text of a file of pairs."""
         pairs = [list(pair) for pair in self._rank]
-        written = pairs if self.joined_words else {"pairs": pairs}
+        written = pairs if self.words is None else {"pairs": pairs, "words": list(self.words)}
         return json.dumps(written, separators=(",", ":"))
+
+    def split(self, data: bytes) -> Iterator[bytes]:
+        """Pieces, each of which has ids of its own."""
+        if self.words is None:
+            yield from JOINED.findall(data)
+            return
+        end = 0
+        for match in WHOLE.finditer(data):
+            word = match[0] if match[0] in self._word_ids else match[0].lstrip(b" ")
+            if word in self._word_ids:
+                yield from APART.findall(data[end : match.end() - len(word)])
+                yield word
+                end = match.end()
+        yield from APART.findall(data[end:])
 
     def encode(self, text: str) -> list[int]:
         """Ids of plain text; a lone surrogate becomes a question mark."""
@@ -230,7 +236,7 @@ class BpeTokenizer(ChatTemplate):
 
     def encode_bytes(self, data: bytes) -> list[int]:
         """Ids of any bytes; the inverse of `bytes_of`."""
-        return [id_ for piece in self._pieces.findall(data) for id_ in self._ids(piece)]
+        return [id_ for piece in self.split(data) for id_ in self._ids(piece)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without control tokens; invalid UTF-8 becomes U+FFFD."""
@@ -251,7 +257,7 @@ class BpeTokenizer(ChatTemplate):
         name, properties = _function(field, tool)
         where = f"{field}.function.parameters.properties"
         schemas = {key: _object(f"{where}.{key}", value) for key, value in properties.items()}
-        if self.joined_words:
+        if self.words is None:
             typed = (f"{key}:{_kind(schema)}" for key, schema in schemas.items())
             return f"{name}({','.join(typed)})"
         typed = (f'"{key}":{_like_a_value(schema)}' for key, schema in schemas.items())
@@ -259,6 +265,8 @@ class BpeTokenizer(ChatTemplate):
 
     def _ids(self, piece: bytes) -> list[int]:
         """Ids of one piece: its bytes, merged pair by pair."""
+        if piece in self._word_ids:
+            return [self._word_ids[piece]]
         ids = self._known.get(piece)
         if ids is None:
             ids = [FIRST_BYTE + byte for byte in piece]

@@ -7,7 +7,7 @@ once.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -386,6 +386,7 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         config = Config(**json.loads(metadata["config"]))
+        config = replace(config, shifted=int(config.shifted))  # one is written as true, too
         weights = _part(tensors, config, "")
         if "t" not in tensors:
             return weights, None, config
@@ -400,7 +401,7 @@ def load(path: Path) -> tuple[Weights, Moments | None, Config]:
 
 def _metadata(config: Config) -> dict[str, str]:
     """One entry only: several would be in random order, and the bytes must be reproducible."""
-    named = {key: value for key, value in asdict(config).items() if value is not False}
+    named = {key: value for key, value in asdict(config).items() if value}
     return {"config": json.dumps(named)}
 
 
