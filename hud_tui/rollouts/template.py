@@ -203,7 +203,7 @@ CODES = {
     "hinge": 417, "walnut": 62, "lantern": 8350, "violin": 29, "gravel": 906, "marble": 53,
     "cactus": 1274, "saffron": 38, "falcon": 640, "badger": 7715, "cobalt": 81, "velvet": 332,
 }  # fmt: skip
-SHELVES = {code: code % 89 + 10 for code in CODES.values()}
+ROOMS = {code: code % 89 + 10 for code in CODES.values()}
 
 
 # The tools that the model calls, over MCP.
@@ -220,7 +220,7 @@ def lookup(item: str) -> str:
 def warehouse(code: int) -> str:
     """Where a number is stored."""
     calls.append(("warehouse", code))
-    return str(SHELVES[code]) if code in SHELVES else f"error: no {code}"
+    return str(ROOMS[code]) if code in ROOMS else f"error: no {code}"
 
 
 @SERVING@
@@ -257,9 +257,9 @@ async def named(item: str):
 
 
 def stored(answer: object, item: str) -> EvaluationResult:
-    """The shelf, found by two calls."""
+    """The room, found by two calls."""
     code = CODES[item]
-    return graded(answer, SHELVES[code], [("lookup", item), ("warehouse", code)])
+    return graded(answer, ROOMS[code], [("lookup", item), ("warehouse", code)])
 
 
 # What is trained on; every sixth task is held out, for evaluations.
@@ -297,8 +297,8 @@ class Templates(unittest.IsolatedAsyncioTestCase):
         made = own.named.func(item="hinge")
         self.assertEqual(await self.grade(made, "417", "hinge"), 1.0)
         for kind in (own.in_a_row, own.where):
-            shelf = own.SHELVES[417]
-            self.assertEqual(await self.grade(kind.func(item="hinge"), f"{shelf}", "hinge"), 1.0)
+            room = own.ROOMS[417]
+            self.assertEqual(await self.grade(kind.func(item="hinge"), f"{room}", "hinge"), 1.0)
 
     async def test_a_number_without_a_call_earns_half(self) -> None:
         self.assertEqual(await self.grade(own.named.func(item="hinge"), "It is 417."), 0.5)
