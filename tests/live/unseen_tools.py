@@ -3,9 +3,10 @@
 Run: python -m tests.live.unseen_tools [--base NAME] [--samples 64] [--temperature 1] [--show]
 
 Names, verbs, values and sentences are kept out of every lesson: the words by
-`tests.pretrain.words.HELD_OUT`, the sentences are those below. An answer is right if it is the one
-call that is asked for: its tool, and exactly the arguments of the prompt; of several turns, if all
-of them are. ``--show`` prints prompts and answers. Exits 1 where a goal is missed at temperature 1.
+`tests.pretrain.words.HELD_OUT`, the sentences are `SHAPES` and `CHAINS`. An answer is right if it
+is the one call that is asked for: its tool, and exactly the arguments of the prompt; of several
+turns, if all of them are. ``--show`` prints prompts and answers. Exits 1 where a goal is missed at
+temperature 1.
 """
 
 import argparse
@@ -96,7 +97,8 @@ OTHER_CHAINS = (
     "After you get the reply from {t} for {v}, use that reply in {t2}.",
     "Two steps: {t} with {v}, then {t2} with the answer from the first step.",
 )
-"""Sentences of somebody who had not read the lessons, two of which are in them."""
+"""Sentences of somebody who had not read the lessons. Eight of the 24 occur in them, or do with an
+opening or a closing: they were not kept out."""
 STRING, INTEGER, EITHER = ("string",), ("integer",), ("string", "integer")
 TROUBLE = "Temporary failure. Call me once more."
 

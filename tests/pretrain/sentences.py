@@ -1,7 +1,7 @@
 """Sentences by which people ask for a call, for the lessons of ``tiny/tools-1M``.
 
 Slots: {t} is a tool's name, {a} its arguments, {r} an answer that there is not yet; {verb}, {noun}
-and {adj} are words of any meaning. None is a sentence that `tests.live.unseen_tools` measures.
+and {adj} are words of any meaning. None is of `SHAPES` and `CHAINS` in `tests.live.unseen_tools`.
 """
 
 import re

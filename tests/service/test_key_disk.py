@@ -18,6 +18,7 @@ from tests.service.calls import (
     ask,
     cancel,
     detail,
+    fork_from,
     new_key,
     optim,
     pass_,
@@ -79,6 +80,10 @@ async def test_a_key_stores_no_more_than_it_may(http: AsyncClient) -> None:
     job, trace = uuid4().hex, uuid4().hex
     await http.post(f"/v2/trace/job/{job}/enter", json={})
     await http.post(f"/v2/trace/{trace}/enter", json={"job_id": job})
+    kept = {"model_id": model["id"], "split": "heldout", "samples": 1, "num_tasks": 1}
+    kept |= {"status": "running", "parameters": {}, "driver": "d"}
+    known = uuid4().hex
+    assert (await http.put(f"/v1/evaluations/{known}", json=kept)).status_code == 200
     run = await submit(http, model["id"], steps=1000)
     await report(http, trace, span(1, "step.user", {"content": "x" * MB}))
     assert (await ended(http, run))["error"]["message"].startswith("what is stored for key full")
@@ -88,8 +93,6 @@ async def test_a_key_stores_no_more_than_it_may(http: AsyncClient) -> None:
     agent = {"type": "openai_compatible", "config": {"model": model["id"]}}
     rollout = {"job_id": job, "trace_id": uuid4().hex, "agent": agent, "env": "arith"}
     rollout |= {"task": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
-    kept = {"model_id": model["id"], "split": "heldout", "samples": 1, "num_tasks": 1}
-    kept |= {"status": "running", "parameters": {}, "driver": "d"}
     drive = {"model_id": model["id"], "driver": "d", "name": "own", "parameters": {"steps": 1}}
     refused = [
         await http.post(f"/telemetry/v3/api/trace/{trace}/telemetry-upload", json=spans),
@@ -101,6 +104,9 @@ async def test_a_key_stores_no_more_than_it_may(http: AsyncClient) -> None:
         await http.post("/v2/rollouts/submit", json=rollout),
         await http.post(f"/v1/models/{model['id']}/evaluations", json={"tasks": tasks}),
         await http.put(f"/v1/evaluations/{uuid4().hex}", json=kept),
+        await http.put(f"/v1/evaluations/{known}", json=kept),
+        await http.post(f"/v2/trace/{uuid4().hex}/exit", json={}),
+        await fork_from(http, model["id"], "more"),
         await http.post(
             "/chat/completions",
             json={"model": model["id"], "messages": [{"role": "user", "content": "1+1"}]},

@@ -424,8 +424,11 @@ def _enter(
 
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
-    """Store the end of a rollout, as an event of the model that it was sampled from."""
+    """Store the end of a rollout, as an event of the model that it was sampled from. Raises
+    Refused, 507: it has no begin, and the caller may store no more."""
     traces.refuse_of_others(db, trace_id)
+    if not traces.exists(db, trace_id):
+        access.refuse_more_disk(db)
     first = traces.leave(db, trace_id, body)
     trace = traces.get(db, trace_id)
     if not first or not trace["model"] or trace["played"]:

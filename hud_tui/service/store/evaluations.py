@@ -229,7 +229,7 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
     """How such an evaluation is doing; one that has succeeded stays as it is. Its rollouts' job has
     the same id. Raises Refused, 404, no such model, checkpoint or run; 403, it or its run is
     somebody else's; 409, the service makes it itself, or a run has its id; 422, a reward is not
-    finite, or there is none."""
+    finite, or there is none; 507, the caller may store no more, and it has not ended."""
     rewards = _checked_rewards(body)
     if known(db, evaluation_id) is None:
         _begin_kept(db, evaluation_id, body)
@@ -239,6 +239,8 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
         raise Refused(409, f"evaluation {evaluation_id} is made by the service itself")
     if row["status"] == "succeeded":
         return works.state_of(row)
+    if body.status == "running":
+        access.refuse_more_disk(db)
     if body.status == "running" and has_ended(row["status"]):
         access.take_over(db, row["id"])
     error = body.error.model_dump_json() if body.error else None

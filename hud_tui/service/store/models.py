@@ -84,12 +84,13 @@ def find(db: Db, ref: str) -> ModelRow:
 def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> ModelRow:
     """Create a model with a tree of its own. `checkpoint`: where it starts, by id, name or sampler
     path; `BASE`; None for the source's head. Raises Refused, 409, the name is taken; 404, the
-    source has no such checkpoint; 410, that has expired."""
+    source has no such checkpoint; 410, that has expired; 507, the caller may store no more."""
     name = " ".join(name.split())
     if not name:
         raise Refused(422, "the name is blank")
     if _is_called(db, name):
         raise Refused(409, f"a model named {name} exists already: choose another name")
+    access.refuse_more_disk(db)
     state, origin = start(db, source, checkpoint)
     id_ = new_id()
     insert(

@@ -206,6 +206,11 @@ def _begin(db: Db, trace_id: str, stamp: float, status: str = "running") -> None
         _answer(db, trace_id, sum(map(_sampled_tokens, spans_of(db, trace_id))))
 
 
+def exists(db: Db, trace_id: str) -> bool:
+    """Whether anything has been told of a rollout."""
+    return bool(db.execute("SELECT 1 FROM trace WHERE id = ?", (trace_id,)).fetchone())
+
+
 def get(db: Db, trace_id: str) -> sqlite3.Row:
     """One trace. Raises Refused, 404."""
     return fetched(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
@@ -426,7 +431,8 @@ def _answer(db: Db, trace_id: str, more: int) -> None:
     row = db.execute(query, (trace_id,)).fetchone()
     text = None if row is None else _answer_in(json.loads(row["body"]))[:COMPLETION_SHOWN]
     db.execute(
-        "UPDATE trace SET completion = ?, num_tokens = nullif(coalesce(num_tokens, 0) + ?, 0)"
+        "UPDATE trace SET completion = coalesce(?, completion),"
+        " num_tokens = nullif(coalesce(num_tokens, 0) + ?, 0)"
         " WHERE id = ? AND NOT EXISTS (SELECT 1 FROM turn WHERE trace_id = trace.id)",
         (text, more, trace_id),
     )

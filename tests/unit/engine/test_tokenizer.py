@@ -236,3 +236,9 @@ def test_a_demonstration_is_the_last_message_as_the_policy_would_say_it(
     assert output[-1] == END
     assert tokenizer.calls(output[:-1]) == ("so", [Call("plus", '{"x":2}')])
     assert tokenizer.render([asked, said], tools) == [*prompt, *output, ASSISTANT]
+
+
+def test_letters_without_end_are_read_at_once() -> None:
+    """In time proportional to their number: by its square this would take a minute."""
+    text = "a" * 80_000 + "_"
+    assert PAIRS.decode(PAIRS.encode(text)) == text

@@ -170,8 +170,9 @@ JOINED = re.compile(
 )
 """Pieces of the first vocabulary: a word is one with the space before it, a name with its
 underscores."""
-WHOLE = re.compile(rb" ?[A-Za-z]+(?![A-Za-z_])")
-"""What may be a word of the second vocabulary, with the space before it."""
+WHOLE = re.compile(rb" ?(?<![A-Za-z])[A-Za-z]+(?![A-Za-z_])")
+"""What may be a word of the second vocabulary, with the space before it. A search within letters
+would take the square of their number."""
 APART = re.compile(rb"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|_|\d|\n? ?[^\sA-Za-z0-9_]+| +|\s")
 """Pieces of the second vocabulary, but for its words: a name has the same ids wherever it stands,
 so that copying it from a prompt into a call is copying ids."""
