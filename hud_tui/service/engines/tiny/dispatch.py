@@ -326,9 +326,8 @@ class Dispatch:
                 _settle([call], list(islice(rows, call.rows)))
 
     def _next(self, lane: Lane) -> list[Call]:
-        """The oldest request that a process may do of the claimant whose turn it is, and if it is
-        small, others that go with it. One that is due goes before older ones, but in every other
-        turn only, so that none starves.
+        """What a process is given: the request whose turn it is, and if it is small, others that go
+        with it.
 
         A process that is at work gets a part only while the others will have enough of them, so
         that all end together, and a small request only in a full batch, which nobody could join.
@@ -339,18 +338,23 @@ class Dispatch:
         able = [call for call in waiting if self._may_do(lane, call)]
         if not able:
             return []
-        claimant = self._turns.next_of(call.claimant for call in able)
-        able = [call for call in able if call.claimant == claimant]
-        first = able[0]
-        if not self._turns.was_small(claimant):
-            first = next((call for call in able if _is_due(call)), first)
-        taken = self._batch(lane, first, waiting)
+        first = self._first_of(able)
+        taken = self._batch(first, waiting)
         if lane.sent and not self._goes_ahead(taken, waiting):
             return []
         for call in taken:
             self._queue.remove(call)
-        self._turns.take(claimant, first.kind, first.request["verb"] in TRAINS, monotonic())
+        self._turns.take(first.claimant, first.kind, first.request["verb"] in TRAINS, monotonic())
         return taken
+
+    def _first_of(self, able: list[Call]) -> Call:
+        """The oldest request of the claimant whose turn it is. One that is due goes before older
+        ones, but in every other turn only, so that none starves."""
+        claimant = self._turns.next_of(call.claimant for call in able)
+        own = [call for call in able if call.claimant == claimant]
+        if self._turns.was_small(claimant):
+            return own[0]
+        return next((call for call in own if _is_due(call)), own[0])
 
     def _may_do(self, lane: Lane, call: Call) -> bool:
         """Whether a process can do a request, and is not kept free for others."""
@@ -373,7 +377,7 @@ class Dispatch:
                 parts = sum(call.kind == "part" for call in waiting)
                 return parts > 2 * (len(self._lanes) - 1)
 
-    def _batch(self, lane: Lane, first: Call, waiting: list[Call]) -> list[Call]:
+    def _batch(self, first: Call, waiting: list[Call]) -> list[Call]:
         """A request and those that go with it: of the rows that wait or are at work elsewhere, the
         share of one process, or a few where there are not many."""
         if first.kind != "small":
