@@ -328,8 +328,8 @@ ACCESS = (
     Edit(
         "keys take turns in the engine",
         "service/engines/tiny/dispatch.py",
-        "        able = [call for call in able if call.claimant == claimant]\n",
-        "",
+        "own = [call for call in able if call.claimant == claimant]",
+        "own = able",
         TURNS,
     ),
     Edit(
