@@ -175,9 +175,12 @@ class Journal:
         )
 
     def _add(self, line: LogLine) -> None:
-        data = line.model_dump_json().encode() + b"\n"
+        """Write a line, with the time at which it is written: so the file is in the order of its
+        times, by which pages are read."""
+        data = b""
         try:
             with self._lock:
+                data = line.model_copy(update={"at": now()}).model_dump_json().encode() + b"\n"
                 self._rotate(len(data))
                 opened = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
                 try:

@@ -144,6 +144,9 @@ async def test_a_flood_of_changes_has_lines_that_say_how_many_they_were(
     assert renamed_by(service.data_dir, "tim") == 7 + 3
     service.journal.close()
     assert renamed_by(service.data_dir, "tim") == 7 + 4
+    written = (service.data_dir / journal.FILE).read_text().splitlines()
+    times = [json.loads(line)["at"] for line in written]
+    assert times == sorted(times), "so that pages by time leave none out"
 
 
 def renamed_by(data: Path, key: str) -> int:
