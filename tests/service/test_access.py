@@ -21,6 +21,7 @@ from hud_tui.service.http import now
 from hud_tui.service.routes import Route
 from hud_tui.service.service import Service
 from hud_tui.service.store import proposals
+from hud_tui.service.store.db import MIGRATIONS
 from hud_tui.wire_access import Role
 from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of
 from tests.service.calls import (
@@ -429,6 +430,58 @@ async def test_a_proposal_that_was_overtaken_or_whose_checkpoint_expired_stays_e
     expire = "UPDATE checkpoint SET state = 'expired' WHERE id = ?"
     await service.parts.store.write(lambda db: db.execute(expire, (second,)))
     assert (await listed())[-1] == "expired"
+
+
+@pytest.mark.parametrize("by", ["a move", "a step"])
+async def test_what_is_overtaken_while_a_model_is_not_protected_stays_ended(
+    team: dict[str, AsyncClient], http: AsyncClient, by: str
+) -> None:
+    model = await fork(http)
+    first, second = await steps(http, model, 2)
+    at = f"/v2/models/{model['id']}"
+    await http.put(f"{at}/protection")
+    asked = await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": first})
+    await http.delete(f"{at}/protection")
+    if by == "a move":
+        await set_head(http, model["id"], first)
+        await set_head(http, model["id"], second)
+    else:
+        await steps(http, model, 1)
+    await http.put(f"{at}/protection")
+    [found] = (await http.get(f"{at}/head/proposals")).json()["proposals"]
+    assert (found["status"], found["decided_by"]) == ("overtaken", None)
+    late = await team["sam"].post(f"{at}/head/proposals/{asked.json()['id']}/approve")
+    assert (late.status_code, "overtaken: the head has moved" in detail(late)) == (409, True)
+
+
+async def test_what_was_overtaken_in_an_older_version_stays_ended(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service
+) -> None:
+    """It stored an end only when the next one was proposed."""
+    model = await fork(http)
+    first, second = await steps(http, model, 2)
+    at = f"/v2/models/{model['id']}"
+    script = next(one for one in MIGRATIONS if "SET status = 'overtaken'" in one)
+
+    async def propose() -> None:
+        await http.put(f"{at}/protection")
+        await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": first})
+        await http.delete(f"{at}/protection")
+
+    async def listed(change: str = "UPDATE proposal SET status = 'open'") -> list[str]:
+        await service.parts.store.write(lambda db: db.execute(change))
+        await service.parts.store.write(lambda db: db.execute(script))
+        found = (await http.get(f"{at}/head/proposals")).json()["proposals"]
+        return [asked["status"] for asked in found]
+
+    await propose()
+    await set_head(http, model["id"], first)
+    await service.parts.store.write(lambda db: db.execute("DELETE FROM event"))
+    assert await listed() == ["overtaken"], "though its event is not kept"
+    await set_head(http, model["id"], second)
+    assert await listed() == ["overtaken"], "though the head is back"
+    await propose()
+    assert await listed("SELECT 1") == ["overtaken", "open"]
 
 
 async def test_a_protected_model_is_not_trained(

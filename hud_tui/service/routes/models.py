@@ -189,7 +189,7 @@ def head_request(
     by = Actor(program=program, host=host, key=key)
     if approved is not None:
         by = by.model_copy(update={"proposed_by": approved.by})
-        return HeadRequest(checkpoint_id, [approved.previous], by, approved=True)
+        return HeadRequest(checkpoint_id, [approved.previous], by, approved=approved.id)
     act = parse_qs(request.headers.get("hud-tui-move", "")).get("act", [""])[0]
     return HeadRequest(checkpoint_id, _seen(request), by, Act(act) if act in list(Act) else Act.SET)
 

@@ -216,6 +216,14 @@ def protect(db: Db, model_id: str, on: bool) -> None:
     insert(db, "protection", "INSERT OR IGNORE", **row)
 
 
+def overtake(db: Db, model_id: str, but: str | None = None) -> None:
+    """End what was proposed for a head that moves, also back to where it was; `but`: id of the
+    proposal by which it moves."""
+    query = """UPDATE proposal SET status = 'overtaken', decided_at = ?
+        WHERE model_id = ? AND status = 'open' AND id IS NOT ?"""
+    db.execute(query, (now(), model_id, but))
+
+
 def refuse_protected(db: Db, model_id: str, what: str) -> None:
     """Raises Refused, 403: the model is protected, so `what` needs another person."""
     name = protected_by(db, model_id)

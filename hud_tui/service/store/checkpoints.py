@@ -85,8 +85,8 @@ class HeadRequest:
     started from. None if the client does not say."""
     by: Actor
     act: Act = Act.SET
-    approved: bool = False
-    """Whether another person approved it, as the head of a protected model needs."""
+    approved: str | None = None
+    """Id of the proposal that another person approved, as the head of a protected model needs."""
 
 
 def head_id(db: Db, model_id: str) -> str | None:
@@ -112,7 +112,7 @@ def set_head(db: Db, model_id: str, move: HeadRequest) -> tuple[Node, HeadMoved 
             count as a move. 403, the model is protected.
     """
     node = loadable(db, model_id, move.checkpoint_id)
-    if not move.approved:
+    if move.approved is None:
         access.refuse_protected(db, model_id, "set its head")
     if move.seen is not None:
         _refuse_moved(db, model_id, move.seen)
@@ -121,6 +121,7 @@ def set_head(db: Db, model_id: str, move: HeadRequest) -> tuple[Node, HeadMoved 
         return node, None
     set_to = {"checkpoint_id": move.checkpoint_id, "set_to": move.checkpoint_id}
     insert(db, "head", "INSERT OR REPLACE", model_id=model_id, **set_to)
+    access.overtake(db, model_id, move.approved)
     moved = HeadMoved(
         at=now(),
         checkpoint_id=move.checkpoint_id,
@@ -225,6 +226,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         " ON CONFLICT (model_id) DO UPDATE SET checkpoint_id = excluded.checkpoint_id",
         (new.model_id, row.id),
     )
+    access.overtake(db, new.model_id)
     idle = {} if _is_trained_on(db, new.trace_ids) else times.flat(row.groups, row.loss_fn)
     run_id, number = runs.stepped(db, new.model_id, row, new.trace_ids, now())
     _link(db, new, run_id, number)

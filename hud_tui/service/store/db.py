@@ -584,6 +584,19 @@ MIGRATIONS = [
     {seals.seal_again("span")};
     CREATE INDEX span_answers ON span (trace_id, answered_at) WHERE answered_at IS NOT NULL
     """,
+    """
+    -- What a move of the head has overtaken stays so, wherever the head is now.
+    UPDATE proposal SET status = 'overtaken', seal = iif(seal IS seal_of(id, model_id,
+            checkpoint_id, previous, note, proposed_by, at, status, decided_by, decided_at),
+        seal_of(id, model_id,
+            checkpoint_id, previous, note, proposed_by, at, 'overtaken', decided_by, decided_at),
+        NULL)
+    WHERE status = 'open' AND (previous IS NOT
+            (SELECT checkpoint_id FROM head WHERE head.model_id = proposal.model_id)
+        OR EXISTS (SELECT 1 FROM event WHERE event.model_id = proposal.model_id AND type = 'head'
+            AND CASE WHEN body_crc = crc32(CAST(body AS BLOB))
+                THEN json_extract(body, '$.at') > proposal.at END))
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 

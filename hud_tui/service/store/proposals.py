@@ -1,7 +1,8 @@
 """Proposals: heads for protected models, which one person proposes and another approves.
 
-A proposal that nobody can approve any more reads as ended from that moment on; it is stored so, and
-those that ended long ago are dropped, when the next one is made.
+Each move of the head ends those that are open (`access.overtake`). One that expires reads as ended
+from that moment on; it is stored so, and those that ended long ago are dropped, when the next one
+is made.
 """
 
 import sqlite3
@@ -22,8 +23,6 @@ MOST_ENDED = 100
 VALID_S = 30 * 86400.0
 """Seconds after which a proposal expires."""
 _STATUS = """CASE WHEN proposal.status != 'open' THEN proposal.status
-    WHEN proposal.previous IS NOT
-        (SELECT checkpoint_id FROM head WHERE head.model_id = proposal.model_id) THEN 'overtaken'
     WHEN proposal.at < :since OR checkpoint.state = 'expired' THEN 'expired'
     ELSE 'open' END"""
 _PROPOSALS = f"""SELECT proposal.*, {intact("proposal")}, checkpoint.name AS checkpoint,
@@ -118,12 +117,10 @@ def withdraw(db: Db, model_id: str, id_: str) -> Proposal:
 
 
 def approve(db: Db, model_id: str, id_: str) -> None:
-    """Store that the caller agrees, in the transaction that has moved the head, which overtakes all
-    other proposals. Raises Refused, 403, it is the caller's own; 404; 409, it has ended."""
+    """Store that the caller agrees, in the transaction that has moved the head, which has overtaken
+    all other proposals. Raises Refused, 403, it is the caller's own; 404; 409, it has ended."""
     row = _find(db, model_id, id_)
-    _refuse_ended(row["status"], row["decided_by"])  # the head is where it is to be by now
-    if row["at"] < now() - VALID_S:
-        _refuse_ended("expired", None)
+    _refuse_ended(row["shown_status"], row["decided_by"])
     if row["proposed_by"] == db.caller.name:
         raise Refused(403, "another person has to approve what you proposed")
     _end(db, row["id"], "approved")
