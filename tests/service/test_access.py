@@ -545,6 +545,42 @@ async def test_a_key_has_at_most_so_much_work(http: AsyncClient) -> None:
     await cancel(http, third.json()["job_id"])
 
 
+async def test_what_a_key_takes_over_is_bounded_too(
+    team: dict[str, AsyncClient], http: AsyncClient
+) -> None:
+    """By whatever a client sends: running work, what has ended, and what was given up."""
+    owns = bearer(await new_key(http, "one", "steer", max_work=1))
+    models = [await fork(team["tim"], name) for name in ("one", "two")]
+
+    def drive(number: int, **key: Any) -> Any:
+        body = {"model_id": models[number]["id"], "name": "n", "driver": "d", "parameters": {}}
+        return http.put(f"/v1/training/jobs/{runs[number]}/drive", json=body, **key)
+
+    def evaluate(status: str, **key: Any) -> Any:
+        body = {"model_id": models[1]["id"], "split": "all", "samples": 1, "num_tasks": 1}
+        body |= {"parameters": {}, "groups": [], "status": status}
+        return http.put(f"/v1/evaluations/{evaluation}", json=body, **key)
+
+    def report(status: str) -> Any:
+        path = f"/v1/training/jobs/{runs[0]}/drive"
+        return http.patch(path, json={"status": status}, headers=owns)
+
+    runs, evaluation = [str(uuid4()), str(uuid4())], str(uuid4())
+    tim = {"headers": team["tim"].headers}
+    for answer in (drive(0, headers=owns), drive(1, **tim), evaluate("running", **tim)):
+        assert (await answer).status_code == 200
+    await evaluate("cancelled", **tim)
+    for answer in (drive(1, headers=owns), evaluate("running", headers=owns)):
+        assert (told := await answer).status_code == 429, told.text
+        assert "one may have 1 runs and evaluations at once" in detail(told)
+    assert (await http.get(f"/v2/jobs/{runs[1]}")).json()["resumed_by"] is None, "nothing was done"
+    assert (await drive(0, headers=owns)).status_code == 200, "that is its own, and counted"
+    assert (await report("interrupted")).status_code == 200
+    assert (await drive(1, headers=owns)).json()["resumed_by"] == "one"
+    assert (await report("running")).status_code == 429
+    assert [row["work"] for row in (await http.get("/v1/keys")).json() if row["work"]] == [1]
+
+
 async def test_a_key_sends_at_most_so_many_requests(
     http: AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,10 +159,12 @@ def may_end(db: Db, work_id: str) -> bool:
 # Bounds of a key.
 
 
-def refuse_more_work(db: Db) -> None:
-    """Raises Refused, 429: the caller has as many runs and evaluations under way as it may."""
+def refuse_too_much_work(db: Db) -> None:
+    """Called when work has begun, goes on or was taken over, in the same transaction, so that it is
+    counted as it is listed. Raises Refused, 429: now the caller has more runs and evaluations under
+    way than it may."""
     most = db.caller.limits.max_work
-    if most is not None and _find(db, db.caller.name).work >= most:
+    if most is not None and _find(db, db.caller.name).work > most:
         why = f"key {db.caller.name} may have {most} runs and evaluations at once"
         raise Refused(429, f"{why}: wait for one, or cancel one (hud-tui jobs)")
 

@@ -39,9 +39,9 @@ class NewEvaluation:
 def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> WorkState:
     """Queue an evaluation of these rows of tasks. Raises Refused, 429: the caller has too much work
     under way; 507: it may store no more."""
-    access.refuse_more_work(db)
     access.refuse_more_disk(db)
     _begin(db, new, status="queued", **works.tasks_columns(tasks))
+    access.refuse_too_much_work(db)
     return works.changed(db, new.id)
 
 
@@ -229,7 +229,8 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
     """How such an evaluation is doing; one that has succeeded stays as it is. Its rollouts' job has
     the same id. Raises Refused, 404, no such model, checkpoint or run; 403, it or its run is
     somebody else's; 409, the service makes it itself, or a run has its id; 422, a reward is not
-    finite, or there is none; 507, the caller may store no more, and it has not ended."""
+    finite, or there is none; 429, the caller has too much work under way; 507, it may store no
+    more, and this has not ended."""
     rewards = _checked_rewards(body)
     if known(db, evaluation_id) is None:
         _begin_kept(db, evaluation_id, body)
@@ -241,7 +242,8 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
         return works.state_of(row)
     if body.status == "running":
         access.refuse_more_disk(db)
-    if body.status == "running" and has_ended(row["status"]):
+    is_resumed = body.status == "running" and has_ended(row["status"])
+    if is_resumed:
         access.take_over(db, row["id"])
     error = body.error.model_dump_json() if body.error else None
     db.execute(
@@ -252,6 +254,8 @@ def keep(db: Db, evaluation_id: str, body: KeepEvaluation) -> WorkState:
             *(body.driver, evaluation_id),
         ),
     )
+    if is_resumed:
+        access.refuse_too_much_work(db)
     if body.status == "running":
         return works.changed(db, evaluation_id)
     cancel_running(db, evaluation_id)
@@ -277,9 +281,7 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
     run_id = None if body.run_id is None else jobs.driven(db, body.run_id)["id"]
     access.refuse_more_disk(db)
-    if run_id is None:
-        access.refuse_more_work(db)
-    else:
+    if run_id is not None:
         access.refuse_others(db, run_id, "report on")
     of = "base" if node is None else node.name
     title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
@@ -295,6 +297,7 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
         parameters=body.parameters,
     )
     _begin(db, new, status="running", run_id=run_id)
+    access.refuse_too_much_work(db)
 
 
 def _refuse_other_work(db: Db, evaluation_id: str) -> None:

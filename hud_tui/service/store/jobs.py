@@ -141,14 +141,15 @@ class Submission:
 
 def submit(db: Db, new: Submission) -> WorkState:
     """Queue a managed run. Raises Refused, 409: the model is in another run, or its head is not
-    where the run is to start."""
+    where the run is to start; 429, the caller has too much work under way; 507, it may store no
+    more."""
     works.refuse_training(db, new.model_id)
-    access.refuse_more_work(db)
     access.refuse_more_disk(db)
     if new.start is not None:
         checkpoints.refuse_other_start(db, new.model_id, new.start)
     more = works.tasks_columns(new.tasks)
     _begin(db, new.job_id, new, **more, taskset_id=new.taskset_id)
+    access.refuse_too_much_work(db)
     return works.changed(db, new.job_id)
 
 
@@ -231,7 +232,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
     """Begin a run that a client drives, or resume one that ended before its last step; rollouts
     that an earlier driver left unfinished are cancelled. Raises Refused, 409, the model is in
     another run, the run is complete, or the head is not where it is to start; 422, the job is of
-    another kind, or does not say where it starts."""
+    another kind, or does not say where it starts; 429, the caller has too much work under way."""
     row = db.execute(f"{works.SELECT} WHERE work.id = ?", (job_id,)).fetchone()
     if row is not None and (row["driver"] is None or row["model_id"] != body.model_id):
         raise Refused(422, f"job {job_id} is not a run of this model that a client drives")
@@ -239,7 +240,6 @@ def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
         works.refuse_resuming(row)
     if row is None or row["status"] != "running":
         works.refuse_training(db, body.model_id)
-        access.refuse_more_work(db)
         access.refuse_more_disk(db)
     if row is not None:
         access.refuse_others(db, job_id, "drive")
@@ -256,6 +256,7 @@ def drive(db: Db, job_id: str, body: DriveRun) -> WorkState:
         "UPDATE work SET asked = NULL, driver = ?, parameters = ?, steps = ? WHERE id = ?",
         (body.driver, json.dumps(body.parameters), body.parameters.get("steps"), job_id),
     )
+    access.refuse_too_much_work(db)
     return works.changed(db, job_id)
 
 
@@ -270,7 +271,7 @@ def driven(db: Db, work_id: str) -> sqlite3.Row:
 def report(db: Db, work_id: str, body: DriveReport) -> WorkState:
     """Store a driver's report. What was interrupted for lack of reports is active again; at its
     end, unfinished rollouts are cancelled. Raises Refused, 404; 409, it has ended otherwise, or
-    another run trains the model."""
+    another run trains the model; 429, it was interrupted, and the caller has too much work."""
     row = driven(db, work_id)
     access.refuse_others(db, row["id"], "report on")
     is_back = row["status"] == "interrupted" and body.status == "running"
@@ -311,10 +312,11 @@ def _is_its_end(row: sqlite3.Row, body: DriveReport) -> bool:
 
 def _take_back(db: Db, row: sqlite3.Row) -> None:
     """What was interrupted for lack of reports is running. Raises Refused, 409: another run trains
-    the model."""
+    the model; 429, the caller has too much work under way."""
     if row["kind"] == TRAINING:
         works.refuse_training(db, row["model_id"])
     works.revive(db, row["id"], "running")
+    access.refuse_too_much_work(db)
 
 
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> WorkState:

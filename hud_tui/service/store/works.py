@@ -100,7 +100,7 @@ def refuse_resuming(row: sqlite3.Row) -> None:
 def requeue(db: Db, ref: str) -> WorkState:
     """Queue a run again that ended before its last step, or an evaluation before its last rollout.
     Raises Refused, 404; 409, it did not end so, a client carries it out, or another run trains the
-    model."""
+    model; 429, the caller has too much work under way."""
     row = get(db, ref)
     access.refuse_others(db, row["id"], "resume")
     if row["driver"] is not None:
@@ -116,9 +116,9 @@ def requeue(db: Db, ref: str) -> WorkState:
         raise Refused(409, f"{row['kind']} {row['id']}: {why}")
     if row["kind"] == TRAINING:
         refuse_training(db, row["model_id"])
-    access.refuse_more_work(db)
     access.take_over(db, row["id"])
     revive(db, row["id"], "queued")
+    access.refuse_too_much_work(db)
     return changed(db, row["id"])
 
 
