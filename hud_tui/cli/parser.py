@@ -26,10 +26,41 @@ class Parser(argparse.ArgumentParser):
         """As argparse, which calls this for the chosen command; that one refuses what it does not
         know, so that the hint names its help."""
         self.load()
-        parsed, unknown = super().parse_known_args(args, namespace)
+        words = args if args is None else self.positionals_first(args)
+        parsed, unknown = super().parse_known_args(words, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
+
+    def positionals_first(self, words: Sequence[str]) -> list[str]:
+        """The words of a command with what is positional before its flags and their values.
+
+        argparse gives optional positionals their words, or none, as soon as it meets the first: of
+        ``play ENV --turns 4 TASK`` it would refuse TASK.
+        """
+        if any(action.nargs == argparse.PARSER for action in self._actions):
+            return list(words)  # what follows a command's name is that command's
+        positionals: list[str] = []
+        flags: list[str] = []
+        rest = list(words)
+        while rest:
+            word = rest.pop(0)
+            if word == "--":
+                return [*flags, word, *positionals, *rest]
+            if not is_flag(word):
+                positionals.append(word)
+                continue
+            flags.append(word)
+            if (flag := self._option_string_actions.get(word)) is None:
+                if word.partition("=")[0] in self._option_string_actions:
+                    continue
+                return list(words)  # refused in the words that were typed
+            if flag.nargs is None:
+                flags.extend(rest[:1])
+                del rest[:1]
+            while flag.nargs == "+" and rest and not is_flag(rest[0]):
+                flags.append(rest.pop(0))
+        return [*positionals, *flags]
 
     def load(self) -> None:
         """Add the flags that are added when the command is used."""
@@ -52,6 +83,10 @@ class Parser(argparse.ArgumentParser):
             hint = likely_command(value, names) or f"see {self.prog} --help"
             raise HudUsage(f"no {what} named {one_line(value, 40)}", hint)
         super()._check_value(action, value)
+
+
+def is_flag(word: str) -> bool:
+    return len(word) > 1 and word[0] == "-"
 
 
 OF_VIEWS = {"launch": "run", "live": "watch", "alarms": "watch"}

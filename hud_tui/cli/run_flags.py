@@ -168,7 +168,6 @@ def ship(add: Add) -> None:
         "ship arith-rl --resume",
     )
     of_model(parser, about="by name or id; default: your only trainable model")
-    parser.set_defaults(model=None)
     about = (
         "2 to 8 of: an id, a name, head, best, or base (what the model started from); MODEL:NAME "
         "of another model; default: head, best, the newest, and base"
@@ -197,7 +196,6 @@ def bisect(add: Add) -> None:
         "bisect arith-rl --good step-000010 --bad head --resume",
     )
     of_model(parser, about="by name or id; default: your only trainable model")
-    parser.set_defaults(model=None)
     about = "a checkpoint before the damage: id, name, best, or base (what the model started from)"
     parser.add_argument("--good", metavar="ID", required=True, help=about)
     about = "one after it, of the same lineage; default: head"

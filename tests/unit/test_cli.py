@@ -78,6 +78,8 @@ def test_what_the_app_opens_with(line: str, start: Start) -> None:
         ("report", "-o reports", "ref"),
         ("protect", "--off", "model"),
         ("watch", "--until alarm", "ref"),
+        ("ship", "--budget 600", "model"),
+        ("bisect", "--good base", "model"),
     ],
 )
 def test_commands_about_a_model_take_it_by_place_and_as_a_flag(
@@ -93,6 +95,25 @@ def test_commands_about_a_model_take_it_by_place_and_as_a_flag(
 def test_global_flags_stand_before_or_after_the_command(line: str) -> None:
     args = PARSER.parse_args(line.split())
     assert (args.command, args.local, args.data_dir, args.state_dir) == ("jobs", True, "D", None)
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("play env.py --turns 4 add", {"source": "env.py", "turns": 4, "task": "add"}),
+        ("access add --role train ana", {"action": "add", "role": "train", "name": "ana"}),
+        ("compare base -m mine head", {"ref": ["base", "head"], "model": "mine"}),
+        ("ship mine --candidates a b", {"model": "mine", "candidates": ["a", "b"]}),
+        ("ship --candidates a b -m mine", {"model": "mine", "candidates": ["a", "b"]}),
+        ("runs --sort -reward 3f2a --limit 5 91bc", {"run": ["3f2a", "91bc"], "sort": "-reward"}),
+        ("play --turns 4 -- env.py add", {"source": "env.py", "turns": 4, "task": "add"}),
+    ],
+)
+def test_flags_stand_before_between_or_after_what_is_positional(
+    line: str, named: dict[str, object]
+) -> None:
+    parsed = vars(PARSER.parse_args(line.split()))
+    assert {name: parsed[name] for name in named} == named
 
 
 @pytest.mark.parametrize(
