@@ -22,6 +22,9 @@ CREDENTIALS = ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD")
 RANK = 32
 SECONDS = {"h": 3600, "d": 86_400}
 _TTL = re.compile(r"(\d{1,5}) ?([hd])")
+PRICED = ("prompt", "sampled", "trained")
+"""Tokens that a server charges for."""
+_PRICE = re.compile(r"\d{1,4}(\.\d{1,6})?|\.\d{1,6}", re.ASCII)
 _LONGEST = 10 * 365 * SECONDS["d"]
 """Maximum lifetime of a checkpoint on Tinker, seconds; the minimum is an hour."""
 
@@ -40,6 +43,8 @@ class Options:
     """Display name of the server, e.g. ``gpubox · 2×H100``; empty: its URL is displayed."""
     ttl_s: int | None = None
     """Lifetime of checkpoints on the server, seconds; None: until deleted."""
+    prices: Mapping[str, float] | None = None
+    """What the server charges by `PRICED`, US dollars per million tokens; None if not given."""
 
     @property
     def is_loopback(self) -> bool:
@@ -76,6 +81,7 @@ def read_options(environ: Mapping[str, str] = os.environ) -> Options:
         rank=_rank(environ.get("HUD_TUI_TINKER_RANK")),
         place=one_line(environ.get("HUD_TUI_TINKER_PLACE", ""), 80),
         ttl_s=_ttl(environ.get("HUD_TUI_TINKER_TTL")),
+        prices=_prices(environ.get("HUD_TUI_TINKER_PRICES")),
     )
     if not (options.has_key or options.is_loopback or _signed_in()):
         raise BadOption(
@@ -115,3 +121,13 @@ def _ttl(text: str | None) -> int | None:
     if not SECONDS["h"] <= seconds <= _LONGEST:
         raise BadOption("HUD_TUI_TINKER_TTL is 1h to 3650d, e.g. 36h or 7d")
     return seconds
+
+
+def _prices(text: str | None) -> dict[str, float] | None:
+    if not text:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != len(PRICED) or not all(_PRICE.fullmatch(part) for part in parts):
+        what = "dollars per million tokens of prompts, samples and training"
+        raise BadOption(f"HUD_TUI_TINKER_PRICES is {what}, e.g. 0.13,0.40,0.40")
+    return dict(zip(PRICED, map(float, parts), strict=True))

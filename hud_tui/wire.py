@@ -474,6 +474,19 @@ class Disk(Response):
     free_bytes: int | None = None
 
 
+class TokenPrices(Response):
+    """US dollars per million tokens."""
+
+    prompt: float
+    sampled: float
+    trained: float
+
+    def cost(self, prompt: float, sampled: float) -> float:
+        """US dollars for rollouts of so many tokens, each of which is trained on once."""
+        each = prompt * self.prompt + sampled * self.sampled + (prompt + sampled) * self.trained
+        return each / 1e6
+
+
 class EngineState(Response):
     """The engine that samples and trains a model, and where."""
 
@@ -489,6 +502,8 @@ class EngineState(Response):
     """Number of training runs that are open on the server."""
     ttl_s: int | None = None
     """Seconds for which the server keeps a checkpoint; None: until it is deleted."""
+    prices: TokenPrices | None = None
+    """What the server charges, as far as the service was told; None if unknown."""
     saves_per_step: int = 0
     """Number of checkpoints that each optimizer step stores on `server`, which may bill for them; 0
     without a server. The tree, metrics, rewards and rollouts are stored on this machine in either

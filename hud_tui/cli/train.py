@@ -43,7 +43,7 @@ from hud_tui.rollouts.run_files import (
     run_folder,
 )
 from hud_tui.rollouts.template import write_environment
-from hud_tui.rollouts.trial import ROLLOUTS, Trial, make_trial, size_of
+from hud_tui.rollouts.trial import ROLLOUTS, Trial, make_trial, prices_of, size_of
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
@@ -187,7 +187,7 @@ class _Command:
             "verdict": verdict(findings),
             "rollout": None if trial is None else trial.first,
             "signal": None if trial is None else trial.document(size),
-            "estimate": None if trial is None else trial.estimate(size),
+            "estimate": None if trial is None else trial.estimate(size, prices_of(model)),
         }
 
     async def _tried(

@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from hud_tui.rl.findings import Finding
-from hud_tui.rl.text import counted, one_line, size, spaced
+from hud_tui.rl.text import counted, dollars, one_line, size, spaced
 from hud_tui.wire import Model
 
 AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -49,6 +49,8 @@ def where_stored(
     facts = [("server", f"{place}: receives prompts, completions and weights; may cost money")]
     if rollouts is not None and max_tokens is not None:
         most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained"
+        if state.prices is not None:
+            most += f", {dollars(state.prices.cost(0, rollouts * max_tokens))}"
         facts.append(("tokens", f"{most}, plus prompts"))
     count = _steps(model, steps)
     if state.saves_per_step and count is not None:

@@ -81,6 +81,13 @@ def duration(seconds: float) -> str:
 # Formatting of counts.
 
 
+def dollars(amount: float) -> str:
+    """E.g. ``$12.40``; below a cent with two significant digits."""
+    if 0 < amount < 0.01:
+        return f"${amount:.2g}" if amount >= 0.0001 else "below $0.0001"
+    return f"${amount:.2f}"
+
+
 def percent(share: float, digits: int = 0) -> str:
     """A share as a percentage, e.g. ``12 %``."""
     return f"{100 * share:.{digits}f} %"

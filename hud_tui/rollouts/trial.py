@@ -29,7 +29,7 @@ from hud_tui.rl.tasks.signal import (
     estimate,
 )
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import counted, duration, names_text, one_line
+from hud_tui.rl.text import counted, dollars, duration, names_text, one_line
 from hud_tui.rl.timeline import OVERFLOW, why_failed
 from hud_tui.rl.work import TRIAL
 from hud_tui.rollouts.environment import (
@@ -44,7 +44,7 @@ from hud_tui.rollouts.environment import (
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import Order, keep_order
 from hud_tui.rollouts.watched import UNGRADED, error_text
-from hud_tui.wire import Model
+from hud_tui.wire import Model, TokenPrices
 from hud_tui.wire_rollouts import JobEnter
 
 TASKS, ROLLOUTS = 4, 4
@@ -261,12 +261,27 @@ class Trial:
         more["overflows"] = reasons.count(OVERFLOW)
         return document(self.signals, size, self.pace, more)
 
-    def estimate(self, size: Size) -> str:
-        """What a step and the run take, in words."""
+    def estimate(self, size: Size, prices: TokenPrices | None = None) -> str:
+        """What a step and the run take, in words. `prices`: of the model's server, if known."""
         step, run = (
-            estimate(self.signals, each, self.pace) for each in (replace(size, steps=1), size)
+            self._taken(estimate(self.signals, each, self.pace), prices)
+            for each in (replace(size, steps=1), size)
         )
-        return f"a step {_taken(step)}; the run {_taken(run)}, without its optimizer steps"
+        return f"a step {step}; the run {run}, without its optimizer steps"
+
+    def _taken(self, estimate: Estimate, prices: TokenPrices | None) -> str:
+        """E.g. ``64 rollouts, 2 600 tokens, 12 s, at most $0.40``: groups without a gradient are
+        not trained on."""
+        parts = [counted(estimate.rollouts, "rollout")]
+        if estimate.tokens is not None:
+            parts.append(counted(estimate.tokens, "token"))
+        if estimate.seconds is not None:
+            parts.append(duration(estimate.seconds))
+        if prices is not None and estimate.tokens is not None:
+            prompt = sum(run["prompt_tokens"] for run in self.graded) / len(self.graded)
+            amount = prices.cost(prompt * estimate.rollouts, estimate.tokens)
+            parts.append(f"at most {dollars(amount)}")
+        return ", ".join(parts)
 
 
 COUNTED = {"turns": "turn", "tool_calls": "tool call", "tokens": "token"}
@@ -276,14 +291,9 @@ def _none_called(runs: Sequence[Report]) -> str:
     return f"0 of {counted(len(runs), 'rollout')} called a tool"
 
 
-def _taken(estimate: Estimate) -> str:
-    """E.g. ``64 rollouts, 2 600 tokens, 12 s``."""
-    parts = [counted(estimate.rollouts, "rollout")]
-    if estimate.tokens is not None:
-        parts.append(counted(estimate.tokens, "token"))
-    if estimate.seconds is not None:
-        parts.append(duration(estimate.seconds))
-    return ", ".join(parts)
+def prices_of(model: Model) -> TokenPrices | None:
+    """What the server of its weights charges, if that is known."""
+    return None if model.engine is None else model.engine.prices
 
 
 def size_of(order: Order, tasks: Sequence[Task]) -> Size:
@@ -374,4 +384,7 @@ async def prepare(
                 yield finding
             if trial is not None:
                 await asyncio.to_thread(keep_order, state, trial.job_id, order)
+                if trial.graded:
+                    taken = trial.estimate(size_of(order, loaded.tasks), prices_of(model))
+                    yield Finding("estimate", "ok", taken)
                 yield trial

@@ -10,7 +10,7 @@ from hud_tui.rl.findings import Finding, verdict
 from hud_tui.rl.tasks.signal import Size
 from hud_tui.rollouts.trial import Trial
 from hud_tui.rollouts.worker import calls_of
-from hud_tui.wire import Model
+from hud_tui.wire import Model, TokenPrices
 
 SIZE = Size(group_size=8, tasks_per_step=4, steps=20, train_tasks=12)
 TOOLS = ["tools (mcp)"]
@@ -20,9 +20,8 @@ NONE = {"made": 0, "known": 0, "fit": 0, "unknown": []}
 def report(reward: float = 0.0, **more: Any) -> dict[str, Any]:
     """A worker's report of a rollout."""
     usual = {"error": None, "failure": None, "stop_reason": "done", "info": None, "calls": NONE}
-    return {"reward": reward, "turns": 2, "tool_calls": 0, "tokens": 10, "seconds": 1.0} | (
-        usual | more
-    )
+    counts = {"turns": 2, "tool_calls": 0, "tokens": 10, "prompt_tokens": 90}
+    return {"reward": reward, "seconds": 1.0} | counts | usual | more
 
 
 def called(*unknown: str, made: int = 2, fit: int = 0) -> dict[str, Any]:
@@ -61,6 +60,13 @@ def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
     assert trial.estimate(SIZE) == (
         "a step 32 rollouts, 320 tokens, 16 s;"
         " the run 640 rollouts, 6 400 tokens, 5m20s, without its optimizer steps"
+    )
+    prices = TokenPrices(prompt=0.1, sampled=0.4, trained=0.5)
+    a_step = 32 * (90 * (0.1 + 0.5) + 10 * (0.4 + 0.5)) / 1e6
+    assert 0.0020 < a_step < 0.0021
+    assert trial.estimate(SIZE, prices) == (
+        "a step 32 rollouts, 320 tokens, 16 s, at most $0.002;"
+        " the run 640 rollouts, 6 400 tokens, 5m20s, at most $0.04, without its optimizer steps"
     )
     document = trial.document(SIZE)
     assert (document["rollouts"], document["errors"], document["overflows"]) == (8, 0, 0)

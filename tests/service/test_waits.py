@@ -62,7 +62,7 @@ async def test_the_catalog_says_where_a_model_lives(
 ) -> None:
     assert model["engine"] == {
         "engine": "tinker", "server": "http://trainer:8000", "queue": PAUSED, "slots": 2,
-        "ttl_s": None, "saves_per_step": 0, "place": "",
+        "ttl_s": None, "saves_per_step": 0, "place": "", "prices": None,
     }  # fmt: skip
     shown = (await http.get("/v2/models")).json()["items"]
     assert all(row["engine"]["queue"] == PAUSED for row in shown)

@@ -4,7 +4,7 @@ import pytest
 
 from hud_tui.rl.disk import check_room, disk_use, engine_place, where_stored
 from hud_tui.rl.text import size
-from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
+from hud_tui.wire import Disk, EngineState, Model, TokenPrices, TrainingDefaults
 
 DISK = Disk(checkpoint_bytes=2_070_000, used_bytes=83 * 10**6, max_bytes=10**10)
 
@@ -67,6 +67,10 @@ def test_a_run_says_what_goes_to_its_server_and_what_it_takes_on_this_disk() -> 
     ]
     weekly = model.model_copy(update={"engine": state.model_copy(update={"ttl_s": 7 * 86400})})
     assert "kept for 7 d;" in where_stored(weekly, 60, None, None)[1][1]
+    prices = TokenPrices(prompt=0.1, sampled=0.4, trained=0.5)
+    priced = model.model_copy(update={"engine": state.model_copy(update={"prices": prices})})
+    [_, (label, said), _] = where_stored(priced, 60, 640, 96)
+    assert (label, said.partition(", ")[2]) == ("tokens", "$0.06, plus prompts")
 
     tiny = EngineState(engine="tiny")
     model = Model(id="1", model_name="m", disk=DISK, engine=tiny)

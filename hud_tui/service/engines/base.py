@@ -272,6 +272,8 @@ class About:
     """Checkpoints that an optimizer step stores on the server; 0 without a server."""
     place: str = ""
     """Display name of the server; empty to show its URL."""
+    prices: Mapping[str, float] | None = None
+    """US dollars per million tokens: ``prompt``, ``sampled`` and ``trained``; None if unknown."""
 
 
 CLAIMANT: ContextVar[str] = ContextVar("claimant", default="")

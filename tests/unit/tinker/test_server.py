@@ -132,6 +132,12 @@ def test_rank_and_lifetime_are_read() -> None:
     assert read_options({**LOCAL, "HUD_TUI_TINKER_TTL": "7d"}).ttl_s == 7 * 86_400
 
 
+def test_prices_are_read_and_told_by_the_engine(tmp_path: Path) -> None:
+    options = read_options({**LOCAL, "HUD_TUI_TINKER_PRICES": "0.13, .40,1"})
+    assert options.prices == {"prompt": 0.13, "sampled": 0.4, "trained": 1.0}
+    assert TinkerEngine(options, tmp_path).about().prices == options.prices
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -143,6 +149,8 @@ def test_rank_and_lifetime_are_read() -> None:
         ({**LOCAL, "HUD_TUI_TINKER_RANK": "0"}, "HUD_TUI_TINKER_RANK"),
         ({**LOCAL, "HUD_TUI_TINKER_TTL": "10m"}, "HUD_TUI_TINKER_TTL"),
         ({**LOCAL, "HUD_TUI_TINKER_TTL": "0h"}, "HUD_TUI_TINKER_TTL"),
+        ({**LOCAL, "HUD_TUI_TINKER_PRICES": "0.1,0.2"}, "HUD_TUI_TINKER_PRICES"),
+        ({**LOCAL, "HUD_TUI_TINKER_PRICES": "1,2,-3"}, "HUD_TUI_TINKER_PRICES"),
     ],
 )
 def test_what_cannot_be_used_is_named(

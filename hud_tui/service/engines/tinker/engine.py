@@ -161,7 +161,16 @@ class Connection:
         """The server, with its queue and slots as last reported."""
         queue, slots = self._state.get("queue", "active"), self._state.get("slots", 0)
         options = self._options
-        return About("tinker", options.url, queue, slots, options.ttl_s, SAVES, options.place)
+        return About(
+            "tinker",
+            server=options.url,
+            queue=queue,
+            slots=slots,
+            ttl_s=options.ttl_s,
+            saves_per_step=SAVES,
+            place=options.place,
+            prices=options.prices,
+        )
 
     async def start(self) -> None:
         """Connect; if the server is away, use the models of its last offer. Raises EngineError: it
