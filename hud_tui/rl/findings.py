@@ -30,6 +30,7 @@ RunCheck = Literal[
     "scenarios",
     "args",
     "rollout",
+    "estimate",
     "graded",
     "variables",
     "remote",
