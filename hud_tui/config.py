@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hud_tui.errors import TABLE, BadTuning, HudUsage
-from hud_tui.keys import ACTIONS, VIEWS, Action, read_key, spell, types_text, with_keys
+from hud_tui.key_names import read_key, spell, types_text
+from hud_tui.keys import ACTIONS, VIEWS, Action, with_keys
 from hud_tui.rl.text import one_line
 from hud_tui.settings import OFF, directory
 from hud_tui.storage import read_regular

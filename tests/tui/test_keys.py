@@ -10,7 +10,8 @@ from textual.actions import parse
 
 from hud_tui.cli.main import main
 from hud_tui.config import LISTS, read_keymap
-from hud_tui.keys import ACTIONS, MEANINGS, VIEWS, of_view, spell
+from hud_tui.key_names import spell
+from hud_tui.keys import ACTIONS, MEANINGS, VIEWS, of_view
 from hud_tui.tui.app import HudApp, view_class
 from hud_tui.tui.keys import KeyLine, bindings, key_line, use_keymap
 from hud_tui.tui.run_draft import SubmitDialog

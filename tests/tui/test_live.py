@@ -6,7 +6,8 @@ import pytest
 from textual.geometry import Region
 
 from hud_tui.events import CheckpointAdded, HeadMoved, TreeRead, WorkChanged
-from hud_tui.keys import of_view, spell
+from hud_tui.key_names import spell
+from hud_tui.keys import of_view
 from hud_tui.rl.alarms.alarm import Level, Report
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.curves import WEIGHTS

@@ -19,18 +19,8 @@ import hud_tui.tui
 from hud_tui.cli.main import main
 from hud_tui.config import read_config, read_keymap
 from hud_tui.errors import BadTuning, HudUsage
-from hud_tui.keys import (
-    ACTIONS,
-    NAMED,
-    key,
-    key_of,
-    keyed,
-    of_view,
-    read_key,
-    remap,
-    spell,
-    types_text,
-)
+from hud_tui.key_names import NAMED, key_of, read_key, spell, types_text
+from hud_tui.keys import ACTIONS, key, keyed, of_view, remap
 from hud_tui.tui.screens.dialogs import KEYS, LABEL
 
 PRINTABLE = [chr(code) for code in range(33, 127)]
