@@ -26,6 +26,7 @@ from uuid import uuid4
 
 from hud_tui.rl.findings import Finding
 from hud_tui.rl.text import counted, one_line
+from hud_tui.service.caller import SERVICE, called_by
 from hud_tui.service.engines.base import Base, DiskFull, Engine, EngineError, EngineLost
 from hud_tui.service.http import FULL, RESTORE, Refused, canonical, free_bytes, new_id, refusal
 from hud_tui.service.policies import Policies, Weights, saved_file
@@ -411,7 +412,8 @@ class Retention:
         """Schedule a check of the limit."""
         self._again = True
         if self._task is None or self._task.done():
-            self._task = asyncio.create_task(self._guard(), name="retention")
+            with called_by(SERVICE):  # not for whoever stored something
+                self._task = asyncio.create_task(self._guard(), name="retention")
 
     async def close(self) -> None:
         """Stop; a deletion in progress is completed at the next start."""

@@ -14,6 +14,7 @@ from hud_tui.patience import Looks
 from hud_tui.rl.stopwatch import Stopwatch
 from hud_tui.rl.timeline import ENGINE, QUEUE, TUNNEL
 from hud_tui.rl.work import TRAINING, End, stopped
+from hud_tui.service.caller import SERVICE, called_by
 from hud_tui.service.context import ServiceContext, Stop, until_written
 from hud_tui.service.engines.base import Engine, EngineError
 from hud_tui.service.http import Refused, refusal
@@ -97,7 +98,8 @@ class Works:
         """End work whose driver says nothing any more, from now on until no driven work is left."""
         if self._listening is None or self._listening.done():
             self._looks, self._heard = 0, {}
-            self._listening = asyncio.create_task(self._listen(), name="driven work")
+            with called_by(SERVICE):  # not for whoever reports
+                self._listening = asyncio.create_task(self._listen(), name="driven work")
 
     async def _listen(self) -> None:
         async for passed_s in Looks(LISTEN_S):

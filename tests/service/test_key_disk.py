@@ -1,18 +1,23 @@
 """What is stored for a key is counted, whatever it is, and bounded."""
 
 import sqlite3
+from contextlib import closing
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
 from httpx import AsyncClient
 
-from hud_tui.service.caller import Caller, called_by
+from hud_tui.events import RolloutDone
+from hud_tui.service.caller import SERVICE, Caller, called_by
+from hud_tui.service.http import now
 from hud_tui.service.service import Service
-from hud_tui.service.store import traces
-from hud_tui.service.store.db import MIGRATIONS, Db
+from hud_tui.service.store import access, checkpoints, events, jobs, replies, seals, traces
+from hud_tui.service.store.db import MIGRATIONS, Db, connect
+from hud_tui.service.store.replies import Asked, StoredReply
 from hud_tui.service.store.traces import payload as payload_of
 from hud_tui.wire_access import Role
-from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of
+from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of, until
 from tests.service.calls import (
     Json,
     ask,
@@ -141,6 +146,123 @@ async def test_an_evaluation_ends_at_the_bound(http: AsyncClient) -> None:
     ends = await at_end(http, f"/v1/evaluations/{begun.json()['id']}")
     assert (ends["status"], 0 < ends["done"] < ends["total"]) == ("failed", True)
     assert ends["error"]["message"].startswith("what is stored for key full")
+
+
+async def rollout_of(http: AsyncClient, with_job: bool = True) -> str:
+    """A client's rollout; its id."""
+    job, trace = uuid4().hex, uuid4().hex
+    if with_job:
+        await http.post(f"/v2/trace/job/{job}/enter", json={})
+    body = {"job_id": job} if with_job else {}
+    assert (await http.post(f"/v2/trace/{trace}/enter", json=body)).status_code == 200
+    return trace
+
+
+@pytest.mark.parametrize("what", ["events", "replies"])
+async def test_what_is_dropped_counts_no_more_for_who_had_it_stored(
+    team: dict[str, AsyncClient],
+    http: AsyncClient,
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+) -> None:
+    """Not for whose write drops it."""
+    monkeypatch.setattr(events, "PRUNE_EVERY", 1)
+    monkeypatch.setattr(events, "MOST_EVENTS", 5)
+    monkeypatch.setattr(replies, "MOST_REPLIES", 5)
+    model, store = await fork(http), service.parts.store
+
+    async def add(name: str, size: int) -> None:
+        with called_by(Caller(name, Role.TRAIN)):
+            for _ in range(5):
+                id_ = uuid4().hex
+                said = RolloutDone(at=now(), trace_id=id_, task_slug="x" * size)
+                answer = StoredReply(Asked(id_, "optim-step", ""), b"x" * size)
+                if what == "events":
+                    await store.write(events.append, model["id"], [said])
+                else:
+                    await store.write(replies.keep, model["id"], answer)
+
+    before = await disk(http, "tim")
+    await report(team["tom"], await rollout_of(team["tom"]), span(1, "a", {"content": "x" * MB}))
+    kept = await disk(http, "tom")
+    await add("tim", MB // 5)
+    assert 0.9 < (await disk(http, "tim") - before) / MB < 1.1
+    await add("tom", 100)
+    assert abs(await disk(http, "tim") - before) < MB / 10
+    assert 0 <= await disk(http, "tom") - kept < MB / 10
+
+
+@pytest.mark.parametrize("with_job", [True, False])
+async def test_who_replaces_what_another_stored_is_not_credited(
+    team: dict[str, AsyncClient], http: AsyncClient, with_job: bool
+) -> None:
+    who, told = ("sue" if with_job else "tom"), span(1, "a", {"content": "x" * MB})
+    trace = await rollout_of(team["tim"], with_job)
+    for name, id_ in (("tim", trace), (who, await rollout_of(team[who]))):
+        await report(team[name], id_, told)
+    before = {name: await disk(http, name) for name in ("tim", who)}
+    await report(team[who], trace, span(1, "a", {}))
+    assert abs(await disk(http, who) - before[who]) < MB / 10
+    assert (before["tim"] - await disk(http, "tim") > 0.9 * MB) is with_job, "whose it is, is known"
+
+
+async def test_what_the_service_does_by_itself_is_nobodys(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever's request it begins with."""
+    seen = list[Caller]()
+
+    def look(db: Db, *args: object) -> int:
+        seen.append(db.caller)
+        return 0
+
+    listening = service.works._listening
+    await until(lambda: listening is None or listening.done())
+    await service.parts.retention.settled()
+    monkeypatch.setattr(jobs, "end_abandoned", look)
+    monkeypatch.setattr(checkpoints, "used", look)
+    with called_by(Caller("tim", Role.TRAIN)):
+        service.works.listen()
+        service.parts.retention.wake()
+    await until(lambda: len(seen) == 2)
+    assert seen == [SERVICE] * 2
+
+
+async def test_what_is_stored_for_a_key_is_never_less_than_nothing(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service
+) -> None:
+    await steps(team["tim"], await fork(http), 1)
+    for change in ("UPDATE key_disk SET bytes = 1", "UPDATE checkpoint SET bytes = 0"):
+        await service.parts.store.write(lambda db, change=change: db.execute(change))
+    assert await disk(http, "tim") == 0
+
+
+async def test_a_wrong_figure_of_an_older_version_is_made_right(
+    team: dict[str, AsyncClient], http: AsyncClient, service: Service, tmp_path: Path
+) -> None:
+    model = await fork(team["tim"])
+    team["tom"].headers["Idempotency-Key"] = "k"
+    await fork_from(team["tom"], model["id"], "more")
+    del team["tom"].headers["Idempotency-Key"]
+    await steps(team["tom"], model, 2)
+    await ended(team["tim"], await submit(team["tim"], model["id"], steps=3))
+    await report(team["tim"], await rollout_of(team["tim"]), span(1, "a", {"content": "x" * MB}))
+    right = {name: await disk(http, name) for name in ("tim", "tom")}
+    path, store = tmp_path / "older.db", service.parts.store
+    await store.read(lambda db: db.execute("VACUUM INTO ?", (str(path),)))
+    with closing(sqlite3.connect(path)) as older:
+        seals.add_functions(older, [])
+        number = next(at for at, one in enumerate(MIGRATIONS) if "DELETE FROM key_disk" in one)
+        older.executescript(
+            "ALTER TABLE event DROP COLUMN name; ALTER TABLE reply DROP COLUMN name;"
+            "UPDATE reply SET seal = seal_of(key, scope, call, digest, status, body);"
+            f"UPDATE key_disk SET bytes = -7; PRAGMA user_version = {number}"
+        )
+    with closing(connect(path)) as db:
+        counted = {name: access.stored(db, name) for name in right}
+        assert replies.find(db, model["id"], "k") is not None, "as it was written"
+    assert all(abs(counted[name] - right[name]) < MB / 10 for name in right), (counted, right)
 
 
 async def test_files_count_once(team: dict[str, AsyncClient], service: Service) -> None:

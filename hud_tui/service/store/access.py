@@ -140,8 +140,9 @@ def author_of(db: Db, what: str, id_: str) -> str | None:
 def refuse_others(db: Db, work_id: str, what: str) -> None:
     """Raises Refused, 403: somebody else began this work, and the caller's role reaches to its own
     only. What nobody signed was begun before there were keys: by the admin."""
+    begun_by = author_of(db, "work", work_id) or ADMIN_KEY
+    db.owner = begun_by
     if not may_end(db, work_id):
-        begun_by = author_of(db, "work", work_id) or ADMIN_KEY
         who = f"key {db.caller.name} ({db.caller.role})"
         raise Refused(403, f"{who} may {what} only what it began; {begun_by} began this: ask them")
 

@@ -597,6 +597,34 @@ MIGRATIONS = [
             AND CASE WHEN body_crc = crc32(CAST(body AS BLOB))
                 THEN json_extract(body, '$.at') > proposal.at END))
     """,
+    f"""
+    -- By whose key they were stored, for which they count until they are dropped.
+    ALTER TABLE event ADD COLUMN name TEXT;
+    ALTER TABLE reply ADD COLUMN name TEXT;
+    {seals.seal_again("reply")};
+    DROP TRIGGER key_disk_changes;
+    CREATE TRIGGER key_disk_changes AFTER UPDATE OF bytes ON checkpoint BEGIN
+        UPDATE key_disk SET bytes = max(0, bytes + NEW.bytes - OLD.bytes)
+        WHERE name = (SELECT name FROM author WHERE what = 'checkpoint' AND id = NEW.id);
+    END;
+    -- An older version counted for a key what the service had freed, or stored, by itself.
+    DELETE FROM key_disk;
+    INSERT INTO key_disk WITH
+        of_work (name, id) AS (SELECT name, id FROM author WHERE what = 'work'),
+        of_trace (name, id) AS (
+            SELECT name, trace.id FROM of_work JOIN trace ON job_id = of_work.id),
+        stored (name, bytes) AS (
+            SELECT author.name, bytes + length(body) + 1000 FROM author
+                JOIN checkpoint ON checkpoint.id = author.id WHERE what = 'checkpoint'
+            UNION ALL SELECT of_work.name, 1000 + length(coalesce(tasks, ''))
+                + length(coalesce(groups, '')) FROM of_work JOIN work USING (id)
+            UNION ALL SELECT name, 1000 FROM of_trace
+            UNION ALL SELECT name, 400 + length(prompt) + length(completion) + length(sample)
+                FROM of_trace JOIN turn ON trace_id = of_trace.id
+            UNION ALL SELECT name, 200 + length(body)
+                FROM of_trace JOIN span ON trace_id = of_trace.id)
+        SELECT name, sum(bytes), seal_of(name, sum(bytes)) FROM stored GROUP BY name
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""
 
@@ -623,6 +651,10 @@ class Db(sqlite3.Connection):
         """Names of rows that a query has found damaged."""
         self.files = 0
         """Bytes of files that belong to what was written."""
+        self.dropped = 0
+        """Bytes of this file that `drop` has freed."""
+        self.owner = SERVICE.name
+        """Name of the key for which was stored what is replaced; empty if nobody knows."""
         self.stored: dict[str, seals.Stored] = {}
         """How each table stores its rows, once one was inserted."""
 
@@ -683,11 +715,14 @@ class Store:
 
     def _commit(self, change: Callable[[Db], T], caller: Caller) -> T:
         db = self._open_db()
+        db.owner = caller.name
         db.execute("BEGIN IMMEDIATE")
         try:
             before = _size_of(db)
             result = self._checked(change, caller)
-            _count(db, caller.name, _size_of(db) - before + db.files)
+            grown = _size_of(db) - before + db.dropped
+            _count(db, caller.name if grown > 0 else db.owner, grown)
+            _count(db, caller.name, db.files)
             db.execute("COMMIT")
         except BaseException:
             if db.in_transaction:
@@ -696,7 +731,7 @@ class Store:
             db.touched.clear()
             raise
         finally:
-            db.files = 0
+            db.files = db.dropped = 0
         if db.touched:
             touched, db.touched = db.touched, {}
             self._loop.call_soon_threadsafe(self._on_rows, touched)
@@ -737,6 +772,19 @@ def _count(db: Db, name: str, more: int) -> None:
         query = """INSERT INTO key_disk (name, bytes) VALUES (:name, max(0, :more))
             ON CONFLICT (name) DO UPDATE SET bytes = max(0, bytes + :more)"""
         db.execute(query, {"name": name, "more": more})
+
+
+def drop(db: Db, table: str, where: str, values: Mapping[str, object]) -> None:
+    """Delete old rows of a table whose rows say by whose key they were stored: for these keys they
+    count no more, whoever deletes them."""
+    freed = f"""SELECT name, sum(length(CAST(body AS BLOB))) AS bytes FROM {table}
+        WHERE {where} GROUP BY name"""
+    query = f"""UPDATE key_disk SET bytes = max(0, key_disk.bytes - freed.bytes)
+        FROM ({freed}) AS freed WHERE key_disk.name = freed.name"""
+    db.execute(query, values)
+    before = _size_of(db)
+    db.execute(f"DELETE FROM {table} WHERE {where}", values)
+    db.dropped += before - _size_of(db)
 
 
 @contextmanager

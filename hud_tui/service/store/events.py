@@ -16,7 +16,7 @@ from hud_tui.events import (
     WorkChanged,
 )
 from hud_tui.service.http import now
-from hud_tui.service.store.db import Db, Store
+from hud_tui.service.store.db import Db, Store, drop
 from hud_tui.service.store.seals import checksum, intact
 
 log = logging.getLogger(__name__)
@@ -52,13 +52,14 @@ class Damaged(Exception):
 
 def append(db: Db, model_id: str, events: Iterable[Sent]) -> None:
     """Log events; readers are woken after the commit."""
-    rows: list[tuple[str, str, str, int]] = []
+    rows: list[tuple[str, str, str, int, str | None]] = []
     for event in events:
         body = event.model_dump_json()
-        rows.append((model_id, event.type, body, checksum(body)))
+        rows.append((model_id, event.type, body, checksum(body), db.caller.name or None))
     if not rows:
         return
-    db.executemany("INSERT INTO event (model_id, type, body, body_crc) VALUES (?, ?, ?, ?)", rows)
+    names = "model_id, type, body, body_crc, name"
+    db.executemany(f"INSERT INTO event ({names}) VALUES (?, ?, ?, ?, ?)", rows)
     db.appended.add(model_id)
     [newest] = db.execute("SELECT last_insert_rowid()").fetchone()
     if newest % PRUNE_EVERY < len(rows):  # ids are consecutive: one of these was a multiple
@@ -129,8 +130,8 @@ def _prune(db: Db, model_id: str) -> None:
     query = "SELECT id FROM event WHERE model_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?"
     row = db.execute(query, (model_id, MOST_EVENTS)).fetchone()
     if row is not None:
-        query = f"DELETE FROM event WHERE model_id = ? AND id <= ? AND NOT ({MOVE})"
-        db.execute(query, (model_id, row["id"]))
+        where = f"model_id = :model AND id <= :last AND NOT ({MOVE})"
+        drop(db, "event", where, {"model": model_id, "last": row["id"]})
         db.execute("UPDATE model SET pruned_to = ? WHERE id = ?", (row["id"], model_id))
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from hud_tui.service.http import Refused
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, drop, insert
 from hud_tui.service.store.seals import intact
 
 MOST_REPLIES = 1_000
@@ -62,12 +62,11 @@ def keep(db: Db, scope: str, stored: StoredReply) -> None:
         digest=stored.asked.digest,
         status=stored.status,
         body=stored.body,
+        name=db.caller.name or None,
     )
-    db.execute(
-        "DELETE FROM reply WHERE scope = :scope AND id <= (SELECT id FROM reply"
-        " WHERE scope = :scope ORDER BY id DESC LIMIT 1 OFFSET :most)",
-        {"scope": scope, "most": MOST_REPLIES},
-    )
+    where = """scope = :scope AND id <= (SELECT id FROM reply
+        WHERE scope = :scope ORDER BY id DESC LIMIT 1 OFFSET :most)"""
+    drop(db, "reply", where, {"scope": scope, "most": MOST_REPLIES})
 
 
 def find(db: Db, scope: str, key: str) -> StoredReply | None:

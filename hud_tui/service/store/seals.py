@@ -24,7 +24,7 @@ turn: trace_id prompt_digest digest base temperature prompt completion sample st
 span: trace_id span_id body answered_at
 taskset: name id name_key description created_at
 task: slug taskset_id row
-reply: key scope call digest status body
+reply: key scope call digest status body name
 disk: bytes
 work: id kind name status created_at finished_at model_id error is_job group_size taskset_id
     loop_steps step steps iteration attempt trained_tokens busy_s note reason solved waits driver
@@ -54,7 +54,7 @@ changes columns has to seal the rows again."""
 _FIRST = {
     **dict.fromkeys(("moves_from", "step_time", "discarded"), ()),
     **dict.fromkeys(("access_key", "author", "protection", "proposal", "key_disk"), ()),
-    **{table: COLUMNS[table][:-1] for table in ("turn", "trace", "span")},
+    **{table: COLUMNS[table][:-1] for table in ("turn", "trace", "span", "reply")},
 }
 """The columns that were sealed first, of a table that has got more since."""
 _TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from hud_tui.events import RolloutDone
 from hud_tui.rl.text import with_text
+from hud_tui.service.caller import SERVICE
 from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import access, checkpoints, events
 from hud_tui.service.store.db import Db, fetched, insert_all, without_damaged
@@ -228,6 +229,7 @@ def refuse_of_others(
 ) -> None:
     """Raises Refused, 403: it is a rollout of somebody else's job, or would become one. `job_id`:
     where it is to belong."""
+    db.owner = SERVICE.name
     for id_ in filter(None, (job_id, job_id_of(db, trace_id))):
         access.refuse_others(db, id_, what)
 
