@@ -7,12 +7,13 @@ too often has lines that say how many requests they stand for, so that no flood 
 days what others did.
 """
 
+import asyncio
 import errno
 import heapq
 import logging
 import os
-from collections.abc import Iterator
-from math import inf, nan
+from collections.abc import Iterable, Iterator
+from math import nan
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -39,87 +40,73 @@ TEXT_MOST = 300
 PROGRAM_MOST = 60
 """Most characters of a program's or a machine's name."""
 REFUSED_S = 10.0
-"""Seconds in which refused requests have a few lines only, which say how many they were: a flood of
-them must not rotate everything else away."""
-OF_ADDRESS, OF_ALL, OF_KEY = 1, 10, 10
-"""Those lines, where no key is accepted, of one address and of all; and of one key."""
+"""Seconds in which refused requests have a few lines only, and one that says how many the others
+were: a flood of them must not rotate everything else away."""
+OF_ADDRESS, OF_ALL, OF_KEY = 1, 9, 9
+"""Those few, where no key is accepted, of one address and of all; and of one key."""
 CHANGES_S = 600.0
 """Seconds in which changes of one key have so many lines: one a second, in bursts as scripts make
 them."""
 OF_CHANGES = 600
 """Those lines."""
 MOST_KNOWN = 1000
-"""Addresses, or keys, whose lines are counted."""
+"""Addresses, or keys, whose lines are counted; more are counted together."""
 
 
 class FewLines:
-    """Which requests have a line of their own, for each address or key."""
+    """Which lines are written of many. Of whomever so many have one each within a window; those
+    beyond them are held until it is over, and one line for each kind says how many they were."""
 
-    def __init__(self, most: int) -> None:
-        """`most`: lines in `REFUSED_S`."""
-        self._most = most
-        self._seen: dict[str, tuple[float, int, int]] = {}
-        """When the first of them was written, how many were, and how many requests had none."""
-
-    def stands_for(self, who: str, count: int = 1) -> int:
-        """How many requests a line about the newest stands for; 0: it has none, a later one counts
-        it. `count`: as many came since the one before."""
-        heard = monotonic()
-        since, written, held = self._seen.get(who, (heard, 0, 0))
-        if heard - since >= REFUSED_S:
-            since, written = heard, 0
-        has_line = written < self._most
-        total = held + count
-        self._seen[who] = since, written + has_line, 0 if has_line else total
-        while len(self._seen) > MOST_KNOWN:
-            del self._seen[next(iter(self._seen))]
-        return total if has_line else 0
-
-
-class Changes:
-    """Which changes have a line of their own. Those of a key beyond `OF_CHANGES` in `CHANGES_S` are
-    held, and get one line for each kind, which says how many they were."""
-
-    def __init__(self) -> None:
+    def __init__(self, most: int, window_s: float) -> None:
+        """`most`: lines in `window_s` seconds."""
+        self._most, self._window_s = most, window_s
         self._windows: dict[str, tuple[float, int]] = {}
-        """When the first line of a key was written, and how many were since."""
-        self._held: dict[tuple[str, str, int, bool], LogLine] = {}
-        """By key, what was done and how it went: the newest line, which stands for all of them."""
+        """When the first line of an address or a key was written, and how many were since; the
+        oldest first."""
+        self._held: dict[tuple[object, ...], LogLine] = {}
+        """By whose they are, and their kind: the newest line, which stands for all of them."""
 
-    def take(self, line: LogLine, at: float) -> list[LogLine]:
+    def take(
+        self, line: LogLine, who: str, at: float, kind: tuple[object, ...] = ()
+    ) -> list[LogLine]:
         """The lines that are due, `at` seconds of a monotonic clock: this one, unless it is held,
         after what was held for long enough."""
         due = self.release(at)
-        since, written = self._windows.get(line.key, (at, 0))
-        has_line = written < OF_CHANGES
-        self._windows[line.key] = since, written + has_line
+        if who not in self._windows and len(self._windows) >= MOST_KNOWN:
+            who = ""
+        since, written = self._windows.get(who, (at, 0))
+        has_line = written < self._most
+        self._windows[who] = since, written + has_line
         if has_line:
             return [*due, line]
-        kind = (line.key, line.what, line.status, line.repeated)
-        before = self._held.get(kind)
+        held = (who, line.key, *kind)
+        before = self._held.get(held)
         count = line.count + (0 if before is None else before.count)
-        self._held[kind] = line.model_copy(update={"count": count})
+        self._held[held] = line.model_copy(update={"count": count})
         return due
 
-    def release(self, at: float = inf) -> list[LogLine]:
+    def release(self, at: float | None = None) -> list[LogLine]:
         """What was held for long enough; by default everything."""
-        over = {key for key, (since, _) in self._windows.items() if at - since >= CHANGES_S}
-        for key in over:
-            del self._windows[key]
-        return [self._held.pop(held) for held in [*self._held] if held[0] in over]
+        over = set[str]()
+        for who, (since, _) in self._windows.items():
+            if at is not None and at - since < self._window_s:
+                break
+            over.add(who)
+        for who in over:
+            del self._windows[who]
+        return [self._held.pop(held) for held in [*self._held] if held[0] in over] if over else []
 
     @property
     def held(self) -> list[LogLine]:
-        """Newest first."""
-        return sorted([*self._held.values()], key=lambda line: -line.at)
+        return [*self._held.values()]
 
 
 class Journal:
     def __init__(self, data_dir: Path) -> None:
         self._file = data_dir / FILE
         self._lock = Lock()
-        self._of_address, self._of_all = FewLines(OF_ADDRESS), FewLines(OF_ALL)
-        self._of_key, self._changes = FewLines(OF_KEY), Changes()
+        self._of_address, self._of_all = (FewLines(n, REFUSED_S) for n in (OF_ADDRESS, OF_ALL))
+        self._of_key, self._changes = FewLines(OF_KEY, REFUSED_S), FewLines(OF_CHANGES, CHANGES_S)
 
     def write(
         self, scope: Scope, what: str, status: int, about: dict[str, str], repeated: bool = False
@@ -129,25 +116,40 @@ class Journal:
         caller = CALLER.get()
         line = self._line(scope, what, status, caller.name, caller.role, about)
         if 400 <= status < GONE:
-            count = self._of_key.stands_for(caller.name)
-            lines = [line.model_copy(update={"count": count})] if count else []
+            lines = self._of_key.take(line, caller.name, monotonic())
         else:
             line = line.model_copy(update={"repeated": repeated})
-            lines = self._changes.take(line, monotonic())
-        for due in lines:
-            self._add(due)
+            kind = (what, status, repeated)
+            lines = self._changes.take(line, caller.name, monotonic(), kind)
+        self._add_all(lines)
+
+    def refuse(self, scope: Scope) -> None:
+        """Add a line about a request whose key is not accepted; of very many not each has one."""
+        line, at = self._line(scope, "no key that is accepted", 401, "", ""), monotonic()
+        self._refuse_all(self._of_address.take(line, line.address, at), at)
+
+    def _refuse_all(self, lines: Iterable[LogLine], at: float) -> None:
+        for line in lines:
+            self._add_all(self._of_all.take(line, "", at))
+
+    async def follow(self) -> None:
+        """Add in time what is held, until cancelled."""
+        while True:
+            await asyncio.sleep(REFUSED_S)
+            self._release(monotonic())
 
     def close(self) -> None:
         """Add what is held."""
-        for line in self._changes.release():
-            self._add(line)
+        self._release(None)
 
-    def refuse(self, scope: Scope) -> None:
-        """Add a line about requests whose key is not accepted."""
-        count = self._of_address.stands_for(_address(scope))
-        count = count and self._of_all.stands_for("", count)
-        if count:
-            self._add(self._line(scope, "no key that is accepted", 401, "", "", count=count))
+    def _release(self, at: float | None) -> None:
+        self._add_all([*self._changes.release(at), *self._of_key.release(at)])
+        self._refuse_all(self._of_address.release(at), monotonic())
+        self._add_all(self._of_all.release(at))
+
+    def _add_all(self, lines: Iterable[LogLine]) -> None:
+        for line in lines:
+            self._add(line)
 
     @staticmethod
     def _line(
@@ -157,7 +159,6 @@ class Journal:
         name: str,
         role: str,
         about: dict[str, str] | None = None,
-        count: int = 1,
     ) -> LogLine:
         program, host = program_of(scope)
         return LogLine(
@@ -171,7 +172,6 @@ class Journal:
             path=one_line(scope["path"], TEXT_MOST),
             status=status,
             about={key: one_line(text, TEXT_MOST) for key, text in (about or {}).items()},
-            count=count,
         )
 
     def _add(self, line: LogLine) -> None:
@@ -212,7 +212,9 @@ class Journal:
         cannot be read is left out."""
         lines: list[LogLine] = []
         torn: list[bytes] = []
-        held = [line for line in self._changes.held if before is None or line.at < before]
+        held = [line for few in (self._changes, self._of_key, self._of_all) for line in few.held]
+        held = [line for line in held if before is None or line.at < before]
+        held.sort(key=lambda line: -line.at)
         for line in heapq.merge(held, self._read(before, torn), key=lambda line: -line.at):
             if len(lines) == limit:
                 return LogPage(lines=lines, incomplete=bool(torn))

@@ -38,6 +38,7 @@ class Service:
         self.id = ""
         """Id of the data directory; known once started."""
         self._engine = engine
+        self._logging: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Service":
         prepared = await asyncio.to_thread(prepare, self.data_dir)
@@ -56,6 +57,7 @@ class Service:
             raise
         self.parts.retention.wake()
         self.works.listen()
+        self._logging = asyncio.create_task(self.journal.follow(), name="log")
         return self
 
     async def __aexit__(
@@ -69,6 +71,8 @@ class Service:
         self.parts.hub.close()
         await self.parts.retention.close()
         await self._close()
+        if self._logging is not None:
+            self._logging.cancel()
         await asyncio.to_thread(self.journal.close)
 
     async def _close(self) -> None:

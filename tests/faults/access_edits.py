@@ -279,8 +279,8 @@ ACCESS = (
     Edit(
         "requests without a key have few lines, whatever their addresses",
         "service/journal.py",
-        'count = count and self._of_all.stands_for("", count)',
-        "count = count and 1",
+        'self._add_all(self._of_all.take(line, "", at))',
+        "self._add(line)",
         LOG,
     ),
     Edit(
@@ -300,8 +300,36 @@ ACCESS = (
     Edit(
         "changes of a key beyond many have one line",
         "service/journal.py",
-        "has_line = written < OF_CHANGES",
+        "has_line = written < self._most",
         "has_line = True",
+        LOG,
+    ),
+    Edit(
+        "numbers of refused requests are written when the service ends",
+        "service/journal.py",
+        "*self._of_key.release(at)])",
+        "])",
+        LOG,
+    ),
+    Edit(
+        "numbers of requests without a key are written when the service ends",
+        "service/journal.py",
+        "        self._refuse_all(self._of_address.release(at), monotonic())\n",
+        "",
+        LOG,
+    ),
+    Edit(
+        "what is held is written in time",
+        "service/journal.py",
+        "            self._release(monotonic())\n",
+        "            pass\n",
+        LOG,
+    ),
+    Edit(
+        "the numbers of many addresses are not lost",
+        "service/journal.py",
+        '            who = ""\n',
+        "            return due\n",
         LOG,
     ),
     Edit(
