@@ -151,7 +151,7 @@ def _about(machine: Machine, plan: Any, values: Mapping[str, str]) -> list[str]:
     lines += [f"secrets {', '.join(values)}, into a file of mode 0600 there"] if values else []
     todo = [step.about for step, there in plan if not there]
     there = [step.about for step, there in plan if there]
-    lines += [f"there already: {', '.join(there)}"] if there else []
+    lines += [f"done already: {', '.join(there)}"] if there else []
     return lines + [f"to do   {about}" for about in todo]
 
 

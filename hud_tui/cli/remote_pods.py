@@ -29,6 +29,7 @@ from hud_tui.remote.clock import ahead_s, prime_now
 from hud_tui.remote.engines import find_engine
 from hud_tui.remote.machines import LOG, MACHINE
 from hud_tui.remote.pods import (
+    MOST_HOURS,
     WORK,
     Filter,
     Pods,
@@ -89,6 +90,8 @@ def filter_of(args: argparse.Namespace) -> Filter:
     for name in ("max_price", "disk", "hours"):
         if flags.get(name) is not None and flags[name] <= 0:
             raise HudUsage(f"--{name.replace('_', '-')} must be more than 0")
+    if (flags.get("hours") or 0) > MOST_HOURS or (flags.get("idle") or 0) > MOST_HOURS * 60:
+        raise HudUsage("a budget is of a year at most", f"--hours up to {MOST_HOURS}")
     if (flags.get("idle") or 0) < 0:
         raise HudUsage("--idle must not be less than 0", "0: it is never ended for want of use")
     return Filter(

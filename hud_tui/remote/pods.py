@@ -51,6 +51,8 @@ from hud_tui.settings import REMOTES
 
 HOURS, IDLE_MIN = 4.0, 60
 """Defaults: how many hours a pod may run, and how many minutes it may be unused."""
+MOST_HOURS = 366 * 24
+"""Most hours of a budget."""
 POLL_S = 5.0
 """Seconds between two reads of a pod that is starting."""
 READY_S = 40 * 60.0

@@ -42,8 +42,12 @@ def age(stamp: str | float | None, now: float) -> str:
 
 
 def clock_text(stamp: float, now: float) -> str:
-    """Unix seconds as local time, with the date unless that is today's, e.g. ``14:02``."""
-    then, today = datetime.fromtimestamp(stamp), datetime.fromtimestamp(now)
+    """Unix seconds as local time, with the date unless that is today's, e.g. ``14:02``; a dash if
+    no calendar has them."""
+    try:
+        then, today = datetime.fromtimestamp(stamp), datetime.fromtimestamp(now)
+    except (OverflowError, OSError, ValueError):
+        return "–"
     return then.strftime("%H:%M" if then.date() == today.date() else "%d %b %H:%M")
 
 

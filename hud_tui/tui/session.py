@@ -50,6 +50,7 @@ from hud_tui.rl.runs import silent_s
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.work import Work, has_ended
 from hud_tui.rollouts.control import works_of
+from hud_tui.service_file import machine_in
 from hud_tui.storage import JsonStore
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
 from hud_tui.wire import Model, WorkState
@@ -206,6 +207,12 @@ class RunSession:
         if self.mode == "local":
             return "in the background"
         return f"on {self.client.settings.label}" if self.mode == "host" else "on HUD"
+
+    @property
+    def machine(self) -> str:
+        """Name of the machine that the open service trains on; empty: this one, or HUD."""
+        data = self.client.settings.data_dir if self.mode == "local" else ""
+        return machine_in(Path(data))
 
     @property
     def playback(self) -> Playback | None:

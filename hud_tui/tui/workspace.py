@@ -32,7 +32,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.work import Work
-from hud_tui.service_file import costs_text, keep_budgets, machine_in, read_rentals, rental_text
+from hud_tui.service_file import costs_text, keep_budgets, read_rentals, rental_text
 from hud_tui.settings import read_paths
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import GAMES, OPENS
@@ -339,17 +339,12 @@ class Workspace:
                 with suppress(HudError, OSError):
                     now = await to_thread(prime_now, state)
                     await to_thread(keep_budgets, read_paths(str(state)), now)
-            news = await to_thread(aside, state, time(), self._machine())
+            news = await to_thread(aside, state, time(), self.session.machine)
             if news != self._aside:
                 self._aside = news
                 if self.view is not None:
                     self.view.update_aside(news)
             await sleep(ASIDE_S)
-
-    def _machine(self) -> str:
-        """Machine of the open service; empty for this one, or HUD."""
-        data = self.session.client.settings.data_dir if self.session.mode == "local" else ""
-        return machine_in(Path(data))
 
     async def _watch_loop(self) -> None:
         """Follow the training loop outside the service that trains the selected model."""

@@ -383,6 +383,8 @@ UNFIT = {
     "nothing to be rented fits ": ("--gpus", "2xH100", "--max-price", "1"),
     "more than 0": ("--gpus", "2xH100", "--hours", "0"),
     "not be less than 0": ("--gpus", "2xH100", "--idle", "-5"),
+    "a year at most": ("--gpus", "2xH100", "--hours", "8785"),
+    "of a year at most": ("--gpus", "2xH100", "--idle", "527041"),
     "no image windows": ("--gpus", "2xH100", "--image", "windows"),
     "no engine named": ("--gpus", "2xH100", "--engine", "nope"),
 }

@@ -175,6 +175,18 @@ async def test_help_lists_every_key_of_the_view(served: Served) -> None:
             await app.press("escape", then=view)
 
 
+async def test_help_of_a_page_lists_a_key_that_it_takes_from_the_app_once(served: Served) -> None:
+    async with opened(Connector(served), Start("models"), size=(120, 60)) as app:
+        await app.until_view("models")
+        await app.press("C", then="log")
+        await app.press("question_mark")
+        await app.until(lambda: app.screen.query("#help-list"))
+        listed = helped(app.screen)
+        [row] = [row for row in listed if "q" in row.split()[:2]]
+        assert row.startswith("esc q back ")
+        assert any(row.startswith("^c ^q") for row in listed)
+
+
 async def test_help_tells_what_a_key_does_beside_it_however_narrow(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(60, 24)) as app:
         await app.until_view("models")

@@ -11,9 +11,11 @@ from pathlib import Path
 from time import time
 
 import pytest
-from textual.widgets import Input
+from textual.content import Content
+from textual.widgets import Input, Static
 
 from hud_tui.audit_log import AuditEntry, CommandLog, as_hud_tui
+from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
@@ -160,6 +162,17 @@ async def test_the_top_line_names_the_machine_that_is_open(served: Served, state
         assert "gpubox" not in app.said("TopLine")
 
 
+async def test_the_first_start_on_a_machine_promises_nothing_about_this_one(
+    served: Served, state: Path
+) -> None:
+    use_box(state)
+    async with shown(served, state, open_on="gpubox") as app:
+        await app.press("escape", then="models")
+        await app.until(lambda: "language models on gpubox" in app.said("#welcome"))
+        assert "8 lists what it costs" in app.said("#welcome")
+        assert "Nothing leaves" not in app.said("#welcome")
+
+
 async def test_a_key_of_a_view_leaves_the_pages_over_it(served: Served, state: Path) -> None:
     async with shown(served, state) as app:
         await app.press("1", then="models")
@@ -203,6 +216,34 @@ async def test_details_and_logs(served: Served, state: Path) -> None:
         [rental] = read_rentals(state)
         write_rental(state, rental, watched=True)
         await app.until(lambda: "or after 60 min without use" in app.said("#machines-text"))
+
+
+async def test_what_happens_now_is_in_sight_with_costs(served: Served, state: Path) -> None:
+    """The pane is half the screen: what does not fit there is what was known before."""
+    write_rental(state, replace(data.POD, at=time() - 7200, provider="runpod", idle_min=60))
+    async with shown(served, state, width=80) as app:
+        for number in range(12):
+            screen(app)._set_ups.add_line(data.POD.name, f"… {number}/12 fetch: {'file ' * 12}")
+        await app.until(lambda: "11/12 fetch" in app.said("#machines-text"))
+        said = app.said("#machines-text")
+        assert "of at most $6.00" in said
+        assert sum(len(Content(line).wrap(76)) for line in said.splitlines()) < 15
+
+
+async def test_a_set_up_that_fails_says_why_once_and_what_it_costs(
+    served: Served, state: Path
+) -> None:
+    """Above the messages of its steps, which scroll."""
+    write_rental(state, replace(data.POD, at=time()))
+    async with shown(served, state) as app:
+        set_ups, [rental] = screen(app)._set_ups, read_rentals(state)
+        for text in ("✔ 1/2 folder: /root/x", "✘ 2/2 uv: no uv there"):
+            set_ups.add_line(rental.name, text)
+        app.app.run_worker(set_ups._offer_to_terminate(rental, HudError("no uv there")))
+        await app.until(lambda: isinstance(app.screen, ConfirmDialog))
+        said = [str(line.content) for line in app.screen.query(".dialog-line").results(Static)]
+        assert said == ["no uv there", "hud-a100-1 costs $1.50 per hour.", "✔ 1/2 folder: /root/x"]
+        await app.press("escape", then="machines")
 
 
 async def test_columns_are_as_wide_as_what_is_in_them(served: Served, state: Path) -> None:

@@ -349,7 +349,7 @@ class HelpScreen(SearchList[Doable | None]):
         """`below` is the screen whose keys are listed."""
         field = Input(placeholder="search", id="help-search", compact=True)
         super().__init__(field, RowList(HELP, id="help-list", least=LEAST, headed=False))
-        self.all = {each.action.id: each for each in doable(below)}
+        self.all = {each.action.id: each for each in reached(doable(below))}
         view = getattr(below, "VIEW", "the app")
         self.heading = f"keys of {PLACES.get(view, view)}"
 
@@ -387,6 +387,18 @@ class HelpScreen(SearchList[Doable | None]):
 
     def on_input_submitted(self) -> None:
         self.choose()
+
+
+def reached(actions: Sequence[Doable]) -> Iterator[Doable]:
+    """The actions, those of the app by the keys that the screen below leaves to it."""
+    taken: set[str] = set()
+    for each in actions:
+        action = each.action
+        if action.view != "app":
+            taken.update(action.keys.split(","))
+            yield each
+        elif keys := [key for key in action.keys.split(",") if action.priority or key not in taken]:
+            yield replace(each, action=replace(action, keys=",".join(keys)))
 
 
 class ViewList(HelpScreen):

@@ -472,9 +472,12 @@ class SetUps:
 
     async def _offer_to_terminate(self, rental: Rental, error: HudError) -> None:
         name = rental.name
-        self.add_line(name, f"✘ {error.message}")
-        lines = [one_line(text, 200) for text in self.lines.get(name, ())]
-        lines = [error.message, *lines, f"{name} costs {rental.price}."]
+        said = [*self.lines.get(name, ())]
+        before = [text for text in said if error.message not in text]
+        if before == said:  # no step said so
+            self.add_line(name, f"✘ {error.message}")
+        lines = [error.message, f"{name} costs {rental.price}."]
+        lines += [one_line(text, 200) for text in before]
         dialog = ConfirmDialog(f"{name} failed", lines, "Terminate", danger=True, keep="Keep")
         if await self._app.push_screen_wait(dialog):
             await self.terminate(rental)
@@ -594,7 +597,8 @@ class MachinesScreen(Leavable[None]):
         room = max(3, self.size.height // 2 - 3)
         if self._pane == "details":
             steps = [*self._set_ups.lines.get(entry.name, ()), *loose]
-            return [*entry_text(entry, steps, self._clock())]
+            details = [*entry_text(entry, steps[-max(LOG_LINES, room // 2) :], self._clock())]
+            return ended(details, self.size.width - 4, room + 2) if steps else details
         read = self._pane == "set-up" or entry.name in self._server_log
         lines = entry.log if self._pane == "set-up" else self._server_log.get(entry.name, ())
         title = Content.styled(f"{one_line(entry.name, 40)}: the {self._pane}'s log", "bold")
@@ -714,6 +718,17 @@ class MachinesScreen(Leavable[None]):
 
     def action_leave(self) -> None:
         self.dismiss()
+
+
+def ended(lines: Sequence[Content], width: int, room: int) -> list[Content]:
+    """The last lines that fit into so many rows of so many cells: what happens now is last."""
+    kept: list[Content] = []
+    for line in reversed(lines):
+        room -= len(line.wrap(width)) or 1
+        if room < 0:
+            break
+        kept.insert(0, line)
+    return kept
 
 
 def _wrong(text: str) -> str:

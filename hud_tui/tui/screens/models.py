@@ -128,6 +128,11 @@ WELCOME_ON_SERVER = """\
 [b]Welcome.[/b] This machine now runs a small embedded service, which samples and trains \
 language models on a Tinker server. Prompts and completions go there, and it may cost money.
 """
+WELCOME_ON_MACHINE = """\
+[b]Welcome.[/b] This machine now runs a small embedded service, which samples and trains \
+language models on {machine}. Prompts and completions go there; {{app.machines}} lists what it \
+costs.
+"""
 NO_MATCH = "no model matches · {models.leave} shows all"
 WAY = """
 [b $accent]1[/]  {^models.choose} forks a base: your own copy to train            \
@@ -440,7 +445,10 @@ class ModelsScreen(HudScreen):
     def watch_models(self) -> None:
         if self.models is None or not self.query("#note"):  # it was read before the view was built
             return
-        if self.on_server:
+        if machine := self.session.machine:
+            welcome = keyed(WELCOME_ON_MACHINE.format(machine=machine) + WAY)
+            self.query_one("#welcome", Static).update(welcome)
+        elif self.on_server:
             self.query_one("#welcome", Static).update(WELCOME_ON_SERVER + keyed(WAY))
         self.show_rows()
         self._begin()
