@@ -24,7 +24,7 @@ from starlette.types import Scope
 
 from hud_tui.rl.text import one_line
 from hud_tui.service.caller import CALLER
-from hud_tui.service.http import now
+from hud_tui.service.http import dumps, now
 from hud_tui.wire_access import LogLine, LogPage
 
 log = logging.getLogger(__name__)
@@ -37,6 +37,9 @@ MOST_BYTES = 8_000_000
 KEPT = 31
 """Files kept beside the newest; the oldest is deleted."""
 TEXT_MOST = 300
+"""Most bytes of each text of a line, as JSON has it."""
+ABOUT_MOST = 5
+"""Most texts that say what a request was about."""
 PROGRAM_MOST = 60
 """Most characters of a program's or a machine's name."""
 REFUSED_S = 10.0
@@ -166,12 +169,12 @@ class Journal:
             key=name,
             role=role,
             address=_address(scope),
-            program=" on ".join(filter(None, (program, host))),
+            program=_short(" on ".join(filter(None, (program, host)))),
             what=what,
             method=scope["method"],
-            path=one_line(scope["path"], TEXT_MOST),
+            path=_short(scope["path"]),
             status=status,
-            about={key: one_line(text, TEXT_MOST) for key, text in (about or {}).items()},
+            about={key: _short(text) for key, text in [*(about or {}).items()][:ABOUT_MOST]},
         )
 
     def _add(self, line: LogLine) -> None:
@@ -243,6 +246,14 @@ class Journal:
             except FileNotFoundError:
                 continue
             yield from reversed(raw.splitlines())
+
+
+def _short(text: str) -> str:
+    """A text in one line of at most `TEXT_MOST` bytes as JSON."""
+    limit = TEXT_MOST
+    while len(dumps(line := one_line(text, limit))) > TEXT_MOST + len('""'):
+        limit = limit * 3 // 4
+    return line
 
 
 def _at(line: bytes) -> float:

@@ -333,6 +333,20 @@ ACCESS = (
         LOG,
     ),
     Edit(
+        "a text in the log has so many bytes, not characters",
+        "service/journal.py",
+        "        limit = limit * 3 // 4\n",
+        "        break\n",
+        LOG,
+    ),
+    Edit(
+        "a line of the log has so many texts",
+        "service/journal.py",
+        "[*(about or {}).items()][:ABOUT_MOST]",
+        "[*(about or {}).items()]",
+        LOG,
+    ),
+    Edit(
         "what is repeated is not told as done",
         "service/routes/__init__.py",
         'REPLAYED in dict(message["headers"])',

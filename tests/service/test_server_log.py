@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from uuid import uuid4
 
 import pytest
@@ -12,8 +13,10 @@ from httpx import AsyncClient
 
 from hud_tui.cli import access
 from hud_tui.service import journal
+from hud_tui.service.app import AREAS
+from hud_tui.service.caller import Caller, called_by
 from hud_tui.service.service import Service
-from hud_tui.wire_access import LogLine
+from hud_tui.wire_access import LogLine, Role
 from tests.conftest import bearer, fork, until
 from tests.service.calls import Json, set_head, steps
 from tests.toy_engine import ToyEngine
@@ -188,6 +191,17 @@ async def test_what_is_held_is_written_in_time_and_when_the_service_ends(
     assert told() == expected
 
 
+def days(size: float, keys: int = 1) -> float:
+    """How far the log reaches back, if lines have so many bytes and so many keys and strangers send
+    as much as they can."""
+    routes = [route for area in AREAS for route in area.ROUTES]
+    kinds = 2 * sum(route.does != "" and route.is_logged for route in routes)
+    of_key = (journal.OF_CHANGES + kinds) / journal.CHANGES_S
+    of_key += (journal.OF_KEY + 1) / journal.REFUSED_S
+    of_strangers = (journal.OF_ALL + 1) / journal.REFUSED_S
+    return journal.KEPT * journal.MOST_BYTES / ((keys * of_key + of_strangers) * size * 86400)
+
+
 def test_the_log_reaches_back_for_days_whatever_a_key_and_strangers_send(tmp_path: Path) -> None:
     kept = journal.Journal(tmp_path)
     agent = b"hud-tui/0.1.0 (Linux; Python 3.12)"
@@ -196,9 +210,23 @@ def test_the_log_reaches_back_for_days_whatever_a_key_and_strangers_send(tmp_pat
         "model": "arith-rl-with-a-long-name", "job_id": str(uuid4()), "checkpoint": str(uuid4())
     })  # fmt: skip
     size = (tmp_path / "log.jsonl").stat().st_size
-    a_second = journal.OF_CHANGES / journal.CHANGES_S
-    a_second += (journal.OF_KEY + 1 + journal.OF_ALL + 1) / journal.REFUSED_S
-    assert journal.KEPT * journal.MOST_BYTES / (a_second * size * 86400) > 2, size
+    assert (350 < size < 450, days(size) > 2, days(size, keys=5) > 14 / 24) == (True,) * 3, size
+
+
+@pytest.mark.parametrize("letter", ["a", "中", "🙂", '"', "\\", "\x1b", "\u2028"])
+def test_no_line_is_longer_than_the_page_says(tmp_path: Path, letter: str) -> None:
+    kept = journal.Journal(tmp_path)
+    most = {"path": "/" + letter * 9000, "client": (":".join(["2001"] * 8), 65535)}
+    sent = {"program": letter * 99, "host": letter * 99}
+    move = urlencode(sent).encode()
+    about = {f"proposal_id{number}": letter * 9000 for number in range(20)}
+    with called_by(Caller("k" * 40, Role.ADMIN)):
+        kept.write({**SCOPE, **most, "headers": [(b"hud-tui-move", move)]}, "w" * 40, 200, about)
+    data = (tmp_path / "log.jsonl").read_bytes()
+    assert (len(data) <= 2500, days(2500) > 1 / 3) == (True, True), len(data)
+    [line] = kept.newest(1).lines
+    assert line.path.startswith("/" + journal.one_line(letter * 9)), "as much as there is room for"
+    assert line.path.endswith("…")
 
 
 async def test_a_request_that_another_key_repeats_is_told_as_that(
