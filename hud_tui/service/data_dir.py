@@ -32,7 +32,8 @@ from hud_tui.service.http import FULL, RESTORE, Refused, canonical, free_bytes, 
 from hud_tui.service.policies import Policies, Weights, saved_file
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.db import MIGRATIONS, Store, TooNew
+from hud_tui.service.store.db import Store, TooNew
+from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.storage import NotPrivate, check_regular, read_private, write_atomic
 from hud_tui.wire import Disk
 

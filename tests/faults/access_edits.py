@@ -383,14 +383,14 @@ ACCESS = (
     ),
     Edit(
         "files that are deleted count no more",
-        "service/store/db.py",
+        "service/store/tables.py",
         "SET bytes = max(0, bytes + NEW.bytes - OLD.bytes)",
         "SET bytes = max(0, bytes + NEW.bytes)",
         DISK,
     ),
     Edit(
         "what is stored for a key is never less than nothing",
-        "service/store/db.py",
+        "service/store/tables.py",
         "SET bytes = max(0, bytes + NEW.bytes - OLD.bytes)",
         "SET bytes = bytes + NEW.bytes - OLD.bytes",
         DISK,

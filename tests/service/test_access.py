@@ -21,7 +21,7 @@ from hud_tui.service.http import now
 from hud_tui.service.routes import Route
 from hud_tui.service.service import Service
 from hud_tui.service.store import proposals
-from hud_tui.service.store.db import MIGRATIONS
+from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.wire_access import Role
 from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of
 from tests.service.calls import (

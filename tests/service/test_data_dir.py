@@ -11,8 +11,9 @@ import pytest
 from hud_tui.service.data_dir import MARK, Unusable, refuse_foreign
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
-from hud_tui.service.store.db import MIGRATIONS, connect
+from hud_tui.service.store.db import connect
 from hud_tui.service.store.seals import add_functions
+from hud_tui.service.store.tables import MIGRATIONS
 from tests.conftest import blank, calling, fork
 from tests.service.calls import catalog, chat, leftovers, made_once, saved_steps, step, tree
 from tests.toy_engine import ToyEngine

@@ -13,8 +13,9 @@ from hud_tui.service.caller import SERVICE, Caller, called_by
 from hud_tui.service.http import now
 from hud_tui.service.service import Service
 from hud_tui.service.store import access, checkpoints, events, jobs, replies, seals, traces
-from hud_tui.service.store.db import MIGRATIONS, Db, connect
+from hud_tui.service.store.db import Db, connect
 from hud_tui.service.store.replies import Asked, StoredReply
+from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.service.store.traces import payload as payload_of
 from hud_tui.wire_access import Role
 from tests.conftest import at_end, bearer, ended, fork, submit, tasks_of, until

@@ -20,8 +20,9 @@ from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
 from hud_tui.service.service import Service
 from hud_tui.service.store import runs
-from hud_tui.service.store.db import MIGRATIONS, Db
+from hud_tui.service.store.db import Db
 from hud_tui.service.store.seals import COLUMNS
+from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.settings import local_settings
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, ran, reach, set_head, status_of, tree

@@ -11,7 +11,8 @@ from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints, models
 from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
-from hud_tui.service.store.db import MIGRATIONS, Db, TooNew, connect, insert
+from hud_tui.service.store.db import Db, TooNew, connect, insert
+from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.wire import Checkpoint
 
 
