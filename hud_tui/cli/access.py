@@ -5,17 +5,18 @@ from __future__ import annotations
 
 import argparse
 import re
+from contextlib import aclosing
 from time import time
 
 from pydantic import ValidationError
 
 from hud_tui.audit_log import short_id
-from hud_tui.cli.connect import command_of, run_command
+from hud_tui.cli.connect import command_of, progress, run_command
 from hud_tui.cli.connect import connector_of as connector
 from hud_tui.cli.output import aligned, changes, confirm, emit, require_consent, show
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage, refuse_beyond
-from hud_tui.rl.text import age, counted, moment, one_line, size
+from hud_tui.rl.text import age, counted, moment, one_line, size, spaced
 from hud_tui.settings import read_size
 from hud_tui.wire import Model
 from hud_tui.wire_access import AccessKey, LogLine, NewKey, Propose
@@ -116,18 +117,38 @@ async def _revoke(client: HudClient, args: argparse.Namespace) -> int:
 # The service's log.
 
 
+PAGE = 1000
+"""Lines of the log that one answer has at most."""
+
+
 async def server_log(client: HudClient, args: argparse.Namespace) -> int:
-    """Print the newest lines of the service's log, oldest first."""
-    refuse_beyond("--limit", args.limit, {"ge": 1, "le": 1000})
+    """Print the newest lines of the service's log, or of those that match, oldest first."""
+    refuse_beyond("--limit", args.limit, {"ge": 1})
     words = (args.text or "").casefold().split()
-    page = await client.access.log(1000 if words else args.limit)
-    lines = [line for line in page.lines if all(word in _text(line).casefold() for word in words)]
+    lines, searched, is_incomplete = list[LogLine](), 0, False
+    tell, is_told = progress(), False
+    most = PAGE if words else min(args.limit, PAGE)
+    async with aclosing(client.access.log_pages(most)) as pages:
+        async for page in pages:
+            lines += (
+                line for line in page.lines if all(word in _text(line).casefold() for word in words)
+            )
+            searched += len(page.lines)
+            is_incomplete |= page.incomplete
+            if len(lines) >= args.limit:
+                break
+            if len(page.lines) == most:
+                back = moment(page.lines[-1].at)
+                tell(f"{spaced(searched)} lines of the log searched, back to {back}")
+                is_told = True
+    if is_told:
+        tell("")
     lines = lines[: args.limit][::-1]
     if args.headless:
-        emit("server_log", {"lines": lines, "incomplete": page.incomplete})
+        emit("server_log", {"lines": lines, "searched": searched, "incomplete": is_incomplete})
         return 0
     table = aligned([_cells(line) for line in lines], most=80)
-    older = ["older lines were rotated away"] * page.incomplete
+    older = ["older lines were rotated away"] * is_incomplete
     show(args, "server_log", {}, *older, *(table or ["no line matches"]))
     return 0
 

@@ -1,10 +1,10 @@
 """Calls on access keys, protected models, proposals for their heads, and the service's log."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 
 from hud_tui.change import Change
 from hud_tui.client.transport import Connection
-from hud_tui.errors import HudNotFound, HudUsage
+from hud_tui.errors import HudMalformed, HudNotFound, HudUsage
 from hud_tui.wire_access import (
     AccessKey,
     KeyMade,
@@ -55,6 +55,17 @@ class AccessCalls:
         except HudNotFound as error:
             hint = "without --server: what this machine changed"
             raise HudUsage("this service has no log that can be read", hint) from error
+
+    async def log_pages(self, size: int) -> AsyncGenerator[LogPage, None]:
+        """The whole log by page, newest first. Raises HudUsage: as `log`."""
+        page = await self.log(size)
+        yield page
+        while len(page.lines) == size:
+            before = page.lines[-1].at
+            page = await self.log(size, before)
+            if page.lines and page.lines[-1].at >= before:
+                raise HudMalformed("the service's log repeats itself", "update the service")
+            yield page
 
     async def protect(self, model_id: str, on: bool) -> Protection:
         """Protect a model, or end that. Safe to repeat. Raises HudConflict: it is in training."""

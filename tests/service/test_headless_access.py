@@ -5,6 +5,7 @@ from dataclasses import replace
 import httpx
 import pytest
 
+from hud_tui.cli import access
 from hud_tui.cli.access import read_time
 from hud_tui.errors import HudUsage
 from tests.conftest import Served
@@ -114,6 +115,24 @@ async def test_a_head_is_proposed_and_approved(
         ("sue", "approve a head", 200),
     ]
     assert (await hud("protect", "arith-rl", "--for-all", "--off")).code == 4
+
+
+async def test_the_whole_log_is_searched_and_no_more_of_it_than_needed(
+    hud: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(access, "PAGE", 3)
+    for name in ("first", "second"):
+        await hud("access", "add", name, "--role", "read", "-y")
+    for number in range(8):
+        await hud("fork", "toy/four", "--name", f"fork {number}", "-y")
+    found = await hud("log", "--server", "first")
+    assert [line["about"]["name"] for line in found.data["lines"]] == ["first"]
+    assert (found.data["searched"], found.data["incomplete"]) == (11, False)
+    assert "3 lines of the log searched, back to" in found.err
+    newest = (await hud("log", "--server", "fork", "--limit", "2")).data
+    assert [line["about"]["name"] for line in newest["lines"]] == ["fork 6", "fork 7"]
+    assert newest["searched"] == 3
+    assert (await hud("log", "--server", "nobody")).data == {**newest, "lines": [], "searched": 11}
 
 
 @pytest.mark.parametrize(("text", "length"), [("90m", 5400), ("1.5h", 5400), ("2 w", 1_209_600)])

@@ -12,11 +12,14 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.cli import access
+from hud_tui.client.access_calls import AccessCalls
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudMalformed
 from hud_tui.service import journal
 from hud_tui.service.app import AREAS
 from hud_tui.service.caller import Caller, called_by
 from hud_tui.service.service import Service
-from hud_tui.wire_access import LogLine, Role
+from hud_tui.wire_access import LogLine, LogPage, Role
 from tests.conftest import bearer, fork, until
 from tests.service.calls import Json, set_head, steps
 from tests.toy_engine import ToyEngine
@@ -305,3 +308,16 @@ async def test_a_log_that_cannot_be_written_stops_nothing(
     (service.data_dir / "log.jsonl").mkdir()
     assert (await fork(http))["by"] == "admin"
     assert "not logged" in caplog.text
+
+
+async def test_a_log_whose_pages_repeat_themselves_is_not_read_without_end(
+    client: HudClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = LogLine(at=1.0, key="tim", what="pin", method="PUT", path="/", status=200)
+
+    async def log(calls: AccessCalls, limit: int, before: float | None = None) -> LogPage:
+        return LogPage(lines=[line])
+
+    monkeypatch.setattr(AccessCalls, "log", log)
+    with pytest.raises(HudMalformed, match="repeats itself"):
+        _ = [page async for page in client.access.log_pages(1)]
