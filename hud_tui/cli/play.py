@@ -149,13 +149,16 @@ def _turns(read: Mapping[str, Any], recorded: int) -> int:
     number of turns."""
     turns = read[REPLAY]
     if not recorded:
-        raise BadMove(REPLAY, "no recorded turn is left: the rollout has ended, or went otherwise")
+        raise BadMove(REPLAY, "no recorded turn is left", NOT_LEFT)
     if turns == TO_THE_END and len(read) == 1:
         return recorded
     if len(read) > 1 or isinstance(turns, bool) or not isinstance(turns, int) or turns < 1:
         hint = f'{{"{REPLAY}": 1}} or {{"{REPLAY}": "{TO_THE_END}"}}'
         raise BadMove(REPLAY, "expected a number of turns, or rest, and nothing else", hint)
     return turns
+
+
+NOT_LEFT = "the rollout has ended, went otherwise, or none is played: hud-tui play --rollout ID"
 
 
 def lines_of_stdin() -> "asyncio.Queue[bytes | None]":

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
+from typing import Any
 
 from textual.app import App
 from textual.notifications import SeverityLevel
@@ -39,7 +40,7 @@ from hud_tui.tui.keys import GAMES, OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.places import Places
 from hud_tui.tui.screens.base import ASIDE_S, Aside, HudScreen, ViewContext, WritePolicy
-from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, show_error, show_notice
+from hud_tui.tui.screens.dialogs import ALARM, ConfirmDialog, Leavable, show_error, show_notice
 from hud_tui.tui.screens.json import JsonScreen, read_document
 from hud_tui.tui.screens.log import LogScreen
 from hud_tui.tui.screens.machines import SET_UPS, MachinesScreen, SetUps, aside
@@ -381,7 +382,7 @@ class Workspace:
         costs = costs_now(self.session.store.directory)
         session = self.session
         own = session.sweeps or session.spending or session.evaluation_runner.running
-        asks = job is not None or bool(costs or own)
+        asks = job is not None or bool(costs or own or self._pages_that_ask())
         if not asks or self._leaving or self.session.replays:
             self._exit()
         else:
@@ -393,6 +394,8 @@ class Workspace:
             leave = await may_end_evaluations(self._app, self.session)
             leave = leave and await may_leave_sweeps(self._app, self.session)
             leave = leave and await may_leave_sampling(self._app, self.session)
+            for page in self._pages_that_ask():
+                leave = leave and await page.may_leave()
             if leave and job is not None:
                 leave = await may_leave(self._app, self.session, self.writes, job)
             if leave and costs:
@@ -403,6 +406,11 @@ class Workspace:
         self._leaving = False
         if leave:
             self._exit()
+
+    def _pages_that_ask(self) -> list[Leavable[Any]]:
+        """Pages over the view that lose something when the app quits, as a game its turns."""
+        pages = [page for page in self._app.screen_stack if isinstance(page, Leavable)]
+        return [page for page in pages if page.asks_to_leave]
 
     async def _may_leave_costs(self) -> bool:
         """Show what will go on costing money, and until when; return whether to quit now."""

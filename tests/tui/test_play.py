@@ -21,6 +21,7 @@ from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.tui.games import game_of_start
 from hud_tui.tui.keys import GAMES, FootLine
+from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.play import PlayScreen, said_of, transcript_of_game
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import Picker
@@ -91,6 +92,12 @@ async def test_a_game_is_played_by_keys(
         assert [field.value for field in flown.screen.query(".field Input")] == ["", ""]
         await flown.press("enter", "enter")
         assert game(flown).number == 2, "a second Enter does not repeat the call"
+        played = flown.screen
+        await flown.press("ctrl+q")
+        await flown.until(lambda: isinstance(flown.screen, ConfirmDialog))
+        assert flown.screen.heading == "Leave the game", "as escape asks"
+        await flown.press("escape")
+        await flown.until(lambda: flown.screen is played)
         flown.screen.query_one("#play-answer", Input).focus()
         await flown.press("7", "enter")
         await flown.until(lambda: game(flown).phase is Phase.GRADED)

@@ -70,6 +70,15 @@ class Leavable(Screen[T]):
             self._covered = [result]
         return AwaitComplete()
 
+    @property
+    def asks_to_leave(self) -> bool:
+        """Whether something ends with it that `may_leave` asks about, by quitting too."""
+        return False
+
+    async def may_leave(self) -> bool:
+        """Ask, if it `asks_to_leave`. Call it from a worker."""
+        return True
+
     def on_screen_resume(self) -> None:
         if self._covered is not None and self.is_active:
             [result], self._covered = self._covered, None

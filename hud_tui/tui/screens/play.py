@@ -353,16 +353,23 @@ class PlayScreen(Over[None]):
         """Out of the field; then leave, which ends the game."""
         if isinstance(self.focused, Input):
             self.view.focus()
-        elif self.game.is_over or not self.game.turns:
-            self.dismiss(None)
-        else:
+        elif self.asks_to_leave:
             self._ask_to_leave()
+        else:
+            self.dismiss(None)
 
     @work(exclusive=True, group=OPENS)
     async def _ask_to_leave(self) -> None:
-        dialog = ConfirmDialog("Leave the game", LEFT, "Leave", keep="Stay")
-        if await self.app.push_screen_wait(dialog):
+        if await self.may_leave():
             self.dismiss(None)
+
+    @property
+    def asks_to_leave(self) -> bool:
+        return bool(self.game.turns) and not self.game.is_over
+
+    async def may_leave(self) -> bool:
+        dialog = ConfirmDialog("Leave the game", LEFT, "Leave", keep="Stay")
+        return not self.asks_to_leave or await self.app.push_screen_wait(dialog)
 
 
 # What is said and drawn of a game. Its texts come from an environment or a model: they are cleaned,
