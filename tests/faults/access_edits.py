@@ -459,6 +459,20 @@ ACCESS = (
         TURNS,
     ),
     Edit(
+        "of equal claimants the one who asked first is next",
+        "service/engines/tiny/turns.py",
+        "return min(claimants, key=lambda name: order.get(name, -1))",
+        "return min(claimants, key=lambda name: (order.get(name, -1), name))",
+        TURNS,
+    ),
+    Edit(
+        "the first process is woken when it is no longer kept free",
+        "service/engines/tiny/dispatch.py",
+        "            if self._queue:\n                self._wake()\n",
+        "",
+        TURNS,
+    ),
+    Edit(
         "the engine is told for whom it works",
         "service/caller.py",
         "CALLER.set(caller), CLAIMANT.set(caller.name)",

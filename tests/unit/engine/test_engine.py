@@ -238,6 +238,13 @@ async def test_claimants_take_turns_however_many_requests_each_has() -> None:
     ]
 
 
+async def test_of_claimants_that_had_no_turn_yet_the_one_who_asked_first_is_next() -> None:
+    """Whatever their names."""
+    dispatch = Dispatch(Memory())
+    asked = [queued(dispatch, "part", "sample", of=name) for name in ("zoe", "ana", "max", "bob")]
+    assert turns(dispatch) == [[call] for call in asked]
+
+
 async def test_a_claimants_own_requests_go_with_it_before_those_of_others() -> None:
     dispatch = Dispatch(Memory())
     others = [queued(dispatch, "small", "sample", rows=ROWS // 2, of="ana") for _ in range(3)]
@@ -295,6 +302,31 @@ async def test_the_first_process_is_kept_free_for_who_trains(
     assert (one.wake.is_set(), two.wake.is_set()) == (False, True), "who may do something"
     now = LATELY_S
     assert dispatch._next(one) == [flood[2]], "nobody trains any more"
+
+
+async def test_the_first_process_is_woken_when_it_is_no_longer_kept_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the next one that is sent something, since no request need come for it."""
+
+    class Taking:
+        def send(self, **request: object) -> asyncio.Future[object]:
+            return asyncio.Future()
+
+    now = 0.0
+    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+    dispatch = Dispatch(Memory(), cores=2)
+    one, two = dispatch._lanes
+    for lane in (one, two):
+        lane.pipe, lane.driver = cast("Pipe", Taking()), cast("asyncio.Task[None]", object())
+    dispatch._turns.take("ben", "own", trains=True, now=now)
+    flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
+    await dispatch._send(two)
+    assert (two.sent[0].calls, one.wake.is_set()) == ([flood[0]], False)
+    two.sent.clear()
+    now = LATELY_S
+    await dispatch._send(two)
+    assert (two.sent[0].calls, one.wake.is_set()) == ([flood[1]], True)
 
 
 async def test_a_step_that_nobody_waits_for_any_more_is_not_told() -> None:
