@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from time import monotonic
+from weakref import WeakValueDictionary
 
 from hud_tui.rl.stopwatch import EngineCall, Stopwatch
 from hud_tui.rl.timeline import ENGINE, EVALUATION
@@ -204,6 +205,8 @@ class Policies:
         self._sampling: OrderedDict[str, Policy] = OrderedDict()
         self._training: dict[str, tuple[str, Policy]] = {}
         self._opening: Counter[str] = Counter()
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By source: held while it is opened for sampling."""
         self.evaluating = 0
         """Parts of evaluations that the engine has to sample."""
         self._generation = 0
@@ -348,20 +351,15 @@ class Policies:
         if training is not None and stands and self.alive(training) and not pinned:
             training.users += 1
             return training
-        policy, surplus = self._sampling.get(source), []
-        if policy is None or not self.alive(policy):
-            opened = await self.open(source, model)
-            policy = self._sampling.get(source)  # another request may have opened it meanwhile
-            if policy is not None and self.alive(policy):
-                surplus.append(opened)
-            else:
-                policy = self._sampling[source] = opened
+        lock = self._locks.setdefault(source, asyncio.Lock())
+        async with lock:  # of all that ask for the same weights at once, one opens them
+            policy = self._sampling.get(source)
+            if policy is None or not self.alive(policy):
+                policy = self._sampling[source] = await self.open(source, model)
         policy.users += 1
         self._sampling.move_to_end(source)
         while len(self._sampling) > OPEN:
-            surplus.append(self._sampling.popitem(last=False)[1])
-        for unused in surplus:
-            await self.retire(unused)
+            await self.retire(self._sampling.popitem(last=False)[1])
         return policy
 
     def alive(self, policy: Policy) -> bool:

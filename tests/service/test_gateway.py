@@ -174,6 +174,27 @@ def held(service: Service) -> bool:
     return any(policy.held for _, policy in service.parts.policies._training.values())
 
 
+async def test_of_all_who_ask_for_the_same_weights_at_once_one_opens_them(
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another does if the first one leaves."""
+    begun, go, open_ = list[Any](), asyncio.Event(), engine.open
+
+    async def slowly(source: Any) -> str:
+        begun.append(source)
+        await go.wait()
+        return await open_(source)
+
+    monkeypatch.setattr(engine, "open", slowly)
+    first, *others = [asyncio.create_task(chat(http, "toy/four")) for _ in range(5)]
+    await until(lambda: len(begun) == 1)
+    first.cancel()
+    await until(lambda: len(begun) == 2)
+    go.set()
+    assert all(reply["choices"] for reply in await asyncio.gather(*others))
+    assert (begun, len(engine.policies)) == (["toy/four"] * 2, 1)
+
+
 async def test_many_pins_close_the_oldest(http: AsyncClient, model: Json, engine: Any) -> None:
     steps = [await step(http, model) for _ in range(12)]
     for _ in range(2):
