@@ -173,7 +173,8 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
 def _alarm_text(row: Work, now: float) -> str:
     if row.alarms is None:
         return "–"
-    return f"{row.alarms} {row.alarm}".strip() if row.alarms else "0"
+    more = f"+{row.alarms - 1}" if row.alarms > 1 else ""
+    return " ".join(filter(None, (row.alarm, more))) if row.alarms else "0"
 
 
 def _alarm_value(row: Work, now: float) -> float | None:
@@ -281,7 +282,7 @@ COLUMNS: Mapping[str, Column] = {
             lambda row, now: row.no_gradient,
             write=percent,
             full_title="share with no gradient",
-            meaning="share of its rollouts whose group had no variance",
+            meaning="share of its rollouts whose group had no variance; discarded batches, too",
         ),
         Column(
             "alarms",
@@ -290,6 +291,7 @@ COLUMNS: Mapping[str, Column] = {
             _alarm_text,
             number=lambda row, now: row.alarms,
             tone=lambda row: "warm" if row.alarms else "dim",
+            meaning="the most severe of those that hold, and how many others do",
         ),
         Column("steps", "steps", lambda row, now: row.step, _step_text, names=("step",), least=7),
         Column(

@@ -156,7 +156,7 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
         assert all(f" {n} " in shown or f"▸{n} " in shown for n in numbers)
         assert len(numbers) == 8
         assert "reward 1" in shown
-        assert "advantage +.281" in shown
+        assert "advantage ▲ .281" in shown
         assert "I think it is 13." in shown
 
 
@@ -223,7 +223,7 @@ async def test_a_zero_variance_group_says_that_it_gave_no_gradient() -> None:
         await pilot.press("tab", "o", *["down"] * 4, "enter")
         screen = await opened(stage)
         assert "all failed: every advantage is 0" in facts_of(screen)
-        assert "advantage 0" in text_of(screen.columns)
+        assert "advantage =0" in text_of(screen.columns)
 
 
 class Refusing(StillClient):

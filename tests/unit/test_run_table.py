@@ -272,7 +272,9 @@ def test_the_service_s_record_becomes_a_row() -> None:
     assert shown["reward"] == ".400 → .800"
     assert shown["eval"] == ".710 [.660, .760] 48×4"
     assert shown["heldout"] == ".710", "its size is beside it"
-    assert (shown["steps"], shown["nograd"], shown["alarms"]) == ("30/60", "25 %", "1 warn")
+    assert (shown["steps"], shown["nograd"], shown["alarms"]) == ("30/60", "25 %", "warn")
+    more = run_of(RECORD.model_copy(update={"alarms": 3}))
+    assert COLUMNS["alarms"].text(more, NOW) == "warn +2", "only the worst is known"
     assert (shown["spark"], shown["lr"], shown["age"]) == ("▁▄█", "3e-4", "5 m")
     assert "first 5 steps → of its newest 5" in meaning_of(COLUMNS["reward"], row)
 
