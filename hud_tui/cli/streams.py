@@ -108,6 +108,8 @@ class Results:
         try:
             with self._noticing_interrupts(self._stream):
                 count = self._stream.write(text)
+        except UnicodeEncodeError as error:  # not every locale has →
+            return self.write(text.encode(error.encoding, "replace").decode(error.encoding))
         except (OSError, ValueError) as error:  # ValueError: it was closed
             raise StdoutFailed(error) from error
         self._has_written = True

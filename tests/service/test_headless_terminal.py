@@ -529,6 +529,15 @@ async def test_one_interrupt_ends_watch_whose_reader_does_not_read(
             await process.wait()
 
 
+def test_what_a_locale_cannot_write_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrows and dashes of texts for people; documents are ASCII."""
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["keys", "live"]) == 0
+    assert b"live.move" in written.getvalue()
+    assert b" ? " in written.getvalue()
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 async def test_a_process_ends_with_the_code_of_what_it_did(
     served: Served, tmp_path: Path, unbuffered: str
