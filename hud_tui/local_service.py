@@ -57,6 +57,8 @@ on a slow machine takes some seconds."""
 REWRITTEN = 10_000_000
 """Bytes of its database that a service of a newer version rewrites in a second, on a slow disk."""
 LOG_LINES = 5
+LEAST_FREE = 1_000_000
+"""Bytes below which a disk is full: a service does not start in less."""
 
 
 async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
@@ -143,7 +145,20 @@ def _no_start(paths: Paths, why: str, logged: int) -> HudUnreachable:
     message = f"the embedded service did not start: {why}" + (
         f": {logged_lines}" if logged_lines else ""
     )
+    if full := [folder for folder in (paths.data, paths.state) if _free(folder) < LEAST_FREE]:
+        folder = one_line(full[0])  # its log could not be written either
+        hint = "free some, or choose another directory: --data-dir, --state-dir"
+        return HudUnreachable(f"{message}: the disk of {folder} is full", hint)
     return HudUnreachable(message, f"see its log: {one_line(paths.service_log)}")
+
+
+def _free(folder: Path) -> int:
+    from shutil import disk_usage  # only where it does not start
+
+    try:
+        return disk_usage(folder).free
+    except OSError:
+        return LEAST_FREE
 
 
 STOP_S = 30.0

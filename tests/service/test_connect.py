@@ -9,11 +9,13 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -439,6 +441,22 @@ async def test_a_start_has_time_to_rewrite_a_large_database(
         file.truncate(30 * local_service.REWRITTEN)
     with pytest.raises(HudUnreachable, match="exited before it was ready"):
         await connect_local(paths, lambda text: None)
+
+
+async def test_a_start_on_a_full_disk_says_so(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log cannot be written either."""
+    free = SimpleNamespace(free=0)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: free)
+    monkeypatch.setattr("hud_tui.local_service.daemon", lambda *started, **named: exits_at_once())
+    with pytest.raises(HudUnreachable, match=r"the disk of .* is full") as refused:
+        await connect_local(paths, lambda text: None)
+    assert "--data-dir" in refused.value.hint
+
+
+def exits_at_once() -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["true"], stdout=subprocess.PIPE, start_new_session=True)
 
 
 Refused = Callable[..., str]
