@@ -76,7 +76,10 @@ class Choice:
         value = f"{metric} {estimate_text(self.value.value, self.value.low, self.value.high)}"
         of = f"of {counted(self.compared, 'checkpoint')}"
         gains = [f"{gain_text(gain)} over {name_of(other)}" for other, gain in self.over.items()]
-        if self.position == NOBODY:
+        if len(self.rewards) < 2:
+            known = "held-out reward" if self.by == HELDOUT else "reward"
+            head = f"nothing is compared yet: only {name} has a known {known}"
+        elif self.position == NOBODY:
             head = f"the base is more likely better than each {of}: {value}"
         elif self.star is None:
             head = f"no checkpoint stands out; {name} is most likely the best {of}: {value}"

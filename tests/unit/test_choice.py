@@ -168,7 +168,9 @@ def test_nothing_stands_out_where_the_newest_may_be_as_good_or_nothing_was_compa
     assert (grown.star, len(grown.over)) == (None, 2), "from the oldest it does stand out"
     assert chosen(Tree.of(lineage(0.3, 0.4, 0.5, 0.6))).star == 3, "the newest"
     assert (Tree.of([]).choice, Tree.of(chain({})).choice) == (None, None)
-    assert Tree.of(lineage(0.9)).best is None
+    alone = Tree.of(lineage(0.9))
+    only = "nothing is compared yet: only c0 has a known held-out reward"
+    assert (alone.best, alone.choice_sentences) == (None, [only])
 
 
 def test_the_base_takes_part_and_may_be_better_than_every_checkpoint() -> None:
