@@ -6,12 +6,13 @@ from contextlib import asynccontextmanager
 import pytest
 from textual.geometry import Region
 from textual.notifications import Notification
+from textual.strip import Strip
 from textual.widgets import Button, Input
 from textual.widgets._toast import Toast
 
 from hud_tui.keys import VIEWS
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens.dialogs import HelpScreen
+from hud_tui.tui.screens.dialogs import ConfirmDialog, DialogLine, HelpScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.tui.widgets.form import RunForm
@@ -106,6 +107,24 @@ async def test_lines_beyond_the_screen_can_be_read(served: Served) -> None:
         assert "defaults  " not in app.drawn
         await app.press(*["pagedown"] * 8)
         await app.until(lambda: "defaults  " in app.drawn)
+
+
+async def test_what_does_not_fit_beside_a_label_goes_on_below_the_value() -> None:
+    words = ("word " * 20).strip()
+    async with standing() as (app, pilot):
+        app.push_screen(ConfirmDialog("It", [f"rent    {words}", words, "short  one"], "Do"))
+        await until(lambda: isinstance(app.screen, ConfirmDialog))
+        await pilot.pause()
+        lines = app.screen.query(DialogLine)
+        rows = ["".join(s.text for s in strip) for line in lines for strip in still_rows(line)]
+        starts = [len(row) - len(row.lstrip()) for row in rows]
+        assert starts == [0, 8, 0, 0, 0]
+        assert rows[0].startswith("rent    word")
+        assert sum(row.count("word") for row in rows) == 40, "all of it is in sight"
+
+
+def still_rows(line: DialogLine) -> list[Strip]:
+    return [line.render_line(y) for y in range(line.size.height)]
 
 
 @pytest.mark.parametrize("size", [*SIZES, (80, 20)])

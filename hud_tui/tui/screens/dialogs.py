@@ -7,6 +7,7 @@ hold text from a server, so they are never parsed as markup.
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,12 +16,13 @@ from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual import work
-from textual.app import App, ComposeResult
+from textual.app import App, ComposeResult, RenderResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
+from textual.geometry import Size
 from textual.message import Message
 from textual.notifications import Notification, SeverityLevel
 from textual.screen import ModalScreen, Screen
@@ -96,6 +98,35 @@ class Over(ModalScreen[T], Leavable[T]):
             await self.run_action(self.LEAVE)
 
 
+_LABEL = re.compile(r"\S.{0,20}?  +(?=\S)")
+"""A label of a line, with the blanks up to its value."""
+
+
+class DialogLine(Static):
+    """A line of a dialog; a value that does not fit goes on below itself, not below its label."""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        lines = self._hanging(width)
+        return len(lines) if lines else super().get_content_height(container, viewport, width)
+
+    def render(self) -> RenderResult:
+        lines = self._hanging(self.size.width)
+        return Content("\n").join(lines) if lines else super().render()
+
+    def _hanging(self, width: int) -> list[Content]:
+        """The wrapped line, if it has a label and does not fit; else none."""
+        line = Content(self.content) if isinstance(self.content, str) else self.content
+        label = _LABEL.match(line.plain) if isinstance(line, Content) else None
+        if label is None or not isinstance(line, Content) or "\n" in line.plain:
+            return []
+        name, value = line[: label.end()], line[label.end() :]
+        room = width - name.cell_length
+        if line.cell_length <= width or room < width // 2:
+            return []
+        first, *others = value.wrap(room)
+        return [name + first, *(Content(" " * name.cell_length) + other for other in others)]
+
+
 class Dialog(Over[T]):
     """A titled box over the view: lines, fields, buttons."""
 
@@ -126,7 +157,7 @@ class Dialog(Over[T]):
             box.border_subtitle = keyed(self.hints)
             with VerticalScroll(id="dialog-lines", can_focus=False):
                 for line in self.lines:
-                    yield Static(line, markup=False, classes="dialog-line")
+                    yield DialogLine(line, markup=False, classes="dialog-line")
             yield from self.fields()
             with Horizontal(id="dialog-buttons"):
                 yield Button(Content(self.keep), id="cancel", compact=True)
