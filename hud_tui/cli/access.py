@@ -195,6 +195,9 @@ async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> i
         raise HudUsage(one_line(what, 300), "withdraw all but one, or decide in the app")
     note = f" ({one_line(newest.note, 100)})" if newest.note else ""
     proposed = f"{newest.checkpoint}, proposed by {newest.by}{note}"
+    if args.dry_run:
+        show(args, "proposal", {"dry_run": True, "proposal": newest}, f"would {verb} {proposed}")
+        return 0
     await confirm(args, f"{model.model_name}: {verb} {proposed}?")
     calls = client.access
     done = await (calls.approve(newest) if args.approve else calls.withdraw(newest))

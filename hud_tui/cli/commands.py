@@ -125,7 +125,7 @@ def _head(add: Add) -> None:
     which.add_argument("--approve", action="store_true", help="approve what another proposed")
     which.add_argument("--withdraw", action="store_true", help="withdraw the proposal")
     parser.add_argument("--note", metavar="TEXT", help="with --propose: why")
-    about = "with --set or --back: say what would be served; send nothing"
+    about = "say what would be served, proposed, approved or withdrawn; send nothing"
     parser.add_argument("--dry-run", action="store_true", help=about)
     consent(parser, changes=lambda args: _moves(args) and not args.dry_run)
 

@@ -127,6 +127,11 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
         return 0
     target = _target(tree, args)
     served = f"{label(target)} instead of {label(tree.served)}"
+    if args.dry_run:
+        heads = {"head": _id(tree.served), "proposed": target.id}
+        data = {"dry_run": True, "model": model.model_name, **heads}
+        show(args, "proposal", data, f"would propose to serve {served}")
+        return 0
     await confirm(args, f"{model.model_name}: serve {served}?")
     if not args.yes:
         now = Tree.of(await client.checkpoints(model.id))
@@ -143,6 +148,11 @@ async def _propose(client: HudClient, model: Model, args: argparse.Namespace, tr
 
     target = _named_target(args.propose, tree)
     served = f"{label(target)} instead of {label(tree.served)}"
+    if args.dry_run:
+        heads = {"head": _id(tree.served), "proposed": target.id}
+        data = {"dry_run": True, "model": model.model_name, **heads}
+        show(args, "proposal", data, f"would propose to serve {served}")
+        return 0
     await confirm(args, f"{model.model_name}: propose to serve {served}?")
     return await propose(client, args, model, target.id)
 

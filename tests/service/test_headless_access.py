@@ -84,7 +84,13 @@ async def test_a_head_is_proposed_and_approved(
     nothing = await hud("head", "arith-rl", "--approve", "-y")
     assert (nothing.code, "nothing is proposed" in nothing.error["message"]) == (2, True)
     words = ("head", "arith-rl", "--propose", "step-000001", "--note", "why", "-y")
+    would = await hud(*words, "--dry-run")
+    assert (would.code, would.data["dry_run"], would.data["model"]) == (0, True, "arith-rl")
+    assert (await hud("head", "arith-rl")).data["proposals"] == [], "nothing is sent"
     assert (await hud(*words)).data["proposal"]["status"] == "open"
+    for decision in ("--approve", "--withdraw"):
+        would = await hud("head", "arith-rl", decision, "-y", "--dry-run")
+        assert (would.code, would.data["proposal"]["note"]) == (0, "why")
     shown = (await hud("head", "arith-rl")).data
     assert (shown["protected_by"], shown["proposals"][0]["note"]) == ("admin", "why")
     own = await hud("head", "arith-rl", "--approve", "-y")
