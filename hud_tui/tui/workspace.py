@@ -18,7 +18,7 @@ from textual.app import App
 from textual.notifications import SeverityLevel
 from textual.worker import WorkerError, WorkType
 
-from hud_tui.client.client import HudClient
+from hud_tui.client.client import HudClient, find_job
 from hud_tui.client.transport import post_webhook
 from hud_tui.errors import HudError, HudRefused, HudUsage
 from hud_tui.events import HeadMoved, TreeRead
@@ -505,7 +505,7 @@ async def _requested(client: HudClient, start: Start, models: list[Model]) -> Mo
     try:
         return find_model(start.ref, models)
     except HudUsage:
-        return _model_of(await client.job(start.ref), models)
+        return _model_of(await client.job(await find_job(client, start.ref)), models)
 
 
 async def _usual(client: HudClient, models: list[Model]) -> Model | None:

@@ -251,7 +251,8 @@ async def test_it_follows_the_model_of_the_newest_job_or_of_the_one_that_is_name
 ) -> None:
     model_id, job_id = await trained(served)
     await forked(served, "a later fork")
-    for start in (Start(), Start("status", ref=job_id)):
+    for ref in (None, job_id, job_id[:8]):
+        start = Start("status", ref=ref)
         async with opened(Connector(served), start) as app:
             await app.until_view("live")
             assert app.run.model.id == model_id
