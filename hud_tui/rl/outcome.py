@@ -61,6 +61,8 @@ def stop_text(reason: str | None) -> str:
 FAILED_KEYS = ("isError", "is_error")
 """Keys of a grading that say whether the grader failed."""
 PLAYED = "played by a person: not trained on"
+CANCELLED = "cancelled"
+"""Status of a rollout that somebody ended; its error says who."""
 
 MOST_NOTES, NOTE_MOST = 24, 500
 """Maximum number of a grader's notes that are shown, and characters of each."""
@@ -134,6 +136,9 @@ def outcome_of(
     grade = trace.evaluation_result
     expected = trace.expected or expected_of(grade)
     is_evaluated = evaluated or is_evaluated_only(trace)
+    why = content_text(trace.error) if trace.error else ""
+    is_cancelled = trace.status == CANCELLED
+    ended = ": ".join(filter(None, (CANCELLED, one_line(why, 200)))) if is_cancelled else ""
     return Outcome(
         trace.reward,
         subscores(grade),
@@ -141,8 +146,8 @@ def outcome_of(
         expected,
         None if is_evaluated else advantage,
         "" if is_evaluated else formula_end,
-        fate_of(trace, is_evaluated),
-        content_text(trace.error) if trace.error else "",
+        "  ·  ".join(filter(None, (fate_of(trace, is_evaluated), ended))),
+        "" if is_cancelled else why,
     )
 
 

@@ -13,7 +13,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
 from hud_tui.rl.metrics import short, signed
-from hud_tui.rl.outcome import PLAYED, stop_text
+from hud_tui.rl.outcome import CANCELLED, PLAYED, stop_text
 from hud_tui.rl.rollout_search import Keep, Sought
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.run_columns import COLUMNS
@@ -366,8 +366,9 @@ STOP = 11
 
 def _stop(rollout: Rollout) -> Content:
     trace = rollout.trace
-    stop = stop_text(trace.stop_reason) or ("error" if trace.error else trace.status) or ""
-    cut = trace.error or trace.stop_reason in ("length", "timeout")
+    failed = trace.error and trace.status != CANCELLED
+    stop = stop_text(trace.stop_reason) or ("error" if failed else trace.status) or ""
+    cut = failed or trace.stop_reason in ("length", "timeout")
     return Content.styled(one_line(stop, STOP), "$warning" if cut else DIM)
 
 

@@ -16,11 +16,13 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.errors import HudUnreachable, HudUsage
 from hud_tui.rl.game import BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
+from hud_tui.rl.rollouts import Rollout
 from hud_tui.rollouts import control, play_link
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.tui.games import game_of_start
 from hud_tui.tui.keys import GAMES, FootLine
+from hud_tui.tui.rollout_reader import TRACES
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.play import PlayScreen, said_of, transcript_of_game
 from hud_tui.tui.start import Start
@@ -227,6 +229,8 @@ async def test_leaving_a_game_ends_its_rollout(
         [job] = await client.jobs()
         [trace] = await client.rollouts.job_traces(job.id)
     assert (trace.status, trace.played, job.status) == ("cancelled", True, "completed")
+    stop = next(column for column in TRACES if column.title == "stop")
+    assert str(stop.cell(Rollout(trace, None))) == "cancelled"
 
 
 async def test_a_rollout_in_jobs_is_replayed_and_taken_over(served: Served, tmp_path: Path) -> None:

@@ -170,6 +170,15 @@ def test_what_became_of_a_rollout(fields: dict[str, object], fate: str) -> None:
         assert fate_of(trace, evaluated=True) == "evaluated"
 
 
+def test_a_rollout_that_somebody_ended_has_not_failed() -> None:
+    """As a game that is left."""
+    left = Trace(id="t", played=True, status="cancelled", error="the player left")
+    outcome = outcome_of(left)
+    assert outcome.error == ""
+    assert outcome.fate == "played by a person: not trained on  ·  cancelled: the player left"
+    assert outcome_of(left.model_copy(update={"error": None})).fate.endswith("  ·  cancelled")
+
+
 def test_a_reward_has_its_parts_and_an_evaluation_has_no_advantage() -> None:
     grade = {
         "subscores": {"exact": 0, "form": 1.0},
