@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -14,7 +14,7 @@ import pytest
 from textual._compositor import Compositor
 from textual._context import active_app
 from textual.app import App
-from textual.css.model import RuleSet
+from textual.css.model import RuleSet, SelectorType
 from textual.css.styles import RulesMap
 from textual.css.stylesheet import Stylesheet
 from textual.dom import DOMNode
@@ -184,8 +184,10 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
     with the same before."""
     parse, apply = Stylesheet._parse_rules, Stylesheet.apply
     parsed: dict[tuple[object, ...], list[RuleSet]] = {}
-    matched: dict[tuple[object, ...], dict[int, Matched]] = {}
     paths: dict[tuple[int, object], int] = {}
+    choices = Choices()
+    matched: dict[tuple[int, int], Matched] = {}
+    alike: dict[object, Matched] = {}
 
     def path_of(node: DOMNode, known: dict[DOMNode, int]) -> int:
         """The number of all that is matched: the nodes from the app down to this one."""
@@ -203,19 +205,23 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
     def apply_once(
         sheet: Any, node: DOMNode, *, animate: bool = False, cache: dict[Any, Any] | None = None
     ) -> None:
-        rules = sheet.rules
-        if getattr(sheet, "matched_of", None) is not rules:
-            sheet.matched_of, sheet.matched = rules, matched.setdefault(tuple(map(id, rules)), {})
-        path = path_of(node, {} if cache is None else cache)
-        match, before = sheet.matched.get(path), vars(node).get("match")
+        choice = choices.of(sheet, node)
+        key = path_of(node, {} if cache is None else cache), choice.number
+        match, before = matched.get(key), vars(node).get("match")
         if match is None:
-            matching, is_new = Matching(sheet.matched, path, node), _is_new(node)
+            like = choice.likeness(node)
+            match = alike.get(like)
+            if match is not None:
+                matched[key] = match
+        if match is None:
+            matching, is_new = Matching(node), _is_new(node)
             apply(sheet, node, animate=animate, cache=cast(Any, matching))
-            match = sheet.matched.get(path)
+            match = matching.match
             if match is not None:
                 parts = node._component_styles.items()
                 match.parts = {name: styles.base._rules for name, styles in parts}
                 match.styles = node.styles.base._rules.copy() if is_new else None
+                matched[key] = alike[like] = match
         elif match is before or match == before:
             node.notify_style_update()
         else:
@@ -253,18 +259,64 @@ FOUND = ("_has_hover_style", "_has_focus_within", "_has_order_style", "_has_odd_
 
 @dataclass(slots=True)
 class Matching:
-    """Keeps a match by the number of what it was made with."""
+    """Keeps what matching found out about a node."""
 
-    matched: dict[int, Matched]
-    path: int
     node: DOMNode
+    match: Matched | None = None
 
     def get(self, _: object) -> None:
         """What is there needs no matching."""
 
     def __setitem__(self, _: object, rules: RulesMap) -> None:
-        found = {name: getattr(self.node, name) for name in FOUND}
-        self.matched[self.path] = Matched(rules, found)
+        self.match = Matched(rules, {name: getattr(self.node, name) for name in FOUND})
+
+
+class Choice:
+    """Rules of which some match a node, in their order, by what they ask of it and those above."""
+
+    def __init__(self, number: int, rules: Sequence[RuleSet]) -> None:
+        self.number = number
+        asked = [one for rule in rules for way in rule.selector_set for one in way.selectors]
+        self._names = {(one.type, one.name) for one in asked}
+        self._names.add((SelectorType.CLASS, "-textual-system"))  # what * asks for
+        self._states = any(one.pseudo_classes for one in asked)
+
+    def likeness(self, node: DOMNode) -> object:
+        """Nodes in which these are equal are matched by the same rules."""
+        nodes = node.css_path_nodes
+        asked = tuple(frozenset(self._names.intersection(_names_of(one))) for one in nodes)
+        states = tuple(_matched_with(one)[3:] for one in nodes) if self._states else ()
+        return self.number, type(node), asked, states
+
+
+def _names_of(node: DOMNode) -> Iterator[tuple[SelectorType, str | None]]:
+    """What selectors can name."""
+    yield from ((SelectorType.TYPE, name) for name in node._css_type_names)
+    yield from ((SelectorType.CLASS, name) for name in node.classes)
+    yield SelectorType.ID, node.id
+
+
+class Choices:
+    """The rules that may match a node or its parts; all of an app's grow with each kind of widget
+    that it shows."""
+
+    def __init__(self) -> None:
+        self._of_rules: dict[tuple[int, ...], dict[object, Choice]] = {}
+        self._known: dict[tuple[int, ...], Choice] = {}
+
+    def of(self, sheet: Any, node: DOMNode) -> Choice:
+        rules = sheet.rules
+        if getattr(sheet, "choices_of", None) is not rules:
+            sheet.choices_of = rules
+            sheet.choices = self._of_rules.setdefault(tuple(map(id, rules)), {})
+        named = type(node), node.id, node.classes
+        if named not in sheet.choices:
+            names = node._selector_names | {f".{part}" for part in node._get_component_classes()}
+            able = {id(rule) for name in names for rule in sheet.rules_map.get(name, ())}
+            choice = [rule for rule in rules if id(rule) in able]
+            key = tuple(map(id, choice))
+            sheet.choices[named] = self._known.setdefault(key, Choice(len(self._known), choice))
+        return sheet.choices[named]
 
 
 def _style_parts(node: DOMNode, parts: Mapping[str, RulesMap]) -> None:
