@@ -243,15 +243,20 @@ def bearer(api_key: str) -> dict[str, str]:
 
 
 async def until(
-    condition: Callable[[], bool | Awaitable[bool]], patience_s: float = PATIENCE_S
+    condition: Callable[[], bool | Awaitable[bool]],
+    patience_s: float = PATIENCE_S,
+    look_s: float = 0.005,
 ) -> None:
-    """Let the loop run until the condition holds; fail the test if it never does."""
+    """Let the loop run until the condition holds; fail the test if it never does.
+
+    `look_s`: seconds between two looks.
+    """
     async with asyncio.timeout(patience_s):
         while True:
             held = condition()
             if held if isinstance(held, bool) else await held:
                 return
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(look_s)
 
 
 async def fork(http: httpx.AsyncClient, name: str = "arith rl") -> dict[str, Any]:
@@ -296,7 +301,7 @@ async def at_end(http: httpx.AsyncClient, path: str) -> dict[str, Any]:
         found = (await http.get(path)).json()
         return found["status"] not in ("queued", "running")
 
-    await until(is_over)
+    await until(is_over, look_s=0.02)  # a request takes a millisecond from what is waited for
     return found
 
 

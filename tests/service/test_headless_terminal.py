@@ -317,7 +317,8 @@ async def test_a_command_that_cannot_print_says_what_it_did(
     closed: str,
     headless: bool,
 ) -> None:
-    """Every command there is, so that a new one is tried at once."""
+    """Every command there is, so that a new one is tried at once; without a reader, those that
+    change something: what the others do then is as on a full disk."""
     point_at(monkeypatch, served.url, served.api_key)
     monkeypatch.setenv("HUD_TUI_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -326,6 +327,8 @@ async def test_a_command_that_cannot_print_says_what_it_did(
         await fork_of(client, "mine")
     named = {"SOURCE": source, "FOLDER": str(tmp_path)}
     for verb, command in COMMANDS.items():
+        if closed == "pipe" and verb not in TOLD:
+            continue
         words = [_named(word, named) for word in WORDS.get(verb, ())]
         argv = [*(["--headless"] if headless else []), verb, *words]
         args = build_parser().parse_args(argv) if verb in WORDS else None

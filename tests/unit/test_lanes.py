@@ -106,6 +106,7 @@ def test_a_branch_is_joined_by_unbroken_lines_to_its_parent_which_is_below_it(
         assert bottom > top
 
 
+@settings(max_examples=30)  # each draws a tree at every step
 @given(parents(), st.data())
 def test_a_tree_grown_step_by_step_is_drawn_like_one_read_at_once(
     chosen: list[int], data: st.DataObject
@@ -124,6 +125,7 @@ def test_a_tree_grown_step_by_step_is_drawn_like_one_read_at_once(
         grown.select(None)
 
 
+@settings(max_examples=30)  # each draws a tree at every step
 @given(parents(), st.data())
 def test_what_is_open_stays_open_while_the_tree_grows_and_forks(
     chosen: list[int], data: st.DataObject
@@ -184,6 +186,7 @@ def test_a_row_knows_its_nodes_and_they_know_their_row(
     assert counted == len(chosen)
 
 
+@settings(max_examples=30)  # each draws a tree at every step
 @given(parents(most=60), st.data())
 def test_what_is_held_stays_visible_when_the_head_moves_on(
     chosen: list[int], data: st.DataObject
@@ -304,6 +307,7 @@ def test_it_stays_on_its_checkpoint_while_the_tree_grows(
             assert cursor.row.newest == cursor.position
 
 
+@settings(max_examples=30)  # each draws a tree at every step
 @given(parents(most=50))
 def test_it_follows_the_head(chosen: list[int]) -> None:
     cursor, tree = TreeCursor(), Tree()

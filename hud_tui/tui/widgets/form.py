@@ -6,6 +6,7 @@ from __future__ import annotations
 from asyncio import to_thread
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain, islice
 from os.path import expanduser
 from pathlib import Path
@@ -346,14 +347,9 @@ class RunForm(Grid):
         try:
             if key == "loss_fn_config":
                 return (read_loss_config(typed) or None,)
-            if key == RUNS_AT_ONCE.name:
-                return (RUNS_AT_ONCE.read(typed),)
-            values = tuple(ROWS[key].read(word.strip()) for word in typed.split(SEVERAL))
-            for value in values:
-                parameters({key: value})  # the wire accepts less than the limits for some fields
         except ValueError:
             return None
-        return values
+        return _typed_values(key, typed)
 
     def _is_set(self, field: Field) -> bool:
         if option := _OPTIONS.get(field.key):
@@ -428,6 +424,20 @@ class RunForm(Grid):
         event.stop()
         self.read()
         self.post_message(self.Changed())
+
+
+@lru_cache(maxsize=1024)  # a key changes one field, and all are read again
+def _typed_values(key: str, typed: str) -> tuple[Value, ...] | None:
+    """What is typed for a parameter, one value or several; None if one of them is invalid."""
+    try:
+        if key == RUNS_AT_ONCE.name:
+            return (RUNS_AT_ONCE.read(typed),)
+        values = tuple(ROWS[key].read(word.strip()) for word in typed.split(SEVERAL))
+        for value in values:
+            parameters({key: value})  # the wire accepts less than the limits for some fields
+    except ValueError:
+        return None
+    return values
 
 
 class FoldRow(Button, inherit_bindings=False):
