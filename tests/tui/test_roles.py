@@ -87,10 +87,16 @@ async def test_one_proposes_a_head_and_another_approves_it(served: Served) -> No
         await app.press("escape")
     async with cockpit(sam, start) as app:
         await app.until(lambda: "sue proposes step-000002: H on it approves" in app.drawn)
-        asked = await app.ask("down", "H")
+        await app.press("down")
+        await app.pilot.pause()
+        assert "sue proposes step-000002" in app.drawn, "until it is decided"
+        asked = await app.ask("H")
         assert "Protected by admin, proposed by sue." in asked
         assert str(app.screen.query_one("#confirm", Button).label) == "Approve  (y)"
         await app.press("y")
         await app.until(lambda: "verified" in app.drawn)
         assert await app.head(model_id) != before
+        await app.press("up")
+        await app.until(lambda: "verified" not in app.drawn)
+        assert "proposes" not in app.drawn
         assert not app.notices

@@ -106,6 +106,8 @@ class CheckpointsScreen(HudScreen):
         self._empty = Static(READING, id="tree-empty", markup=False)
         self._message = Content()
         """The current message; cleared when the cursor moves, and with the model."""
+        self._proposed = Content()
+        """What another proposes for the head, shown where there is no message."""
 
         self.marked: tuple[str, ...] = ()
         """Ids of the checkpoints marked for comparison, A first; BASE stands for the base."""
@@ -162,8 +164,10 @@ class CheckpointsScreen(HudScreen):
             return
         if other:
             self.marked = ()
-            self._message = Content()
+            self._message = self._proposed = Content()
             self.show_marks()
+        elif run.tree.head != before.tree.head and run.model is not None:
+            self._show_proposals(run.model)
         self._show_state()
 
     def show_marks(self) -> None:
@@ -176,6 +180,8 @@ class CheckpointsScreen(HudScreen):
     def resume(self) -> None:
         self._show_state()
         self.show_evaluations()
+        if self.run.model is not None:
+            self._show_proposals(self.run.model)
         self.call_after_refresh(self._go_to_crosshair)
 
     def _go_to_crosshair(self) -> None:
@@ -202,13 +208,14 @@ class CheckpointsScreen(HudScreen):
     def show_note(self, message: Content | None = None) -> None:
         if message is not None:
             self._message, self.take_back = message, None
+        left = self._message or self._proposed
         right = Content.styled(" · ".join(self._held()), "$text-muted")
-        room = self.size.width - 2 - self._message.cell_length - right.cell_length
-        if room < 2 and self._message:
+        room = self.size.width - 2 - left.cell_length - right.cell_length
+        if room < 2 and left:
             right, room = Content(), 0
-        is_long = self._message.cell_length > self.size.width - 2
+        is_long = left.cell_length > self.size.width - 2
         self._note_line.set_class(is_long, "-long")
-        self._note_line.update(self._message + Content(" " * room) + right, layout=is_long)
+        self._note_line.update(left + Content(" " * room) + right, layout=is_long)
 
     def warn(self, text: str) -> None:
         self.show_note(Content.styled(f"⚠ {text}", "$warning"))
@@ -351,8 +358,10 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="proposals")
     async def _show_proposals(self, model: Model) -> None:
-        if model.protected_by is not None and (said := await proposed(self)) and self.is_built:
-            self.show_note(Content.styled(said, "$accent"))
+        said = "" if model.protected_by is None else await proposed(self)
+        self._proposed = Content.styled(said, "$accent") if said else Content()
+        if self.is_built:
+            self.show_note()
 
     @on(CheckpointTree.Moved)
     def _arrange(self) -> None:
