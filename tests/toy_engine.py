@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -174,6 +174,8 @@ class ToyEngine(base.InProcess):
         self.may_roll_out = asyncio.Event()
         """Whether a run gets its rollouts, or waits for them; what samples once is answered."""
         self.may_roll_out.set()
+        self.has_views = False
+        """Whether weights are sampled that a step has changed."""
         self._rests_after: int | None = None
 
     def rest_after(self, steps: int) -> None:
@@ -237,6 +239,14 @@ class ToyEngine(base.InProcess):
             self._rests_after -= 1
             self._rest_if_due()
         return saved
+
+    def view(self, handle: str) -> str | None:
+        if not self.has_views or handle not in self.policies:
+            return None
+        self._count += 1
+        viewed, view = self.policies[handle], f"view-{self._count}"
+        self.policies[view] = replace(viewed, logits=list(viewed.logits))
+        return view
 
     async def slim(self, state: Path, directory: Path) -> str:
         self._reach("slim")

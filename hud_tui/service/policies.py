@@ -1,15 +1,15 @@
 """Open policies: which handle samples which weights, who uses it, and the files behind it.
 
-The head is sampled through the training handle while that is at the head, else through a handle
-opened from the node's file. A few of the latter stay open; the least recently used is closed first.
-A policy in use is closed only when its last user is done.
+The head is sampled through the training handle while that is at the head, or a view of it where the
+engine has such, else through a handle opened from the node's file. A few of the latter stay open;
+the least recently used is closed first. A policy in use is closed only when its last user is done.
 """
 
 import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from hashlib import file_digest
@@ -196,6 +196,18 @@ class Policy:
     """Set whenever its last user is done."""
 
 
+@dataclass
+class Trained:
+    """A policy that trains a model."""
+
+    source: str
+    """Of its present weights."""
+    policy: Policy
+    views: Mapping[str, Policy]
+    """To sample its weights while it steps, by their source: the present ones, and those before a
+    step that is not in the tree yet. None if the engine has no views."""
+
+
 class Policies:
     def __init__(self, engine: Engine, data_dir: Path, weights: Weights) -> None:
         """State paths are relative to `data_dir`."""
@@ -203,7 +215,8 @@ class Policies:
         self._data_dir = data_dir
         self._weights = weights
         self._sampling: OrderedDict[str, Policy] = OrderedDict()
-        self._training: dict[str, tuple[str, Policy]] = {}
+        self._training: dict[str, Trained] = {}
+        """By model id."""
         self._opening: Counter[str] = Counter()
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By source: held while it is opened for sampling."""
@@ -215,7 +228,7 @@ class Policies:
 
     def sources(self) -> set[str]:
         """Sources that are open or being opened."""
-        training = {source for source, _ in self._training.values()}
+        training = {trained.source for trained in self._training.values()}
         return {*self._sampling, *training, *+self._opening}
 
     def opens(self, source: str) -> bool:
@@ -268,15 +281,28 @@ class Policies:
         with contextlib.suppress(EngineError):
             await self._engine.close(await opening)
 
-    def trains(self, model_id: str, source: str, policy: Policy) -> None:
-        """Record that this policy trains the model and has the weights of `source`."""
-        self._training[model_id] = (source, policy)
+    def trains(self, model_id: str, source: str, policy: Policy, is_stored: bool = True) -> None:
+        """Record that this policy trains the model and has the weights of `source`. `is_stored`:
+        whether they are in the tree, so that those before are no longer the head."""
+        before = self._training.get(model_id)
+        views = {} if before is None or before.policy is not policy else dict(before.views)
+        view = None if source in views else self._engine.view(policy.handle)
+        if view is not None:
+            views[source] = Policy(view, policy.generation)
+        for other in [other for other in views if is_stored and other != source]:
+            self._retire_soon(views.pop(other))
+        self._training[model_id] = Trained(source, policy, views)
         self.release(policy)
+
+    def _retire_soon(self, policy: Policy) -> None:
+        retiring = asyncio.ensure_future(self.retire(policy))
+        self._closing.add(retiring)
+        retiring.add_done_callback(self._closing.discard)
 
     async def hold(self, policy: Policy) -> None:
         """Wait until nobody samples from a policy that is about to step, and let nobody begin.
         Until `trains` is called, with the source of its new weights, its old ones are sampled from
-        their file."""
+        their file. Nobody does who has a view of them, so no step waits for what others sample."""
         policy.held = True
         try:
             while policy.users:
@@ -346,11 +372,13 @@ class Policies:
 
     async def _take(self, model: ModelRow, source: str, pinned: bool) -> Policy:
         """The policy that samples these weights, with one more user."""
-        position, training = self._training.get(model.id, ("", None))
-        stands = training is not None and position == source and not training.held
-        if training is not None and stands and self.alive(training) and not pinned:
-            training.users += 1
-            return training
+        trained = None if pinned else self._training.get(model.id)
+        if trained is not None and self.alive(trained.policy):
+            is_there = trained.source == source and not trained.policy.held
+            there = trained.views.get(source) or (trained.policy if is_there else None)
+            if there is not None and self.alive(there):
+                there.users += 1
+                return there
         lock = self._locks.setdefault(source, asyncio.Lock())
         async with lock:  # of all that ask for the same weights at once, one opens them
             policy = self._sampling.get(source)
@@ -371,8 +399,9 @@ class Policies:
         policy.retired = True
         for source in [key for key, open_ in self._sampling.items() if open_ is policy]:
             del self._sampling[source]
-        for model_id in [id_ for id_, (_, open_) in self._training.items() if open_ is policy]:
-            del self._training[model_id]
+        for model_id in [id_ for id_, of in self._training.items() if of.policy is policy]:
+            for view in self._training.pop(model_id).views.values():
+                self._retire_soon(view)
 
     def lost(self, generation: int) -> None:
         """Record that the engine stopped: all handles of this generation are invalid."""

@@ -305,7 +305,7 @@ class Session:
         """The open policy has the weights of a coming checkpoint, which are saved there."""
         if coming is not None:
             source = _under(self._data_dir, path)
-            self._policies.trains(self._model.id, source, policy)
+            self._policies.trains(self._model.id, source, policy, is_stored=False)
             coming(Node(id_, 0, "", "", source))
 
     def _time_of(self, new: NewCheckpoint) -> StepTime:

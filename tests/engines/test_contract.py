@@ -296,6 +296,30 @@ async def test_an_older_node_is_sampled_without_touching_what_trains(trial: Tria
     assert await trial.logprobs(older, datums) != pytest.approx(newest, abs=1e-3)
 
 
+async def test_a_view_samples_what_it_was_made_of_whatever_becomes_of_the_policy(
+    trial: Trial,
+) -> None:
+    handle, datums, _ = await trial.stepped("importance_sampling")
+    view = trial.engine.view(handle)
+    if view is None:
+        pytest.skip("it has no views")
+    then = await trial.sample(handle)
+    waiting = asyncio.ensure_future(trial.sample(view))
+    await trial.engine.forward_backward(handle, datums, "importance_sampling")
+    await trial.step(handle, rate=1e-2)
+    now, newer = await trial.sample(handle), trial.engine.view(handle)
+    assert newer is not None
+    assert (await waiting, await trial.sample(view), await trial.sample(newer)) == (then, then, now)
+    assert now != then
+    await trial.engine.close(handle)
+    assert trial.engine.view(handle) is None
+    await trial.engine.close(newer)
+    assert await trial.sample(view) == then
+    await trial.engine.close(view)
+    with pytest.raises(EngineError):
+        await trial.sample(view)
+
+
 async def test_a_thin_state_samples_alike_and_trains_afresh(trial: Trial, tmp_path: Path) -> None:
     handle, datums, saved = await trial.stepped("cross_entropy")
     (tmp_path / "thin").mkdir()

@@ -9,6 +9,7 @@ from httpx import AsyncClient
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.service.engines.base import STEPPED, EngineError, EngineLost, Saved
+from hud_tui.service.service import Service
 from hud_tui.wire import BASE, Checkpoint
 from tests.conftest import ended, fork, submit, tasks_of, until
 from tests.service.calls import (
@@ -24,6 +25,7 @@ from tests.service.calls import (
     resume,
     set_head,
     status_of,
+    step,
     traces_of,
     tree,
 )
@@ -209,9 +211,11 @@ class Early:
         return saved
 
 
+@pytest.mark.parametrize("has_views", [False, True])
 async def test_the_next_batch_is_sampled_while_a_step_is_saved(
-    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held
+    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held, has_views: bool
 ) -> None:
+    engine.has_views = has_views
     usual = await fork(http, "usual")
     assert (await ended(http, await begin(http, usual, steps=4)))["status"] == "succeeded"
     expected = [row["groups"] for row in await tree(http, usual["id"])]
@@ -219,7 +223,8 @@ async def test_the_next_batch_is_sampled_while_a_step_is_saved(
     engine.sample = lambda *given: asked_of.append(given[0]) or sampling(*given)  # type: ignore
     job_id = await begin(http, model, steps=4)
     await until(lambda: early.saving == 1 and sampling.calls == before + 2)
-    assert asked_of[-1:] == early.handles, "whose weights are the new ones"
+    of_step = asked_of[-1].startswith("view") if has_views else asked_of[-1:] == early.handles
+    assert of_step, "whose weights are the new ones"
     assert await tree(http, model["id"]) == []
     assert len(await made(http, job_id)) == ROLLOUTS, "those of the step alone"
     chat = (await ask(http, model["id"])).json()
@@ -233,10 +238,35 @@ async def test_the_next_batch_is_sampled_while_a_step_is_saved(
     assert all(row.get("sampled_from") is None for row in rows), "each by its parent"
 
 
+@pytest.mark.parametrize("has_views", [False, True])
+async def test_who_asks_while_a_step_is_saved_opens_no_weights_of_which_there_is_a_view(
+    http: AsyncClient, model: Json, service: Service, engine: ToyEngine, has_views: bool
+) -> None:
+    engine.has_views = has_views
+    head = await step(http, model)
+    early = Early(engine)
+    job_id = await begin(http, model, steps=2)
+    await until(lambda: early.saving == 1)
+    service.parts.policies._sampling.clear()  # where the run has begun
+    opening = Held(engine, "open")
+    opening.go_on.set()
+    assert (await ask(http, model["id"])).json()["checkpoint"] == head["checkpoint_id"]
+    assert opening.calls == (0 if has_views else 1)
+    early.go_on.set()
+    await ended(http, job_id)
+
+
+@pytest.mark.parametrize("has_views", [False, True])
 @pytest.mark.parametrize("error", [EngineError("the state could not be written"), EngineLost("it")])
 async def test_what_was_sampled_from_weights_that_were_not_saved_is_dropped(
-    http: AsyncClient, model: Json, engine: ToyEngine, sampling: Held, error: EngineError
+    http: AsyncClient,
+    model: Json,
+    engine: ToyEngine,
+    sampling: Held,
+    error: EngineError,
+    has_views: bool,
 ) -> None:
+    engine.has_views = has_views
     early = Early(engine)
     job_id = await begin(http, model, steps=3)
     await until(lambda: early.saving == 1 and sampling.calls == 2)

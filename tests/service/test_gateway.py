@@ -123,10 +123,12 @@ async def test_a_pin_samples_that_checkpoint(http: AsyncClient, model: Json) -> 
     assert (await chat(http, model["id"], **ask))["choices"] == then["choices"]
 
 
+@pytest.mark.parametrize("has_views", [False, True])
 async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
-    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
+    http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch, has_views: bool
 ) -> None:
     """The engine has stepped, and the service does not know it yet."""
+    engine.has_views = has_views
     model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
     first = await step(http, model)
     inputs = await payloads(http, model["id"], [1.0, 0.0])
@@ -142,7 +144,10 @@ async def test_what_is_asked_during_a_step_names_the_weights_it_sampled(
     await pass_(http, model["id"], inputs)
     stepping = asyncio.create_task(optim(http, model["id"], learning_rate=5.0))
     await stepped.wait()
+    opening = Held(engine, "open")
+    opening.go_on.set()
     during = await chat(http, model["id"], **ask)
+    assert opening.calls == (0 if has_views else 1)
     go.set()
     assert (await stepping).status_code == 200
     pinned = await chat(http, model["id"], checkpoint=first["checkpoint_id"], **ask)
@@ -171,7 +176,32 @@ async def test_a_step_waits_for_those_who_sample_the_weights_that_it_changes(
 
 def held(service: Service) -> bool:
     """Whether a training policy waits for its samplers."""
-    return any(policy.held for _, policy in service.parts.policies._training.values())
+    return any(trained.policy.held for trained in service.parts.policies._training.values())
+
+
+async def test_a_step_does_not_wait_for_those_who_sample_a_view_of_its_weights(
+    http: AsyncClient, engine: ToyEngine
+) -> None:
+    def views() -> int:
+        return sum(handle.startswith("view") for handle in engine.policies)
+
+    engine.has_views = True
+    model, ask = await fork(http), {"seed": 2, "n": 20, "return_token_ids": True}
+    first = await step(http, model)
+    then, inputs = await chat(http, model["id"], **ask), await payloads(http, model["id"], [1, 0])
+    sample = Held(engine, "sample")
+    sampling = asyncio.create_task(chat(http, model["id"], **ask))
+    await sample.begun.wait()
+    for _ in range(3):
+        assert (await pass_(http, model["id"], inputs)).status_code == 200
+        assert (await optim(http, model["id"], learning_rate=5.0)).status_code == 200
+    await until(lambda: views() == 2)  # the newest, and the one in use
+    sample.go_on.set()
+    assert (await sampling)["choices"] == then["choices"]
+    assert (await sampling)["checkpoint"] == first["checkpoint_id"]
+    await until(lambda: views() == 1)
+    await set_head(http, model["id"], first["checkpoint_id"])
+    await until(lambda: views() == 0)
 
 
 async def test_of_all_who_ask_for_the_same_weights_at_once_one_opens_them(

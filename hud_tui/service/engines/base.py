@@ -318,6 +318,10 @@ class Engine(Protocol):
     async def close(self, handle: Handle) -> None:
         """Discard a policy and its gradients. Unknown handles are ignored."""
 
+    def view(self, handle: Handle) -> Handle | None:
+        """A handle that samples a policy's present weights, also after its next step, and is closed
+        like others. None: the engine has no such, or has lost the policy."""
+
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         """One completion per request, in order; `PROGRESS` may be told of tokens before.
 
@@ -684,6 +688,9 @@ class InProcess:
 
     async def close(self, handle: Handle) -> None:
         self.policies.pop(handle, None)
+
+    def view(self, handle: Handle) -> Handle | None:
+        return None
 
     def _policy(self, handle: Handle) -> Policy:
         if handle not in self.policies:

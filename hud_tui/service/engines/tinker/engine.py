@@ -346,6 +346,10 @@ class TinkerEngine:
         if pid is not None and pid == self._link.pid:
             await self._link.ask("close", handle=handle)
 
+    def view(self, handle: Handle) -> Handle | None:
+        """A server would have to save the weights once more."""
+        return None
+
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         base = self._base(handle)
         base_module.check_requests(requests, base.context, base.vocabulary)

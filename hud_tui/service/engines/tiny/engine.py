@@ -5,7 +5,7 @@ It validates every call; the worker process carries it out. It does not load Num
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
@@ -144,6 +144,8 @@ class Opened:
     conversations: Conversations
     token_bytes: int
     """Size of one token's keys and values."""
+    is_view: bool = False
+    """Whether the worker does not know it: what is sampled names the weights."""
 
     @property
     def context(self) -> int:
@@ -217,8 +219,17 @@ class TinyEngine:
 
     async def close(self, handle: Handle) -> None:
         opened = self._opened.pop(handle, None)
-        if opened is not None and opened.pid == self._worker.pid:
+        if opened is not None and opened.pid == self._worker.pid and not opened.is_view:
             await self._worker.notify({"verb": "close", "handle": handle})
+
+    def view(self, handle: Handle) -> Handle | None:
+        opened = self._opened.get(handle)
+        if opened is None or opened.pid != self._worker.pid:
+            return None
+        self._count += 1
+        view = f"tiny-{self._count}"
+        self._opened[view] = replace(opened, is_view=True)
+        return view
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._known(handle)
