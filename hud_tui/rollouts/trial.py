@@ -355,7 +355,8 @@ async def make_trial(
     titles = {task.slug: task.title for task in tasks}
     trial = Trial(job_id, runs, monotonic() - began, begun["capabilities"], titles)
     size, log, settings = size_of(order, loaded.tasks), worker.setting.log, client.settings
-    play = settings.command("play", order.source)
+    named = ("--python", order.python) if order.python else ()
+    play = settings.command("play", order.source, *named)
     return trial, [*findings, *trial.findings(model, size, log, settings.program, play)]
 
 

@@ -78,7 +78,10 @@ async def test_a_check_without_signal_fails_unless_the_user_goes_on_anyway(
     assert (done.code, found["level"], done.data["signal"]["rollouts"]) == (5, "failure", 6)
     said = "no group would have a gradient: 0 of 6 rollouts called a tool"
     assert found["message"] == said
-    assert f"play {source}" in found["fix"]
+    assert f"play {source}; --anyway" in found["fix"]
+    named = await hud(*words, "--check-rollouts", "1", "--python", str(source.parent / ".venv"))
+    [found] = [one for one in named.data["findings"] if one["check"] == "signal"]
+    assert f"play {source} --python {source.parent}/.venv/bin/python; " in found["fix"]
     code, out, _ = await text(*words, "--anyway")
     lines = out.splitlines()
     assert (code, lines[-1]) == (0, "verdict      warning")
