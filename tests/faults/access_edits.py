@@ -473,6 +473,20 @@ ACCESS = (
         TURNS,
     ),
     Edit(
+        "another process is started rather than the first one taken from who trains",
+        "service/engines/tiny/dispatch.py",
+        "is_alone = all(other.is_missing for",
+        "is_alone = all(other.pipe is None for",
+        (*TURNS, "tests/unit/engine/test_cores.py"),
+    ),
+    Edit(
+        "where no other process can be started the first one does it all",
+        "service/engines/tiny/dispatch.py",
+        "        lane.is_missing = not started\n",
+        "",
+        ("tests/unit/engine/test_cores.py",),
+    ),
+    Edit(
         "of all who ask for the same weights at once one opens them",
         "service/policies.py",
         "lock = self._locks.setdefault(source, asyncio.Lock())",

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from math import inf
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from hud_tui.service.engines.tiny import dispatch, parts
 from hud_tui.service.engines.tiny import memory as memory_module
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
 from hud_tui.service.engines.tiny.memory import PAGE, Memory
-from tests.conftest import until
+from tests.conftest import PATIENCE_S, until
 from tests.unit.engine.conftest import some_datums
 
 AGENT = BASES[-1].name
@@ -221,9 +222,22 @@ async def test_where_no_other_process_can_be_started_the_first_one_does_it_all(
     monkeypatch.setattr(dispatch, "WORKER", ("/nowhere",))
     assert (await engine.sample(handle, asked(200)))[:32] != []
     assert len(engine._worker.pids) == 1
-    assert [out.tokens for out in await engine.sample(handle, asked(32))] == [
-        out.tokens for out in expected
-    ]
+    engine._worker._turns.take("who trains", "own", trains=True, now=inf)
+    async with asyncio.timeout(PATIENCE_S):
+        again = await engine.sample(handle, asked(32))
+    assert [out.tokens for out in again] == [out.tokens for out in expected]
+
+
+async def test_another_process_is_started_rather_than_the_first_one_taken_from_who_trains(
+    engines: Callable[[int], TinyEngine],
+) -> None:
+    engine = engines(2)
+    handle = await engine.open(BASES[0].name)
+    await engine.sample(handle, asked(1))
+    assert len(engine._worker.pids) == 1
+    engine._worker._turns.take("who trains", "own", trains=True, now=inf)
+    await engine.sample(handle, asked(1))
+    assert len(engine._worker.pids) == 2
 
 
 async def test_only_the_first_process_stays_where_nothing_is_to_be_done(

@@ -289,8 +289,9 @@ async def test_the_first_process_is_kept_free_for_who_trains(
         first = queued(dispatch, "own", verb, of="ana" if verb == "open" else "ben")
         assert dispatch._next(one) == [first]
     flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
+    two.is_missing = True
     assert dispatch._next(one) == [flood[0]], "it is the only process"
-    two.pipe = cast("Pipe", object())
+    two.is_missing = False
     assert dispatch._next(one) == [], "opening a policy is not training"
     part = queued(dispatch, "part", "gradients", of="ben")
     assert dispatch._next(one) == [part]

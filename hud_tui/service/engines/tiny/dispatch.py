@@ -116,6 +116,8 @@ class Lane:
         """Oldest first."""
         self.wake = asyncio.Event()
         """Set if there may be work for it."""
+        self.is_missing = False
+        """Whether it could not be started when that was tried last."""
         self.silent_s = 0
         """Whole seconds that the present answer has been waited for."""
         self.driver: asyncio.Task[None] | None = None
@@ -258,6 +260,7 @@ class Dispatch:
             return
         calls, started = lane.calls, lane.pipe is not None
         lane.sent.clear()
+        lane.is_missing = not started
         await self._bury(lane)
         for call in calls:
             call.losses += 1
@@ -293,6 +296,7 @@ class Dispatch:
                         pass_fds=[self._memory.descriptor],
                         env={**ENVIRONMENT, **os.environ},
                     )
+                    lane.is_missing = False
                 except BaseException:
                     self._queue.extendleft(reversed(calls))
                     raise
@@ -357,10 +361,11 @@ class Dispatch:
         return next((call for call in own if _is_due(call)), own[0])
 
     def _may_do(self, lane: Lane, call: Call) -> bool:
-        """Whether a process can do a request, and is not kept free for others."""
+        """Whether a process can do a request, and is not kept free for others: as the first one is,
+        also where the next one has to be started for them, if it can be."""
         if lane is not self._first:
             return call.kind != "own"
-        is_alone = all(other.pipe is None for other in self._lanes if other is not lane)
+        is_alone = all(other.is_missing for other in self._lanes if other is not lane)
         is_its_own = call.kind == "own" or is_alone
         return is_its_own or self._turns.may_hold_up_training(call.claimant, monotonic())
 
