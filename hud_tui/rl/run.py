@@ -330,6 +330,8 @@ class LeftBehind:
     """Name of the newest of those checkpoints."""
     common: str
     """Name of the checkpoint at which they branch off."""
+    at_head: bool = True
+    """Whether that is the head, which else is on a branch of its own."""
 
 
 def left_behind(run: Run) -> LeftBehind | None:
@@ -340,4 +342,5 @@ def left_behind(run: Run) -> LeftBehind | None:
         return None
     meet = tree.common_ancestor(tree.head, newest)
     steps = tree.depth(newest) - tree.depth(meet)
-    return LeftBehind(steps, label(tree[newest]), label(tree.node(meet)))
+    at_head = meet == (ROOT if tree.head is None else tree.head)
+    return LeftBehind(steps, label(tree[newest]), label(tree.node(meet)), at_head)

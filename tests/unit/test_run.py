@@ -34,6 +34,7 @@ from hud_tui.rl.run import LOG, LeftBehind, Run, left_behind
 from hud_tui.rl.runs import eta_s, run_of_job
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import is_active
+from hud_tui.tui.widgets.run_status import leaves_out
 from hud_tui.wire import Checkpoint, Group, Job, WorkState
 from tests.unit.trees import chain, tree_of
 
@@ -130,6 +131,13 @@ def test_newer_steps_that_the_head_was_set_back_from_are_counted() -> None:
     on = Checkpoint(id="c7", name="step-7", prev_model_checkpoint_id="c4", step=7, is_active=True)
     assert left_behind(back.fold(CheckpointAdded(checkpoint=on))) is None, "the newest is shown"
     assert left_behind(Run()) is None
+    aside = on.model_copy(update={"prev_model_checkpoint_id": "c2", "is_active": False})
+    apart = run.fold(CheckpointAdded(checkpoint=aside)).fold(
+        HeadMoved(checkpoint_id="c4", cause="set")
+    )
+    assert left_behind(apart) == LeftBehind(1, "step-7", "step-2", at_head=False)
+    assert leaves_out(back).startswith("Head at step-4. 2 steps after it are on another branch")
+    assert leaves_out(apart).startswith("1 step after step-2 is on another branch")
 
 
 def test_a_set_head_is_logged_a_step_s_promotion_is_not_and_the_newest_are_kept() -> None:

@@ -158,9 +158,7 @@ def ended_well(run: Run) -> str:
     return f"{one_line(job.status, 20)}: {one_line(job.reason, LIMIT)}"
 
 
-LEAVES_OUT = (
-    "Head at {common}. {steps} after it {are} on another branch: {{live.compare}} overlays it."
-)
+LEAVES_OUT = "{where} {are} on another branch: {{live.compare}} overlays it."
 
 
 def leaves_out(run: Run) -> str:
@@ -168,8 +166,9 @@ def leaves_out(run: Run) -> str:
     if (left := left_behind(run)) is None:
         return ""
     common = one_line(left.common, 24).replace("{", "(").replace("}", ")")  # no keys in a name
-    are = "is" if left.steps == 1 else "are"
-    return keyed(LEAVES_OUT.format(common=common, steps=counted(left.steps, "step"), are=are))
+    are, steps = "is" if left.steps == 1 else "are", counted(left.steps, "step")
+    where = f"Head at {common}. {steps} after it" if left.at_head else f"{steps} after {common}"
+    return keyed(LEAVES_OUT.format(where=where, are=are))
 
 
 class ConstantLine(Widget):
