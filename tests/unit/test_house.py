@@ -117,10 +117,8 @@ DONE_ONCE = {
     "what colours a terminal has": ("COLORTERM", "terminal"),
     "the config file is read as TOML": (r"\btomllib\b", "config"),
     "the stream of events is read": (r"\bhttpx_sse\b", "client.feed"),
-    "tables are made, and changes begin": (
-        "CREATE TABLE|BEGIN IMMEDIATE",
-        "service.store.db",
-    ),
+    "tables are made": ("CREATE TABLE", "service.store.tables"),
+    "changes begin": ("BEGIN IMMEDIATE", "service.store.db"),
     "a notice is shown": (r"\b(self|app|_app|view)\.notify\(", "tui.screens.dialogs"),
     "a picture is SVG": ("<svg", "rl.plot"),
     "a validator is built": (r"\(BaseModel\b|\bTypeAdapter\(", "wire"),
