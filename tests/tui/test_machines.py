@@ -218,16 +218,22 @@ async def test_details_and_logs(served: Served, state: Path) -> None:
         await app.until(lambda: "or after 60 min without use" in app.said("#machines-text"))
 
 
-async def test_what_happens_now_is_in_sight_with_costs(served: Served, state: Path) -> None:
+@pytest.mark.parametrize("height", [24, 30])
+async def test_what_happens_now_is_in_sight_with_costs(
+    served: Served, state: Path, height: int
+) -> None:
     """The pane is half the screen: what does not fit there is what was known before."""
     write_rental(state, replace(data.POD, at=time() - 7200, provider="runpod", idle_min=60))
     async with shown(served, state, width=80) as app:
+        await app.pilot.resize_terminal(80, height)
         for number in range(12):
             screen(app)._set_ups.add_line(data.POD.name, f"… {number}/12 fetch: {'file ' * 12}")
         await app.until(lambda: "11/12 fetch" in app.said("#machines-text"))
         said = app.said("#machines-text")
         assert "of at most $6.00" in said
-        assert sum(len(Content(line).wrap(76)) for line in said.splitlines()) < 15
+        pane = app.screen.query_one("#machines-text")
+        rows = sum(len(Content(line).wrap(76)) for line in said.splitlines())
+        assert rows <= pane.size.height, "none is cut"
 
 
 async def test_a_set_up_that_fails_says_why_once_and_what_it_costs(

@@ -598,7 +598,7 @@ class MachinesScreen(Leavable[None]):
         if self._pane == "details":
             steps = [*self._set_ups.lines.get(entry.name, ()), *loose]
             details = [*entry_text(entry, steps[-max(LOG_LINES, room // 2) :], self._clock())]
-            return ended(details, self.size.width - 4, room + 2) if steps else details
+            return ended(details, self.size.width - 4, room + 1) if steps else details
         read = self._pane == "set-up" or entry.name in self._server_log
         lines = entry.log if self._pane == "set-up" else self._server_log.get(entry.name, ())
         title = Content.styled(f"{one_line(entry.name, 40)}: the {self._pane}'s log", "bold")
