@@ -18,6 +18,7 @@ from typing import IO
 
 import pytest
 
+from hud_tui.cli import sinks
 from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.cli.main import main, needs_no_app
 from hud_tui.cli.streams import (
@@ -82,6 +83,12 @@ async def at_a_terminal(
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+@pytest.fixture(autouse=True)
+def _no_sdk_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By doctor: where it is installed, that takes seconds."""
+    monkeypatch.setattr(sinks, "_try_sdk", str)
 
 
 @pytest.fixture
