@@ -205,6 +205,9 @@ async def test_a_file_in_launch_is_checked_and_trained_on_by_keys(
         assert len(view.draft.tasks) == 12
         assert [len(signal.rewards) for signal in view.draft.trial.signals.values()] == [4] * 4
         found = view.draft.findings
+        await flown.press("d")
+        await flown.until(lambda: "estimate      a step " in flown.drawn)
+        await flown.press("escape", then="launch")
         assert "edits it;" in flown.said("#lead"), "no sweep is offered"
         seed = view.query_one("#seed", Input)
         seed.value = "1, 2"

@@ -57,10 +57,11 @@ CHECKS = {
     "lock": "lock file",
     "signal": "signal",
     "rollout": "rollouts",
+    "estimate": "estimate",
 }
 SHOWN = frozenset(list(CHECKS)[:7])
 """Checks with a line when they pass; the others only if they find something."""
-TOLD = ("signal", "rollout")
+TOLD = ("signal", "rollout", "estimate")
 """Checks on demand; they have a line when they pass, too."""
 BY_NAME = {"environments": "", "scenarios": "", "args": "valid in "}
 """Checks made once per environment; a passed one shows the names only, after this."""
