@@ -79,8 +79,6 @@ class Stage:
     """Lines per step."""
     ends: float = 0.02
     """Learning rate of the last step, as a share of the highest."""
-    falls: int = 0
-    """Steps over which it would fall to that; 0 for those of the stage."""
     tokens: int = 0
     """Least tokens per step, where lessons are conversations."""
     turns: int = 0
@@ -108,8 +106,7 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     ),
     TOOLS: (
         Stage("copies", 100, 2e-3, tokens=1500, ends=1.0, turns=1, talks=ECHOES),
-        Stage("calls", 2100, 2e-3, tokens=2000, turns=8, talks=CALLS, falls=7500),
-        Stage("sure", 5500, 1.8e-3, tokens=2000, ends=0.0, turns=8, talks=CALLS),
+        Stage("calls", 9500, 2e-3, tokens=2000, ends=0.0, turns=8, talks=CALLS),
     ),
 }
 SIZES = {
@@ -154,7 +151,7 @@ def pretrain_talks(
 ) -> None:
     """Train the weights of a base that calls tools through one stage, in place. `run` computes the
     parts of a step; `keep` is called now and then."""
-    random = Words(f"{AGENT} {stage.name}", pieces(tokenizer))
+    random = Words(f"{base} {stage.name}", pieces(tokenizer))
     moments, muon = Moments.fresh(weights), Muon(weights)
     begun, taught = perf_counter(), dict.fromkeys(stage.talks, 0)
     losses: dict[TalkLesson, list[float]] = {lesson: [] for lesson in stage.talks}
@@ -199,7 +196,7 @@ def _mean(rows: Sequence[Sequence[float]]) -> float:
 
 def texts(base: str) -> Iterator[str]:
     """Texts of some conversations, between control tokens."""
-    random, tokenizer = Words(f"{AGENT} tokenizer"), BpeTokenizer([], WORDS[base])
+    random, tokenizer = Words(f"{base} tokenizer"), BpeTokenizer([], WORDS[base])
     for lesson in TALKS if base == AGENT else CALLS:
         for _ in range(READ):
             ids = lesson(random, tokenizer, 8).ids
@@ -258,7 +255,7 @@ def _offset(datum: Datum, random: Random, config: Config) -> int:
 
 def _rate(stage: Stage, step: int) -> float:
     """Warm-up, then half a cosine."""
-    falling = (1 + math.cos(math.pi * step / (stage.falls or stage.steps))) / 2
+    falling = (1 + math.cos(math.pi * step / stage.steps)) / 2
     rate = stage.ends + (1 - stage.ends) * falling
     return stage.learning_rate * min(1, step / WARM_UP) * rate
 

@@ -1,7 +1,7 @@
 """Lessons in calling tools whose names, arguments, values and phrasings are drawn afresh."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,21 +159,36 @@ def asked(
     if not named:
         return random.choice(UNNAMED).format(**words)
     clear = keyed or quote != "{}" or all(not made[0].isalpha() for _, made in given)
-    if clear and not as_wish and random.random() < SCRAMBLED:
-        return _scrambled(random, words)
-    return _worded_wish(random, words, clear, as_wish)
+    fillers = _filler if clear else _common
+    if not as_wish and random.random() < SCRAMBLED:
+        return _scrambled(random, words, fillers)
+    return _worded_wish(random, words, fillers, as_wish)
 
 
-SCRAMBLED, BLURRED, OPENED = 0.08, 0.15, 0.45
-"""Shares of sentences that are words in any order, that have other words in some places, and that
-begin with an opening."""
+SCRAMBLED, BLURRED, SWAPPED, OPENED = 0.15, 0.3, 0.25, 0.45
+"""Shares of sentences that are words in any order, that have other words in some places, whose tool
+and arguments have changed places, so that only the list of tools tells them apart, and that begin
+with an opening."""
 
 
-def _worded_wish(random: Words, words: Mapping[str, str], clear: bool, as_wish: bool) -> str:
+class Swapped(dict[str, str]):
+    """Slots of a sentence, with that of the tool where its arguments were."""
+
+    def __missing__(self, key: str) -> str:
+        return {"t": "{a}", "a": "{t}"}.get(key, f"{{{key}}}")
+
+
+Filler = Callable[[Words], str]
+"""Draws a word that means nothing."""
+
+
+def _worded_wish(random: Words, words: Mapping[str, str], filler: Filler, as_wish: bool) -> str:
     is_wish = as_wish or random.random() < 0.5
     form = random.choice(WISHES if is_wish else STATEMENTS)
-    if random.random() < (2 * BLURRED if clear else BLURRED):
-        form = blurred(random, form, random.word() if random.random() < 0.5 else _filler(random))
+    if random.random() < BLURRED:
+        form = blurred(random, form, filler(random))
+    if not as_wish and random.random() < SWAPPED:
+        form = form.format_map(Swapped())
     if is_wish and not as_wish and random.random() < OPENED:
         form = f"{random.choice(OPENINGS)} {form}"
     return _capital(form).format(**words)
@@ -198,15 +213,20 @@ def _bare(random: Words, given: Sequence[tuple[str, str]]) -> str:
     return text
 
 
-def _scrambled(random: Words, words: Mapping[str, str]) -> str:
+def _scrambled(random: Words, words: Mapping[str, str], filler: Filler) -> str:
     """Tool and arguments between words that mean nothing, in any order."""
     parts = [words["t"], words["a"]]
     if random.random() < 0.5:
         parts.reverse()
-    fill = [" ".join(_filler(random) for _ in range(random.randint(0, 4))) for _ in range(3)]
+    fill = [" ".join(filler(random) for _ in range(random.randint(0, 4))) for _ in range(3)]
     pieces = [fill[0], parts[0], fill[1], parts[1], fill[2]]
     text = " ".join(piece for piece in pieces if piece)
     return text[0].upper() + text[1:] if fill[0] else text
+
+
+def _common(random: Words) -> str:
+    """A word that names nothing: what else a sentence has is the tool, or a value."""
+    return random.choice((random.choice(FILLERS), random.choice(COMMON)))
 
 
 def _filler(random: Words) -> str:

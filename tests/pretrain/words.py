@@ -163,6 +163,10 @@ CODAS = _words("b ck d f g ft l ld m n nd ng nt p r rd rk rn s sk st t x z")
 WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 
+JOINED = 0.08
+"""Share of names that have a word of sentences in them."""
+
+
 def allowed(text: str) -> bool:
     """Whether no word of it is held out."""
     return not HELD_OUT & {word.lower() for word in WORD.findall(text)}
@@ -206,6 +210,8 @@ class Words(Random):
         """A name made of these words, or of any, in snake or camel case."""
         if not parts:
             parts = tuple(self.word() for _ in range(self.choice((1, 1, 1, 1, 2, 2, 3))))
+        if self.random() < JOINED:
+            parts = (*parts, self.choice(FILLERS), *((self.word(),) * (self.random() < 0.3)))
         style = self.random()
         if style < 0.65:
             return "_".join(parts)
