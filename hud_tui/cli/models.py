@@ -127,11 +127,6 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
         return 0
     target = _target(tree, args)
     served = f"{label(target)} instead of {label(tree.served)}"
-    if args.dry_run:
-        heads = {"head": _id(tree.served), "proposed": target.id}
-        data = {"dry_run": True, "model": model.model_name, **heads}
-        show(args, "proposal", data, f"would propose to serve {served}")
-        return 0
     await confirm(args, f"{model.model_name}: serve {served}?")
     if not args.yes:
         now = Tree.of(await client.checkpoints(model.id))

@@ -109,7 +109,11 @@ class Results:
             with self._noticing_interrupts(self._stream):
                 count = self._stream.write(text)
         except UnicodeEncodeError as error:  # not every locale has →
-            return self.write(text.encode(error.encoding, "replace").decode(error.encoding))
+            encoding = self._stream.encoding
+            plain = text.encode(encoding, "replace").decode(encoding)
+            if plain == text:
+                raise StdoutFailed(error) from error
+            return self.write(plain)
         except (OSError, ValueError) as error:  # ValueError: it was closed
             raise StdoutFailed(error) from error
         self._has_written = True

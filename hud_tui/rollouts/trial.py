@@ -270,17 +270,16 @@ class Trial:
         return f"a step {step}; the run {run}, without its optimizer steps"
 
     def _taken(self, estimate: Estimate, prices: TokenPrices | None) -> str:
-        """E.g. ``64 rollouts, 2 600 tokens, 12 s, at most $0.40``: groups without a gradient are
-        not trained on."""
+        """E.g. ``64 rollouts, 2 600 tokens, 12 s, about $0.40``."""
         parts = [counted(estimate.rollouts, "rollout")]
         if estimate.tokens is not None:
             parts.append(counted(estimate.tokens, "token"))
         if estimate.seconds is not None:
             parts.append(duration(estimate.seconds))
-        if prices is not None and estimate.tokens is not None:
+        if prices is not None and estimate.tokens:
             prompt = sum(run["prompt_tokens"] for run in self.graded) / len(self.graded)
             amount = prices.cost(prompt * estimate.rollouts, estimate.tokens)
-            parts.append(f"at most {dollars(amount)}")
+            parts.append(f"about {dollars(amount)}")
         return ", ".join(parts)
 
 

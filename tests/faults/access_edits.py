@@ -398,15 +398,15 @@ ACCESS = (
     Edit(
         "who drops what is old is not credited",
         "service/store/db.py",
-        "    db.dropped += before - _size_of(db)\n",
+        "    db.dropped += freed\n",
         "",
         DISK,
     ),
     Edit(
         "what is dropped counts no more for who had it stored",
         "service/store/db.py",
-        "    db.execute(query, values)\n    before = _size_of(db)\n",
-        "    before = _size_of(db)\n",
+        "        _count(db, name, -round(freed * size / total))\n",
+        "        pass\n",
         DISK,
     ),
     Edit(

@@ -65,8 +65,8 @@ def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
     a_step = 32 * (90 * (0.1 + 0.5) + 10 * (0.4 + 0.5)) / 1e6
     assert 0.0020 < a_step < 0.0021
     assert trial.estimate(SIZE, prices) == (
-        "a step 32 rollouts, 320 tokens, 16 s, at most $0.002;"
-        " the run 640 rollouts, 6 400 tokens, 5m20s, at most $0.04, without its optimizer steps"
+        "a step 32 rollouts, 320 tokens, 16 s, about $0.002;"
+        " the run 640 rollouts, 6 400 tokens, 5m20s, about $0.04, without its optimizer steps"
     )
     document = trial.document(SIZE)
     assert (document["rollouts"], document["errors"], document["overflows"]) == (8, 0, 0)

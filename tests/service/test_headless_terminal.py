@@ -539,10 +539,13 @@ async def test_one_interrupt_ends_watch_whose_reader_does_not_read(
             await process.wait()
 
 
-def test_what_a_locale_cannot_write_is_a_question_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-2"])
+def test_what_a_locale_cannot_write_is_a_question_mark(
+    monkeypatch: pytest.MonkeyPatch, encoding: str
+) -> None:
     """Arrows and dashes of texts for people; documents are ASCII."""
     written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding))
     assert main(["keys", "live"]) == 0
     assert b"live.move" in written.getvalue()
     assert b" ? " in written.getvalue()

@@ -194,6 +194,24 @@ async def test_what_is_dropped_counts_no_more_for_who_had_it_stored(
     assert 0 <= await disk(http, "tom") - kept < MB / 10
 
 
+@pytest.mark.usefixtures("team")
+async def test_what_comes_and_goes_does_not_add_up(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A short text takes less than its row, which goes with it."""
+    monkeypatch.setattr(events, "PRUNE_EVERY", 50)
+    monkeypatch.setattr(events, "MOST_EVENTS", 50)
+    model, store = await fork(http), service.parts.store
+    found = list[int]()
+    for _ in range(2):
+        for _ in range(20):
+            told = [RolloutDone(at=now(), trace_id=uuid4().hex, task_slug="x") for _ in range(100)]
+            with called_by(Caller("tim", Role.TRAIN)):
+                await store.write(events.append, model["id"], told)
+        found.append(await disk(http, "tim"))
+    assert abs(found[1] - found[0]) < MB / 20
+
+
 @pytest.mark.parametrize("with_job", [True, False])
 async def test_who_replaces_what_another_stored_is_not_credited(
     team: dict[str, AsyncClient], http: AsyncClient, with_job: bool

@@ -166,16 +166,17 @@ def _count(db: Db, name: str, more: int) -> None:
 
 
 def drop(db: Db, table: str, where: str, values: Mapping[str, object]) -> None:
-    """Delete old rows of a table whose rows say by whose key they were stored: for these keys they
-    count no more, whoever deletes them."""
-    freed = f"""SELECT name, sum(length(CAST(body AS BLOB))) AS bytes FROM {table}
+    """Delete old rows of a table whose rows say by whose key they were stored. What that frees is
+    credited to these keys, whoever deletes them, by the share of the rows' bytes."""
+    query = f"""SELECT name, sum(length(CAST(body AS BLOB))) FROM {table}
         WHERE {where} GROUP BY name"""
-    query = f"""UPDATE key_disk SET bytes = max(0, key_disk.bytes - freed.bytes)
-        FROM ({freed}) AS freed WHERE key_disk.name = freed.name"""
-    db.execute(query, values)
+    shares = db.execute(query, values).fetchall()
     before = _size_of(db)
     db.execute(f"DELETE FROM {table} WHERE {where}", values)
-    db.dropped += before - _size_of(db)
+    freed, total = before - _size_of(db), sum(size for _, size in shares)
+    db.dropped += freed
+    for name, size in shares:
+        _count(db, name, -round(freed * size / total))
 
 
 @contextmanager
