@@ -324,18 +324,9 @@ async def make_trial(
     """
     tasks = list({id(task): task for task in choose(loaded.tasks, TASKS)}.values())
     tasks = tasks or list(loaded.tasks[:1])
-    begun: dict[str, Any] = {"capabilities": [], "seconds": 0.0}
-    findings = []
-    if order.runtime in ("subprocess", "local") or order.runtime.startswith("tcp"):
-        task = tasks[0]
-        try:
-            begun = await worker.call("start", task=task.row(), runtime=order.runtime)
-        except EnvironmentFailed as error:
-            message = f"{one_line(task.env)} does not start: {one_line(error.message)}"
-            return None, [Finding("environments", "failure", message, one_line(task.env))]
-        offers = ", ".join(begun["capabilities"]) or "no capabilities"
-        message = f"{one_line(task.env)} starts in {begun['seconds']:.1f} s; it has {offers}"
-        findings.append(Finding("environments", "ok", one_line(message), one_line(task.env)))
+    capabilities, findings = await _start(worker, order, tasks[0])
+    if capabilities is None:
+        return None, findings
     if why := client.wire.guard.shut:
         message = f"no rollout was tried: {why.why}"
         return None, [*findings, Finding("rollout", "warning", message, fix=why.cure)]
@@ -352,11 +343,29 @@ async def make_trial(
         for run in result["runs"]
     ]
     titles = {task.slug: task.title for task in tasks}
-    trial = Trial(job_id, runs, monotonic() - began, begun["capabilities"], titles)
+    trial = Trial(job_id, runs, monotonic() - began, capabilities, titles)
     size, log, settings = size_of(order, loaded.tasks), worker.setting.log, client.settings
     named = ("--python", order.python) if order.python else ()
     play = settings.command("play", order.source, *named)
     return trial, [*findings, *trial.findings(model, size, log, settings.program, play)]
+
+
+async def _start(
+    worker: WorkerProcess, order: Order, task: Task
+) -> tuple[Sequence[str] | None, list[Finding]]:
+    """Start a task's environment, if it runs on this machine: what it offers, None if it does not
+    start; and findings."""
+    if order.runtime not in ("subprocess", "local") and not order.runtime.startswith("tcp"):
+        return [], []
+    name = one_line(task.env)
+    try:
+        begun = await worker.call("start", task=task.row(), runtime=order.runtime)
+    except EnvironmentFailed as error:
+        message = f"{name} does not start: {one_line(error.message)}"
+        return None, [Finding("environments", "failure", message, name)]
+    offers = ", ".join(begun["capabilities"]) or "no capabilities"
+    message = f"{name} starts in {begun['seconds']:.1f} s; it has {offers}"
+    return begun["capabilities"], [Finding("environments", "ok", one_line(message), name)]
 
 
 # All checks in order: what Launch and the command line show before a run.
