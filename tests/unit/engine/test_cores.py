@@ -240,6 +240,17 @@ async def test_another_process_is_started_rather_than_the_first_one_taken_from_w
     assert len(engine._worker.pids) == 2
 
 
+async def test_it_has_views_so_that_no_step_waits_for_who_samples(
+    engines: Callable[[int], TinyEngine],
+) -> None:
+    """What a view does is in the contract of engines, some of which have none."""
+    engine = engines(1)
+    handle = await engine.open(BASES[0].name)
+    view = engine.view(handle)
+    assert view is not None
+    assert await engine.sample(view, asked(4)) == await engine.sample(handle, asked(4))
+
+
 async def test_only_the_first_process_stays_where_nothing_is_to_be_done(
     engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
