@@ -86,6 +86,11 @@ class RunTime(Response):
     discarded: dict[str, int] = Field(default_factory=dict)
     """Rollouts of the whole run that no step was trained on, by reason."""
 
+    @property
+    def taken(self) -> int:
+        """How many of `steps` were taken; at least 1. What came after the last is none."""
+        return max(1, sum(step.checkpoint_id is not None for step in self.steps))
+
 
 class Discarded(Response):
     """A rollout that no step was trained on."""

@@ -37,14 +37,12 @@ from hud_tui.rl.export import (
 from hud_tui.rl.names import plain_name
 from hud_tui.rl.report import FILE, LocalFacts, report_files
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import counted
+from hud_tui.rl.text import counted, spaced
 from hud_tui.rl.time_report import discarded_sheet, time_sheet
 from hud_tui.rollouts.control import works_of
 from hud_tui.storage import check_new, write_folder, write_named, write_numbered
 from hud_tui.wire_time import RunTime
 
-MOST_ROWS = 2000
-"""Most discarded rollouts of a table."""
 PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json": json_pieces}
 
 
@@ -69,9 +67,8 @@ def export(args: argparse.Namespace) -> int:
     show(args, "export", body, f"wrote {file}: {size}")
     if aside:
         print_notice(
-            f"{sheet.name} of the steps to the head; {counted(aside, 'other step')}"
-            f" of the tree {'is' if aside == 1 else 'are'} not on its line"
-            " (--what checkpoints lists all)"
+            f"{sheet.name} of the head's lineage; {counted(aside, 'other step')} of the tree"
+            f" {'is' if aside == 1 else 'are'} left out (--what checkpoints lists all)"
         )
     return 0
 
@@ -121,10 +118,12 @@ async def _time_sheet(args: argparse.Namespace, client: HudClient) -> tuple[str,
     model = await (newest(client) if args.ref is None else named(client, args.ref))
     run_id = await run_of(client, args.ref)
     stem = plain_name("base" if model is None else model.model_name)
-    if args.what == "time":
-        return stem, time_sheet(await read_time(client, run_id))
-    run_id = (await read_time(client, run_id, 1)).run_id
-    return stem, discarded_sheet(run_id, (await client.runs.discarded(run_id, MOST_ROWS)).items)
+    told = await read_time(client, run_id, MOST if args.what == "time" else 1)
+    if args.what == "discarded":
+        return stem, discarded_sheet(told.run_id, await client.runs.all_discarded(told.run_id))
+    if told.total > told.taken:
+        print_notice(f"time of the newest {counted(told.taken, 'step')} of {spaced(told.total)}")
+    return stem, time_sheet(told)
 
 
 async def _read_with_time(

@@ -14,10 +14,12 @@ from hud_tui.wire_runs import (
     SubmitJob,
     SubmittedJob,
 )
-from hud_tui.wire_time import DiscardedPage, RunTime
+from hud_tui.wire_time import Discarded, DiscardedPage, RunTime
 
 RUNS = 2000
 """Maximum number of runs per page."""
+DISCARDED = 2000
+"""Maximum number of discarded rollouts per page."""
 
 
 class RunCalls:
@@ -84,6 +86,12 @@ class RunCalls:
         HudNotFound: as `run_time`."""
         url = self._wire.rl("/v1/runs/{}/discarded", run_id)
         return await self._wire.get(url, DiscardedPage, {"limit": limit, "offset": offset})
+
+    async def all_discarded(self, run_id: str) -> list[Discarded]:
+        """All of them, newest first, each once: a run that goes on moves them to later pages."""
+        url = self._wire.rl("/v1/runs/{}/discarded", run_id)
+        rollouts = await self._wire.pages(url, Discarded, DISCARDED)
+        return [*{rollout.trace_id: rollout for rollout in rollouts}.values()]
 
     async def run_steps(self, run_id: str, after: int, keys: Sequence[str]) -> RunSteps:
         """The steps of a run after the first `after`, in columns (embedded service). Raises

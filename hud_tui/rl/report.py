@@ -229,7 +229,7 @@ def evaluations_part(run: Run) -> str:
         listed[(*row, *how) if evaluation.seed is not None else (number,)] = row
     names = ("checkpoint", "split", "tasks", "size", "mean reward", "pass@1", "pass@K")
     intro = (
-        "Each task was rolled out so often (K times) from exactly these weights; 95 % intervals by "
+        "Each task was rolled out K times from exactly these weights. Intervals are 95 %, over "
         "tasks. An evaluation repeated with the same seed is listed once."
     )
     rows = list(listed.values())[-MOST_LISTED:]
@@ -301,9 +301,10 @@ def time_part(told: RunTime | None) -> str:
     """Where the time of the newest steps went, and why rollouts were discarded."""
     if told is None or not told.steps:
         return ""
-    shares = table(("part", "share", "per step", "done at all"), report_rows(told))
+    shares = table(("part", "share", "per step", "under way"), report_rows(told))
     parts = [
-        f"Of {counted(len(told.steps), 'step')}: {escaped(time_sentence(account_all(told.steps)))}",
+        f"Of {counted(told.taken, 'step')}: {escaped(time_sentence(account_all(told.steps)))}",
+        "What was done at once shares its time; it was under way for longer than its share.",
         shares,
         f"![time]({TIME_FILE})",
     ]

@@ -102,13 +102,15 @@ class Run:
 
     def holds_until(self, alarm: Alarm) -> str:
         """When an alarm of the head's lineage ended. One that never did holds until now while the
-        run may go on, else until the run's end."""
+        run may go on, else until the run's end, or the head where that was set back."""
         if not alarm.active:
             return "–" if alarm.ended is None else f"step {alarm.ended}"
         if self.job is None or not has_ended(self.job.status):
             return "now"
         last = self.alarms.steps if self.head is None else self.head.step or self.alarms.steps
-        return f"the run's end at step {last}"
+        rolled_back = self.tree.head not in (None, len(self.tree) - 1)
+        end = "the head" if rolled_back else "the run's end"
+        return f"{end} at step {last}"
 
     @property
     def waits(self) -> str:

@@ -117,22 +117,22 @@ def discarded_sheet(run_id: str, discarded: Iterable[Discarded]) -> Sheet:
 
 
 def report_rows(told: RunTime) -> list[tuple[str, str, str, str]]:
-    """The parts of the loop: title, share, seconds per step, and share in which it was done at
-    all."""
+    """The parts of the loop: title, share, seconds per step, and share in which it was
+    under way, alone or beside others."""
     spent = account_all(told.steps)
     kinds = sorted(spent.parts, key=lambda kind: (kind in WAITS, -spent.parts[kind]))
     rows = [
         (
             f"waits for {LOOP_PARTS[kind].title}" if kind in WAITS else LOOP_PARTS[kind].title,
             percent(spent.share(kind)),
-            lasts_text(spent.parts[kind] / len(told.steps)),
+            lasts_text(spent.parts[kind] / told.taken),
             percent(spent.of_time(spent.busy[kind])),
         )
         for kind in kinds
     ]
     if spent.idle:
         name = "outside the service" if spent.is_outside else "unknown"
-        idle = spent.idle / len(told.steps)
+        idle = spent.idle / told.taken
         rows.append((name, percent(spent.of_time(spent.idle)), lasts_text(idle), ""))
     return rows
 

@@ -49,6 +49,8 @@ LOOP_PARTS = {
 """Every part of the loop by its name on the wire, in the order of their lanes."""
 WAITS = tuple(name for name, kind in LOOP_PARTS.items() if kind.side == "waiting")
 TRAINING = tuple(name for name, kind in LOOP_PARTS.items() if kind.side == "training")
+TRAINED = frozenset({FORWARD_BACKWARD, OPTIM_STEP})
+"""What a batch that is trained on takes; its weights may be saved while the next is sampled."""
 OF_ENGINE = frozenset({SAMPLING, EVALUATING, FORWARD_BACKWARD, OPTIM_STEP})
 """What stands still while the engine is held up."""
 
@@ -186,8 +188,8 @@ def account_of(time: StepTime) -> Account:
             busy[kind] += seconds
             parts[kind] += seconds * shares[kind]
         idle += 0.0 if shares else seconds
-        sides = {LOOP_PARTS[kind].side for kind in shares}
-        at_once += seconds if {"rollouts", "training"} <= sides else 0.0
+        is_sampling = any(LOOP_PARTS[kind].side == "rollouts" for kind in shares)
+        at_once += seconds if is_sampling and TRAINED & shares.keys() else 0.0
     discarded: Counter[str] = Counter()
     for rollouts in time.rollouts:
         if rollouts.reason:
@@ -278,7 +280,7 @@ def time_sentence(account: Account) -> str:
         **{
             LOOP_PARTS[kind].title: account.share(kind) for kind in (SAMPLING, ENVIRONMENT, GRADING)
         },
-        "training": account.share(FORWARD_BACKWARD, OPTIM_STEP),
+        "training": account.share(*TRAINED),
         "saving": account.share(SAVING),
         "evaluating": account.share(EVALUATING),
     }

@@ -36,17 +36,17 @@ async def test_metrics_of_the_newest_run_without_another_word(hud: Command) -> N
         assert {key: float(row[key]) for key in node["metrics"]} == node["metrics"]
 
 
-async def test_tables_of_steps_say_how_many_are_not_on_the_heads_line(hud: Command) -> None:
+async def test_tables_of_steps_say_how_many_are_not_in_the_heads_lineage(hud: Command) -> None:
     whole = await hud("export", "--what", "groups")
     assert whole.data["steps_aside"] == 0
-    assert "not on its line" not in whole.err
+    assert "left out" not in whole.err
     await hud("head", "arith-rl", "--back", "2", "-y")
     for what in ("metrics", "groups"):
         done = await hud("export", "--what", what, "--format", "json")
         body = json.loads(text_of(done.data["file"]))
         assert {row["step"] for row in body["rows"]} == {1}
         assert done.data["steps_aside"] == body["steps_aside"] == 2
-        assert f"{what} of the steps to the head; 2 other steps of the tree are not on" in done.err
+        assert f"{what} of the head's lineage; 2 other steps of the tree are left out" in done.err
     every = await hud("export", "--what", "checkpoints")
     assert (every.data["rows"], every.data["steps_aside"]) == (3, 0)
 
@@ -64,6 +64,21 @@ async def test_every_table_and_its_note(hud: Command, tmp_path: Path) -> None:
             assert body["rows"][0]["note"] == "=first"
             assert body["model"] == "arith-rl"
     assert len(os.listdir()) == 6
+
+
+async def test_all_discarded_rollouts_are_written_and_how_many_steps_are_not(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = (await hud("time", "arith-rl")).data
+    monkeypatch.setattr("hud_tui.client.run_calls.DISCARDED", 3)  # several pages
+    monkeypatch.setattr("hud_tui.cli.export.MOST", 2)
+    done = await hud("export", "arith-rl", "--what", "discarded")
+    rows = list(csv.DictReader(text_of(done.data["file"]).splitlines()))
+    assert (
+        len({row["trace_id"] for row in rows}) == len(rows) == sum(told["discarded"].values()) > 3
+    )
+    done = await hud("export", "arith-rl", "--what", "time")
+    assert "time of the newest 1 step of 3" in done.err  # and what came after the last
 
 
 async def test_nothing_is_written_over(hud: Command) -> None:

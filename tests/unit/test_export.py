@@ -151,8 +151,10 @@ def test_every_picture_is_beside_it_and_every_file_is_used() -> None:
     assert RUN.job is not None
     going = replace(RUN, job=RUN.job.model_copy(update={"status": "running"}))
     ended, left = replace(ALARM, active=False, ended=14), replace(ALARM, active=False)
+    rolled_back = [each.model_copy(update={"is_active": each.step == 35}) for each in NODES]
     for run, alarm, until in (
         (RUN, ALARM, "the run's end at step 40"),
+        (replace(RUN, tree=Tree.of(rolled_back)), ALARM, "the head at step 35"),
         (going, ALARM, "now"),
         (replace(RUN, job=None), ALARM, "now"),
         (RUN, ended, "step 14"),

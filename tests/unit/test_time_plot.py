@@ -140,7 +140,9 @@ def test_tables_have_a_row_per_step_and_per_rollout() -> None:
 
 
 def test_a_report_says_where_the_time_went() -> None:
-    files = report_files(Run(), LocalFacts(time=TOLD), 0.0)
+    after = step(5, *ALL).model_copy(update={"checkpoint_id": None})  # what came after the end
+    told = TOLD.model_copy(update={"steps": [*FULL, after]})
+    files = report_files(Run(), LocalFacts(time=told), 0.0)
     page = files[FILE]
     assert "## Time" in page
     assert "Of 4 steps: " in page

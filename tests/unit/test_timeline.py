@@ -225,6 +225,8 @@ def test_one_sentence_says_where_the_time_goes() -> None:
     )
     both = account_of(step(TimedSpan(SAMPLING, 0, 10), TimedSpan(OPTIM_STEP, 5, 5)))
     assert "; 50 % training while the next batch is sampled." in time_sentence(both)
+    saved = account_of(step(TimedSpan(SAMPLING, 0, 10), TimedSpan(SAVING, 5, 5)))
+    assert time_sentence(saved) == "75 % of the time is sampling, 25 % saving."
     outside = step(TimedSpan(OPTIM_STEP, 0, 1)).model_copy(update={"is_outside": True})
     assert "90 % spent outside the service" in time_sentence(account_of(outside))
 
