@@ -215,7 +215,10 @@ async def protect_for_all(client: HudClient, args: argparse.Namespace) -> int:
         none = "no model is protected for all"
         show(args, "protect", {"protected": named}, *(aligned(rows) or [none]))
         return 0
+    require_consent(args, client)
     model = await client.model(args.model)
+    who = "one person moves its head again" if args.off else "two people move its head"
+    await confirm(args, f"{model.model_name}: {who}, on the service, for all?")
     done = await client.access.protect(model.id, not args.off)
     by = f"protected by {done.protected_by}: two people move its head"
     said = by if done.protected_by else "no longer protected for all"

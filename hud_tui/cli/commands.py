@@ -281,13 +281,15 @@ def _protect(add: Add) -> None:
         "protect",
         "protect arith-rl",
         "protect arith-rl --off --confirm arith-rl",
-        "protect arith-rl --for-all",
+        "protect arith-rl --for-all -y",
     )
     of_model(parser, about="default: list them")
     parser.add_argument("--off", action="store_true", help="remove the protection")
     about = "on the service, not this machine: two people move its head (needs the role admin)"
     parser.add_argument("--for-all", action="store_true", help=about)
-    parser.add_argument("--confirm", metavar="NAME", help="its name, required by --off")
+    consent(parser, "", lambda args: args.for_all and args.model is not None)
+    about = "its name, required by --off on this machine"
+    parser.add_argument("--confirm", metavar="NAME", help=about)
 
 
 def _access(add: Add) -> None:

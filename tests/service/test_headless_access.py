@@ -77,7 +77,10 @@ async def test_a_head_is_proposed_and_approved(
     sue = replace(served, api_key=made.data["key"]["key"])
     made = await hud("access", "add", "sam", "--role", "steer", "-y")
     sam = replace(served, api_key=made.data["key"]["key"])
-    assert (await hud("protect", "arith-rl", "--for-all")).data["protection"]["protected_by"]
+    asks = await hud("protect", "arith-rl", "--for-all")
+    assert (asks.code, "needs confirmation" in asks.error["message"]) == (2, True)
+    done = await hud("protect", "arith-rl", "--for-all", "-y")
+    assert done.data["protection"]["protected_by"]
     assert (await hud("protect", "--for-all")).data["protected"][0]["name"] == "arith-rl"
     refused = await hud("head", "arith-rl", "--back", "1", "-y")
     assert (refused.code, "--propose ID" in refused.error["message"]) == (4, True)
@@ -120,7 +123,7 @@ async def test_a_head_is_proposed_and_approved(
         ("sue", "propose a head", 201),
         ("sue", "approve a head", 200),
     ]
-    assert (await hud("protect", "arith-rl", "--for-all", "--off")).code == 4
+    assert (await hud("protect", "arith-rl", "--for-all", "--off", "-y")).code == 4
 
 
 async def test_the_whole_log_is_searched_and_no_more_of_it_than_needed(
