@@ -146,6 +146,15 @@ def is_serving(ready: ServiceReady) -> bool:
     return serving is not None and serving.pid == ready.pid
 
 
+def url_of(data_dir: Path) -> str | None:
+    """Where the service of a data directory runs; None if none is known to."""
+    try:
+        ready = read_ready(data_dir / "service.json")
+    except HudUsage:
+        return None
+    return ready.url if ready is not None and is_serving(ready) else None
+
+
 def is_daemon(pid: int) -> bool:
     """Whether a process is a service that `--local` started in the background, as far as the system
     tells."""

@@ -328,6 +328,7 @@ class HudApp(App[None]):
             options.notify,
             options.export_dir,
             self.reopen,
+            self.action_reconnect,
             self._set_ups,
         )
 

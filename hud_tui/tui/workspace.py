@@ -33,7 +33,7 @@ from hud_tui.rl.names import find_model
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.work import Work
-from hud_tui.service_file import costs_text, keep_budgets, read_rentals, rental_text
+from hud_tui.service_file import costs_text, keep_budgets, read_rentals, rental_text, url_of
 from hud_tui.settings import read_paths
 from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
 from hud_tui.tui.keys import GAMES, OPENS
@@ -52,6 +52,8 @@ from hud_tui.wire import Job, Model, WorkState
 
 LOOP_S = 2.0
 """Seconds between two reads of a training loop outside the service."""
+SERVICE_S = 2.0
+"""Seconds between two looks for a service that was lost."""
 FRAME_S = 0.25
 """Minimum seconds between two displayed updates; events in between are collected."""
 READING = frozenset({"read", "check", "form", "start", "evaluations", "paired", "gather"})
@@ -69,11 +71,13 @@ class Workspace:
         notify: Notify | None,
         export_dir: Path,
         reopen: Callable[[], object] = lambda: None,
+        reconnect: Callable[[], object] = lambda: None,
         set_ups: SetUps | None = None,
     ) -> None:
         """`session_of` makes the session, which reports to its argument; `notify` says how to
         announce alarms and the end of a run; `reopen` opens the service again, after another
-        machine was chosen; `set_ups` of machines may be running already."""
+        machine was chosen; `reconnect` finds a service that another program has started
+        again; `set_ups` of machines may be running already."""
         self.session = session = session_of(self)
         self.layout = LayoutStore(session.store, session.scope)
         self.writes = WritePolicy(app, lambda: session.client)
@@ -82,6 +86,7 @@ class Workspace:
             session, self.layout, self.writes, start, session.clock, export_dir, lambda: self._aside
         )
         self._app, self._start, self._reopen, self.set_ups = app, start, reopen, set_ups
+        self._reconnect = reconnect
         self._notifier = None if notify is None else Notifier(notify, app.bell, self._write)
         self.places = Places(app, session)
         self._leaving = False
@@ -113,6 +118,7 @@ class Workspace:
         self._keep_saving()
         self._app.run_worker(self._watch_machines(), exclusive=True, group="aside")
         self._app.run_worker(self._watch_loop(), exclusive=True, group="loop")
+        self._app.run_worker(self._watch_service(), exclusive=True, group="service")
         await self._app.switch_mode(first.view)
         if first.trouble is not None:
             show_error(self._app, first.trouble)
@@ -355,6 +361,18 @@ class Workspace:
             if self.session.loop != before and self.view is not None:
                 self.view.update_loop(self.session.loop)
             await sleep(LOOP_S)
+
+    async def _watch_service(self) -> None:
+        """Reconnect once the embedded service that was lost runs again, at another port."""
+        tried: str | None = None  # once: connecting may take longer than until the next look
+        while not self.session.replays:
+            settings = self.session.client.settings
+            if self.session.freshness.offline and settings.local and settings.data_dir:
+                url = await to_thread(url_of, Path(settings.data_dir))
+                if url not in (None, settings.api_url, tried):
+                    tried = url
+                    self._reconnect()
+            await sleep(SERVICE_S)
 
     def show_log(self) -> None:
         session, aside = self.session, self.context.aside

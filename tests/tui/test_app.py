@@ -2,8 +2,10 @@
 
 import asyncio
 import gc
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from textual.widgets import Input
@@ -11,9 +13,13 @@ from textual.widgets import Input
 from hud_tui.cli.commands import COMMANDS
 from hud_tui.errors import HudUnreachable
 from hud_tui.events import WorkChanged
+from hud_tui.processes import holding
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.progress import State
 from hud_tui.service.engines.base import About
+from hud_tui.service_file import LOCK, ServiceReady, register
+from hud_tui.tui import session as live_session
+from hud_tui.tui import workspace
 from hud_tui.tui.app import COLLECT_EVERY, VIEWS, Options, settle
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
@@ -360,6 +366,39 @@ async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
     finally:
         await app.__aexit__(None, None, None)
     await asyncio.sleep(0)
+
+
+async def test_a_service_that_another_program_started_again_is_found(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace, "SERVICE_S", 0.05)
+    monkeypatch.setattr(live_session, "LOST_S", 0.2)
+    file, lock = tmp_path / "service.json", tmp_path / LOCK
+    model_id, _ = await trained(served, steps=1)
+    async with on_socket(served.service) as url:
+        connector = Connector(Served(url, served.api_key, served.service))
+        connector.data_dir = str(tmp_path)
+        app = opened(connector, Start("checkpoints", model=model_id))
+        one = await app.__aenter__()
+        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
+    try:
+        connector.served = served
+        again = ServiceReady(
+            url=served.url,
+            api_key="hud-local-" + "k" * 32,
+            telemetry_url=served.url,
+            pid=os.getpid(),
+            data_dir=str(tmp_path),
+        )
+        register(file, again)
+        await one.until(lambda: "service gone" in one.said("TopLine"))
+        assert len(connector.asked) == 1, "nobody holds the lock: the file is of a dead one"
+        with holding(lock):
+            await one.until_notice("reconnected")
+        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
+        assert len(connector.asked) == 2
+    finally:
+        await app.__aexit__(None, None, None)
 
 
 @pytest.mark.parametrize("view", ["models", "preflight", "checkpoints", "jobs"])
