@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from hud_tui.wire import Body, Checkpoint, Group, WorkState, no_items
+from hud_tui.wire import Body, Checkpoint, Group, Reward, WorkState, no_items
 from hud_tui.wire_time import StepTime
 
 
@@ -86,7 +86,7 @@ class RolloutDone(_Event):
     """Index in its group, from 0."""
     attempt: int | None = None
     """Attempt at its step, from 1: a zero-variance batch is sampled again."""
-    reward: float | None = None
+    reward: Reward | None = None
     status: str = "completed"
     heldout: bool = False
     num_tokens: int | None = None

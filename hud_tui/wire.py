@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Annotated, Any, Generic, Self, TypeVar, cast, overload
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -45,6 +46,25 @@ class _FailFast(FailFast):
     __hash__ = object.__hash__  # typing hashes the members of a union
 
 
+HUGE = 1e100
+"""A larger reward of a rollout is read as this one: no sum and no square of them overflows."""
+
+
+def bounded(number: float) -> float:
+    """A number from a service, a file or an environment, clamped to ±`HUGE`; NaN stays."""
+    return number if -HUGE <= number <= HUGE or number != number else copysign(HUGE, number)
+
+
+def all_bounded(numbers: list[float]) -> list[float]:
+    """The numbers, each as `bounded`."""
+    # a NaN at the front fails both comparisons, any other one is passed over
+    if not numbers or (min(numbers) >= -HUGE and max(numbers) <= HUGE):
+        return numbers
+    return [*map(bounded, numbers)]
+
+
+Reward = Annotated[float, AfterValidator(bounded)]
+Rewards = Annotated[list[float], AfterValidator(all_bounded)]
 Many = Annotated[list[T], _FailFast()]
 """A list that may be long: validation stops at the first invalid item."""
 Json = dict[str, Any]
@@ -152,7 +172,7 @@ class Group(Response):
     """The rollouts of one task in one step."""
 
     task_slug: str
-    rewards: list[float]
+    rewards: Rewards
     """Shape (G,), in the taskset's reward unit."""
     trace_ids: list[str] = Field(default_factory=no_items)
     """Shape (G,), in the order of `rewards`."""

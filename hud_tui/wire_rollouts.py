@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hud_tui.wire import Json, Many, OpenRequest, Request, Response
+from hud_tui.wire import Json, Many, OpenRequest, Request, Response, Reward
 
 
 class CheckpointTrace(Response):
@@ -16,7 +16,7 @@ class CheckpointTrace(Response):
     trace_id: str
     status: str | None = None
     created_at: str | None = None
-    reward: float | None = None
+    reward: Reward | None = None
     task_slug: str | None = None
     """Embedded; so is `rollout`."""
     rollout: int | None = None
@@ -62,7 +62,7 @@ class Trace(Response):
     status: str | None = None
     created_at: str | None = None
     task_slug: str | None = None
-    reward: float | None = None
+    reward: Reward | None = None
     stop_reason: str | None = None
     error: Any = None
     group_id: str | None = None

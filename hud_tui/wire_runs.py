@@ -19,6 +19,7 @@ from hud_tui.wire import (
     Page,
     Request,
     Response,
+    Rewards,
     WorkState,
     no_items,
 )
@@ -177,7 +178,7 @@ class RunRecord(WorkState):
     fewer than ten steps, over its first half."""
     reward_last: float | None = None
     """The same over its newest five steps."""
-    points: list[float] = Field(default_factory=no_items)
+    points: Rewards = Field(default_factory=no_items)
     """Mean rewards in order, at most 32: each the mean over `stride` steps."""
     stride: int = 1
     """Number of steps per point; the last point may have fewer."""

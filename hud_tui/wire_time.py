@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from hud_tui.wire import Many, Page, Request, Response, no_items
+from hud_tui.wire import Many, Page, Request, Response, Reward, no_items
 
 
 class TimedSpan(NamedTuple):
@@ -104,7 +104,7 @@ class Discarded(Response):
     task_slug: str | None = None
     rollout: int | None = None
     """Index in its group, from 0."""
-    reward: float | None = None
+    reward: Reward | None = None
     num_tokens: int | None = None
     error: str | None = None
     seconds: float | None = None

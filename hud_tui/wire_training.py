@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, field_validator
 from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import COOLEST
-from hud_tui.wire import Json, Many, Request, Response, no_items
+from hud_tui.wire import Json, Many, Request, Response, Reward, no_items
 
 MOST_INPUTS = 2**18
 """Maximum number of inputs in one call: 1024 tasks of 256 rollouts."""
@@ -414,4 +414,4 @@ class TraceEvents(Response):
     events: list[TraceEvent]
     latest_seq: int = -1
     status: str | None = None
-    reward: float | None = None
+    reward: Reward | None = None

@@ -37,8 +37,7 @@ def import_runs(args: argparse.Namespace) -> int:
     for line in skipped:
         print_notice(f"left out: {line}")
     lines, documents = [], []
-    for run in runs:
-        files.keep(run)
+    for run in map(files.keep, runs):
         work, unknown = run.work, run.unknown
         by = f" by {run.trainer}" if run.trainer else ""
         own = f"; under their own names: {names_text(unknown, UNKNOWN)}" if unknown else ""

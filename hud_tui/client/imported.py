@@ -52,14 +52,27 @@ class ImportedFiles:
         """A run that `works` has had."""
         return next((run for _, run, _ in self._read.values() if run.id == run_id), None)
 
-    def keep(self, run: ImportedRun) -> None:
-        """Store a run, in place of what was imported of it before. Raises HudUsage: it cannot be
-        written."""
+    def keep(self, run: ImportedRun) -> ImportedRun:
+        """Store a run, in place of what was imported of it before; returns it with the id that it
+        has here. Raises HudUsage: it cannot be written."""
         if self._folder is None:
             raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
+        run = self._told_apart(run, self._folder)
         file = self._folder / f"{run.id}.json"
         with stored_in(file):
             write_atomic(file, run.model_dump_json())
+        return run
+
+    def _told_apart(self, run: ImportedRun, folder: Path) -> ImportedRun:
+        """The run, with an id of its own if one of another project has its id."""
+        from hud_tui.rl.imported import digest_of
+
+        self.works()
+        apart, of_id = digest_of(run.project, run.id), self.get(run.id)
+        is_taken = of_id is not None and of_id.project != run.project
+        if is_taken or (folder / f"{apart}.json").exists():
+            return run.model_copy(update={"id": apart})
+        return run
 
     def remove(self, run_id: str) -> None:
         """Forget a run; what it was imported from stays."""

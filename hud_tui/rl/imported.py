@@ -25,7 +25,7 @@ from hud_tui.rl.runs import NO_GRADIENT, ends_of, thinned
 from hud_tui.rl.text import one_line
 from hud_tui.rl.wandb_file import LoggedRun
 from hud_tui.rl.work import IMPORTED, Work
-from hud_tui.wire import Body, no_items
+from hud_tui.wire import Body, bounded, no_items
 
 COUNTERS = (
     *("train/global_step", "training/global_step", "trainer/global_step", "global_step"),
@@ -100,7 +100,7 @@ class ImportedRun(Body):
         return Work(
             id=self.id,
             kind=IMPORTED,
-            name=one_line(self.name, TEXT_MOST),
+            name=self.name,
             status=self.status,
             model=one_line(given.get("model") or "", 100),
             done=self.numbers[-1] if self.numbers else 0,
@@ -155,8 +155,8 @@ def _imported(project: str, run_id: str, parts: Sequence[LoggedRun]) -> Imported
     rows = [steps[number] for number in numbers]
     return ImportedRun(
         id=_id_of(project, run_id),
-        name=next((part.name for part in reversed(parts) if part.name), run_id),
-        project=project,
+        name=one_line(next((p.name for p in reversed(parts) if p.name), run_id), TEXT_MOST),
+        project=one_line(project, TEXT_MOST),
         trainer=_trainer({name for row in rows for name in row}),
         parameters=_parameters(ChainMap(*(dict(part.config) for part in reversed(parts)))),
         status=_status(parts[-1].exit_code),
@@ -171,6 +171,11 @@ def _id_of(project: str, run_id: str) -> str:
     """Its id there, if that is one here, too; else a digest."""
     if 0 < len(run_id) <= 64 and run_id.isascii() and run_id.replace("-", "").isalnum():
         return run_id
+    return digest_of(project, run_id)
+
+
+def digest_of(project: str, run_id: str) -> str:
+    """An id of its own: those there are unique within a project."""
     return sha256(f"{project}/{run_id}".encode()).hexdigest()[:32]
 
 
@@ -261,11 +266,11 @@ def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def _number(value: object) -> float | None:
-    """A finite number; None for anything else."""
+    """A finite number, bounded; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return float(value) if isfinite(value) else None
+        return bounded(float(value)) if isfinite(value) else None
     except OverflowError:
         return None
 

@@ -18,7 +18,7 @@ from hud_tui.events import (
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
 from hud_tui.rl.history import History
-from hud_tui.rl.metrics import Series, short
+from hud_tui.rl.metrics import Series, finite, short
 from hud_tui.rl.own_numbers import of_base, with_results
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import has_ended, is_active, reason, title_of
@@ -208,7 +208,8 @@ class Run:
         )
 
     def _step(self, event: StepTaken) -> "Run":
-        zero = event.metrics.get("frac_reward_zero_std", 0.0) * len(event.groups)
+        share = finite(event.metrics.get("frac_reward_zero_std"))
+        zero = round(min(1.0, max(0.0, share or 0.0)) * len(event.groups))
         reward = event.metrics.get("reward_mean")
         node = self.tree.node(self.tree.find(event.checkpoint_id))
         stamp = event.at or (node and seconds(node.created_at)) or 0.0
@@ -216,7 +217,7 @@ class Run:
             f"step {event.step}" if node is None else label(node),
             f"reward {short(reward)}" if reward is not None else "",
             counted(len(event.groups), "group") if event.groups else "",
-            f"{round(zero)} zero-variance" if round(zero) else "",
+            f"{zero} zero-variance" if zero else "",
         ]
         return self._log(stamp, "  ".join(part for part in parts if part))
 

@@ -143,9 +143,10 @@ def sparkline(points: Sequence[float]) -> str:
     points."""
     values = thinned([point for point in points if isfinite(point)], SPARK_BARS)
     low, high = min(values, default=0.0), max(values, default=0.0)
+    if not high > low:
+        return BARS[0] * len(values)
     top = len(BARS) - 1
-    share = top / (high - low) if high > low else 0.0
-    return "".join(BARS[round((value - low) * share)] for value in values)
+    return "".join(BARS[round((value - low) / (high - low) * top)] for value in values)
 
 
 def _heldout_text(row: Work, now: float) -> str:

@@ -143,6 +143,32 @@ async def test_runs_of_one_name_are_told_apart_by_their_ids(hud: Command, tmp_pa
     assert all(run["id"] in both.error["hint"] for run in runs)
 
 
+async def test_runs_of_two_projects_with_one_id_are_two(hud: Command, tmp_path: Path) -> None:
+    for project in ("one", "two"):
+        (tmp_path / project).mkdir()
+        row = {"_step": 0, "step": 1, "reward": 0.5}
+        body = file_of(row, run_id="base-1", project=project, name=project)
+        (tmp_path / project / "run.wandb").write_bytes(body)
+    for folder in (tmp_path, tmp_path / "two"):  # the second time in place of the first
+        assert (await hud("import", "wandb", str(folder))).code == 0
+    rows = {row["taskset"]: row["id"] for row in (await hud("runs")).data["runs"]}
+    assert set(rows) == {"one", "two"}
+    assert rows["one"] == "base-1" != rows["two"]
+    assert (await hud("import", "wandb", "--remove", "one")).code == 0
+    await hud("import", "wandb", str(tmp_path / "two"))
+    [row] = (await hud("runs")).data["runs"]
+    assert row["id"] == rows["two"], "it keeps the id that it has"
+
+
+async def test_no_number_of_a_log_is_too_large_to_draw(hud: Command, tmp_path: Path) -> None:
+    rows = [{"_step": n, "reward": reward} for n, reward in enumerate((-1e308, 1e308, 5e-324))]
+    (tmp_path / "run.wandb").write_bytes(file_of(*rows, name="a" * 10_000))
+    [run] = (await hud("import", "wandb", str(tmp_path))).data["runs"]
+    assert len(run["name"]) < 300
+    [row] = (await hud("runs")).data["runs"]
+    assert (row["reward_first"], row["reward"]) == (-1e100, 5e-324)
+
+
 async def test_what_cannot_be_imported_is_said(hud: Command, text: Text, tmp_path: Path) -> None:
     assert (await hud("import", "wandb")).code == 2
     nowhere = await hud("import", "wandb", str(tmp_path / "nowhere"))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -138,6 +139,16 @@ def test_newer_steps_that_the_head_was_set_back_from_are_counted() -> None:
     assert left_behind(apart) == LeftBehind(1, "step-7", "step-2", at_head=False)
     assert leaves_out(back).startswith("Head at step-4. 2 steps after it are on another branch")
     assert leaves_out(apart).startswith("1 step after step-2 is on another branch")
+
+
+def test_a_share_that_is_none_counts_no_groups() -> None:
+    groups = [Group(task_slug=slug, rewards=[0.0, 0.0]) for slug in ("add", "mul")]
+    for share, said in ((nan, False), (inf, False), (-1.0, False), (0.5, True), (1e308, True)):
+        taken = StepTaken(
+            step=1, checkpoint_id="c1", metrics={"frac_reward_zero_std": share}, groups=groups
+        )
+        [line] = Run().fold(taken).log
+        assert ("zero-variance" in line.text) is said
 
 
 def test_a_set_head_is_logged_a_step_s_promotion_is_not_and_the_newest_are_kept() -> None:

@@ -634,3 +634,8 @@ def test_thinned_rewards_are_means_of_neighbours(values: list[float]) -> None:
     assert len(found) == len(values) or len(values) > MOST_POINTS
     assert all(min(values) - 1e-6 <= one <= max(values) + 1e-6 for one in found)
     assert len(sparkline(values)) == min(len(thinned(values, 12)), 12)
+
+
+def test_rewards_that_hardly_differ_are_bars_too() -> None:
+    assert sparkline([0.0, 5e-324]) == "▁█"
+    assert sparkline([0.5, 0.5]) == "▁▁"

@@ -52,9 +52,10 @@ def file_of(
     name: str = "a run",
     run_id: str = "abc",
     exit_code: int | None = 0,
+    project: str = "proj",
 ) -> bytes:
     """A file with these logged rows."""
-    about = message(1, run_id) + message(3, "proj") + message(8, name)
+    about = message(1, run_id) + message(3, project) + message(8, name)
     about += message(17, b"\x08" + _varint(1_800_000_000))
     records = [message(17, about + message(4, items(config or {})))]
     records += [message(2, items(row)) for row in rows]

@@ -1,19 +1,19 @@
 """What is kept of a checkpoint: the same as was sent, in few bytes."""
 
 import tracemalloc
-from math import isfinite, nan
+from math import isfinite, isnan, nan
 from sys import getsizeof
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.wire import Checkpoint, Group, PackedGroups
+from hud_tui.rl.groups import reward_std
+from hud_tui.wire import HUGE, Checkpoint, Group, PackedGroups
+from hud_tui.wire_rollouts import Trace
 from tests.tui import runs
 
-numbers = st.sampled_from((0.0, 0.5, 0.1, 1.0, -0.0, 1e300)) | st.floats(
-    allow_nan=False, allow_infinity=False
-)
+numbers = st.sampled_from((0.0, 0.5, 0.1, 1.0, -0.0, 1e99)) | st.floats(-HUGE, HUGE)
 """Rewards as JSON has them."""
 tokens = st.integers(0, 300) | st.integers(-(2**70), 2**70)
 
@@ -73,7 +73,7 @@ def test_groups_that_cannot_be_packed_are_kept_as_they_are() -> None:
 
 
 def test_few_different_rewards_take_a_byte_each_and_stay_what_they_are() -> None:
-    for rewards in ([0.25, 1.0, 0.25], [-0.0, 0.0], [n / 7 for n in range(20)], [1e308] * 3):
+    for rewards in ([0.25, 1.0, 0.25], [-0.0, 0.0], [n / 7 for n in range(20)], [1e99] * 3):
         [group] = Checkpoint(id="c1", groups=[Group(task_slug="a", rewards=rewards)]).groups
         assert repr(group.rewards) == repr(rewards)
     few, many = (
@@ -107,3 +107,11 @@ def test_names_of_fields_are_shared_by_rows_and_not_by_their_copies() -> None:
     assert row.model_extra is other.model_extra
     assert row.model_copy(update={"newer": 1}).model_extra == {"newer": 1}
     assert other.model_extra == {}
+
+
+def test_what_would_overflow_is_read_as_the_largest_number() -> None:
+    body = '{"task_slug": "add", "rewards": [1, NaN, 1e308, -1e400]}'
+    one, unknown, *others = Group.model_validate_json(body).rewards
+    assert (one, isnan(unknown), others) == (1, True, [HUGE, -HUGE])
+    assert isfinite(reward_std(others))
+    assert Trace.model_validate_json('{"id": "t1", "reward": 1e400}').reward == HUGE

@@ -18,7 +18,7 @@ from hud_tui.rl.alarms import reward as of_reward
 from hud_tui.rl.alarms import throughput as of_throughput
 from hud_tui.rl.alarms.alarm import Alarm, Report, ordered
 from hud_tui.rl.alarms.detector import DETECTORS, Context
-from hud_tui.rl.alarms.statistics import STALENESS, Row, Window, bounded, row_of
+from hud_tui.rl.alarms.statistics import STALENESS, Row, Window, row_of, usable
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree, is_servable
@@ -135,7 +135,7 @@ class DetectorSet:
         return Report(ordered(alarms), tuple(s for s in skipped if s), len(self))
 
     def _time(self, row: Row) -> None:
-        stamp = bounded(row.at)
+        stamp = usable(row.at)
         if stamp is not None:
             if stamp > self._at:
                 self._pace.push(stamp - self._at)

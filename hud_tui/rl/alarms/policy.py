@@ -26,9 +26,9 @@ from hud_tui.rl.alarms.statistics import (
     Lag,
     Row,
     Window,
-    bounded,
     grade,
     took_update,
+    usable,
     without_variance,
 )
 from hud_tui.rl.alarms.thresholds import (
@@ -81,7 +81,7 @@ class GradientNorm(Detector[GradNorm]):
         return raw if raw is not None and (isfinite(raw) or took_update(row)) else None
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        norm = bounded(value)
+        norm = usable(value)
         if norm is None:
             self._norm, self._lost = nan, self._lost + 1
             return 3.0

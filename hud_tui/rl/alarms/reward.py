@@ -21,9 +21,9 @@ from hud_tui.rl.alarms.statistics import (
     Row,
     Window,
     block_means,
-    bounded,
     grade,
     theil_sen,
+    usable,
     without_variance,
 )
 from hud_tui.rl.alarms.thresholds import Collapse, Limits, Plateau
@@ -97,7 +97,7 @@ def parts_of(row: Row) -> Iterator[tuple[str, float, bool]]:
     for key, raw in row.metrics.items():
         if not key.startswith(("reward", "critic/rewards")):
             continue
-        part, value = _PART.match(key), bounded(raw)
+        part, value = _PART.match(key), usable(raw)
         if part is not None and value is not None and part[1] not in _WHOLE:
             yield part[1], value, part[2] == "std"
 

@@ -12,10 +12,8 @@ from hud_tui.rl.alarms.thresholds import Limits
 from hud_tui.rl.groups import group_stats
 from hud_tui.rl.metrics import metrics_of, step_number
 from hud_tui.rl.text import seconds
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, bounded
 
-HUGE = 1e100
-"""Values are clamped to ±HUGE, so that no square or sum overflows."""
 NORMAL_IQR = 1.349
 """Interquartile range of a normal distribution, in standard deviations."""
 
@@ -33,11 +31,9 @@ def grade(value: float, limits: Limits) -> float:
     return 1 + (value - limits.info) / (limits.warn - limits.info)
 
 
-def bounded(value: float | None) -> float | None:
-    """The value clamped to ±HUGE; None for NaN, infinities and None."""
-    if value is None or -HUGE < value < HUGE:
-        return value
-    return max(-HUGE, min(HUGE, value)) if isfinite(value) else None
+def usable(value: float | None) -> float | None:
+    """The value, bounded; None for NaN, infinities and None."""
+    return None if value is None or not isfinite(value) else bounded(value)
 
 
 class Ema:
@@ -183,7 +179,7 @@ class Role:
 
     def read(self, row: Row) -> float | None:
         """The value if it is a finite number, else None."""
-        return bounded(row.metrics.get(self.key))
+        return usable(row.metrics.get(self.key))
 
     def number(self, row: Row) -> float:
         """As `read`, with NaN for None."""
