@@ -416,6 +416,9 @@ class Checkpoint(Response):
     num_traces: int | None = None
     num_datums: int | None = None
     num_tokens: int | None = None
+    num_discarded: int | None = None
+    """Embedded: rollouts of the run that were sampled for this step, and that no step was trained
+    on, e.g. of a batch without variance."""
     mean_reward: float | None = None
     """Mean over the rollouts that the step was trained on, in the taskset's reward unit. They were
     sampled before the step, so this is the reward of the step, not of the checkpoint."""

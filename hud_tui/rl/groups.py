@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hud_tui.rl.checkpoint_tree import ROOT, label
-from hud_tui.rl.metrics import Series
+from hud_tui.rl.metrics import Series, finite, metrics_of
 from hud_tui.wire import Checkpoint, Group
 
 if TYPE_CHECKING:
@@ -119,9 +119,37 @@ CROSS_ENTROPY = "cross_entropy"
 """The loss that weights tokens with the reward itself, not with an advantage."""
 
 
-def has_gradient(rewards: Sequence[float], loss_fn: str) -> bool:
+def idle_rollouts(rewards: Sequence[float], loss_fn: str | None) -> Sequence[int]:
+    """Indices of a group's rollouts that have no gradient under a loss."""
+    if loss_fn == CROSS_ENTROPY:
+        return [index for index, reward in enumerate(rewards) if not reward]
+    return () if has_signal(rewards) else range(len(rewards))
+
+
+def has_gradient(rewards: Sequence[float], loss_fn: str | None) -> bool:
     """Whether a group's rollouts have a gradient under a loss."""
-    return any(rewards) if loss_fn == CROSS_ENTROPY else has_signal(rewards)
+    return len(idle_rollouts(rewards, loss_fn)) < len(rewards)
+
+
+NO_GRADIENT = "frac_reward_zero_std"
+
+
+def rollouts_of(step: Checkpoint, groups: Sequence[Group]) -> tuple[float, float]:
+    """The rollouts of a step, and how many of them had no gradient.
+
+    Those of the batches that were discarded before it count as both. A step without groups is
+    counted by its share of zero-variance groups.
+    """
+    rollouts: float
+    idle: float
+    if groups:
+        rollouts = sum(len(group.rewards) for group in groups)
+        idle = sum(len(idle_rollouts(group.rewards, step.loss_fn)) for group in groups)
+    else:
+        rollouts = step.num_traces or 0
+        idle = rollouts * (finite(metrics_of(step).get(NO_GRADIENT)) or 0.0)
+    discarded = step.num_discarded or 0
+    return rollouts + discarded, idle + discarded
 
 
 MIDDLE = 0.5
@@ -436,7 +464,7 @@ def _rank(group: GroupStats) -> int:
     return 0 if group.has_signal else 1 if group.mean < MIDDLE else 2
 
 
-# Rollouts and tokens spent on zero-variance groups, which have no gradient.
+# Rollouts and tokens that were spent without a gradient.
 #
 # Counted along the head's lineage, a bounded number of steps at a time, so that opening a
 # long run does not block the screen.
@@ -456,9 +484,11 @@ class Total:
 
     rollouts: float = 0.0
     idle: float = 0.0
-    """Rollouts of zero-variance groups."""
+    """Rollouts without gradient, as `rollouts_of` counts them."""
     tokens: float = 0.0
     idle_tokens: float = 0.0
+    discarded: float = 0.0
+    """Rollouts of discarded batches, which are among `idle`; their tokens are not counted."""
 
     @property
     def share(self) -> float:
@@ -501,7 +531,7 @@ class Waste:
         self.exact = True
         """Whether every rollout's token count is known; if not, tokens are split evenly."""
         self._tasks: dict[str, TaskWaste] = {}
-        self._sums = tuple(array("d") for _ in range(4))
+        self._sums = tuple(array("d") for _ in range(5))
 
     @property
     def length(self) -> int:
@@ -530,35 +560,42 @@ class Waste:
         return sorted(self._tasks.values(), key=lambda task: (-task.idle, task.task_slug))
 
     def _add(self, node: Checkpoint | None) -> None:
-        groups = [] if node is None else [group for group in node.groups if group.rewards]
-        rollouts = sum(len(group.rewards) for group in groups)
-        average = 0.0 if node is None or not rollouts else (node.num_tokens or 0) / rollouts
-        idle = tokens = idle_tokens = 0.0
+        added = Total() if node is None else self._total(node)
+        more = added.rollouts, added.idle, added.tokens, added.idle_tokens, added.discarded
+        for sums, addend in zip(self._sums, more, strict=True):
+            sums.append((sums[-1] if sums else 0.0) + addend)
+
+    def _total(self, node: Checkpoint) -> Total:
+        """One step's sums; its groups are added to those of their tasks."""
+        groups = [group for group in node.groups if group.rewards]
+        trained = sum(len(group.rewards) for group in groups)
+        average = (node.num_tokens or 0) / trained if trained else 0.0
+        tokens = idle_tokens = 0.0
         for group in groups:
-            spent = self._tokens(group, average)
-            tokens += spent
-            if self._count(group, spent):
-                idle += len(group.rewards)
-                idle_tokens += spent
-        for sums, more in zip(self._sums, (rollouts, idle, tokens, idle_tokens), strict=True):
-            sums.append((sums[-1] if sums else 0.0) + more)
+            counts = self._tokens(group, average)
+            idle = idle_rollouts(group.rewards, node.loss_fn)
+            idle_of_group = sum(counts[index] for index in idle)
+            tokens += sum(counts)
+            idle_tokens += idle_of_group
+            self._count(group, len(idle), idle_of_group)
+        rollouts, idle_all = rollouts_of(node, groups)
+        return Total(rollouts, idle_all, tokens, idle_tokens, node.num_discarded or 0)
 
-    def _tokens(self, group: Group, average: float) -> float:
+    def _tokens(self, group: Group, average: float) -> Sequence[float]:
+        """Tokens of each rollout, shape (G,)."""
         if len(group.num_tokens) == len(group.rewards):
-            return sum(group.num_tokens)
+            return group.num_tokens
         self.exact = False
-        return average * len(group.rewards)
+        return [average] * len(group.rewards)
 
-    def _count(self, group: Group, tokens: float) -> bool:
-        """Add a group to its task's sums; return whether it had no gradient."""
+    def _count(self, group: Group, idle: int, idle_tokens: float) -> None:
+        """Add a group to its task's sums."""
         task = self._tasks.setdefault(group.task_slug, TaskWaste(group.task_slug))
         task.groups += 1
         task.rollouts += len(group.rewards)
-        if has_signal(group.rewards):
-            return False
-        task.idle += len(group.rewards)
-        task.idle_tokens += tokens
-        good = fmean(group.rewards) >= MIDDLE
-        task.all_solved += good
-        task.all_failed += not good
-        return True
+        task.idle += idle
+        task.idle_tokens += idle_tokens
+        if not has_signal(group.rewards):
+            good = fmean(group.rewards) >= MIDDLE
+            task.all_solved += good
+            task.all_failed += not good

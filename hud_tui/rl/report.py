@@ -279,7 +279,8 @@ def waste_part(run: Run) -> str:
     of_tokens = f"{about}{percent(total.token_share, 1)} of {total.tokens:.0f} tokens"
     intro = (
         f"{percent(total.share, 1)} of {total.rollouts:.0f} rollouts and {of_tokens} had no"
-        " gradient: their groups had zero variance."
+        " gradient: their groups had zero variance"
+        + (f", or they were discarded ({total.discarded:.0f})." if total.discarded else ".")
     )
     rows = [
         (

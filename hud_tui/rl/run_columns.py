@@ -283,7 +283,7 @@ COLUMNS: Mapping[str, Column] = {
             lambda row, now: row.no_gradient,
             write=percent,
             full_title="share with no gradient",
-            meaning="share of its rollouts whose group had no variance; discarded batches, too",
+            meaning="share of its rollouts without gradient, discarded ones, too; as in Live",
         ),
         Column(
             "alarms",

@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
+from hud_tui.rl.groups import NO_GRADIENT, rollouts_of
 from hud_tui.rl.metrics import finite, metrics_of
 from hud_tui.rl.names import close_names, find_by_id, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
@@ -109,7 +110,6 @@ def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-NO_GRADIENT = "frac_reward_zero_std"
 """A step's share of zero-variance groups."""
 ENDS = 5
 """Number of steps averaged for a run's reward at its beginning and at its end."""
@@ -217,12 +217,12 @@ def _heldout(steps: Sequence[Checkpoint]) -> dict[str, Any]:
 
 
 def _no_gradient(steps: Sequence[Checkpoint]) -> float | None:
-    """Share of the rollouts in zero-variance groups; None if the newest step does not report it."""
-    rollouts = sum(node.num_traces or 0 for node in steps)
-    if not rollouts or _metric(steps[-1], NO_GRADIENT) is None:
+    """Share of the rollouts without gradient; None if the newest step does not say."""
+    if not steps[-1].groups and _metric(steps[-1], NO_GRADIENT) is None:
         return None
-    idle = sum((_metric(node, NO_GRADIENT) or 0.0) * (node.num_traces or 0) for node in steps)
-    return idle / rollouts
+    counted = [rollouts_of(node, node.groups) for node in steps]
+    rollouts = sum(of_step for of_step, _ in counted)
+    return sum(idle for _, idle in counted) / rollouts if rollouts else None
 
 
 def _metric(node: Checkpoint, key: str) -> float | None:

@@ -13,8 +13,9 @@ from hud_tui.client.runs import Budget, RunList
 from hud_tui.errors import HudNotFound
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.compare import overlay_runs
+from hud_tui.rl.groups import Waste
 from hud_tui.rl.progress import pace
-from hud_tui.rl.runs import MOST_POINTS, eta_s
+from hud_tui.rl.runs import MOST_POINTS, eta_s, run_of_job
 from hud_tui.rl.work import Work
 from hud_tui.service import managed_run
 from hud_tui.service.app import create_app
@@ -24,11 +25,13 @@ from hud_tui.service.store.db import Db
 from hud_tui.service.store.seals import COLUMNS
 from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.settings import local_settings
+from hud_tui.wire import Checkpoint, Job
 from tests.conftest import Served, ended, fork, submit
 from tests.service.calls import Json, optim, pass_, payloads, ran, reach, set_head, status_of, tree
 from tests.service.headless import Command, Text, as_hud
 from tests.service.test_loops_seen import sdk_group
 from tests.toy_engine import ToyEngine
+from tests.unit.trees import grown
 
 
 async def listed(http: httpx.AsyncClient, **asked: Any) -> list[Json]:
@@ -79,6 +82,13 @@ async def test_rollouts_without_a_gradient_are_counted_with_those_sampled_again(
     [row] = await listed(http)
     assert row["rollouts"] == len(trained)
     assert row["no_gradient"] == pytest.approx(idle / len(trained))
+
+    steps = [Checkpoint.model_validate(node) for node in await tree(http, model["id"])]
+    assert sum(step.num_discarded or 0 for step in steps) > 0, "a batch was sampled again"
+    assert run_of_job(Job(id="j"), None, None, steps).no_gradient == row["no_gradient"]
+    waste = Waste()
+    assert waste.follow(grown(*steps))
+    assert waste.total().share == row["no_gradient"], "Live counts as Runs does"
 
 
 async def test_a_run_begins_at_the_head_even_if_that_is_set_back(

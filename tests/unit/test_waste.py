@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved
 from hud_tui.rl.groups import RESIDUE, SMALLEST, StepMarks, Waste, has_signal, reward_std
+from hud_tui.tui.widgets.group_grid import waste_text
+from hud_tui.wire import Checkpoint
 from tests.tui import runs
 from tests.unit.trees import grown, sampled
 
@@ -48,6 +50,30 @@ def test_sums_are_known_up_to_every_step_and_tokens_that_are_not_said_shared_out
     assert not waste.exact
     assert waste.total().tokens == pytest.approx(100)
     assert waste.total().idle_tokens == pytest.approx(50)
+
+
+def test_the_loss_decides_what_has_no_gradient_and_discarded_batches_count() -> None:
+    by_reward = sampled(1, None, 5, a=MIXED, b=SOLVED).model_copy(
+        update={"loss_fn": "cross_entropy"}
+    )
+    bare = Checkpoint(
+        id="c2",
+        prev_model_checkpoint_id="c1",
+        is_active=True,
+        num_traces=8,
+        num_discarded=4,
+        metrics={"frac_reward_zero_std": 0.5},
+    )
+    waste = Waste()
+    waste.follow(grown(by_reward, bare))
+    assert (waste.total(1).rollouts, waste.total(1).idle, waste.total(1).idle_tokens) == (4, 1, 5)
+    total = waste.total()
+    assert (total.rollouts, total.idle, total.discarded) == (4 + 8 + 4, 1 + 4 + 4, 4)
+    assert [(task.task_slug, task.idle, task.all_solved) for task in waste.tasks()] == [
+        ("a", 1, 0),
+        ("b", 0, 1),
+    ]
+    assert "4 of them discarded" in waste_text(total, exact=True)
 
 
 def test_a_branch_that_was_left_does_not_count() -> None:

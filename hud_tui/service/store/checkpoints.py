@@ -219,7 +219,9 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     step = next_step(db, new.model_id)
     name = f"step-{step:06d}"
     names = {"step": step, "name": name, "created_at": iso(now())}
-    row = new.row.model_copy(update={**names, "is_active": True, "state": "full"})
+    taker = runs.run_of(db, new.model_id, new.row, new.trace_ids)
+    own = {"is_active": True, "state": "full", "num_discarded": runs.discarded(db, taker)}
+    row = new.row.model_copy(update={**names, **own})
     _insert(db, new, row)
     db.execute(
         "INSERT INTO head (model_id, checkpoint_id) VALUES (?, ?)"

@@ -15,7 +15,7 @@ from typing import Any
 
 from hud_tui.rl.alarms.monitor import DetectorSet
 from hud_tui.rl.alarms.statistics import row_of
-from hud_tui.rl.groups import CROSS_ENTROPY, has_signal
+from hud_tui.rl.groups import rollouts_of
 from hud_tui.rl.own_numbers import heldout_rollouts_of
 from hud_tui.rl.progress import RECENT
 from hud_tui.rl.runs import ENDS, MOST_POINTS
@@ -49,12 +49,24 @@ def taskset(db: Db, run_id: str) -> str | None:
     return row["taskset"] if row else None
 
 
+def run_of(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str]) -> str:
+    """Id of the run that takes a step, which is trained on these rollouts."""
+    return node.job_id or _loop(db, model_id, trace_ids)
+
+
+def discarded(db: Db, run_id: str) -> int:
+    """Rollouts of a run that were wasted since its last step."""
+    query = f"SELECT discarded, {intact('run')} FROM run WHERE id = ?"
+    row = db.execute(query, (run_id,)).fetchone()
+    return int(row["discarded"]) if row else 0
+
+
 def stepped(
     db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], stamp: float
 ) -> tuple[str, int]:
     """Add a step of the tree to its run; it was trained on these rollouts, `stamp` Unix seconds.
     Returns the run's id, and the step's number within it."""
-    run_id = node.job_id or _loop(db, model_id, trace_ids)
+    run_id = run_of(db, model_id, node, trace_ids)
     query = f"SELECT steps, rewards, times, {intact('run')} FROM run WHERE id = ?"
     row = db.execute(query, (run_id,)).fetchone()
     if row is None or not row["steps"]:
@@ -65,13 +77,16 @@ def stepped(
             _insert(db, run_id, model_id, start, None)
         else:  # the head may have been set elsewhere while it waited
             db.execute("UPDATE run SET start = ? WHERE id = ?", (start, run_id))
+    rollouts, idle = rollouts_of(node, node.groups)
+    before = node.num_discarded or 0  # `wasted` has counted them
     rewards = grown(json.loads(row["rewards"]) if row else {}, node.mean_reward or 0.0)
     times = [*(json.loads(row["times"]) if row else []), node.created_at][-RECENT - 1 :]
     db.execute("UPDATE checkpoint SET run_id = ? WHERE id = ?", (run_id, node.id))
     db.execute(
         "UPDATE run SET steps = steps + 1, first_at = coalesce(first_at, :at), last_at = :at,"
         " learning_rate = :lr, loss_fn = :loss_fn, tokens = tokens + :tokens,"
-        " rollouts = rollouts + :rollouts, idle = idle + :idle, rewards = :rewards, times = :times,"
+        " rollouts = rollouts + :rollouts, idle = idle + :idle, discarded = 0,"
+        " rewards = :rewards, times = :times,"
         " heldout_traces = iif(:heldout IS NULL, heldout_traces, :heldout_traces),"
         f" heldout = coalesce(:heldout, heldout), revision = {NEXT} WHERE id = :id",
         {
@@ -80,8 +95,8 @@ def stepped(
             "lr": node.learning_rate,
             "loss_fn": node.loss_fn,
             "tokens": node.num_tokens or 0,
-            "rollouts": node.num_traces or 0,
-            "idle": _idle(node),
+            "rollouts": rollouts - before,
+            "idle": round(idle) - before,
             "rewards": json.dumps(rewards),
             "times": json.dumps(times),
             "heldout": node.metrics.get("heldout_reward"),
@@ -91,16 +106,10 @@ def stepped(
     return run_id, (row["steps"] if row else 0) + 1
 
 
-def _idle(node: Checkpoint) -> int:
-    """Rollouts of a step without a gradient."""
-    if node.loss_fn == CROSS_ENTROPY:
-        return sum(not reward for group in node.groups for reward in group.rewards)
-    return sum(len(g.rewards) for g in node.groups if not has_signal(g.rewards))
-
-
 def wasted(db: Db, run_id: str, rollouts: int) -> None:
-    """A batch is sampled again, because none of its rollouts had a gradient."""
-    query = "UPDATE run SET rollouts = rollouts + :n, idle = idle + :n WHERE id = :id"
+    """Rollouts of a run are not trained on."""
+    query = """UPDATE run SET rollouts = rollouts + :n, idle = idle + :n,
+        discarded = discarded + :n WHERE id = :id"""
     db.execute(query, {"n": rollouts, "id": run_id})
 
 

@@ -32,6 +32,7 @@ work: id kind name status created_at finished_at model_id error is_job group_siz
     parameters tasks_crc result groups
 run: id model_id start taskset steps first_at last_at learning_rate loss_fn tokens rollouts idle
     rewards heldout evaluated evaluation alarms alarm alarm_title revision heldout_traces times
+    discarded
 moves_from: model_id at
 step_time: run_id step checkpoint_id body
 discarded: run_id step reason number traces
@@ -54,7 +55,7 @@ changes columns has to seal the rows again."""
 _FIRST = {
     **dict.fromkeys(("moves_from", "step_time", "discarded"), ()),
     **dict.fromkeys(("access_key", "author", "protection", "proposal", "key_disk"), ()),
-    **{table: COLUMNS[table][:-1] for table in ("turn", "trace", "span", "reply")},
+    **{table: COLUMNS[table][:-1] for table in ("turn", "trace", "span", "reply", "run")},
 }
 """The columns that were sealed first, of a table that has got more since."""
 _TEXT = "iif(typeof({0}) = 'text', CAST({0} AS BLOB), NULL)"

@@ -607,5 +607,10 @@ MIGRATIONS = [
                 FROM of_trace JOIN span ON trace_id = of_trace.id)
         SELECT name, sum(bytes), seal_of(name, sum(bytes)) FROM stored GROUP BY name
     """,
+    f"""
+    -- Rollouts since its last step that are not trained on.
+    ALTER TABLE run ADD COLUMN discarded INTEGER NOT NULL DEFAULT 0;
+    {seals.seal_again("run")}
+    """,
 ]
 """Append only: entry N takes a file from user_version N to N + 1."""

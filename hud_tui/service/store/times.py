@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hud_tui.rl.groups import CROSS_ENTROPY, has_signal
+from hud_tui.rl.groups import idle_rollouts
 from hud_tui.rl.timeline import ZERO_VARIANCE
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.seals import intact
@@ -77,9 +77,8 @@ def flat(groups: Sequence[Group], loss_fn: str | None) -> Reasons:
     idle = [
         trace_id
         for group in groups
-        if loss_fn == CROSS_ENTROPY or not has_signal(group.rewards)
-        for trace_id, reward in zip(group.trace_ids, group.rewards, strict=False)
-        if loss_fn != CROSS_ENTROPY or not reward
+        for index in idle_rollouts(group.rewards, loss_fn)
+        for trace_id in group.trace_ids[index : index + 1]
     ]
     return {ZERO_VARIANCE: idle} if idle else {}
 

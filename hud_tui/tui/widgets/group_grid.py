@@ -303,7 +303,12 @@ def waste_text(total: Total, exact: bool) -> str:
     about = "" if exact else "≈ "
     of_tokens = f"{about}{percent(total.token_share)} of {short(total.tokens)} tokens"
     rollouts = f"{percent(total.share)} of {short(total.rollouts)} rollouts"
-    return f"no gradient from {rollouts}" + (f", {of_tokens}" if total.tokens else "")
+    parts = [
+        f"no gradient from {rollouts}",
+        f"{short(total.discarded)} of them discarded" if total.discarded else "",
+        of_tokens if total.tokens else "",
+    ]
+    return ", ".join(part for part in parts if part)
 
 
 def _waste_slug_width(width: int) -> int:
