@@ -1,5 +1,6 @@
 """Evaluating checkpoints from their view: asked, followed, cancelled, resumed, and what is said."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,12 +11,13 @@ from rich.style import Style
 from textual.widgets import Input
 
 from hud_tui.client import signal as sampling
+from hud_tui.client.evaluate import Evaluations
 from hud_tui.rl.run import Run
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.tui.keys import OPENS
 from hud_tui.tui.screens.compare import ComparePanel
-from hud_tui.tui.screens.evaluate import EvaluateDialog
+from hud_tui.tui.screens.evaluate import STILL_READING, EvaluateDialog
 from hud_tui.tui.screens.group import GroupScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_tree import (
@@ -27,7 +29,8 @@ from hud_tui.tui.widgets.checkpoint_tree import (
     fit,
 )
 from hud_tui.tui.widgets.form import Picker
-from hud_tui.wire import Estimate, Evaluation, WorkState
+from hud_tui.wire import Estimate, Evaluation, Model, WorkState
+from hud_tui.wire_runs import UsualTasks
 from tests.conftest import Served, caller, calling, on_socket
 from tests.tui.cockpit import Cockpit, cockpit, grown
 from tests.tui.conftest import toy_of, trained
@@ -256,6 +259,29 @@ async def test_an_evaluation_is_cancelled_and_resumed_by_the_keys_of_a_run(serve
         await over(flown)
         await flown.press("4", then="checkpoints")
         await flown.until(lambda: not flown.view.query_one("#tree-evaluations").display)
+
+
+async def test_enter_while_the_tasks_are_read_says_so_and_starts_nothing_unseen(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, usual_tasks = asyncio.Event(), Evaluations.usual_tasks
+
+    async def slow(self: Evaluations, model: Model) -> UsualTasks | None:
+        await there.wait()
+        return await usual_tasks(self, model)
+
+    monkeypatch.setattr(Evaluations, "usual_tasks", slow)
+    async with evaluating(served) as flown:
+        await flown.press("E")
+        await flown.until_screen(EvaluateDialog)
+        await flown.press("enter")
+        await flown.until(lambda: STILL_READING in asks(flown))
+        there.set()
+        await dialog(flown)
+        assert "36 tasks × 4 = 144 rollouts" in asks(flown)
+        assert not asked_for(flown.run)
+        await flown.press("enter")
+        await over(flown)
 
 
 async def test_without_tasks_it_says_what_to_type(served: Served) -> None:

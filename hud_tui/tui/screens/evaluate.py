@@ -45,6 +45,7 @@ BESIDE = "Runs go on training undisturbed. {checkpoints.cancel_evaluation} cance
 OPEN = "It goes on while hud-tui is open; {checkpoints.resume_evaluation} resumes it afterwards."
 APART = "It goes on when hud-tui closes."
 NO_TASKS = "type a taskset's name, or a file"
+STILL_READING = "the tasks are being read: enter starts once their number is here"
 T = TypeVar("T")
 
 
@@ -125,6 +126,8 @@ class TasksDialog(Dialog[T]):
         super().__init__(title, [keyed(line)], [("confirm", "Start  (enter)")])
         self.session, self.model = session, model
         self._usual: _Tasks | None = None
+        self._reads_usual = True
+        """Whether the default tasks are being read."""
         self._typed: _Tasks | None = None
         """The typed source, once it is read."""
         last = last_requested(session.run.evaluations.values())
@@ -166,6 +169,8 @@ class TasksDialog(Dialog[T]):
             field.placeholder = NO_TASKS
             self.complain(objection(error))
             return
+        finally:
+            self._reads_usual = False
         field.placeholder = one_line(name, 60)
         if self._usual is None:
             field.focus()
@@ -270,7 +275,7 @@ class TasksDialog(Dialog[T]):
     async def _read_source(self) -> None:
         typed = self.query_one("#evaluate-source", Input).value.strip()
         if not typed:
-            raise HudUsage(NO_TASKS)
+            raise HudUsage(STILL_READING if self._reads_usual else NO_TASKS)
         environment = environment_at(typed)
         if environment is not None and (order := self._order(environment)) is not None:
             loaded = await self._on_environment(order)
