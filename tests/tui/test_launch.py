@@ -97,6 +97,27 @@ def write(path: Path, *tasks: Any) -> str:
     return str(path)
 
 
+async def test_on_forty_columns_counts_checks_and_the_button_are_whole(
+    served: Served, tmp_path: Path
+) -> None:
+    async with ready(served, size=(40, 12)) as app:
+        for taskset in (view(app).tasksets or ())[:2]:
+            assert re.search(rf"{taskset.name} +{taskset.task_count} ", app.drawn)
+        assert all(f"✔ {name}" in app.drawn for name in ("file", "tasks", "slugs", "model"))
+        assert view(app).button.region.bottom < app.screen.size.height
+        shown = " ".join(app.drawn.split())
+        assert "Submit" in shown
+        assert said(app, "#summary").endswith("held out")
+        assert "held out" in shown, "to its end"
+        await app.press("e", *["tab"] * 8)
+        assert "Submit" in app.drawn, "wherever the form is"
+        await app.press("escape")
+        await give_file(app, str(tmp_path / "none.json"))
+        await checked(app)
+        assert "✘ file" in app.drawn
+        assert "No such file or directory" in app.drawn, "to its end"
+
+
 async def test_what_is_typed_before_the_losses_are_listed_stays(served: Served) -> None:
     async with caller(served) as http:
         await fork(http, "arith rl")

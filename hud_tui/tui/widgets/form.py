@@ -27,7 +27,7 @@ from textual.widgets import Button, Input, Static
 
 from hud_tui.keys import keyed
 from hud_tui.parameters import ROLLOUT_OPTIONS, RUNS_AT_ONCE, TRAIN, Parameter, taken_by
-from hud_tui.rl.findings import Finding, in_order, worst_first
+from hud_tui.rl.findings import Finding, in_order, verdict, worst_first
 from hud_tui.rl.settings import DEFAULT, FIELDS, LOSS, NO, YES, Value, is_picked, parameters, write
 from hud_tui.rl.text import one_line, read_loss_config
 from hud_tui.rollouts.run_files import read_option
@@ -66,10 +66,14 @@ TOLD = ("signal", "rollout", "estimate")
 BY_NAME = {"environments": "", "scenarios": "", "args": "valid in "}
 """Checks made once per environment; a passed one shows the names only, after this."""
 GLYPHS = {"ok": ("✔", "$success"), "warning": ("⚠", "$warning"), "failure": ("✘", "$error")}
+NOT_YET = ("·", "$text-muted")
 LABEL = 14
+NAMES = 24
+"""Width below which only the names of checks are shown, cells."""
 SHORT, LONG = 300, 4000
 """Most characters of one part of a finding, in the pane and where it is shown in full."""
 MORE = "{launch.details} shows all findings"
+MORE_BRIEFLY = "{launch.details} all"
 
 
 class Findings(ClickableText):
@@ -89,7 +93,8 @@ class Findings(ClickableText):
         lines = list(islice(self._lines(CHECKS, width), height + 1))
         if len(lines) > height > 1 and self.findings:
             lines = list(islice(self._lines(self._worst_first(), width), height - 1))
-            lines.append(clicked(Content.styled(keyed(MORE), "$accent"), "launch.details"))
+            more = keyed(MORE if width >= NAMES else MORE_BRIEFLY)
+            lines.append(clicked(Content.styled(more, "$accent"), "launch.details"))
         self.update(Content("\n").join(lines))
 
     watch_findings = watch_checking = watch_source = on_resize = _draw
@@ -103,13 +108,17 @@ class Findings(ClickableText):
         for check in checks:
             findings = in_order(finding for finding in self.findings if finding.check == check)
             bad = [finding for finding in findings if finding.level != "ok"]
-            if bad:
+            if width < NAMES and (bad or findings or check in SHOWN):
+                level = verdict(findings) if findings else ""
+                glyph, style = GLYPHS.get(level, NOT_YET)
+                yield Content.assemble((f"{glyph} ", style), CHECKS[check]).truncate(max(1, width))
+            elif bad:
                 yield from chain.from_iterable(_wrapped(finding, width) for finding in bad)
             elif check in SHOWN or (findings and check in TOLD):
                 yield self._passed(check, findings).truncate(max(1, width), ellipsis=True)
 
     def _passed(self, check: str, findings: Sequence[Finding]) -> Content:
-        glyph, style = GLYPHS["ok"] if findings else ("·", "$text-muted")
+        glyph, style = GLYPHS["ok"] if findings else NOT_YET
         briefly = (f.where if check in BY_NAME and f.where else f.message for f in findings)
         told = ", ".join(one_line(text, 200) for text in briefly)
         summary = f"{BY_NAME.get(check, '')}{told}" if told else "…" * self.checking
