@@ -15,13 +15,13 @@ from textual.widgets import Input
 from hud_tui.client.client import HudClient
 from hud_tui.client.rollout_calls import RolloutCalls
 from hud_tui.errors import HudUnreachable, HudUsage
-from hud_tui.rl.game import BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
+from hud_tui.rl.game import RECORDED, BadMove, Call, Game, Grade, Move, Phase, Tool, Turn
 from hud_tui.rl.rollouts import Rollout
 from hud_tui.rollouts import control, play_link
 from hud_tui.rollouts.play import Play, Result
 from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.tui.games import game_of_start
-from hud_tui.tui.keys import GAMES, FootLine
+from hud_tui.tui.keys import GAMES, FootLine, doable
 from hud_tui.tui.rollout_reader import TRACES
 from hud_tui.tui.screens.dialogs import ConfirmDialog
 from hud_tui.tui.screens.play import PlayScreen, said_of, transcript_of_game
@@ -360,6 +360,27 @@ async def test_enter_goes_on_to_the_next_field_also_where_one_is_picked() -> Non
             fields[here].focus()
             await pilot.press("enter")
             assert screen.focused is fields[after]
+
+
+async def test_help_lists_keys_that_replay_where_turns_are_recorded() -> None:
+    app = Table()
+    async with app.run_test() as pilot:
+        await until(lambda: isinstance(app.screen, PlayScreen))
+        screen = app.screen
+        assert isinstance(screen, PlayScreen)
+        await until(lambda: screen.game.phase is Phase.YOURS)
+
+        def replaying() -> set[str]:
+            return {each.action.id for each in doable(screen) if "replay" in each.action.name}
+
+        assert not replaying()
+        await pilot.press("escape", "full_stop", "comma", "at")
+        assert app.screen is screen
+        assert not app._notifications
+        screen.take(replace(screen.game, upcoming=(Turn(Move("as then"), "recorded"),)))
+        assert len(replaying()) == 3
+        screen.take(replace(screen.game, upcoming=(), turns=(Turn(Move("a"), RECORDED),)))
+        assert len(replaying()) == 3, "one goes back to what was replayed"
 
 
 class Replayed(Halting):

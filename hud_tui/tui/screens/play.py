@@ -207,6 +207,12 @@ class PlayScreen(Over[None]):
 
     # What the player does.
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Nothing is replayed in a game that began from no rollout."""
+        if action in ("replay_step", "replay_to") and self.game.phase is not Phase.STARTING:
+            return bool(self.game.upcoming or self._replayed)
+        return super().check_action(action, parameters)
+
     @property
     def is_yours(self) -> bool:
         """Whether a turn is yours to make; says why, if it is not."""
