@@ -676,14 +676,21 @@ WRITES = frozenset(
         *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
         *("runs.cancel_run", "runs.resume_run"),
         *("machines.choose", "machines.add", "machines.end"),
+        *(
+            f"{panel}.{name}"
+            for panel in ("ship", "bisect")
+            for name in ("evaluate", "set_head", "resume_sampling", "cancel_sampling")
+        ),
+        "history.choose",
     }
 )
 """Ids of what changes the service, or has it compute: not done with ``--read-only``, nor by a key
 that may only read."""
 STEERING = frozenset(
     {
-        "alarms.set_head",
+        *(f"{place}.set_head" for place in ("alarms", "ship", "bisect")),
         *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
+        "history.choose",
     }
 )
 """Those of them that move a head."""

@@ -1,14 +1,23 @@
 """The app with keys of several people: as whom, what a role may not do, and heads that two move."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
 from httpx import AsyncClient
+from textual.app import App
 from textual.widgets import Button
 
-from hud_tui.keys import STEERING, WRITES
+from hud_tui.keys import ACTIONS, STEERING, WRITES
 from hud_tui.tui.keys import KeyLine
-from hud_tui.tui.screens.base import TopLine
+from hud_tui.tui.screens.base import TopLine, WritePolicy
+from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.start import Start
+from hud_tui.wire import Identity
+from hud_tui.wire_access import Role
 from tests.conftest import Served
 from tests.service.calls import new_key, tree
 from tests.tui.cockpit import cockpit, grown
@@ -20,8 +29,47 @@ async def served_as(http: AsyncClient, served: Served, name: str, role: str) -> 
     return replace(served, api_key=await new_key(http, name, role))
 
 
+CHANGES = re.compile(
+    r"asks (first|how)|\b(Evaluat|Fork\b|Submit|Cancel|Resume|Sample\b|Set the|Train\b|Terminat)"
+    r"|Preview|policy of|Go on with|take over at|Stop (sampl|eval)|Keep its|Edit its name",
+    re.IGNORECASE,
+)
+"""What the help says of a key that changes something, or has the service compute."""
+ELSEWHERE = {
+    **dict.fromkeys(("app.view.models", "app.view.launch", "app.view.checkpoints"), "where it is"),
+    **dict.fromkeys(("alarms.bisect", "checkpoints.history", "rollout.search"), "where it is"),
+    "app.reset_layout": "on this machine",
+    "models.choose": "selects a model; to fork a base is refused",
+    "runs.edit": "its note is on this machine; another name is refused",
+    "head.evaluate": "in a dialog that is only for who may more",
+    "submit.baseline": "in a dialog that is only for who may more",
+}
+"""Keys that change nothing themselves though their help says such a word, and why."""
+
+
 def test_what_moves_a_head_changes_something() -> None:
     assert STEERING < WRITES
+
+
+def test_each_key_that_says_that_it_changes_something_is_for_roles_that_may() -> None:
+    saying = {action.id for action in ACTIONS if CHANGES.search(action.help)}
+    assert saying == WRITES | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_each_key_is_for_the_roles_that_the_service_lets_do_it(role: Role) -> None:
+    identity = Identity(user_id="u", team_id="t", key="rea", role=role)
+    client: Any = SimpleNamespace(
+        wire=SimpleNamespace(guard=SimpleNamespace(shut=None)), identity=identity
+    )
+    policy = WritePolicy(App(), lambda: client)
+    for action in ACTIONS:
+        needed = Role.READ
+        if action.id in WRITES:
+            needed = Role.STEER if action.id in STEERING else Role.TRAIN
+        why = policy.why_not_do(action.id)
+        assert (why is None) == role.may(needed), action.id
+        assert why is None or f"its role is {role}" in why.why, action.id
 
 
 async def test_what_a_role_may_not_do_is_dim_and_says_why(served: Served) -> None:
@@ -41,14 +89,15 @@ async def test_what_a_role_may_not_do_is_dim_and_says_why(served: Served) -> Non
         await app.until(lambda: app.view.run.tree[2].pinned)
 
 
-async def test_who_only_reads_changes_nothing(served: Served) -> None:
+async def test_who_only_reads_changes_nothing(served: Served, tmp_path: Path) -> None:
     async with caller(served) as http:
         model_id = (await grown(http, "arith rl", 2))["id"]
         rea = await served_as(http, served, "rea", "read")
         await http.put(f"/v2/models/{model_id}/protection")
         body = {"checkpoint_id": (await tree(http, model_id))[0]["id"]}
         await http.post(f"/v2/models/{model_id}/head/proposals", json=body)
-    async with cockpit(rea, Start("checkpoints", model=model_id)) as app:
+    start = Start("checkpoints", model=model_id)
+    async with cockpit(rea, start, state=lambda: tmp_path) as app:
         footer = app.view.query_one(KeyLine)
         await app.until(lambda: {"checkpoints.set_head", "checkpoints.evaluate"} <= footer.dim)
         for key in ("p", "F", "E", "H"):
@@ -56,6 +105,12 @@ async def test_who_only_reads_changes_nothing(served: Served) -> None:
             await app.until_notice("key rea may not", key)
         await app.until(lambda: "admin proposes step-000001" in app.drawn)
         assert "on it approves" not in app.drawn
+        machines = await app.open(MachinesScreen, "8")
+        line = machines.query_one(KeyLine)
+        await app.until(lambda: "machines.add" in line.dim)
+        app.app.clear_notifications()
+        await app.until_notice("key rea may not", "i")
+        assert app.app.screen is machines
         assert app.net.sent == []
 
 

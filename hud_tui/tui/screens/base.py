@@ -62,13 +62,25 @@ from hud_tui.wire import Identity
 from hud_tui.wire_access import ADMIN_KEY, Role, why_not
 from hud_tui.wire_time import RunTime
 
+UNSEEN = ReadOnly(
+    "that key, which changes something, came before there was a view",
+    "look, and press it again",
+    "not done",
+)
+
 
 class WritePolicy:
     """Whether writes are allowed now: not in read-only mode, nor beyond the role of the key."""
 
-    def __init__(self, app: App[None], client: Callable[[], HudClient]) -> None:
-        """`app` shows notices and dialogs; `client` gives the present one."""
-        self._app, self._client = app, client
+    def __init__(
+        self,
+        app: App[None],
+        client: Callable[[], HudClient],
+        is_unseen: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`app` shows notices and dialogs; `client` gives the present one; `is_unseen` says whether
+        the key that is handled now was typed before the first view."""
+        self._app, self._client, self._is_unseen = app, client, is_unseen
 
     @property
     def _guard(self) -> Guard:
@@ -96,20 +108,23 @@ class WritePolicy:
 
     def why_not_do(self, action_id: str) -> ReadOnly | None:
         """Why an action of the table of keys is not done now; None if it is."""
-        if action_id not in WRITES or action_id.startswith("machines."):
-            return self.read_only if action_id in WRITES else None
+        if action_id not in WRITES:
+            return None
         if action_id in STEERING:
             return self.why_not(Role.STEER, "move a head")
         return self.why_not()
 
     def may_change(self, needed: Role = Role.TRAIN, what: str = "change anything") -> bool:
         """Whether what needs this role can be done now; else a notice says why not."""
-        return self._tell(self.why_not(needed, what))
+        return self._tell(self.why_not(needed, what) or (UNSEEN if self._is_unseen() else None))
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
         namespace, name, parameters = parse(action) if isinstance(action, str) else action
         node = self._app.screen if namespace == "screen" else where
-        why = self.why_not_do(f"{getattr(node, 'VIEW', '')}.{name}")
+        action_id = f"{getattr(node, 'VIEW', '')}.{name}"
+        why = self.why_not_do(action_id)
+        if why is None and action_id in WRITES and self._is_unseen():
+            why = UNSEEN
         if why is None or not node.check_action(name, parameters):
             return False
         return not self._tell(why)
