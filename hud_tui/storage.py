@@ -179,7 +179,7 @@ def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
     draft = directory / f".{stem}.{os.urandom(6).hex()}"
     with _usable(directory):
         try:
-            draft.mkdir(parents=True)
+            draft.mkdir()
             for name, text in files.items():
                 _write(draft / name, [text])
             for name in _numbered(stem):
@@ -201,7 +201,6 @@ def _exists(file: Path) -> HudUsage:
 
 @contextmanager
 def _draft(directory: Path, suffix: str) -> Iterator[Path]:
-    directory.mkdir(parents=True, exist_ok=True)
     draft = directory / f".{os.urandom(6).hex()}{suffix}"
     try:
         yield draft
@@ -234,10 +233,18 @@ def _claim(draft: Path, file: Path) -> Path:
 
 @contextmanager
 def _usable(directory: Path) -> Iterator[None]:
-    """Convert an OSError of writing into HudUsage with the reason."""
+    """The directory for the block. If that fails, directories that were made for it are removed
+    again, and an OSError becomes HudUsage with the reason."""
+    missing = [each for each in (directory, *directory.parents) if not each.exists()]
     try:
+        directory.mkdir(parents=True, exist_ok=True)
         yield
-    except OSError as error:
+    except BaseException as error:
+        for made in missing:
+            with suppress(OSError):  # it has something in it
+                made.rmdir()
+        if not isinstance(error, OSError):
+            raise
         message = f"{one_line(directory, 400)}: {one_line(error.strerror or error)}"
         raise HudUsage(message, "choose a writable directory") from error
 

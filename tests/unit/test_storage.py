@@ -112,6 +112,26 @@ def test_a_folder_is_whole_or_not_there(tmp_path: Path) -> None:
         write_folder(folders[0] / "a.md", "run", {"a": ""})
 
 
+def test_on_a_full_disk_no_directory_is_left_that_was_made_for_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(storage, "_write", full)
+    (tmp_path / "old").mkdir()
+    for place in ("new/deep", "old/new", "old"):
+        for write in (
+            lambda at: write_folder(at, "run", {"a.md": "A"}),
+            lambda at: write_numbered(at, "run", ".csv", ["x"]),
+            lambda at: write_named(at / "run.csv", ["x"]),
+        ):
+            with pytest.raises(HudUsage, match="No space left"):
+                write(tmp_path / place)
+    assert os.listdir(tmp_path) == ["old"]
+    assert not os.listdir(tmp_path / "old")
+
+
 def test_what_several_programs_write_at_once_is_all_kept(tmp_path: Path) -> None:
     notes = tmp_path / "models" / "m.json"
     running = [writer(protect, tmp_path / NAME, name) for name in "abcdef"]
