@@ -190,6 +190,12 @@ def copying_keys() -> set[str]:
     return {key for action in copying for key in action.keys.split(",")}
 
 
+def is_leaving(event: Key) -> bool:
+    """Whether a key ends the app."""
+    leaving = (action for action in of_view("app") if action.name in ("quit", "interrupt"))
+    return any(key in event.aliases for action in leaving for key in action.keys.split(","))
+
+
 def _advice() -> str:
     return copy_advice(this_terminal())
 
@@ -241,6 +247,7 @@ class HudApp(App[None]):
         self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
         self.theme_choice = ThemeChoice(self, self.store)
         self.type_ahead = TypeAhead(self, self._hand_on)
+        self.type_ahead.holds = mode is not None
         self._told: set[str] = set()
         """Why changes were not logged, as was said."""
 
@@ -294,7 +301,7 @@ class HudApp(App[None]):
     @work(exclusive=True, group="connect")
     async def open_client(self, mode: str, key: str | None = None) -> None:
         """Connect, then show the view that the command line requests; a failure is displayed."""
-        self.mode, self.key = mode, key
+        self.mode, self.key, self.type_ahead.holds = mode, key, True
         self.connect_screen.wait("connecting…")
         views = create_task(to_thread(load_views))  # import views while the service starts
         try:
@@ -305,12 +312,15 @@ class HudApp(App[None]):
             await views
             offline = self.workspace if isinstance(error, HudUnreachable) else None
             if offline is None or not await offline.begin_offline():
+                self.type_ahead.drop()
                 self.connect_screen.fail(error)
+            self.type_ahead.release()
             return
         finally:
             await views
             self.options.settle()
         await self.workspace.begin(first)
+        self.type_ahead.release()
 
     def _new_workspace(self, client: HudClient, mode: str) -> Workspace:
         from hud_tui.tui import session, workspace  # 250 ms, after the first frame
@@ -330,6 +340,7 @@ class HudApp(App[None]):
             self.reopen,
             self.action_reconnect,
             self._set_ups,
+            self.type_ahead.drop_unseen,
         )
 
     @work(exclusive=True, group="reopen")
@@ -341,6 +352,7 @@ class HudApp(App[None]):
             return
         view = old.view.VIEW if old.view is not None else "models"
         self.start, self.workspace = Start(view=view, again=True), None
+        self.type_ahead.holds = True
         self.connect_screen = ConnectScreen(asks=False)
         if OPENING in self._modes:
             await self.remove_mode(OPENING)
@@ -431,7 +443,8 @@ class HudApp(App[None]):
         return typed or self.screen.get_selected_text() or ""
 
     async def on_event(self, event: Event) -> None:
-        if is_typed(event):
+        leaves = self.type_ahead.holds and isinstance(event, Key) and is_leaving(event)
+        if is_typed(event) and not leaves:
             await self.type_ahead.take(event)
         else:
             await super().on_event(event)

@@ -309,6 +309,9 @@ class TypeAhead:
     that it opens exists. Fast typing would then go to the wrong screen, or to one that is not
     composed.
 
+    What is typed before the first view waits for it. It changes nothing: nobody has seen what it
+    would change.
+
     Source: Textual 8.2.8, message_pump.py (``_process_messages_loop``), _queue.py, app.py
     (``App.on_event``), screen.py (``Screen._callbacks``: calls due after a refresh).
     """
@@ -322,6 +325,13 @@ class TypeAhead:
         self._looks_again = False
         self._looks = 0
         self._screen: Screen[object] | None = None
+        self.holds = False
+        """Whether there is no view yet: what is typed for it is held."""
+        self._held: list[Event] = []
+        self._unseen = 0
+        """How many of those that wait, the first ones, were held."""
+        self._is_unseen = False
+        """Whether the event that was passed on last was held."""
         self._asking: set[Worker[Any]] = set()
 
     @contextmanager
@@ -334,8 +344,34 @@ class TypeAhead:
         finally:
             self._asking.discard(worker)
 
+    def release(self) -> None:
+        """Pass on what was held: there is a view now."""
+        self.holds, self._unseen = False, len(self._held)
+        self._waiting.extendleft(reversed(self._held))
+        self._held.clear()
+        if self._waiting and not self._looks_again:
+            self._since, self._looks_again = monotonic(), True
+            self._app.call_later(self._next)
+
+    def drop(self) -> None:
+        """Forget what was held: there will be no view for it."""
+        self.holds = False
+        self._held.clear()
+
+    def drop_unseen(self) -> bool:
+        """Whether the key that is handled now was typed before there was a view; the others that
+        were are then forgotten."""
+        if self._is_unseen:
+            for _ in range(self._unseen):
+                self._waiting.popleft()
+            self._unseen = 0
+        return self._is_unseen
+
     async def take(self, event: Event) -> None:
         """Queue an event that has just arrived, and pass on what is due."""
+        if self.holds and isinstance(event, (Key, Paste)):
+            self._held.append(event)
+            return
         if not self._waiting:
             self._since = monotonic()
         self._waiting.append(event)
@@ -347,7 +383,10 @@ class TypeAhead:
         self._looks_again = False
         while self._waiting and await self._is_turn_of(self._waiting[0]):
             self._since, self._screen, self._looks = monotonic(), self._app.screen, 0
-            await self._hand_on(self._waiting.popleft())
+            event = self._waiting.popleft()
+            if _waits(event):
+                self._is_unseen, self._unseen = self._unseen > 0, max(0, self._unseen - 1)
+            await self._hand_on(event)
         if self._waiting:
             self._looks_again = True
             self._looks += 1
@@ -358,8 +397,8 @@ class TypeAhead:
                 get_running_loop().call_later(AGAIN_S, self._app.call_later, self._next)
 
     async def _is_turn_of(self, event: Event) -> bool:
-        if not isinstance(event, (Key, Paste, MouseDown, MouseUp)):
-            return True  # moves of the mouse and its wheel keep their order but need not wait
+        if not _waits(event):
+            return True
         if not self._is_busy():
             for _ in range(TURNS):
                 await sleep(0)
@@ -381,6 +420,11 @@ class TypeAhead:
         if any(worker.is_running and worker not in self._asking for worker in opening):
             return True
         return any(map(_is_at_work, screen.walk_children(with_self=True)))
+
+
+def _waits(event: Event) -> bool:
+    """Whether it waits for its turn; moves of the mouse and its wheel only keep their order."""
+    return isinstance(event, (Key, Paste, MouseDown, MouseUp))
 
 
 def is_typed(event: Event) -> bool:

@@ -73,14 +73,15 @@ class Workspace:
         reopen: Callable[[], object] = lambda: None,
         reconnect: Callable[[], object] = lambda: None,
         set_ups: SetUps | None = None,
+        is_unseen: Callable[[], bool] = lambda: False,
     ) -> None:
         """`session_of` makes the session, which reports to its argument; `notify` says how to
         announce alarms and the end of a run; `reopen` opens the service again, after another
         machine was chosen; `reconnect` finds a service that another program has started
-        again; `set_ups` of machines may be running already."""
+        again; `set_ups` of machines may be running already; `is_unseen` as in `WritePolicy`."""
         self.session = session = session_of(self)
         self.layout = LayoutStore(session.store, session.scope)
-        self.writes = WritePolicy(app, lambda: session.client)
+        self.writes = WritePolicy(app, lambda: session.client, is_unseen)
         self._aside = Aside()
         self.context = ViewContext(
             session, self.layout, self.writes, start, session.clock, export_dir, lambda: self._aside

@@ -5,13 +5,15 @@ import gc
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from textual.widgets import Input
 
 from hud_tui.cli.commands import COMMANDS
-from hud_tui.errors import HudUnreachable
+from hud_tui.client.client import HudClient
+from hud_tui.errors import HudError, HudUnreachable
 from hud_tui.events import WorkChanged
 from hud_tui.processes import holding
 from hud_tui.rl.checkpoint_tree import own_models
@@ -155,6 +157,61 @@ async def test_it_does_not_promise_that_nothing_leaves_where_a_server_trains(
         await app.until(lambda: "on a Tinker server" in app.said("#welcome"))
         assert "Nothing leaves" not in app.said("#welcome")
         assert "Enter forks" in app.said("#welcome")
+
+
+class SlowConnector(Connector):
+    """Answers once `answers` is set."""
+
+    def __init__(self, served: Served | None, *errors: HudError) -> None:
+        super().__init__(served, *errors)
+        self.answers = asyncio.Event()
+
+    async def __call__(
+        self, mode: str, key: str | None, progress: Callable[[str], None]
+    ) -> HudClient:
+        await self.answers.wait()
+        return await super().__call__(mode, key, progress)
+
+
+async def test_what_is_typed_before_the_first_view_is_done_there(served: Served) -> None:
+    await forked(served)
+    connector = SlowConnector(served)
+    async with opened(connector, Start("models")) as app:
+        await app.press("2", "ctrl+o", *"abc", "escape", "4", "exclamation_mark")
+        assert isinstance(app.screen, ConnectScreen)
+        connector.answers.set()
+        await app.until_view("alarms")
+        await app.press("2", then="launch")
+        assert app.screen.query_one("#path", Input).value == "abc"
+
+
+async def test_what_is_typed_before_the_first_view_changes_nothing(served: Served) -> None:
+    connector = SlowConnector(served)
+    async with opened(connector, Start("run")) as app:
+        await app.press("ctrl+s", "4")
+        connector.answers.set()
+        await app.until(lambda: any("before there was a view" in told for told in app.told))
+        await app.pilot.pause()
+        assert app.app.shown_view.VIEW == "launch", "what came after it is forgotten"
+        assert app.net.sent == []
+        await app.press("ctrl+s")
+        await app.until(lambda: any("no model selected" in told for told in app.told))
+
+
+async def test_what_is_typed_before_a_failure_is_forgotten_and_the_keys_that_leave_are_not_held(
+    served: Served,
+) -> None:
+    connector = SlowConnector(served, DOWN)
+    async with opened(connector) as app:
+        await app.press("4", "h", "e", "enter")
+        connector.answers.set()
+        await app.until(lambda: app.app.connect_screen.state == "failed")
+        await app.pilot.pause()
+        assert isinstance(app.screen, ConnectScreen)
+        assert len(connector.asked) == 1
+    async with opened(SlowConnector(served)) as app:
+        await app.press("4", "q")
+        await app.until(lambda: app.app._exit)
 
 
 DOWN = HudUnreachable("no answer from http://x: [/refused]", "start it again")

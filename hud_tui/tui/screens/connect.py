@@ -63,6 +63,7 @@ class ConnectScreen(Screen[None]):
         """`asks`: whether the user has to choose a service; else one is being waited for."""
         super().__init__()
         self._asks, self.elsewhere = asks, elsewhere or Elsewhere()
+        self.state = "asking" if asks else "waiting"
         # Created here, not when composed: the app may update them before that.
         self._text = Static(id="connect-text")
         self._choices = ClickableText(id="connect-keys")
