@@ -414,9 +414,13 @@ RESIDUE, NOTHING = 1e-9, 1e-14
 """Relative and absolute differences up to which two values are equal except for rounding."""
 
 
-RESOLUTION = {"loss:sum": 1e-9, "kl_sample_train": 1e-5, "kl_reference": 1e-5, "ratio_max": 5e-3}
+TASK_COUNTS = ("tasks_solved", "tasks_learnable", "tasks_out_of_reach", "tasks_unseen")
+RESOLUTION = {
+    **{"loss:sum": 1e-9, "kl_sample_train": 1e-5, "kl_reference": 1e-5, "ratio_max": 5e-3},
+    **dict.fromkeys(TASK_COUNTS, 5e-3),
+}
 """Differences below which a metric counts as constant, where rounding of its parts exceeds NOTHING:
-a KL of 1e-8 is float32's, not the policy's."""
+a KL of 1e-8 is float32's, not the policy's. The moving average of a count never quite arrives."""
 
 
 @lru_cache(4096)
@@ -487,6 +491,11 @@ def estimate_text(value: float, low: float | None, high: float | None) -> str:
     return f"{short(value)} {interval_text(low, high)}".rstrip()
 
 
+def with_sign(value: float) -> str:
+    """A number with its sign, e.g. an advantage: ``+.339``, ``-.524`` or ``0``."""
+    return f"{'+' * (value > 0)}{short(value)}"
+
+
 def gain_text(gain: Estimate) -> str:
     """A difference with its sign and its interval, e.g. ``+.05 [.01, .09]``."""
     return f"{'+' * (gain.value >= 0)}{estimate_text(gain.value, gain.low, gain.high)}"
@@ -497,13 +506,14 @@ SLIGHT = 0.01
 
 
 def change(before: float, after: float, key: str = "") -> float:
-    """`after` − `before` of a metric; 0 if they are equal or print alike, NaN if either is
-    unknown."""
+    """`after` − `before` of a metric; 0 if they are equal, print alike, or differ by less than
+    three decimals show and by less than SLIGHT; NaN if either is unknown."""
     if not (isfinite(before) and isfinite(after)):
         return nan
     still = are_equal(key, before, after)
-    alike = isclose(before, after, rel_tol=SLIGHT) and short(before) == short(after)
-    return 0.0 if still or alike else after - before
+    close = isclose(before, after, rel_tol=SLIGHT)
+    alike = abs(after - before) < LEAST_DECIMAL or short(before) == short(after)
+    return 0.0 if still or (close and alike) else after - before
 
 
 LEAST_DECIMAL = 5e-4

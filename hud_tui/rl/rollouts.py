@@ -12,7 +12,7 @@ from math import exp, log
 from statistics import fmean
 
 from hud_tui.rl.groups import PLAIN, Advantages, has_signal, reward_std
-from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.metrics import short, with_sign
 from hud_tui.wire import Group
 from hud_tui.wire_rollouts import Trace
 
@@ -254,5 +254,5 @@ def by_advantage(advantage: float | None, most: float, tokens: int) -> Shaded:
         most: The group's largest absolute advantage, at the ends of the ramp.
     """
     hue = None if advantage is None or not most > 0 else 0.5 + advantage / most / 2
-    ends = signed(-most), signed(most)
+    ends = with_sign(-most), with_sign(most)
     return Shaded(Shade.ADVANTAGE, [advantage] * tokens, [hue] * tokens, ends)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.metrics import short, with_sign
 from hud_tui.rl.outcome import Outcome, Subscore
 from hud_tui.rl.text import WHOLE, clean, one_line
 from hud_tui.rl.transcript import Call, EnvironmentPart, Transcript, Turn, laid_out
@@ -90,7 +90,7 @@ def _heading(copied: Copied) -> list[str]:
     if outcome.expected:
         lines.append(f"expected: {one_line(outcome.expected, 500)}")
     if outcome.advantage is not None:
-        lines.append(f"advantage {signed(outcome.advantage)}{outcome.formula_end}")
+        lines.append(f"advantage {with_sign(outcome.advantage)}{outcome.formula_end}")
     if outcome.fate:
         lines.append(outcome.fate)
     if outcome.error:

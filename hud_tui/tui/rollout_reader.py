@@ -12,7 +12,7 @@ from textual.content import Content
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.groups import PLAIN, Advantages
-from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.metrics import short, with_sign
 from hud_tui.rl.outcome import CANCELLED, PLAYED, stop_text
 from hud_tui.rl.rollout_search import Keep, Sought
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
@@ -288,7 +288,7 @@ def reward_cell(reward: float | None) -> Content:
 
 def advantage_text(advantage: float | None) -> str:
     """An advantage with its sign; ``–`` if there is none."""
-    return "–" if advantage is None else signed(advantage)
+    return "–" if advantage is None else with_sign(advantage)
 
 
 @dataclass(frozen=True)

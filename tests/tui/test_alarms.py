@@ -94,6 +94,10 @@ async def test_an_alarm_is_shown_acknowledged_and_snoozed(served: Served, tmp_pa
     async with cockpit(served, start, state=lambda: tmp_path, options=JUDGED) as flown:
         view = await open_alarms(flown)
         assert not badge(flown), "what was acknowledged stays so"
+        longest = len("one reward component dominates")
+        assert view.list.columns[2].width < longest, "the evidence needs the room"
+        await flown.pilot.resize_terminal(200, 60)
+        await flown.until(lambda: view.list.columns[2].width == longest)
 
 
 async def test_an_alarm_s_notice_does_not_cover_what_the_view_says_of_it(served: Served) -> None:

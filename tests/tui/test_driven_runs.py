@@ -121,6 +121,8 @@ def test_the_run_s_steps_are_told_from_the_tree_s_and_its_name_has_a_quarter_of_
     assert "step 60/400  " in line(120)
     assert "step 20/400  of this run" in line(120, step=20)
     assert "step 20/400  of this run" in line(80, step=20)
+    assert "of this run" not in line(120, step=59), "its 60th step is stored, and not counted yet"
+    assert "step 58/400  of this run" in line(120, step=58)
     assert "waiting  " in line(60, waits="paused: short of capacity")
     assert "⚠ paused: short of capacity" in line(60, waits="paused: short of capacity")
     name = "A running job sends nothing any more"

@@ -15,7 +15,8 @@ from hud_tui.rl.chart import Chart, ChartData
 from hud_tui.rl.compare import ChartView, branch_overlay
 from hud_tui.rl.history import History
 from hud_tui.rl.own_numbers import HELDOUT
-from hud_tui.tui.screens.chart_settings import ChartList
+from hud_tui.tui.screens import chart_settings
+from hud_tui.tui.screens.chart_settings import ChartLine, ChartList
 from hud_tui.tui.widgets import lines
 from hud_tui.tui.widgets.chart import MetricGrid, SmallChart
 from hud_tui.tui.widgets.figure import axes
@@ -268,6 +269,8 @@ async def test_the_list_of_charts_says_what_a_metric_means() -> None:
         assert "kl_sample_train" in note
         assert "Healthy ≤.010." in note
         assert "mismatch_kl/all/mean" in note
+        newest = chart_settings._newest(ChartLine("kl_sample_train", -3.4e-9, False))
+        assert newest.plain == "0", "as in its chart"
 
 
 async def test_the_readout_leaves_out_whole_numbers_and_keeps_its_place() -> None:

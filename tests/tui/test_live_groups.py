@@ -156,7 +156,7 @@ async def test_enter_opens_a_group_with_its_task_and_rollouts_best_first() -> No
         assert all(f" {n} " in shown or f"▸{n} " in shown for n in numbers)
         assert len(numbers) == 8
         assert "reward 1" in shown
-        assert "advantage ▲ .281" in shown
+        assert "advantage +.281" in shown
         assert "I think it is 13." in shown
 
 

@@ -118,7 +118,7 @@ async def test_the_reward_its_parts_and_what_became_of_the_rollout_are_at_the_to
         first, expected, facts, found, *_ = shown(screen).split("\n")
         assert ".600  =  number 1 × .600 + verdict 0 × .400" in first
         assert expected.strip() == "expected   19 yes"
-        assert facts.strip().startswith("advantage ▲ .200  ·  trained on at step 12  ·  stopped")
+        assert facts.strip().startswith("advantage +.200  ·  trained on at step 12  ·  stopped")
         assert found.strip() == "found   19"
 
 

@@ -23,6 +23,7 @@ from hud_tui.rl.metrics import (
     signed,
     title,
     translate,
+    with_sign,
 )
 from hud_tui.wire import Checkpoint
 
@@ -86,6 +87,7 @@ def test_a_distance_has_the_decimals_of_what_it_is_beside(size: float, text: str
         (0.1 + 0.2, 0.3, "=0"),
         (0.0, 4.4e-16, "=0"),
         (0.62910, 0.62914, "=0"),
+        (0.8998, 0.9002, "=0"),
         (0.6295 - 1e-15, 0.6295 + 1e-15, "=0"),
         (0.629, 0.630, "▲ .001"),
         (0.0100, 0.0104, "▲ 4e-4"),
@@ -99,6 +101,10 @@ def test_a_distance_has_the_decimals_of_what_it_is_beside(size: float, text: str
 )
 def test_a_change_that_cannot_be_seen_is_none(before: float, after: float, said: str) -> None:
     assert signed(change(before, after)) == said
+
+
+def test_what_is_no_change_has_a_plus_or_a_minus() -> None:
+    assert [*map(with_sign, (0.339, -0.524, 0.0))] == ["+.339", "-.524", "0"]
 
 
 def test_known_metrics_come_first_and_each_has_a_meaning_and_names_of_its_own() -> None:
@@ -163,6 +169,7 @@ def test_rounding_of_a_kl_or_a_ratio_is_no_change_no_curve_and_no_number() -> No
     assert (reading("kl_sample_train", 1.9e-7), reading("entropy", 1.9e-7)) == ("0", "1.9e-7")
     assert reading("kl_sample_train", 0.002) == ".002"
     assert change(1e-8, 3e-7, "optim/kl_sample_train_v1") == 0.0
+    assert change(8e-11, 4e-11, "tasks_unseen") == 0.0, "a moving average of a count"
     assert change(1e-3, 3e-3, "kl_sample_train") == pytest.approx(2e-3)
 
 

@@ -229,7 +229,7 @@ def test_what_is_copied_cannot_act_and_has_everything(form: str) -> None:
         assert kept[3]["text"] == HOSTILE
         assert kept[1]["sample"]["output_logprobs"] == [-0.1, -2.0]
     else:
-        assert "advantage ▲ .250" in text
+        assert "advantage +.250" in text
     if form == "markdown":
         assert "`````text" in text  # longer than the longest fence inside
 

@@ -208,7 +208,7 @@ def test_a_copy_says_what_the_reward_is_made_of_and_shows_calls_once() -> None:
         "rollout, reward .500\n"
         "reward .500  =  form 1 × .500\n"
         "expected: six\n"
-        "advantage ▲ .500 ÷ std\n"
+        "advantage +.500 ÷ std\n"
         "trained on\n\n"
         'environment: setup add:\n{"a": 1}\n\n'
         'call sum:\n{"a": 1}\n→ {"sum": 1}\n'

@@ -54,6 +54,9 @@ class AlarmsScreen(HudScreen):
         self.list.focus()
         self.show()
 
+    def on_resize(self) -> None:
+        self.show()
+
     def watch_run(self, before: Run, run: Run) -> None:
         same = run.alarms is before.alarms and run.model is before.model
         if self.is_mounted and not (same and run.training == before.training):

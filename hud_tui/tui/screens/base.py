@@ -485,7 +485,9 @@ def job_parts(run: Run, freshness: Liveness, cells: int = BAR) -> list[Part]:
         return []
     numbered = None if run.head is None else run.head.step
     parts = [(5, Content(f"step {going.step}/{going.steps or '?'}"))]
-    if going.step and numbered not in (None, going.step):
+    # a step is stored a moment before the job counts it
+    alike = (going.step, going.step + run.training)
+    if going.step and numbered is not None and numbered not in alike:
         parts.append((9, Content("of this run")))
     if going.fraction is not None:
         parts.append((MOST, bar(going.fraction, cells)))

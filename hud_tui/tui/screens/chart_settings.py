@@ -16,7 +16,7 @@ from textual.widgets import Static
 from hud_tui.errors import HudError
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind
 from hud_tui.rl.compare import Branch, Overlay, branch_overlay, branches, model_overlay
-from hud_tui.rl.metrics import ChartOrder, healthy, metric, outside, short, title
+from hud_tui.rl.metrics import ChartOrder, healthy, metric, outside, reading, short, title
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import Column as RunColumn
 from hud_tui.rl.run_columns import column
@@ -90,7 +90,8 @@ class ChartLine:
 
 def _newest(line: ChartLine) -> Content:
     is_outside = outside(metric(line.key), line.newest)
-    return Content.styled(short(line.newest), "$warning" if is_outside else line.tone)
+    newest = reading(line.key, line.newest)
+    return Content.styled(newest, "$warning" if is_outside else line.tone)
 
 
 CHARTS: Sequence[Column[ChartLine]] = (

@@ -12,7 +12,7 @@ from textual.reactive import reactive
 from textual.strip import Strip
 
 from hud_tui.rl.groups import PLAIN, Advantages
-from hud_tui.rl.metrics import short, signed
+from hud_tui.rl.metrics import short, with_sign
 from hud_tui.rl.text import clean, count_unsafe, one_line
 from hud_tui.tui.theme import reward_style
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
@@ -161,7 +161,7 @@ class RolloutColumns(LinesView, can_focus=True):
         head = fit_text(f"{number:<5}{reward}", cell - 2)
         worth = one_line(answer.of, 60) or "evaluated, not trained on"
         if answer.advantage is not None:
-            worth = f"advantage {signed(answer.advantage)}"
+            worth = f"advantage {with_sign(answer.advantage)}"
         tokens = "" if answer.tokens is None else f"{answer.tokens} tokens"
         unsafe = count_unsafe(answer.text or "")
         removed = f"␛ removed ×{unsafe}" if unsafe else ""

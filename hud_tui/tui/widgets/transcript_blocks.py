@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 
 from hud_tui.rl.alignment import aligned, aligned_parts
-from hud_tui.rl.metrics import signed
+from hud_tui.rl.metrics import with_sign
 from hud_tui.rl.outcome import MOST_NOTES, NOTE_MOST, Outcome
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.rl.transcript import (
@@ -201,7 +201,7 @@ def outcome_passages(side: Side) -> Iterator[Passage]:
         yield Passage(f"expected   {expected}")
     facts = []
     if outcome.advantage is not None:
-        facts.append(f"advantage {signed(outcome.advantage)}{outcome.formula_end}")
+        facts.append(f"advantage {with_sign(outcome.advantage)}{outcome.formula_end}")
     facts += [outcome.fate, side.why_stopped, *_counts(transcript)]
     yield Passage("  ·  ".join(filter(None, facts)), tone="dim")
     if outcome.error:
