@@ -234,10 +234,10 @@ EDITS = (
     ),
     Edit(
         "a run's share without a gradient is of its rollouts",
-        "rl/runs.py",
-        "(_metric(node, NO_GRADIENT) or 0.0) * (node.num_traces or 0)",
-        "(_metric(node, NO_GRADIENT) or 0.0) * rollouts / len(steps)",
-        ("tests/unit/test_run_table.py",),
+        "rl/groups.py",
+        "idle = rollouts * (finite(",
+        "idle = (finite(",
+        ("tests/unit/test_run_table.py", "tests/unit/test_waste.py"),
     ),
     Edit(
         "a stream that times out is tried again",

@@ -1,5 +1,6 @@
 """The app with keys of several people: as whom, what a role may not do, and heads that two move."""
 
+import asyncio
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -11,13 +12,15 @@ from httpx import AsyncClient
 from textual.app import App
 from textual.widgets import Button
 
+from hud_tui.client.access_calls import AccessCalls
 from hud_tui.keys import ACTIONS, STEERING, WRITES
 from hud_tui.tui.keys import KeyLine
+from hud_tui.tui.screens import checkpoints
 from hud_tui.tui.screens.base import TopLine, WritePolicy
 from hud_tui.tui.screens.machines import MachinesScreen
 from hud_tui.tui.start import Start
 from hud_tui.wire import Identity
-from hud_tui.wire_access import Role
+from hud_tui.wire_access import Proposals, Role
 from tests.conftest import Served
 from tests.service.calls import new_key, tree
 from tests.tui.cockpit import cockpit, grown
@@ -155,3 +158,36 @@ async def test_one_proposes_a_head_and_another_approves_it(served: Served) -> No
         await app.until(lambda: "verified" not in app.drawn)
         assert "proposes" not in app.drawn
         assert not app.notices
+
+
+async def test_a_proposal_is_of_the_model_that_is_shown_and_of_now(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with caller(served) as http:
+        one, other = [(await grown(http, name, 2))["id"] for name in ("one", "other")]
+        sam = await served_as(http, served, "sam", "steer")
+        there, read = asyncio.Event(), AccessCalls.proposals
+
+        async def slow(self: AccessCalls, model_id: str) -> Proposals:
+            answer = await read(self, model_id)
+            if model_id == one:
+                await there.wait()
+            return answer
+
+        monkeypatch.setattr(AccessCalls, "proposals", slow)
+        monkeypatch.setattr(checkpoints, "PROPOSALS_S", 0.1)
+        async with cockpit(sam, Start("checkpoints", model=one)) as app:
+            # after the app has read the catalog
+            await http.put(f"/v2/models/{one}/protection")
+            body = {"checkpoint_id": (await tree(http, one))[0]["id"]}
+            asked = await http.post(f"/v2/models/{one}/head/proposals", json=body)
+            await app.pilot.pause(0.2)
+            app.app.workspace.session.choose(await app.view.client.model(other))
+            await app.until(lambda: app.view.run.model.id == other and len(app.view.run.tree))
+            there.set()
+            await app.pilot.pause(0.2)
+            assert "proposes" not in app.drawn
+            app.app.workspace.session.choose(await app.view.client.model(one))
+            await app.until(lambda: "admin proposes step-000001: H" in app.drawn)
+            await http.post(f"/v2/models/{one}/head/proposals/{asked.json()['id']}/withdraw")
+            await app.until(lambda: "proposes" not in app.drawn)

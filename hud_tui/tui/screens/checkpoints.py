@@ -56,7 +56,7 @@ from hud_tui.tui.screens.try_prompt import Tried, TryPanel
 from hud_tui.tui.widgets.checkpoint_details import Beside, CheckpointDetails, details, fold_details
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree, EvaluationProgress, Marks
 from hud_tui.tui.widgets.form import FilterField
-from hud_tui.wire import BASE, Checkpoint, Model, WorkState
+from hud_tui.wire import BASE, Checkpoint, WorkState
 
 EMPTY = "No checkpoints yet: the first step makes one. Press {app.view.launch} to launch a run."
 NO_MODEL = "No model selected. Press {app.view.models} to choose or fork one."
@@ -65,6 +65,8 @@ NARROW = 60
 """Width below which the number of branches is not shown, columns."""
 OLDER_S = 1.0
 """Seconds between two updates of the ages in the details."""
+PROPOSALS_S = 20.0
+"""Seconds between two reads of what others propose, of which no event tells."""
 
 
 LIVE_FILTER = 5000
@@ -166,8 +168,8 @@ class CheckpointsScreen(HudScreen):
             self.marked = ()
             self._message = self._proposed = Content()
             self.show_marks()
-        elif run.tree.head != before.tree.head and run.model is not None:
-            self._show_proposals(run.model)
+        if other or run.tree.head != before.tree.head:
+            self._show_proposals()
         self._show_state()
 
     def show_marks(self) -> None:
@@ -180,8 +182,7 @@ class CheckpointsScreen(HudScreen):
     def resume(self) -> None:
         self._show_state()
         self.show_evaluations()
-        if self.run.model is not None:
-            self._show_proposals(self.run.model)
+        self._show_proposals()
         self.call_after_refresh(self._go_to_crosshair)
 
     def _go_to_crosshair(self) -> None:
@@ -357,11 +358,15 @@ class CheckpointsScreen(HudScreen):
         self._arrange()
 
     @work(exclusive=True, group="proposals")
-    async def _show_proposals(self, model: Model) -> None:
-        said = "" if model.protected_by is None else await proposed(self)
-        self._proposed = Content.styled(said, "$accent") if said else Content()
-        if self.is_built:
-            self.show_note()
+    async def _show_proposals(self, message: Content | None = None) -> None:
+        """Read what others propose, and show it; else a message, if there is one."""
+        model = self.run.model
+        said = "" if model is None else await proposed(self, model)
+        is_same = (model and model.id) == (self.run.model and self.run.model.id)
+        if said is None or not is_same or not self.is_built:
+            return
+        self._proposed = Content.styled(said, "$accent")
+        self.show_note(Content() if said and message else message)
 
     @on(CheckpointTree.Moved)
     def _arrange(self) -> None:
@@ -370,8 +375,6 @@ class CheckpointsScreen(HudScreen):
         lanes = self.tree_list.lanes
         if model is None or not len(lanes.tree):
             return
-        if self._arranged_for != model.id:
-            self._show_proposals(model)
         if self._arranged_for != model.id or lanes is not self._folds[0]:
             self._arranged_for = model.id
             layout = self.context.layout.now
@@ -714,6 +717,7 @@ class CheckpointsScreen(HudScreen):
     def on_mount(self) -> None:
         self.tree_list.focus()
         self.set_interval(OLDER_S, self._grow_older)
+        self.set_interval(PROPOSALS_S, lambda: self.is_current and self._show_proposals())
 
     def sheet(self) -> Sheet:
         return tree_sheet(self.run, self.session.notebook.notes)
@@ -788,4 +792,4 @@ class CheckpointsScreen(HudScreen):
     @work(exclusive=True, group="read")
     async def action_refresh(self) -> None:
         if self.run.model is not None and await self.attempt(read_tree(self)) is not None:
-            self.show_note(Content(await proposed(self) or "tree refreshed"))
+            self._show_proposals(Content("tree refreshed"))

@@ -46,7 +46,7 @@ from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, RowList, item_row
-from hud_tui.wire import BASE, Checkpoint, Evaluation
+from hud_tui.wire import BASE, Checkpoint, Evaluation, Model
 from hud_tui.wire_access import Proposal, Propose, Role
 
 # The preview: the present and the new head side by side, and the consequences.
@@ -535,18 +535,21 @@ async def _consent(view: HudScreen, move: HeadMove) -> Consent:
     return Consent(proposed, "Approve", True, proposal)
 
 
-async def proposed(view: HudScreen) -> str:
-    """What others propose for the head of the view's model, and how to agree; empty if nothing."""
-    model, who = view.run.model, view.context.writes.identity
-    if model is None or who is None:
+async def proposed(view: HudScreen, model: Model) -> str | None:
+    """What others propose for the head of a model, and how to agree; empty if nothing; None if that
+    cannot be read, which its dialog says, too."""
+    who = view.context.writes.identity
+    if who is None:
         return ""
-    with suppress(HudError):  # its dialog says it, too
+    try:
         protection = await view.client.access.proposals(model.id)
-        for asked in reversed(protection.open):
-            if asked.by != who.key and protection.protected_by is not None:
-                what = f"{one_line(asked.by, 40)} proposes {one_line(asked.checkpoint, 40)}"
-                may = view.context.writes.why_not(Role.STEER, "move a head") is None
-                return f"{what}: {key('checkpoints.set_head')} on it approves" if may else what
+    except HudError:
+        return None
+    for asked in reversed(protection.open):
+        if asked.by != who.key and protection.protected_by is not None:
+            what = f"{one_line(asked.by, 40)} proposes {one_line(asked.checkpoint, 40)}"
+            may = view.context.writes.why_not(Role.STEER, "move a head") is None
+            return f"{what}: {key('checkpoints.set_head')} on it approves" if may else what
     return ""
 
 
