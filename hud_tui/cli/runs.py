@@ -416,7 +416,7 @@ async def begin(
     works.sweeps.keep(sweep, cancelled=False)
     changed(f"begin {sweep.name}, no run yet", f"{_again(client, sweep)} submits them")
     show(args, SWEEP, document)
-    return await _drive(works, sweep, tasks, args.follow, args.headless)
+    return await _drive(args, works, sweep, tasks)
 
 
 def _at_once(args: argparse.Namespace) -> int | None:
@@ -432,8 +432,13 @@ def print_facts(lines: Iterable[tuple[str, str]], out: TextIO) -> None:
 
 
 async def _drive(
-    works: WorkClient, sweep: Sweep, tasks: Sequence[Task], follow: bool, headless: bool
+    args: argparse.Namespace,
+    works: WorkClient,
+    sweep: Sweep,
+    tasks: Sequence[Task],
+    again: bool = False,
 ) -> int:
+    follow, headless = args.follow, args.headless
     printed: dict[str, str] = {}
 
     def show_member(now: Sweep, member: Member) -> None:
@@ -443,7 +448,7 @@ async def _drive(
             printed[member.name] = line
             print(line, flush=True)
 
-    driver = SweepDriver(works, sweep, tasks, show_member)
+    driver = SweepDriver(works, sweep, tasks, show_member, again)
     try:
         ended = await driver.run(follow)
     except asyncio.CancelledError:
@@ -502,7 +507,7 @@ async def _steer(client: HudClient, args: argparse.Namespace, sweep: Sweep) -> i
             print_notice(f"nothing to resume: every run of {resumed.name} has ended")
             _show_sweep(args, resumed)
             return 0
-        return await _drive(works, resumed, tasks, args.follow, args.headless)
+        return await _drive(args, works, resumed, tasks, again=True)
     sweep = await refreshed(works, sweep)
     if args.cancel:
         sweep = await cancel_sweep(works, sweep)

@@ -8,6 +8,7 @@ without making a fork or submitting a run twice.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from time import time
 from typing import Any
@@ -193,9 +194,9 @@ async def plan_sweep(
 async def sweep_to_resume(
     works: WorkClient, sweep: Sweep, at_once: int | None = None
 ) -> tuple[Sweep, list[Task]]:
-    """Prepare a sweep to continue, and store it; also load its tasks again. `at_once`: new maximum
-    number of runs at the same time; None keeps it. Raises HudUsage: its tasks have changed;
-    HudError: the service does not answer."""
+    """A sweep as it will be continued, and its tasks, loaded again. `at_once`: new maximum number
+    of runs at the same time; None keeps it. Raises HudUsage: its tasks have changed; HudError: the
+    service does not answer."""
     tasks, _ = await load_source(works.client, sweep.source)
     tasks = [task for task in tasks if task.slug not in sweep.left_out]
     now = rows_digest([task.row() for task in tasks])
@@ -203,10 +204,10 @@ async def sweep_to_resume(
         where, was = one_line(sweep.source, 200), f"digest {now}, not {sweep.digest}"
         what = f"{where} has other tasks than when {sweep.name} was started: {was}"
         raise HudUsage(what, "put them back, or start another sweep")
-    going = requeued(await refreshed(works, sweep))
+    going = requeued(await refreshed(works, works.sweeps.stored(sweep)))
     if at_once is not None:
         going = going.model_copy(update={"at_once": at_once})
-    return works.sweeps.keep(going, cancelled=False), tasks
+    return going, tasks
 
 
 class SweepDriver:
@@ -218,9 +219,11 @@ class SweepDriver:
         sweep: Sweep,
         tasks: Sequence[Task],
         on_change: Callable[[Sweep, Member], None] = lambda sweep, member: None,
+        again: bool = False,
     ) -> None:
-        """`on_change` is called with each member that has changed."""
-        self.sweep = sweep
+        """`on_change` is called with each member that has changed; `again`: it is resumed, with so
+        many runs at once."""
+        self.sweep, self._again = sweep, again
         self._works, self._client, self._files = works, works.client, works.sweeps
         self._on_change = on_change
         self._rows = [task.row() for task in tasks]
@@ -242,8 +245,8 @@ class SweepDriver:
                 can be resumed.
         """
         cancel = self._client.settings.command("sweep", self.sweep.name, "--cancel", "-y")
-        with self._files.driving(self.sweep, cancel):
-            self.sweep = self._files.keep(self.sweep)
+        with self._files.driving(self.sweep, cancel) as stored:
+            self.sweep = await self._taken_up(stored)
             while not self.sweep.cancelled:
                 await self._refresh()
                 await self._start_some()
@@ -253,7 +256,17 @@ class SweepDriver:
                     break
                 await asyncio.sleep(self._poll_s)
                 self.sweep = self._files.keep(self.sweep)
+            if self.sweep.cancelled:  # whoever did that may not know of the run begun last
+                self.sweep = self._files.keep(await _cancel_runs(self._works, self.sweep))
         return self.sweep
+
+    async def _taken_up(self, stored: Sweep) -> Sweep:
+        """The sweep as this process drives it: another one may have gone on with it until now."""
+        if not self._again:
+            return self._files.keep(stored)
+        going = requeued(await refreshed(self._works, stored))
+        at_once = self.sweep.at_once
+        return self._files.keep(going.model_copy(update={"at_once": at_once}), cancelled=False)
 
     async def _refresh(self) -> None:
         """Update the status of active runs."""
@@ -276,7 +289,8 @@ class SweepDriver:
         try:
             if not self.sweep.members[number].model_id:
                 await self._fork(number)
-            await self._submit(number)
+            if not self.sweep.cancelled:
+                await self._submit(number)
         except HudUnclear:
             raise
         except HudRefused as error:
@@ -332,14 +346,22 @@ async def cancel_sweep(works: WorkClient, sweep: Sweep) -> Sweep:
     Raises HudError: a run could not be cancelled; those before it were."""
     if all(member.ended for member in sweep.members):
         return sweep
-    sweep = works.sweeps.keep(sweep, cancelled=True)
+    sweep = works.sweeps.cancel(sweep)
+    with suppress(HudUsage), works.sweeps.driving(sweep, "") as stored:
+        return works.sweeps.keep(await _cancel_runs(works, stored))
+    return await _cancel_runs(works, sweep)  # who drives it stores that
+
+
+async def _cancel_runs(works: WorkClient, sweep: Sweep) -> Sweep:
+    """Cancel the active runs of a sweep; returns it with their status. Raises HudError, as
+    `cancel_sweep`."""
     for number, member in enumerate(sweep.members):
         if member.running:
             await works.cancel(member.job_id)
             status = await works.state(member.job_id)
             now = status.status if status is not None else "cancelled"
             sweep = sweep.with_member(number, member.model_copy(update={"status": now}))
-    return works.sweeps.keep(sweep)
+    return sweep
 
 
 def requeued(sweep: Sweep) -> Sweep:

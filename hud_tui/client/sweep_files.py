@@ -1,7 +1,7 @@
 """The sweeps that were started on this machine, one file each."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -49,8 +49,23 @@ class SweepFiles:
         names = ", ".join(sweep.name for sweep in sweeps[:5]) or "none was started on this machine"
         raise HudUsage(f"no sweep named {one_line(ref, 60)}", f"known: {names}")
 
+    def stored(self, sweep: Sweep) -> Sweep:
+        """The sweep as it is stored now; as given if it is not, or the file is invalid."""
+        try:
+            return Sweep.model_validate_json(read_regular(self._file(sweep.id), MOST_BYTES))
+        except (OSError, ValueError, ValidationError):
+            return sweep
+
+    def cancel(self, sweep: Sweep) -> Sweep:
+        """Store that a sweep is cancelled, and nothing else; returns it as it is stored. Raises
+        HudNotStored: as `keep`."""
+        return self._change(
+            sweep, lambda: self.stored(sweep).model_copy(update={"cancelled": True})
+        )
+
     def keep(self, sweep: Sweep, cancelled: bool | None = None) -> Sweep:
-        """Store a sweep. `cancelled` in the file wins, so that any process can cancel a sweep.
+        """Store a sweep that is new, or that the caller drives. `cancelled` in the file wins, so
+        that any process can cancel a sweep.
 
         Args:
             cancelled: New value of its flag; None keeps the file's.
@@ -61,16 +76,25 @@ class SweepFiles:
         Raises:
             HudNotStored: It cannot be written.
         """
+        file = self._file(sweep.id)
+
+        def flagged() -> Sweep:
+            flag = self._cancelled(file) if cancelled is None else cancelled
+            return sweep.model_copy(update={"cancelled": flag})
+
+        return self._change(sweep, flagged)
+
+    def _change(self, sweep: Sweep, change: Callable[[], Sweep]) -> Sweep:
+        """Store what `change` returns of a sweep, which may read the file."""
         file, stored = self._file(sweep.id), sweep
 
-        def change() -> str:
+        def written() -> str:
             nonlocal stored
-            flag = self._cancelled(file) if cancelled is None else cancelled
-            stored = sweep.model_copy(update={"cancelled": flag})
+            stored = change()
             return stored.model_dump_json()
 
         try:
-            change_atomic(file, change)
+            change_atomic(file, written)
         except OSError as error:
             local = not sweep.service.startswith("http")
             resume = command_line(program(local), "sweep", sweep.name, "--resume", "-y")
@@ -86,9 +110,10 @@ class SweepFiles:
         return {m.job_id: s.name for s in self.all() for m in s.members if m.job_id}
 
     @contextmanager
-    def driving(self, sweep: Sweep, cancel: str) -> Iterator[None]:
-        """Hold the sweep's lock, which allows one process to drive it; `cancel` is the command that
-        cancels it. Raises HudUsage: another process holds it, or it cannot be locked."""
+    def driving(self, sweep: Sweep, cancel: str) -> Iterator[Sweep]:
+        """Hold the sweep's lock, which allows one process to drive it; yields it as the one before
+        has left it. `cancel` is the command that cancels it. Raises HudUsage: another process holds
+        the lock, or it cannot be locked."""
         with ExitStack() as stack:
             try:
                 file = self._file(sweep.id)
@@ -99,7 +124,7 @@ class SweepFiles:
             if lock is None:
                 hint = f"wait for it, or end it: {cancel}"
                 raise HudUsage(f"another process drives {sweep.name}", hint)
-            yield
+            yield self.stored(sweep)
 
     def _file(self, id_: str) -> Path:
         if self._folder is None:

@@ -22,18 +22,22 @@ AskSweep = Callable[[App[None], RunSession, Sweep], Coroutine[Any, Any, str | No
 SWEEPS = "sweeps"
 
 
-def start_sweep(app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task]) -> None:
-    """Run a sweep to its end, whichever view is shown meanwhile."""
+def start_sweep(
+    app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], again: bool = False
+) -> None:
+    """Run a sweep to its end, whichever view is shown meanwhile; `again`: it is resumed."""
     session.sweeps[sweep.id] = sweep
-    app.run_worker(_drive(app, session, sweep, tasks), group=SWEEPS)
+    app.run_worker(_drive(app, session, sweep, tasks, again), group=SWEEPS)
 
 
-async def _drive(app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task]) -> None:
+async def _drive(
+    app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], again: bool
+) -> None:
     def observe(now: Sweep, member: Member) -> None:
         session.sweeps[now.id] = now
 
     try:
-        ended = await SweepDriver(session.works, sweep, tasks, observe).run(follow=True)
+        ended = await SweepDriver(session.works, sweep, tasks, observe, again).run(follow=True)
     except HudError as error:
         show_error(app, error)
     else:
@@ -68,7 +72,7 @@ async def ask_resume_sweep(app: App[None], session: RunSession, sweep: Sweep) ->
     if not await app.push_screen_wait(ConfirmDialog("Resume the sweep", lines, "Resume sweep")):
         return None
     going, tasks = await sweep_to_resume(session.works, sweep)
-    start_sweep(app, session, going, tasks)
+    start_sweep(app, session, going, tasks, again=True)
     return going.progress_text
 
 

@@ -187,6 +187,49 @@ async def test_a_sweep_is_cancelled_and_gone_on_with(
     assert [m.job_id for m in ended.members[:2]] == [m.job_id for m in stopped.members[:2]]
 
 
+@pytest.mark.parametrize("moment", ["forking", "submitting", "queued"])
+async def test_no_run_goes_on_that_begins_as_its_sweep_is_cancelled(
+    client: HudClient, engine: ToyEngine, tmp_path: Path, moment: str
+) -> None:
+    """Whoever cancels knows only the runs that were stored by then."""
+    files, model = SweepFiles(tmp_path), await fork_of(client)
+    sweep = files.keep(planned(client, model, at_once=1, seed=(0, 1)))
+    engine.rest_after(0)
+
+    def told(now: Sweep, member: Member) -> None:
+        if member.status == moment:
+            files.cancel(sweep)
+
+    driver = SweepDriver(works_of(client, tmp_path), sweep, await tasks_of(client), told)
+    ended = await driver.run(follow=True)
+    assert (ended.status, ended, ended.running) == ("cancelled", files.find("s"), 0)
+    runs = [run.status for run in (await client.runs.run_page()).items]
+    assert runs == ([] if moment == "forking" else ["cancelled"])
+
+
+async def test_who_resumes_a_sweep_goes_on_from_where_another_has_brought_it(
+    client: HudClient, tmp_path: Path
+) -> None:
+    """Between the question and its answer, another process may have driven it."""
+    works, tasks = works_of(client, tmp_path), await tasks_of(client)
+    sweep = works.sweeps.keep(planned(client, await fork_of(client), seed=(0, 1)))
+    asked = requeued(await refreshed(works, sweep))
+    driven = await SweepDriver(works, sweep, tasks).run(follow=True)
+    again = asked.model_copy(update={"at_once": 1})
+    ended = await SweepDriver(works, again, tasks, again=True).run(follow=True)
+    assert ended == driven.model_copy(update={"at_once": 1})
+    assert len((await client.runs.run_page()).items) == 2
+
+
+async def test_a_sweep_is_cancelled_as_it_is_stored(client: HudClient, tmp_path: Path) -> None:
+    works = works_of(client, tmp_path)
+    old = works.sweeps.keep(planned(client, await fork_of(client), seed=(0, 1)))
+    named = old.with_member(0, old.members[0].model_copy(update={"model_id": "m1"}))
+    works.sweeps.keep(named)
+    assert (await cancel_sweep(works, old)).members == named.members
+    assert works.sweeps.find("s") == named.model_copy(update={"cancelled": True})
+
+
 class Dying(httpx.AsyncBaseTransport):
     """A network that is gone after so many writes, the last of which arrived."""
 
