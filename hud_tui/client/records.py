@@ -85,11 +85,8 @@ class RecordFiles(Generic[R]):
         """The newest record of a service that fits; invalid files are skipped."""
         matches = list[R]()
         for file in () if self._folder is None else self._folder.glob("*.json"):
-            try:
-                record = self._kind.model_validate_json(read_regular(file, MOST_BYTES))
-            except (OSError, ValueError, ValidationError):
-                continue
-            if record.service == service and fits(record):
+            record = self._read(file)
+            if record is not None and record.service == service and fits(record):
                 matches.append(record)
         return max(matches, key=lambda record: record.created_at, default=None)
 
@@ -103,13 +100,24 @@ class RecordFiles(Generic[R]):
 
     @contextmanager
     def driving(self, record: R) -> Iterator[None]:
-        """Let no other process sample for it meanwhile. Raises HudUsage: another one does."""
+        """Let no other process sample for it meanwhile; another may have until now, so the record
+        becomes what is stored. Raises HudUsage: another one does."""
         file = self._file(record.id)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with held(file.with_suffix(".lock")) as lock:
             if lock is None:
                 raise HudUsage("another hud-tui samples for this already", "wait for it")
+            stored = self._read(file) or record
+            for name in type(record).model_fields:
+                setattr(record, name, getattr(stored, name))
             yield
+
+    def _read(self, file: Path) -> R | None:
+        """The record in a file; None if there is none, or it is invalid."""
+        try:
+            return self._kind.model_validate_json(read_regular(file, MOST_BYTES))
+        except (OSError, ValueError, ValidationError):
+            return None
 
     def _file(self, id_: str) -> Path:
         if self._folder is None:

@@ -263,6 +263,21 @@ async def test_one_process_samples_for_a_selection_at_a_time(
             await anext(aiter(Selector(works_of(client, tmp_path), tmp_path).spend(selection)))
 
 
+async def test_who_goes_on_samples_nothing_that_another_process_has_sampled(
+    client: HudClient, tmp_path: Path
+) -> None:
+    works = works_of(client, tmp_path)
+    selection = await begun(client, await of_three(client), tmp_path)
+    shown = selection.model_copy(deep=True)  # as an app has it in sight meanwhile
+    for record in (selection, shown):
+        async with aclosing(Selector(works, tmp_path).spend(record)) as states:
+            assert [now.status async for now in states][-1] == "succeeded"
+    assert shown == selection
+    made = {id_ for ids in selection.evaluations.values() for id_ in ids}
+    listed = await works.evaluations.of_model(await client.model("arith-rl"))
+    assert len([each for each in listed if each.id in made]) == len(listed) - 1
+
+
 async def test_a_cancelled_evaluation_stops_it_and_is_resumed(
     client: HudClient, tmp_path: Path
 ) -> None:
