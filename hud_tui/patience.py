@@ -14,10 +14,10 @@ FIRST_S, LONGEST_S = 0.5, 8.0
 """Shortest and longest wait before the next attempt, seconds."""
 
 
-def backoff(failures: int) -> float:
+def backoff(failures: int, longest_s: float = LONGEST_S) -> float:
     """Seconds to wait after so many failures in a row, at least 1: doubled each time, less up to a
     quarter at random, so that not all who wait come at once."""
-    return min(LONGEST_S, FIRST_S * 2.0 ** min(failures - 1, 16)) * (1 - 0.25 * random())
+    return min(longest_s, FIRST_S * 2.0 ** min(failures - 1, 16)) * (1 - 0.25 * random())
 
 
 async def retried(

@@ -4,14 +4,19 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextvars import copy_context
+from functools import partial
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from hud_tui.pipes import Pipe
 from hud_tui.service.engines.base import (
+    CLAIMANT,
     STEPPED,
     Adam,
     Datum,
@@ -22,14 +27,16 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
-from hud_tui.service.engines.tiny import dispatch, parts
+from hud_tui.service.engines.tiny import dispatch, parts, starts
 from hud_tui.service.engines.tiny import memory as memory_module
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine
 from hud_tui.service.engines.tiny.memory import PAGE, Memory
+from hud_tui.service.engines.tiny.starts import LONGEST_S, Starts
 from tests.conftest import PATIENCE_S, until
 from tests.unit.engine.conftest import some_datums
 
 AGENT = BASES[-1].name
+SOON_S, NEVER_S = 0.02, 3600.0
 PROMPT = [3, *map(ord, "3 + 4 = ?"), 1, 4]
 
 
@@ -45,6 +52,12 @@ async def engines() -> AsyncIterator[Callable[[int], TinyEngine]]:
     yield make
     for engine in made:
         await engine.stop()
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that failed is replaced soon, however often."""
+    monkeypatch.setattr(starts, "backoff", lambda failures, longest_s: SOON_S)
 
 
 def asked(count: int, prompt: list[int] = PROMPT) -> list[SampleRequest]:
@@ -120,6 +133,7 @@ async def test_every_number_is_the_same_with_any_number_of_processes(
         assert len(engine._worker.pids) == number
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_a_part_s_process_that_dies_is_started_again_and_does_it_again(
     engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -183,34 +197,96 @@ async def test_what_is_accumulated_is_lost_with_the_first_process_whatever_other
     assert (await engine.optim_step(again, Adam(1e-3), tmp_path)).metrics["grad_norm"] > 0
 
 
-async def test_a_process_that_dies_of_a_part_again_and_again_fails_it(
+@pytest.mark.usefixtures("at_once")
+async def test_a_part_whose_processes_die_again_and_again_is_done_by_the_first_one(
     engines: Callable[[int], TinyEngine],
 ) -> None:
     engine = engines(2)
     handle = await engine.open(BASES[0].name)
-    await engine.sample(handle, asked(200))
+    expected = await engine.sample(handle, asked(200))
     first, second = engine._worker._lanes
     assert first.pipe is not None
     os.kill(first.pipe.pid, signal.SIGSTOP)  # so that the second one has all of it
     work = asyncio.create_task(engine.forward(handle, some_datums(1)))
     waiting = asyncio.create_task(engine.sample(handle, asked(200)))
-    seen: set[int] = set()
+    killed: set[int] = set()
 
-    async def killed() -> bool:
-        if second.sent and second.pipe is not None and second.pipe.pid not in seen:
-            seen.add(second.pipe.pid)
+    def kill() -> bool:
+        if second.sent and second.pipe is not None and second.pipe.pid not in killed:
+            killed.add(second.pipe.pid)
             os.kill(second.pipe.pid, signal.SIGKILL)
-        return waiting.done()
+        return len(killed) > dispatch.REPEATS
 
-    await asyncio.sleep(0)
-    while len(seen) <= dispatch.REPEATS:
-        await killed()
-        await asyncio.sleep(0.01)
+    await until(kill)
+    lost = second.calls
+    await until(lambda: not second.sent)
+    assert max(call.losses for call in lost) > dispatch.REPEATS
     os.kill(first.pipe.pid, signal.SIGCONT)
-    with pytest.raises(EngineLost):
-        await waiting
+    assert await waiting == expected
     assert len(await work) == 1
-    assert await engine.sample(handle, asked(200)) == await engine.sample(handle, asked(200))
+
+
+NOWHERE, KILLED = ("/nowhere",), ("/bin/sh", "-c", "kill -9 $$")
+"""A process that cannot be started, and one that dies at once."""
+
+
+def fail_others(
+    engine: TinyEngine, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], pause_s: float
+) -> list[dispatch.Lane]:
+    """Let every process beside the first one fail, with pauses between attempts. Returns those that
+    were tried, in order."""
+    tried = list[dispatch.Lane]()
+    start = engine._worker._start
+
+    def counted(lane: dispatch.Lane) -> Coroutine[Any, Any, Pipe]:
+        tried.append(lane)
+        return start(lane)
+
+    monkeypatch.setattr(starts, "backoff", lambda failures, longest_s: pause_s)
+    monkeypatch.setattr(engine._worker, "_start", counted)
+    monkeypatch.setattr(dispatch, "WORKER", words)
+    return tried
+
+
+async def trained(engine: TinyEngine, handle: str, directory: Path) -> list[object]:
+    """The metrics and the bytes of two steps."""
+    found = list[object]()
+    for _ in range(2):
+        datums = some_datums(64, logprob=-4.0)
+        found.append(await engine.forward_backward(handle, datums, "ppo"))
+        saved = await engine.optim_step(handle, Adam(1e-3), directory)
+        found += [saved.metrics, content(saved)]
+    return found
+
+
+@pytest.mark.parametrize("pause_s", [SOON_S, NEVER_S])
+async def test_processes_that_die_at_once_fail_no_chat_and_cost_who_trains_nothing(
+    engines: Callable[[int], TinyEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    pause_s: float,
+) -> None:
+    """As where memory is short; whether another one is tried again and again, or once."""
+    CLAIMANT.set("who chats")
+    chats = partial(asyncio.create_task, context=copy_context())
+    CLAIMANT.set("who trains")
+    alone, engine = engines(1), engines(2)
+    expected = await trained(alone, await alone.open(BASES[0].name), tmp_path)
+    chatted = await alone.sample(await alone.open(AGENT), asked(2))
+    handle, other = await engine.open(BASES[0].name), await engine.open(AGENT)
+    waiting = await engine.open(BASES[0].name)
+    await engine.forward_backward(waiting, some_datums(4, logprob=-4.0), "ppo")
+    tried = fail_others(engine, monkeypatch, KILLED, pause_s)
+    engine._worker._turns.take("who trains", "own", trains=True, now=inf)
+    async with asyncio.timeout(PATIENCE_S):
+        assert await chats(engine.sample(other, asked(2))) == chatted
+        training = asyncio.create_task(trained(engine, handle, tmp_path))
+        while not training.done():
+            assert await chats(engine.sample(other, asked(2))) == chatted
+    assert await training == expected
+    saved = await engine.optim_step(waiting, Adam(1e-3), tmp_path)
+    assert saved.metrics["grad_norm"] > 0, "what was accumulated before is there"
+    assert len(tried) > 1 if pause_s == SOON_S else len(tried) == 1
 
 
 async def test_where_no_other_process_can_be_started_the_first_one_does_it_all(
@@ -219,13 +295,67 @@ async def test_where_no_other_process_can_be_started_the_first_one_does_it_all(
     engine = engines(3)
     handle = await engine.open(BASES[0].name)
     expected = await engine.sample(handle, asked(32))
-    monkeypatch.setattr(dispatch, "WORKER", ("/nowhere",))
+    fail_others(engine, monkeypatch, NOWHERE, SOON_S)
     assert (await engine.sample(handle, asked(200)))[:32] != []
     assert len(engine._worker.pids) == 1
     engine._worker._turns.take("who trains", "own", trains=True, now=inf)
     async with asyncio.timeout(PATIENCE_S):
         again = await engine.sample(handle, asked(32))
     assert [out.tokens for out in again] == [out.tokens for out in expected]
+
+
+@pytest.mark.parametrize("words", [NOWHERE, KILLED])
+async def test_one_attempt_tells_that_no_other_process_can_be_started_with_many_cores(
+    engines: Callable[[int], TinyEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+) -> None:
+    engine = engines(8)
+    handle = await engine.open(BASES[0].name)
+    tried = fail_others(engine, monkeypatch, words, NEVER_S)
+    engine._worker._turns.take("who trains", "own", trains=True, now=inf)
+    async with asyncio.timeout(PATIENCE_S):
+        assert len(await engine.sample(handle, asked(1))) == 1
+        assert tried == [engine._worker._lanes[1]]
+        assert len(await engine.sample(handle, asked(200))) == 200
+    assert tried == [engine._worker._lanes[1]]
+
+
+async def test_others_are_started_again_once_one_of_them_has_answered(
+    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = engines(3)
+    handle = await engine.open(BASES[0].name)
+    words = dispatch.WORKER
+    tried = fail_others(engine, monkeypatch, KILLED, SOON_S)
+    await engine.sample(handle, asked(200))
+    assert len(tried) > 1
+    monkeypatch.setattr(dispatch, "WORKER", words)
+    async with asyncio.timeout(PATIENCE_S):
+        while len(engine._worker.pids) < 3:
+            await engine.sample(handle, asked(200))
+    assert not engine._worker._starts.are_failing
+
+
+def test_attempts_are_ever_fewer_and_those_that_were_started_together_are_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("hud_tui.patience.random", lambda: 0.0)
+    failing, now, pauses = Starts(), 100.0, list[float]()
+    assert (failing.pause_s(now), failing.are_failing) == (0.0, False)
+    for _ in range(12):
+        failing.began(now)
+        others = failing.pause_s(now)
+        for _ in range(7):
+            failing.failed(now, now + 1)
+        pauses.append(failing.pause_s(now + 1))
+        assert others == (pauses[-2] if len(pauses) > 1 else 0.0), "one is tried at a time"
+        now += 1 + pauses[-1]
+        assert failing.pause_s(now) == 0.0
+    assert pauses == [min(LONGEST_S, 0.5 * 2**n) for n in range(12)]
+    assert failing.are_failing
+    failing.succeeded()
+    assert (failing.pause_s(0.0), failing.are_failing) == (0.0, False)
 
 
 async def test_another_process_is_started_rather_than_the_first_one_taken_from_who_trains(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 from typing import cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny import dispatch as dispatch_module
 from hud_tui.service.engines.tiny import parts
-from hud_tui.service.engines.tiny.dispatch import DUE_S, Call, Dispatch, Sent
+from hud_tui.service.engines.tiny.dispatch import DUE_S, REPEATS, Call, Dispatch, Sent
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine, weights_path
 from hud_tui.service.engines.tiny.memory import Memory
 from hud_tui.service.engines.tiny.parts import ROWS
@@ -289,15 +290,24 @@ async def test_the_first_process_is_kept_free_for_who_trains(
         first = queued(dispatch, "own", verb, of="ana" if verb == "open" else "ben")
         assert dispatch._next(one) == [first]
     flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
-    two.is_missing = True
+    dispatch._starts.failed(now, now)
     assert dispatch._next(one) == [flood[0]], "it is the only process"
-    two.is_missing = False
+    two.answers = True
+    assert dispatch._next(one) == [], "one of the others is there"
+    dispatch._starts.succeeded()
+    two.answers = False
     assert dispatch._next(one) == [], "opening a policy is not training"
     part = queued(dispatch, "part", "gradients", of="ben")
     assert dispatch._next(one) == [part]
     assert dispatch._next(two) == [flood[1]]
     opening = queued(dispatch, "own", "open", of="ana")
     assert dispatch._next(one) == [opening], "no other process can do it"
+    flood[2].losses = REPEATS + 1
+    assert dispatch._next(one) == [flood[2]], "the others died of it"
+    dispatch._queue.append(flood[2])
+    assert dispatch._next(two) == [flood[3]], "no other process does it"
+    assert dispatch._next(one) == [flood[2]]
+    flood[2:] = [queued(dispatch, "part", "sample", of="ana") for _ in range(2)]
     two.driver = one.driver = cast("asyncio.Task[None]", object())
     dispatch._wake()
     assert (one.wake.is_set(), two.wake.is_set()) == (False, True), "who may do something"
@@ -328,6 +338,43 @@ async def test_the_first_process_is_woken_when_it_is_no_longer_kept_free(
     now = LATELY_S
     await dispatch._send(two)
     assert (two.sent[0].calls, one.wake.is_set()) == ([flood[1]], True)
+
+
+async def test_processes_that_fail_have_no_share_and_one_that_is_being_started_no_more_work() -> (
+    None
+):
+    dispatch = Dispatch(Memory(), cores=3)
+    _, two, three = dispatch._lanes
+    for lane in (two, three):
+        lane.driver = cast("asyncio.Task[None]", object())
+    small = [queued(dispatch, "small", "sample", rows=1) for _ in range(12)]
+    two.taken = dispatch._next(two)
+    assert two.taken == small[:4], "a third"
+    dispatch._first.taken = dispatch._next(dispatch._first)
+    dispatch._wake()
+    assert (two.wake.is_set(), three.wake.is_set()) == (False, True)
+    two.taken, dispatch._first.taken = [], []
+    dispatch._queue.extendleft(small[:8])
+    dispatch._starts.failed(monotonic(), monotonic())
+    assert len(dispatch._next(dispatch._first)) == 12, "nobody else can be counted on"
+
+
+async def test_who_waits_for_any_process_is_told_that_the_engine_was_stopped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(dispatch_module, "PATIENCE_S", 0.01)
+    engine = TinyEngine(2)
+    handle = await engine.open(BASES[0].name)
+    many = [SampleRequest(PROMPT, 8, seed=(j,)) for j in range(8 * ROWS)]
+    await engine.sample(handle, many)
+    for pid in engine._worker.pids:
+        os.kill(pid, signal.SIGSTOP)
+    waiting = asyncio.create_task(engine.sample(handle, many))
+    await until(lambda: all(lane.sent for lane in engine._worker._lanes))
+    await engine.stop()
+    with pytest.raises(EngineLost, match="process ended"):
+        await waiting
+    assert engine._worker.pids == []
 
 
 async def test_a_step_that_nobody_waits_for_any_more_is_not_told() -> None:

@@ -3,8 +3,9 @@
 Claimants take turns (see `turns`), and the requests of one go oldest first. None takes much more
 than a second (a long pass is cut into several, see `parts.cut`), so neither sampling nor training
 starves. What is computed from weights alone goes to whichever process is free. The first process
-holds what calls accumulate: if it dies, that is lost; another one is started again, and does its
-requests again.
+holds what calls accumulate: if it dies, that is lost, and all that waits fails. If another one
+dies, its requests are done again, at last by the first one, and none fails for it; `starts` says
+when the next one is started.
 
 Callers may leave: the process is told so, and samples their completions no further. Those who want
 to know are told tokens as they are sampled.
@@ -16,6 +17,7 @@ its numbers do not depend on what else is asked.
 
 import asyncio
 import contextlib
+import logging
 import os
 import sys
 from collections import deque
@@ -23,10 +25,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, count, islice
+from math import inf
 from time import monotonic
 from typing import Any
 
-from hud_tui.patience import in_time
+from hud_tui.patience import in_time, rest
 from hud_tui.pipes import Pipe, ProcessEnded
 from hud_tui.service.engines.base import (
     BEGUN,
@@ -42,7 +45,10 @@ from hud_tui.service.engines.base import (
 )
 from hud_tui.service.engines.tiny.memory import Memory, Region
 from hud_tui.service.engines.tiny.parts import ROWS
+from hud_tui.service.engines.tiny.starts import Starts
 from hud_tui.service.engines.tiny.turns import Kind, Turns
+
+log = logging.getLogger(__name__)
 
 WORKER = (sys.executable, "-m", "hud_tui.service.engines.tiny.worker")
 ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": str(16 << 20), "MALLOC_TRIM_THRESHOLD_": str(16 << 20)}
@@ -62,11 +68,9 @@ DUE_S = 0.5
 IDLE_S = 60.0
 """Seconds after which a process that had nothing to do is ended; the first one stays."""
 REPEATS = 2
-"""Times that a request is done again whose process died."""
+"""Times that a request whose process died is done again by another but the first one."""
 TRAINS = ("add", "optim_step")
 """Verbs of requests that change weights or gradients."""
-PAUSE_S = 1.0
-"""Pause before another attempt to start a process, seconds."""
 
 
 @dataclass(eq=False)
@@ -112,12 +116,16 @@ class Lane:
 
     def __init__(self) -> None:
         self.pipe: Pipe | None = None
+        self.taken: list[Call] = []
+        """What it is about to be sent, once it runs."""
         self.sent: deque[Sent] = deque()
         """Oldest first."""
         self.wake = asyncio.Event()
         """Set if there may be work for it."""
-        self.is_missing = False
-        """Whether it could not be started when that was tried last."""
+        self.began_at = -inf
+        """When it was started last."""
+        self.answers = False
+        """Whether it has answered anything since."""
         self.silent_s = 0
         """Whole seconds that the present answer has been waited for."""
         self.driver: asyncio.Task[None] | None = None
@@ -126,6 +134,11 @@ class Lane:
     def calls(self) -> list[Call]:
         """Those that it was sent."""
         return list(chain.from_iterable(batch.calls for batch in self.sent))
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it has nothing to do, and does not look for work."""
+        return not (self.sent or self.taken or self.wake.is_set())
 
 
 class Dispatch:
@@ -136,6 +149,7 @@ class Dispatch:
         self._memory = memory
         self._queue: deque[Call] = deque()
         self._turns = Turns()
+        self._starts = Starts()
         self._lanes = [Lane() for _ in range(cores)]
         self._first = self._lanes[0]
 
@@ -166,7 +180,7 @@ class Dispatch:
         stepped: Callable[[str], object] | None = None,
     ) -> Any:
         """Queue a request and await its result. Raises EngineError: the process failed, or refused
-        it; EngineLost: a process died, or was stopped, before it answered."""
+        it; EngineLost: the first process died, or all were stopped, before it was answered."""
         call = Call(request, kind, regions, progress=progress, stepped=stepped)
         self._queue.append(call)
         self._wake()
@@ -189,14 +203,13 @@ class Dispatch:
                 driver.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await driver
-        self._abandon(self._first, EngineLost(LOST))
+        self._abandon(self._lanes, EngineLost(LOST))
         await asyncio.gather(*(self._bury(lane) for lane in self._lanes))
 
     def _wake(self) -> None:
         """Have one more process look for work, if there is any for it."""
         for lane in self._lanes:
-            is_free = not (lane.sent or lane.wake.is_set())
-            if is_free and any(self._may_do(lane, call) for call in self._queue):
+            if lane.is_free and any(self._may_do(lane, call) for call in self._queue):
                 lane.wake.set()
                 if lane.driver is None:
                     name = f"tiny engine {self._lanes.index(lane)}"
@@ -232,14 +245,13 @@ class Dispatch:
                     await self._receive(lane)
                 else:
                     await self._rest(lane)
-            except TimeoutError as error:
-                await self._lose(lane, EngineLost(SILENT.format(error)))
-            except (ProcessEnded, OSError):
-                await self._lose(lane, EngineLost(LOST))
-            except asyncio.CancelledError:
-                _settle(lane.calls, EngineLost(LOST))
-                lane.sent.clear()
-                raise
+            except (TimeoutError, ProcessEnded, OSError) as error:
+                if lane is self._first:
+                    is_silent = isinstance(error, TimeoutError)
+                    self._abandon([lane], EngineLost(SILENT.format(error) if is_silent else LOST))
+                    await self._bury(lane)
+                else:
+                    await self._replace(lane, error)
 
     async def _rest(self, lane: Lane) -> None:
         """Wait until there may be work; a process beside the first one is ended meanwhile."""
@@ -251,59 +263,66 @@ class Dispatch:
                 await self._bury(lane)
         await lane.wake.wait()
 
-    async def _lose(self, lane: Lane, lost: EngineLost) -> None:
-        """Stop a process. With the first one, all that waits is lost; what another one did is to be
-        done again."""
-        if lane is self._first:
-            self._abandon(lane, lost)
-            await self._bury(lane)
-            return
-        calls, started = lane.calls, lane.pipe is not None
-        lane.sent.clear()
-        lane.is_missing = not started
+    async def _replace(self, lane: Lane, error: Exception) -> None:
+        """Have done again what a process beside the first one had when it failed, and wait until
+        another one may be started."""
         await self._bury(lane)
+        calls = [call for call in lane.calls if not call.reply.done()]
+        lane.sent.clear()
         for call in calls:
             call.losses += 1
-        _settle([call for call in calls if call.losses > REPEATS], lost)
-        self._queue.extendleft(call for call in reversed(calls) if call.losses <= REPEATS)
+        self._starts.failed(lane.began_at, monotonic())
+        self._queue.extendleft(reversed(calls))
         self._wake()
-        if started:
-            lane.wake.set()
-        else:
-            await asyncio.sleep(PAUSE_S)
+        pause_s = self._starts.pause_s(monotonic())
+        log.warning(
+            "a process beside the engine's first one failed: %s; the next is started in %.1f s",
+            error,
+            pause_s,
+        )
+        await rest(pause_s, lane.wake)
 
-    def _abandon(self, lane: Lane, lost: EngineLost) -> None:
-        """Fail what a process was sent, and all that waits."""
-        _settle([*lane.calls, *self._queue], lost)
-        lane.sent.clear()
+    def _abandon(self, lanes: Iterable[Lane], lost: EngineLost) -> None:
+        """Fail what some processes were sent, and all that waits."""
+        for lane in lanes:
+            _settle(lane.calls, lost)
+            lane.sent.clear()
+        _settle(self._queue, lost)
         self._queue.clear()
 
     async def _send(self, lane: Lane) -> None:
         """Send what is due, unless the process has it already, and one more that need not wait."""
         while len(lane.sent) < 2:
-            calls = self._next(lane)
-            if not calls:
+            lane.taken = self._next(lane)
+            if not lane.taken:
                 return
             if self._queue:
                 self._wake()
-            if lane.pipe is None:
-                try:
-                    words = (*WORKER, str(self._memory.descriptor))
-                    lane.pipe = await Pipe.start(
-                        words,
-                        partial(self._hear, lane),
-                        CODEC,
-                        pass_fds=[self._memory.descriptor],
-                        env={**ENVIRONMENT, **os.environ},
-                    )
-                    lane.is_missing = False
-                except BaseException:
-                    self._queue.extendleft(reversed(calls))
-                    raise
+            try:
+                if lane.pipe is None:
+                    lane.pipe = await self._start(lane)
+            except BaseException:
+                self._queue.extendleft(reversed(lane.taken))
+                raise
+            finally:
+                calls, lane.taken = lane.taken, []
             try:
                 lane.sent.append(Sent(calls, lane.pipe.send(**_joined(calls))))
             except (TypeError, ValueError) as error:
                 _settle(calls, EngineError(f"the request cannot be sent: {error}"))
+
+    async def _start(self, lane: Lane) -> Pipe:
+        """Start a process. Raises OSError."""
+        lane.began_at = monotonic()
+        if lane is not self._first:
+            self._starts.began(lane.began_at)
+        return await Pipe.start(
+            (*WORKER, str(self._memory.descriptor)),
+            partial(self._hear, lane),
+            CODEC,
+            pass_fds=[self._memory.descriptor],
+            env={**ENVIRONMENT, **os.environ},
+        )
 
     async def _receive(self, lane: Lane) -> None:
         """Await the answer to the oldest request. Raises TimeoutError, ProcessEnded."""
@@ -320,6 +339,7 @@ class Dispatch:
         finally:
             lane.silent_s = 0
         calls = lane.sent.popleft().calls
+        self._heard(lane)
         if "error" in answer:
             _settle(calls, raised(answer))
         elif len(calls) == 1:
@@ -328,6 +348,13 @@ class Dispatch:
             rows = iter(answer["result"])
             for call in calls:
                 _settle([call], list(islice(rows, call.rows)))
+
+    def _heard(self, lane: Lane) -> None:
+        """Record that a process has answered."""
+        is_first_answer, lane.answers = not lane.answers, True
+        if lane is not self._first and is_first_answer and self._starts.are_failing:
+            self._starts.succeeded()
+            self._wake()
 
     def _next(self, lane: Lane) -> list[Call]:
         """What a process is given: the request whose turn it is, and if it is small, others that go
@@ -362,12 +389,29 @@ class Dispatch:
 
     def _may_do(self, lane: Lane, call: Call) -> bool:
         """Whether a process can do a request, and is not kept free for others: as the first one is,
-        also where the next one has to be started for them, if it can be."""
+        also where the next one has to be started for them, unless those that are fail."""
         if lane is not self._first:
-            return call.kind != "own"
-        is_alone = all(other.is_missing for other in self._lanes if other is not lane)
-        is_its_own = call.kind == "own" or is_alone
+            return call.kind != "own" and call.losses <= REPEATS and self._is_there(lane)
+        is_its_own = call.kind == "own" or call.losses > REPEATS or self._is_alone
         return is_its_own or self._turns.may_hold_up_training(call.claimant, monotonic())
+
+    @property
+    def _is_alone(self) -> bool:
+        """Whether no process can be counted on but the first one."""
+        others = self._lanes[1:]
+        is_needed = not others or self._starts.are_failing
+        return is_needed and not any(other.answers for other in others)
+
+    def _is_there(self, lane: Lane) -> bool:
+        """Whether a process runs, or may be started now."""
+        if lane is self._first or lane.pipe is not None:
+            return True
+        return not self._starts.pause_s(monotonic())
+
+    @property
+    def _count(self) -> int:
+        """Number of processes that are there."""
+        return sum(self._is_there(lane) for lane in self._lanes)
 
     def _goes_ahead(self, taken: list[Call], waiting: list[Call]) -> bool:
         """Whether a process that is at work gets these requests already."""
@@ -380,7 +424,7 @@ class Dispatch:
                 return sum(call.rows for call in taken) >= ROWS
             case _:
                 parts = sum(call.kind == "part" for call in waiting)
-                return parts > 2 * (len(self._lanes) - 1)
+                return parts > 2 * (self._count - 1)
 
     def _batch(self, first: Call, waiting: list[Call]) -> list[Call]:
         """A request and those that go with it: of the rows that wait or are at work elsewhere, the
@@ -393,7 +437,7 @@ class Dispatch:
         rows = sum(
             call.rows for call in (*fellows, *at_work) if call.request.get("policy") == policy
         )
-        most = min(ROWS, max(LEAST, -(-rows // len(self._lanes))))
+        most = min(ROWS, max(LEAST, -(-rows // self._count)))
         taken, count = [first], first.rows
         for call in sorted(fellows, key=lambda call: call.claimant != first.claimant):
             if call is not first and count + call.rows <= most:
@@ -403,7 +447,7 @@ class Dispatch:
 
     async def _bury(self, lane: Lane) -> None:
         """Stop a process; the next request starts a new one."""
-        pipe, lane.pipe = lane.pipe, None
+        pipe, lane.pipe, lane.answers = lane.pipe, None, False
         if pipe is not None:
             await pipe.close(PATIENCE_S)
 
