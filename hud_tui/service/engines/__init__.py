@@ -1,4 +1,5 @@
-"""The engines: each module here, but for `base`, the interface, is one, and each package is.
+"""The engines: each module here is one, and each package, but for the interface, `base`, and what
+engines share.
 
 A module has a function ``make(data_dir, cores)``, a package has it in its module ``engine``. It
 returns a `base.Engine` that is not started yet, whose own files lie in the data directory, and that
@@ -8,7 +9,7 @@ computes in at most so many processes of this machine. Nothing else lists the en
 from pkgutil import iter_modules
 
 DEFAULT = "tiny"
-INTERFACE = "base"
+SHARED = ("base", "handles")
 
 
 def modules() -> dict[str, str]:
@@ -16,5 +17,5 @@ def modules() -> dict[str, str]:
     return {
         module.name: f"{__name__}.{module.name}" + (".engine" if module.ispkg else "")
         for module in iter_modules(__path__)
-        if module.name != INTERFACE
+        if module.name not in SHARED
     }

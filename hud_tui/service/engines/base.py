@@ -472,6 +472,7 @@ def distinct(datums: Sequence[Datum]) -> tuple[list[Datum], list[int]]:
 CODEC = Codec(orjson.dumps, orjson.loads)
 GONE = "unsaved state is lost; open the policy again"
 LOST = f"the engine's process ended: {GONE}"
+CLOSED = "this policy is closed: open it again"
 SILENT = f"the engine's process {{}}, and was ended: {GONE}"
 
 KINDS: dict[str, type[EngineError]] = {
@@ -694,7 +695,7 @@ class InProcess:
 
     def _policy(self, handle: Handle) -> Policy:
         if handle not in self.policies:
-            raise EngineError("this policy is closed: open it again")
+            raise EngineError(CLOSED)
         return self.policies[handle]
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:

@@ -1,10 +1,12 @@
 """TinyEngine over its real worker process: batching, order, death and recovery."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
 import sys
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
 from time import monotonic
@@ -425,6 +427,38 @@ async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(
         await engine.optim_step(handle, Adam(1e-3), tmp_path)
     again = await engine.open(BASES[0].name)
     assert len(await engine.sample(again, asked(1, 2))) == 2
+
+
+async def test_a_handle_of_a_process_that_ended_is_lost_each_time_and_no_longer_kept(
+    engine: TinyEngine,
+) -> None:
+    closed = await engine.open(BASES[0].name)
+    await engine.close(closed)
+    with pytest.raises(EngineError, match="closed") as told:
+        await engine.sample(closed, asked(1))
+    assert not isinstance(told.value, EngineLost)
+    handle, other = [await engine.open(BASES[0].name) for _ in range(2)]
+    view, policy = engine.view(handle), engine._opened.find(handle)
+    assert view is not None
+    weights = weakref.ref(policy.weights) if policy is not None else None
+    del policy
+    os.kill(worker_of(engine), signal.SIGKILL)
+    with pytest.raises(EngineLost):
+        await engine.start()
+    again = await engine.open(BASES[0].name)
+    assert len(engine._opened) == 1
+    gc.collect()
+    assert weights is not None
+    assert weights() is None, "its memory is free"
+    for lost in (handle, handle, view, other, other):
+        with pytest.raises(EngineLost, match="open the policy again"):
+            await engine.sample(lost, asked(1))
+    assert engine.view(handle) is None
+    await engine.close(handle)
+    for never in (f"tiny-{10**6}", "nobody's"):
+        with pytest.raises(EngineError, match="closed"):
+            await engine.sample(never, asked(1))
+    assert await engine.sample(again, asked(1))
 
 
 async def test_a_worker_that_does_not_answer_is_said_and_ended(

@@ -16,7 +16,6 @@ from uuid import uuid4
 
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
-    LOST,
     About,
     Adam,
     Base,
@@ -30,6 +29,7 @@ from hud_tui.service.engines.base import (
     SampleRequest,
     Saved,
 )
+from hud_tui.service.engines.handles import Handles
 from hud_tui.service.engines.tinker.link import RETURN_S, Link, Pointer, read_pointer, write_pointer
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, files_of, load
 from hud_tui.storage import read_regular, write_atomic
@@ -305,7 +305,7 @@ class TinkerEngine:
         self._link = self._at.link
         self._tokenizers: dict[str, ChatTokenizer] = {}
         self._loading = asyncio.Lock()
-        self._opened: dict[Handle, tuple[int | None, Pointer]] = {}
+        self._opened = Handles[Pointer]("tinker", lambda: self._link.pid)
         self._tidied = False
 
     def bases(self) -> Sequence[Base]:
@@ -333,18 +333,18 @@ class TinkerEngine:
         sampled."""
         pointer = self._at.pointer_of(source)
         await self._at.connect()
-        handle = f"tinker-{uuid4().hex}"
+        handle = self._opened.new()
         await self._link.ask("open", handle=handle, source=asdict(pointer))
-        self._opened[handle] = self._link.pid, pointer
+        self._opened.keep(handle, self._link.pid, pointer)
         if not self._tidied:
             self._tidied = True
             self._tidying = asyncio.create_task(self._tidy(), name="tinker tidy")
         return handle
 
     async def close(self, handle: Handle) -> None:
-        pid, _ = self._opened.pop(handle, (None, None))
-        if pid is not None and pid == self._link.pid:
-            await self._link.ask("close", handle=handle)
+        if self._opened.pop(handle) is not None:
+            with suppress(EngineLost):  # it is closed with its process, too
+                await self._link.ask("close", handle=handle)
 
     def view(self, handle: Handle) -> Handle | None:
         """A server would have to save the weights once more."""
@@ -401,7 +401,7 @@ class TinkerEngine:
             stepped["sampler_path"],
         )
         path = await asyncio.to_thread(write_pointer, directory, pointer)
-        self._opened[handle] = self._link.pid, pointer
+        self._opened.keep(handle, self._link.pid, pointer)
         await self._link.ask("stepped", handle=handle, source=asdict(pointer), lost=stepped["lost"])
         return Saved(str(path), pointer.sampler_path or str(pointer.state_path), stepped["metrics"])
 
@@ -416,15 +416,8 @@ class TinkerEngine:
         base_module.check_datums(datums, base.context, base.vocabulary, ratios)
 
     def _base(self, handle: Handle) -> Base:
-        """The base of an open handle. Raises EngineLost: its process has exited."""
-        opened = self._opened.get(handle)
-        if opened is None:
-            raise EngineError("this policy is closed: open it again")
-        pid, pointer = opened
-        if pid != self._link.pid:
-            del self._opened[handle]
-            raise EngineLost(LOST)
-        return self._at.bases[pointer.base]
+        """The base of an open handle. Raises as `Handles.known`."""
+        return self._at.bases[self._opened.known(handle).base]
 
     async def _tidy(self) -> None:
         try:

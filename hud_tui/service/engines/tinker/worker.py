@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from hud_tui import pipes
 from hud_tui.service.engines.base import (
+    CLOSED,
     CODEC,
     NOTHING_ACCUMULATED,
     Adam,
@@ -138,7 +139,7 @@ class Worker:
     def _run(self, request: dict[str, Any]) -> Run:
         run = self._runs.get(request["handle"])
         if run is None:
-            raise EngineError("this policy is closed: open it again")
+            raise EngineError(CLOSED)
         return run
 
 

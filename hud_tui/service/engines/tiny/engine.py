@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from hud_tui.service.engines import base as base_module
 from hud_tui.service.engines.base import (
-    LOST,
     PROGRESS,
     STEPPED,
     About,
@@ -32,6 +31,7 @@ from hud_tui.service.engines.base import (
     Tokenizer,
     distinct,
 )
+from hud_tui.service.engines.handles import Handles
 from hud_tui.service.engines.tiny.conversations import Conversations
 from hud_tui.service.engines.tiny.dispatch import Dispatch
 from hud_tui.service.engines.tiny.memory import Memory, Region
@@ -132,8 +132,6 @@ FEW = 16
 class Opened:
     """What the service knows of a handle."""
 
-    pid: int
-    """Process id of the worker that holds it."""
     config: dict[str, Any]
     """The net's sizes."""
     parameters: int
@@ -174,9 +172,8 @@ class TinyEngine:
         self.cores = cores
         self._memory = Memory()
         self._worker = Dispatch(self._memory, cores)
-        self._opened: dict[Handle, Opened] = {}
+        self._opened = Handles[Opened]("tiny", lambda: self._worker.pid)
         self._tokenizers: dict[str, Tokenizer] = {}
-        self._count = 0
 
     def bases(self) -> Sequence[Base]:
         return BASES
@@ -203,8 +200,7 @@ class TinyEngine:
 
     async def open(self, source: str | Path) -> Handle:
         path = source if isinstance(source, Path) else weights_path(_known_base(source))
-        self._count += 1
-        handle = f"tiny-{self._count}"
+        handle = self._opened.new()
         weights = self._memory.take(_largest(path))
         try:
             opened = await self._ask("open", handle, weights, path=str(path))
@@ -214,25 +210,26 @@ class TinyEngine:
             raise StateDamaged(str(error)) from error
         weights.trim(opened["weights_bytes"])
         conversations = Conversations(self._memory, opened["token_bytes"])
-        self._opened[handle] = Opened(**opened, weights=weights, conversations=conversations)
+        pid = opened.pop("pid")
+        known = Opened(**opened, weights=weights, conversations=conversations)
+        self._opened.keep(handle, pid, known)
         return handle
 
     async def close(self, handle: Handle) -> None:
-        opened = self._opened.pop(handle, None)
-        if opened is not None and opened.pid == self._worker.pid and not opened.is_view:
+        opened = self._opened.pop(handle)
+        if opened is not None and not opened.is_view:
             await self._worker.notify({"verb": "close", "handle": handle})
 
     def view(self, handle: Handle) -> Handle | None:
-        opened = self._opened.get(handle)
-        if opened is None or opened.pid != self._worker.pid:
+        opened = self._opened.find(handle)
+        if opened is None:
             return None
-        self._count += 1
-        view = f"tiny-{self._count}"
-        self._opened[view] = replace(opened, is_view=True)
+        view = self._opened.new()
+        self._opened.keep(view, self._worker.pid, replace(opened, is_view=True))
         return view
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         base_module.check_requests(requests, opened.context, opened.vocabulary)
         conversations = opened.conversations
         beginnings = [conversations.look_up(request) for request in requests]
@@ -258,7 +255,7 @@ class TinyEngine:
         return sampled
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
         logprobs: list[list[float]] = []
         for turn in cut(datums, opened.parameters):
@@ -283,7 +280,7 @@ class TinyEngine:
         loss_fn: str,
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         full = base_module.loss_config(loss_fn, config)
         ratios = loss_fn != "cross_entropy"
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
@@ -293,14 +290,14 @@ class TinyEngine:
     async def backward(
         self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
     ) -> dict[str, float]:
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
         base_module.check_weights(weights, datums)
         (moved, rows), (others, _) = base_module.split(datums, list(map(list, weights)))
         return await self._pass(handle, moved, others, rows, None, {})
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         base_module.check_adam(adam)
         weights = self._memory.take(opened.weights_bytes)
         before, stepped = (opened.weights, opened.conversations), STEPPED.get()
@@ -332,7 +329,7 @@ class TinyEngine:
     ) -> dict[str, float]:
         """Accumulate the gradients of turns slice by slice, and pass the others forward; returns
         the metrics of the pass. `weights` are those of the turns that move; None with a loss."""
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         slices = list(cut(moved, opened.parameters))
         trained: list[dict[str, float]] = []
         measured: list[dict[str, float]] = []
@@ -369,7 +366,7 @@ class TinyEngine:
         fields: dict[str, Any],
     ) -> list[dict[str, float]]:
         """Accumulate the gradients of a slice; returns the metrics of its parts."""
-        opened = self._known(handle)
+        opened = self._opened.known(handle)
         parts = [_indices(part) for part in of_datums(datums)]
         regions = [self._memory.take(opened.weights_bytes) for _ in parts]
         answers = await _all(
@@ -385,7 +382,7 @@ class TinyEngine:
             )
             for part, region in zip(parts, regions, strict=True)
         )
-        self._known(handle)
+        self._opened.known(handle)
         pairs = zip(regions, answers, strict=True)
         starts = [region.start for region, answer in pairs if answer["moves"]]
         await self._worker.ask(
@@ -432,16 +429,6 @@ class TinyEngine:
         """Ask any process for what depends on the present weights alone."""
         request = {"verb": verb, "policy": opened.policy, **fields}
         return await self._worker.ask(request, kind, [opened.weights, *regions], progress)
-
-    def _known(self, handle: Handle) -> Opened:
-        """The service's knowledge of a handle. Raises EngineLost: its worker has exited."""
-        opened = self._opened.get(handle)
-        if opened is None:
-            raise EngineError("this policy is closed: open it again")
-        if opened.pid != self._worker.pid:
-            del self._opened[handle]
-            raise EngineLost(LOST)
-        return opened
 
 
 async def _all(awaited: Iterable[Awaitable[Made]]) -> list[Made]:

@@ -27,6 +27,7 @@ import numpy as np
 from hud_tui import pipes
 from hud_tui.service.engines.base import (
     BROKEN,
+    CLOSED,
     CODEC,
     COOLEST,
     NO_OPTIONS,
@@ -391,7 +392,7 @@ class Worker:
             return None
         learner = self.learners.get(handle)
         if learner is None:
-            raise EngineError("this policy is closed: open it again")
+            raise EngineError(CLOSED)
         if verb == "optim_step":
             place = self._memory.placing(request["weights"], learner.config)
             return learner.optim_step(
