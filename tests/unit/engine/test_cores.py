@@ -1,11 +1,13 @@
 """Many processes: the same numbers, whoever computes them, and whoever dies."""
 
 import asyncio
+import bisect
 import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import copy_context
+from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -411,6 +413,37 @@ async def test_a_slice_that_fails_undoes_the_pass_with_many_processes_too(
         await engine.optim_step(handle, Adam(1e-3), tmp_path)
 
 
+@pytest.mark.parametrize("others", [1, 40])
+async def test_a_pass_leaves_nothing_where_a_turn_without_a_gradient_fails(
+    engines: Callable[[int], TinyEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    others: int,
+) -> None:
+    """In its first slice, or after those with a gradient."""
+    monkeypatch.setattr(parts, "SLICE", 100)
+    engine = engines(1)
+    first, second = [await engine.open(BASES[0].name) for _ in range(2)]
+    datums = some_datums(20, logprob=-4.0)
+    for handle in (first, second):
+        await engine.forward_backward(handle, datums, "ppo")
+    measure, still = engine._measure, [replace(each, advantage=0.0) for each in some_datums(others)]
+    left = len(list(parts.cut(still)))
+
+    async def fails(*arguments: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left:
+            return await measure(*arguments)
+        raise EngineError("it failed")
+
+    monkeypatch.setattr(engine, "_measure", fails)
+    with pytest.raises(EngineError, match="it failed"):
+        await engine.forward_backward(second, [*datums[:4], *still], "cross_entropy")
+    saved = [await engine.optim_step(each, Adam(1e-3), tmp_path) for each in (first, second)]
+    assert content(saved[0]) == content(saved[1]), "that of the pass before it"
+
+
 async def test_where_a_file_cannot_be_in_memory_a_temporary_one_serves(
     engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,6 +489,23 @@ def test_memory_that_is_free_is_used_again() -> None:
     del whole, third
     assert memory.take(6 * PAGE).start == 0
     assert os.fstat(memory.descriptor).st_size == 6 * PAGE
+
+
+def test_memory_is_taken_back_while_other_memory_is_as_garbage_is_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = Memory()
+    kept = [memory.take(PAGE) for _ in range(4)]
+
+    def insort(gaps: list[tuple[int, int]], gap: tuple[int, int]) -> None:
+        bisect.insort(gaps, gap)
+        if kept:
+            kept.pop(0)
+
+    monkeypatch.setattr(memory_module, "insort", insort)
+    kept.pop(1)
+    assert kept == []
+    assert memory.take(4 * PAGE).start == 0, "all gaps are one"
 
 
 @pytest.mark.parametrize("count", [1, 16, 32, 33, 64, 65, 100, 256, 304])

@@ -333,11 +333,14 @@ class TinyEngine:
         slices = list(cut(moved, opened.parameters))
         trained: list[dict[str, float]] = []
         measured: list[dict[str, float]] = []
+        added = False
 
         async def add(number: int) -> None:
+            nonlocal added
             rows = weights and weights[slices[number]]
             fields = {"loss_fn": loss_fn, "config": config}
             trained.extend(await self._add(handle, moved[slices[number]], rows, number, fields))
+            added = True
 
         async def measure(part: slice) -> None:
             measured.extend(await self._measure(opened, others[part], config))
@@ -349,7 +352,7 @@ class TinyEngine:
             except EngineLost:
                 raise
             except EngineError:
-                if number:
+                if added:
                     await self._ask("undo", handle)
                 raise
         return base_module.of_pass(

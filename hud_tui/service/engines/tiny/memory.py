@@ -8,8 +8,10 @@ import mmap
 import os
 import weakref
 from bisect import insort
+from collections import deque
 from contextlib import suppress
 from tempfile import TemporaryFile
+from threading import Lock
 
 PAGE = mmap.ALLOCATIONGRANULARITY
 KEPT = 16 << 20
@@ -48,23 +50,47 @@ class Memory:
         self._size = 0
         self._free: list[tuple[int, int]] = []
         """Start and size of each gap, in order; no two of them touch."""
+        self._returned: deque[tuple[int, int]] = deque()
+        """What is free and not among the gaps yet."""
+        self._changing = Lock()
+        """Held while the gaps change."""
         self._unused = 0
         """Bytes that were freed since all gaps were given back to the system."""
 
     def take(self, size: int) -> Region:
         """A region of at least so many bytes, whose content is undefined."""
         size = _whole_pages(size)
+        with self._changing:
+            self._take_back()
+            return Region(self, self._place(size), size)
+
+    def free(self, start: int, size: int) -> None:
+        """Take back what a region no longer needs. The garbage collector may call it at any moment,
+        in any thread: if the gaps are being changed, whoever does that takes it back."""
+        self._returned.append((start, size))
+        while self._returned and self._changing.acquire(blocking=False):
+            try:
+                self._take_back()
+            finally:
+                self._changing.release()
+
+    def _place(self, size: int) -> int:
+        """Start of a gap of so many bytes, which is none any more."""
         for number, (start, room) in enumerate(self._free):
             if room >= size:
                 rest = [(start + size, room - size)] if room > size else []
                 self._free[number : number + 1] = rest
-                return Region(self, start, size)
+                return start
         start, self._size = self._size, self._size + size
         os.ftruncate(self.descriptor, self._size)
-        return Region(self, start, size)
+        return start
 
-    def free(self, start: int, size: int) -> None:
-        """Take back what a region no longer needs."""
+    def _take_back(self) -> None:
+        while self._returned:
+            self._add(*self._returned.popleft())
+
+    def _add(self, start: int, size: int) -> None:
+        """Make a gap, and one of those that touch."""
         self._unused += size
         insort(self._free, (start, size))
         number = self._free.index((start, size))
