@@ -64,6 +64,7 @@ from hud_tui.tui.screens.dialogs import (
 )
 from hud_tui.tui.start import Elsewhere, Start
 from hud_tui.tui.theme import PlainFilter, ThemeChoice, ascii_filter
+from hud_tui.tui.wrapping import keep_numbers_whole
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
@@ -233,6 +234,7 @@ class HudApp(App[None]):
         ``replay``, or None to ask; `state` returns the directory for the user's choices, which None
         discards at the end."""
         super().__init__(TerminalDriver)
+        keep_numbers_whole()
         self.mode, self.start, self.clock = mode, start, clock
         self.store = JsonStore(state, self._flush_later, self._notice_files)
         self.options = options or Options()

@@ -10,7 +10,6 @@ from functools import lru_cache
 from itertools import chain, islice
 from os.path import expanduser
 from pathlib import Path
-from textwrap import wrap
 from typing import Any, ClassVar
 
 from textual import on
@@ -32,6 +31,7 @@ from hud_tui.rl.settings import DEFAULT, FIELDS, LOSS, NO, YES, Value, is_picked
 from hud_tui.rl.text import one_line, read_loss_config
 from hud_tui.rollouts.run_files import read_option
 from hud_tui.tui.keys import ClickableText, bindings, clicked
+from hud_tui.tui.wrapping import wrapped
 
 CHECKS = {
     "rows": "file",
@@ -139,8 +139,8 @@ def _wrapped(finding: Finding, width: int, most: int = SHORT) -> Iterator[Conten
     glyph, style = GLYPHS[finding.level]
     room = max(12, width - LABEL - 2)
     advice = finding.advice if finding.level != "ok" else []
-    parts = [(line, style) for line in wrap(one_line(finding.message, most), room)]
-    parts += [(line, "") for text in advice for line in wrap(one_line(text, most), room)]
+    parts = [(line, style) for line in wrapped(one_line(finding.message, most), room)]
+    parts += [(line, "") for text in advice for line in wrapped(one_line(text, most), room)]
     head = Content.assemble((f"{glyph} ", style), f"{CHECKS[finding.check]:<{LABEL}}")
     for line in parts:
         yield head + Content.styled(*line)
