@@ -550,7 +550,7 @@ def _list(args: argparse.Namespace, sweeps: Sequence[Sweep]) -> int:
         print(one_line(f"{sweep.name}  {sweep.status}  {ended}  {sweep.model}  {when}", 200))
     if not sweeps:
         start = command_of(args, "run", "TASKS", "-m", "MODEL", "--lr", "1e-4,3e-4")
-        print(f"no sweeps on this machine; start sweep: {start}")
+        print(f"no sweeps on this machine; start one: {start}")
     return 0
 
 
