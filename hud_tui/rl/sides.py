@@ -7,7 +7,7 @@ those of evaluations, and those that a run sampled while it trained.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.curves import reward_spread
@@ -39,6 +39,8 @@ class Side:
     model_id: str = ""
     model: str = ""
     """The model's name, if the two are of different models."""
+    near: dict["Side", list[int]] = field(default_factory=dict, repr=False)
+    """What `around` found of it beside another one."""
 
     @property
     def node(self) -> Checkpoint | None:
@@ -90,6 +92,12 @@ def around(side: Side, other: Side) -> list[int]:
     nearer to it, only where nothing was sampled there. They end before one whose reward differs
     beyond chance: its weights are others than those that the side is about.
     """
+    if other not in side.near:
+        side.near[other] = _around(side, other)
+    return side.near[other]
+
+
+def _around(side: Side, other: Side) -> list[int]:
     line, here, meet = _line(side, other), side.depth, meet_of(side, other)
     low, high = max(0, here - REACH), min(len(line) - 1, here + REACH)
     if meet == side.position:  # the other one descends from it
@@ -104,22 +112,21 @@ def around(side: Side, other: Side) -> list[int]:
 
 def _alike(tree: Tree, positions: Sequence[int]) -> Iterator[int]:
     """Positions up to the first whose reward differs from that of the first one with rollouts."""
-    first: Checkpoint | None = None
+    first: tuple[float, float] | None = None
     for position in positions:
         step = next(iter(tree.steps(position)), None)
-        first = first or step
-        if first is not None and step is not None and not _overlap(first, step):
-            return
+        reward = None if step is None else reward_of(step)
+        if step is not None and reward is not None:
+            mean = reward, reward_spread(step).half
+            first = first or mean
+            if not _overlap(first, mean):
+                return
         yield position
 
 
-def _overlap(step: Checkpoint, other: Checkpoint) -> bool:
-    """Whether the intervals of two batches' mean rewards overlap, or are unknown."""
-    rewards = reward_of(step), reward_of(other)
-    if rewards[0] is None or rewards[1] is None:
-        return True
-    reach = reward_spread(step).half + reward_spread(other).half
-    return not abs(rewards[0] - rewards[1]) > reach
+def _overlap(mean: tuple[float, float], other: tuple[float, float]) -> bool:
+    """Whether two intervals, each a mean and half its width, overlap, or a width is unknown."""
+    return not abs(mean[0] - other[0]) > mean[1] + other[1]
 
 
 def _is_sampled(tree: Tree, positions: Iterable[int]) -> bool:

@@ -22,6 +22,7 @@ from hud_tui.rl.changed import (
     weights_at,
 )
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.curves import Spread, reward_spread
 from hud_tui.rl.evaluation import Scores, difference
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_groups import differences
@@ -112,6 +113,22 @@ def test_none_is_added_whose_reward_differs_beyond_chance() -> None:
     tree = Tree.of(lineage(*steps))
     assert around(Side(tree, 3), Side(tree, 4)) == [3, 2], "s1 and s2 solve seven of eight"
     assert around(Side(tree, 1), Side(tree, 2)) == [1, 0, ROOT]
+
+
+def test_a_step_is_looked_at_once_for_each_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many ask for a side's neighbours: in a long run this was most of the time."""
+    looked: list[str] = []
+
+    def spread(step: Checkpoint) -> Spread:
+        looked.append(step.id)
+        return reward_spread(step)
+
+    monkeypatch.setattr("hud_tui.rl.sides.reward_spread", spread)
+    even = Tree.of(lineage(*[batch(ALL, 4)] * 20))
+    both = compared(even, 8, 12)
+    heldout_pairs(both.left, both.right)
+    assert looked, "or nothing is measured"
+    assert max(map(looked.count, looked)) <= 2
 
 
 def test_the_newest_borrows_from_those_before_it_that_are_nearer_to_it() -> None:
