@@ -176,3 +176,5 @@ class LogPage(Response):
     lines: list[LogLine]
     incomplete: bool = False
     """Whether older lines were rotated away, or could not be read."""
+    cursor: str = ""
+    """Where the page ends, for the one after it; empty if the service does not say."""

@@ -44,12 +44,14 @@ class AccessCalls:
         url, change = self._wire.rl("/v1/keys/{}", name), Change("revoke key", subject=name)
         return await self._wire.write("DELETE", url, AccessKey, change)
 
-    async def log(self, limit: int, before: float | None = None) -> LogPage:
-        """The newest lines of the service's log, newest first; `before`: Unix seconds that they are
-        older than. Raises HudUsage: the service has none (HUD)."""
+    async def log(self, limit: int, after: LogPage | None = None) -> LogPage:
+        """The newest lines of the service's log, newest first; those after a page, which has some.
+        Raises HudUsage: the service has none (HUD)."""
         asked: dict[str, str | int] = {"limit": limit}
-        if before is not None:
-            asked["before"] = repr(before)
+        if after is not None:
+            asked["before"] = repr(after.lines[-1].at)
+        if after is not None and after.cursor:
+            asked["cursor"] = after.cursor
         try:
             return await self._wire.get(self._wire.rl("/v1/log"), LogPage, asked)
         except HudNotFound as error:
@@ -61,9 +63,9 @@ class AccessCalls:
         page = await self.log(size)
         yield page
         while len(page.lines) == size:
-            before = page.lines[-1].at
-            page = await self.log(size, before)
-            if page.lines and page.lines[-1].at >= before:
+            before, page = page, await self.log(size, page)
+            goes_back = not page.lines or page.lines[-1].at < before.lines[-1].at
+            if not goes_back and page.cursor == before.cursor:
                 raise HudMalformed("the service's log repeats itself", "update the service")
             yield page
 

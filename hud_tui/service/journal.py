@@ -12,6 +12,7 @@ import errno
 import heapq
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator
 from math import nan
 from pathlib import Path
@@ -52,6 +53,8 @@ CHANGES_S = 600.0
 them."""
 OF_CHANGES = 600
 """Those lines."""
+CURSOR = re.compile(r"[0-9]{1,20}-[0-9.e+naif-]{1,30}-[0-9]{1,12}")
+"""The cursor of a page: the number and the first time of a file, and a place there."""
 MOST_KNOWN = 1000
 """Addresses, or keys, whose lines are counted; more are counted together."""
 
@@ -178,16 +181,17 @@ class Journal:
         )
 
     def _add(self, line: LogLine) -> None:
-        """Write a line, with the time at which it is written: so the file is in the order of its
-        times, by which pages are read."""
+        """Write a line, with the time at which it is written."""
         data = b""
         try:
             with self._lock:
                 data = line.model_copy(update={"at": now()}).model_dump_json().encode() + b"\n"
                 self._rotate(len(data))
-                opened = os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                opened = os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
                 try:
                     before = os.fstat(opened).st_size
+                    if before and os.pread(opened, 1, before - 1) != b"\n":  # torn by a crash
+                        data = b"\n" + data
                     if os.write(opened, data) < len(data):
                         os.ftruncate(opened, before)
                         raise OSError(errno.ENOSPC, "there was no room for all of it")
@@ -210,42 +214,64 @@ class Journal:
     def _older(self, number: int) -> Path:
         return self._file.with_name(f"{FILE}.{number}") if number else self._file
 
-    def newest(self, limit: int, before: float | None = None) -> LogPage:
-        """The newest lines, newest first; `before`: Unix seconds that they are older than. One that
-        cannot be read is left out."""
+    def newest(self, limit: int, before: float | None = None, cursor: str = "") -> LogPage:
+        """The newest lines, newest first. One that cannot be read is left out.
+
+        Args:
+            before: Unix seconds that they are older than.
+            cursor: That of the page before: goes on after it, wherever the clock was then.
+        """
         lines: list[LogLine] = []
         torn: list[bytes] = []
         held = [line for few in (self._changes, self._of_key, self._of_all) for line in few.held]
         held = [line for line in held if before is None or line.at < before]
         held.sort(key=lambda line: -line.at)
-        for line in heapq.merge(held, self._read(before, torn), key=lambda line: -line.at):
+        stored = self._read(before, cursor, torn)
+        both = heapq.merge(((line, "") for line in held), stored, key=lambda pair: -pair[0].at)
+        for line, place in both:
             if len(lines) == limit:
-                return LogPage(lines=lines, incomplete=bool(torn))
+                return LogPage(lines=lines, incomplete=bool(torn), cursor=cursor)
             lines.append(line)
-        return LogPage(lines=lines, incomplete=bool(torn) or self._older(KEPT).exists())
+            cursor = place or cursor
+        is_cut = bool(torn) or self._older(KEPT).exists()
+        return LogPage(lines=lines, incomplete=is_cut, cursor=cursor)
 
-    def _read(self, before: float | None, torn: list[bytes]) -> Iterator[LogLine]:
-        """As `newest`; `torn` gets what cannot be read."""
-        for raw in self._lines(before):
-            if before is not None and not _at(raw) < before:
+    def _read(
+        self, before: float | None, cursor: str, torn: list[bytes]
+    ) -> Iterator[tuple[LogLine, str]]:
+        """As `newest`, each line with its own cursor; `torn` gets what cannot be read."""
+        for raw, place in self._lines(before, cursor):
+            if not cursor and before is not None and not _at(raw) < before:
                 continue
             try:
-                yield LogLine.model_validate_json(raw)
+                yield LogLine.model_validate_json(raw), place
             except ValidationError:
                 torn.append(raw)
 
-    def _lines(self, before: float | None) -> Iterator[bytes]:
-        """All lines, newest first, but for files that have none before this time."""
+    def _lines(self, before: float | None, cursor: str) -> Iterator[tuple[bytes, str]]:
+        """All lines, newest first, each with its cursor: the name of its file, which stays as that
+        is rotated, and its place there. Without a `cursor`, files that begin at this time or after
+        it are left out."""
+        wanted, _, end = cursor.rpartition("-")
         for number in range(KEPT + 1):
             try:
                 with self._lock, self._older(number).open("rb") as file:
                     first = file.readline()
-                    if before is not None and _at(first) >= before:
+                    began = _at(first)
+                    name = f"{os.fstat(file.fileno()).st_ino}-{began!r}"
+                    if wanted and name != wanted:
+                        continue
+                    if not cursor and before is not None and began >= before:
                         continue
                     raw = first + file.read()
             except FileNotFoundError:
                 continue
-            yield from reversed(raw.splitlines())
+            if wanted:
+                raw, wanted = raw[: int(end)], ""
+            place = len(raw)
+            for line in reversed(raw.splitlines(keepends=True)):
+                place -= len(line)
+                yield line, f"{name}-{place}"
 
 
 def _short(text: str) -> str:

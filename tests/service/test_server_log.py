@@ -302,6 +302,42 @@ async def test_the_log_is_rotated_and_a_torn_line_is_left_out(
     assert torn["lines"] == whole["lines"]
 
 
+async def test_pages_miss_no_line_where_the_clock_was_set(
+    client: HudClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MOST_BYTES", 1000)
+    for number, at in enumerate([10, 11, 99_000, 99_001, 99_002, 12, 13, 14, 13.5, 15.0]):
+        monkeypatch.setattr(journal, "now", lambda at=at: float(at))
+        service.journal.write(SCOPE, "pin", 200, {"name": f"{number}"})
+    for size in (1, 2, 3, 100):
+        read = []
+        async for page in client.access.log_pages(size):
+            read += [line.about["name"] for line in page.lines]
+            if size == 2 and len(read) == 4:  # files get other names meanwhile
+                service.journal.write(SCOPE, "pin", 200, {"name": "new", "more": "x" * 900})
+        assert [name for name in read if name != "new"] == [f"{n}" for n in range(9, -1, -1)]
+
+
+async def test_a_cursor_of_no_page_is_refused_and_one_of_a_lost_file_has_no_lines(
+    http: AsyncClient, service: Service
+) -> None:
+    service.journal.write(SCOPE, "pin", 200, {})
+    for cursor in ("x", "1-2", "1-2.0-" + "9" * 20):
+        assert (await http.get("/v1/log", params={"cursor": cursor})).status_code == 422
+    page = (await http.get("/v1/log", params={"cursor": "1-2.0-3"})).json()
+    assert page["lines"] == []
+
+
+async def test_a_line_that_a_crash_tore_spoils_no_other(service: Service) -> None:
+    service.journal.write(SCOPE, "pin", 200, {})
+    with (service.data_dir / "log.jsonl").open("ab") as file:
+        file.write(b'{"at":1')
+    service.journal.write(SCOPE, "fork a model", 200, {})
+    page = service.journal.newest(10)
+    assert [line.what for line in page.lines] == ["fork a model", "pin"]
+    assert page.incomplete
+
+
 async def test_a_log_that_cannot_be_written_stops_nothing(
     http: AsyncClient, service: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -315,7 +351,7 @@ async def test_a_log_whose_pages_repeat_themselves_is_not_read_without_end(
 ) -> None:
     line = LogLine(at=1.0, key="tim", what="pin", method="PUT", path="/", status=200)
 
-    async def log(calls: AccessCalls, limit: int, before: float | None = None) -> LogPage:
+    async def log(calls: AccessCalls, limit: int, after: LogPage | None = None) -> LogPage:
         return LogPage(lines=[line])
 
     monkeypatch.setattr(AccessCalls, "log", log)

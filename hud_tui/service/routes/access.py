@@ -8,6 +8,7 @@ from starlette.responses import Response
 from hud_tui.events import HeadMoved
 from hud_tui.service.context import trainable
 from hud_tui.service.http import bad_field, number, read, reply
+from hud_tui.service.journal import CURSOR
 from hud_tui.service.routes import Route, find_model, log_about, parts_of, path, service_of
 from hud_tui.service.routes.models import head_request
 from hud_tui.service.store import access, proposals
@@ -78,7 +79,8 @@ async def withdraw(request: Request) -> Response:
 
 
 async def read_log(request: Request) -> Response:
-    """The newest lines; ``?before=`` Unix seconds, for those before them."""
+    """The newest lines; for those before them ``?cursor=`` of their page, or ``?before=`` Unix
+    seconds."""
     journal, limit = service_of(request).journal, number(request, "limit", 100, 1000)
     text, before = request.query_params.get("before"), None
     if text is not None:
@@ -86,7 +88,10 @@ async def read_log(request: Request) -> Response:
             before = float(text)
         except ValueError as error:
             raise bad_field("before", "Unix seconds") from error
-    return reply(await asyncio.to_thread(journal.newest, limit, before))
+    cursor = request.query_params.get("cursor", "")
+    if cursor and not CURSOR.fullmatch(cursor):
+        raise bad_field("cursor", "that of a page")
+    return reply(await asyncio.to_thread(journal.newest, limit, before, cursor))
 
 
 _HEAD = "/v2/models/{model_id:path}/head/proposals"
