@@ -133,6 +133,17 @@ class Proposal(Response):
     decided_at: float | None = None
 
 
+class ProposalCheck(Response):
+    """GET /v2/models/{model_id}/head/proposals/check?checkpoint=ID: what proposing it comes to.
+    Where that is refused, so is this."""
+
+    checkpoint_id: str
+    checkpoint: str
+    """Its name."""
+    proposal: Proposal | None = None
+    """The caller's open proposal of it, which proposing it again would be."""
+
+
 class Proposals(Protection):
     """GET /v2/models/{model_id}/head/proposals."""
 

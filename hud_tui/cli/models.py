@@ -145,8 +145,11 @@ async def _propose(client: HudClient, model: Model, args: argparse.Namespace, tr
     served = f"{label(target)} instead of {label(tree.served)}"
     if args.dry_run:
         heads = {"head": _id(tree.served), "proposed": target.id}
-        data = {"dry_run": True, "model": model.model_name, **heads}
-        show(args, "proposal", data, f"would propose to serve {served}")
+        checked = await client.access.check_proposal(model.id, target.id)
+        data = {"dry_run": True, "model": model.model_name, **heads, "proposal": checked.proposal}
+        is_new = checked.proposal is None
+        would = f"would propose to serve {served}" if is_new else f"{served} is proposed already"
+        show(args, "proposal", data, would)
         return 0
     await confirm(args, f"{model.model_name}: propose to serve {served}?")
     return await propose(client, args, model, target.id)

@@ -11,6 +11,7 @@ from hud_tui.wire_access import (
     LogPage,
     NewKey,
     Proposal,
+    ProposalCheck,
     Proposals,
     Propose,
     Protection,
@@ -90,6 +91,11 @@ class AccessCalls:
         url = self._wire.api("/v2/models/{}/head/proposals", model_id)
         change = Change("propose", model_id, after=body.checkpoint_id)
         return await self._wire.write("POST", url, Proposal, change, body)
+
+    async def check_proposal(self, model_id: str, checkpoint_id: str) -> ProposalCheck:
+        """What proposing a checkpoint would come to. Raises what `propose` would raise."""
+        url = self._wire.api("/v2/models/{}/head/proposals/check", model_id)
+        return await self._wire.get(url, ProposalCheck, {"checkpoint": checkpoint_id})
 
     async def approve(self, asked: Proposal) -> Proposal:
         """Move the head as somebody else proposed. Raises HudForbidden: it is one's own proposal;

@@ -89,8 +89,10 @@ async def test_a_head_is_proposed_and_approved(
     words = ("head", "arith-rl", "--propose", "step-000001", "--note", "why", "-y")
     would = await hud(*words, "--dry-run")
     assert (would.code, would.data["dry_run"], would.data["model"]) == (0, True, "arith-rl")
+    assert would.data["proposal"] is None
     assert (await hud("head", "arith-rl")).data["proposals"] == [], "nothing is sent"
     assert (await hud(*words)).data["proposal"]["status"] == "open"
+    assert (await hud(*words, "--dry-run")).data["proposal"]["note"] == "why", "it is already"
     for decision in ("--approve", "--withdraw"):
         would = await hud("head", "arith-rl", decision, "-y", "--dry-run")
         assert (would.code, would.data["proposal"]["note"]) == (0, "why")
@@ -124,6 +126,33 @@ async def test_a_head_is_proposed_and_approved(
         ("sue", "approve a head", 200),
     ]
     assert (await hud("protect", "arith-rl", "--for-all", "--off", "-y")).code == 4
+
+
+async def test_a_dry_run_of_a_proposal_is_refused_as_the_proposal(
+    hud: Command,
+    served: Served,
+    http: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = await model_of(hud)
+    await grow(http, model["id"], 2)
+    made = await hud("access", "add", "tim", "--role", "train", "-y")
+    tim = replace(served, api_key=made.data["key"]["key"])
+
+    async def both(command: Command, name: str) -> tuple[int, str]:
+        words = ("head", "arith-rl", "--propose", name, "-y")
+        would, done = await command(*words, "--dry-run"), await command(*words)
+        assert would.code == done.code
+        assert all(would.error[key] == done.error[key] for key in ("type", "message", "status"))
+        return would.code, would.error["message"]
+
+    refused = await both(hud, "step-000001")
+    assert refused == (1, "this model is not protected: set its head, nobody has to approve it")
+    await hud("protect", "arith-rl", "--for-all", "-y")
+    assert (await both(hud, "head"))[1] == "step-000002 is the head already"
+    as_tim = commands(tim, monkeypatch, capsys)
+    assert "key tim may not propose a head" in (await both(as_tim, "step-000001"))[1]
 
 
 async def test_the_whole_log_is_searched_and_no_more_of_it_than_needed(

@@ -50,6 +50,13 @@ async def list_proposals(request: Request) -> Response:
     return reply(Proposals(model_id=model.id, protected_by=by, proposals=known))
 
 
+async def check_proposal(request: Request) -> Response:
+    """What proposing ``?checkpoint=ID`` would come to."""
+    store, model = parts_of(request).store, trainable(await find_model(request))
+    named = request.query_params.get("checkpoint", "")[:200]
+    return reply(await store.read(proposals.check, model.id, named))
+
+
 async def propose(request: Request) -> Response:
     body, model = await read(request, Propose), trainable(await find_model(request))
     log_about(request, checkpoint=body.checkpoint_id)
@@ -106,6 +113,12 @@ ROUTES = [
         *(Role.ADMIN, "protect a model"),
     ),
     Route(_HEAD, list_proposals),
+    Route(
+        *(_HEAD + "/check", check_proposal),
+        needs=Role.STEER,
+        does="propose a head",
+        is_logged=False,
+    ),
     Route(_HEAD, propose, ["POST"], Role.STEER, "propose a head"),
     Route(_HEAD + "/{proposal_id}/approve", approve, ["POST"], Role.STEER, "approve a head"),
     Route(_HEAD + "/{proposal_id}/withdraw", withdraw, ["POST"], Role.STEER, "withdraw a proposal"),

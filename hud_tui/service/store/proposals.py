@@ -14,7 +14,7 @@ from hud_tui.service.store import checkpoints
 from hud_tui.service.store.access import protected_by
 from hud_tui.service.store.db import Db, insert
 from hud_tui.service.store.seals import intact
-from hud_tui.wire_access import Proposal, Propose
+from hud_tui.wire_access import Proposal, ProposalCheck, Propose
 
 MOST_OPEN = 50
 """Open proposals of a model."""
@@ -33,24 +33,18 @@ _PROPOSALS = f"""SELECT proposal.*, {intact("proposal")}, checkpoint.name AS che
 
 def propose(db: Db, model_id: str, body: Propose) -> Proposal:
     """Store a proposal; an open one of the same person for the same checkpoint is that. Raises
-    Refused, 404, no such checkpoint; 409, the model is not protected, that is its head, or too many
-    are open; 410, the checkpoint has expired."""
-    if protected_by(db, model_id) is None:
-        raise Refused(409, "this model is not protected: set its head, nobody has to approve it")
-    ref = canonical(body.checkpoint_id) or body.checkpoint_id
-    node = checkpoints.loadable(db, model_id, ref)
-    head = checkpoints.head_id(db, model_id)
-    if node.id == head:
-        raise Refused(409, f"{node.name} is the head already")
+    Refused, as `check`."""
+    would = check(db, model_id, body.checkpoint_id)
     _settle(db, model_id)
-    waiting = [before for before in all_of(db, model_id) if before.status == "open"]
-    for before in waiting:
-        if (before.by, before.checkpoint_id) == (db.caller.name, node.id):
-            return before
-    if len(waiting) >= MOST_OPEN:
-        raise Refused(409, f"{MOST_OPEN} proposals are open: approve or withdraw some first")
-    id_ = new_id()
-    columns = {"checkpoint_id": node.id, "previous": head, "note": body.note, "at": now()}
+    if would.proposal is not None:
+        return would.proposal
+    id_, head = new_id(), checkpoints.head_id(db, model_id)
+    columns = {
+        "checkpoint_id": would.checkpoint_id,
+        "previous": head,
+        "note": body.note,
+        "at": now(),
+    }
     insert(
         db,
         "proposal",
@@ -61,6 +55,22 @@ def propose(db: Db, model_id: str, body: Propose) -> Proposal:
         **columns,
     )
     return get(db, model_id, id_)
+
+
+def check(db: Db, model_id: str, checkpoint_id: str) -> ProposalCheck:
+    """What proposing a checkpoint comes to. Raises Refused, 404, no such checkpoint; 409, the model
+    is not protected, that is its head, or too many are open; 410, the checkpoint has expired."""
+    if protected_by(db, model_id) is None:
+        raise Refused(409, "this model is not protected: set its head, nobody has to approve it")
+    node = checkpoints.loadable(db, model_id, canonical(checkpoint_id) or checkpoint_id)
+    if node.id == checkpoints.head_id(db, model_id):
+        raise Refused(409, f"{node.name} is the head already")
+    waiting = [before for before in all_of(db, model_id) if before.status == "open"]
+    own = (b for b in waiting if (b.by, b.checkpoint_id) == (db.caller.name, node.id))
+    would = ProposalCheck(checkpoint_id=node.id, checkpoint=node.name, proposal=next(own, None))
+    if would.proposal is None and len(waiting) >= MOST_OPEN:
+        raise Refused(409, f"{MOST_OPEN} proposals are open: approve or withdraw some first")
+    return would
 
 
 def all_of(db: Db, model_id: str) -> list[Proposal]:
