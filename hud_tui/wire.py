@@ -504,10 +504,13 @@ class TokenPrices(Response):
     sampled: float
     trained: float
 
+    def sampling(self, prompt: float, sampled: float) -> float:
+        """US dollars for rollouts of so many tokens that are not trained on."""
+        return (prompt * self.prompt + sampled * self.sampled) / 1e6
+
     def cost(self, prompt: float, sampled: float) -> float:
         """US dollars for rollouts of so many tokens, each of which is trained on once."""
-        each = prompt * self.prompt + sampled * self.sampled + (prompt + sampled) * self.trained
-        return each / 1e6
+        return self.sampling(prompt, sampled) + (prompt + sampled) * self.trained / 1e6
 
 
 class EngineState(Response):

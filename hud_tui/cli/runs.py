@@ -62,6 +62,7 @@ from hud_tui.rl.tasks.task import Task, form_of, split_text
 from hud_tui.rl.text import age, counted, one_line
 from hud_tui.rl.work import Work
 from hud_tui.rollouts.control import works_of
+from hud_tui.rollouts.trial import prices_of
 from hud_tui.settings import read_paths, set_variables
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
@@ -85,7 +86,8 @@ async def _plan(
     """Print everything that a submission sends and costs; returns the document of ``--dry-run``."""
     like = await _paced_like(args, client, model, origin["name"])
     values = asked.model_dump(exclude_none=True)
-    size = size_of_runs([values], 1, model, tasks, like)
+    prices = prices_of(client, model, paths_of(args).state)
+    size = size_of_runs([values], 1, model, tasks, like, prices)
     lines = _sent_facts(model, tasks, origin, values, start)
     held = sum(task.heldout for task in tasks)
     for run in size.each:
@@ -93,7 +95,7 @@ async def _plan(
     filled = [run.name for run in find_variables(tasks, set_variables())]
     lines += [("variables", ", ".join(filled))] if filled else []
     lines += run_costs(size)
-    lines += where_stored(model, asked.steps, None, None)
+    lines += where_stored(model, asked.steps)
     lines += [(run.level, run.message) for run in findings if run.level != "ok"]
     print_facts(lines, plan_stream(args))
     costs = {key: getattr(size, key) for key in COSTS}
@@ -260,7 +262,10 @@ def _works(args: argparse.Namespace, client: HudClient) -> WorkClient:
     return works_of(client, paths_of(args).state)
 
 
-COSTS = ("sampled_tokens", "trained_tokens", "seconds", "basis")
+COSTS = (
+    *("sampled_tokens", "trained_tokens", "seconds", "basis"),
+    *("dollars", "machine_dollars"),
+)
 """Of a single run, beside the fields of its `RunSize`."""
 
 
@@ -401,7 +406,8 @@ async def begin(
     of, shared, several = (source.origin, tasks), parameters(args), swept(args)
     sweep = await plan_sweep(works, model, of, shared, several, at_once, ())
     like = await _paced_like(args, client, model, name)
-    size = sweep_size(sweep, model, tasks, like)
+    prices = prices_of(client, model, paths_of(args).state)
+    size = sweep_size(sweep, model, tasks, like, prices)
     out = plan_stream(args)
     print_notice(f"sweep {sweep.name}: {size.summary}", out)
     lines = sweep_facts(sweep, size, model, tasks)

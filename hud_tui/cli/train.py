@@ -43,7 +43,7 @@ from hud_tui.rollouts.run_files import (
     run_folder,
 )
 from hud_tui.rollouts.template import write_environment
-from hud_tui.rollouts.trial import ROLLOUTS, Trial, make_trial, prices_of, size_of
+from hud_tui.rollouts.trial import ROLLOUTS, Trial, evaluated_by, make_trial, prices_of, size_of
 from hud_tui.rollouts.watched import error_text
 from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
@@ -172,6 +172,8 @@ class _Command:
             trial, tried = await self._tried(worker, order, loaded, model)
             findings += tried
         interpreter, size = worker.setting.interpreter, size_of(order, loaded.tasks)
+        prices = prices_of(self._client, model, self._paths.state)
+        evaluated = evaluated_by(order, model, loaded.tasks)
         return {
             "source": order.source,
             "model": order.model,
@@ -187,7 +189,7 @@ class _Command:
             "verdict": verdict(findings),
             "rollout": None if trial is None else trial.first,
             "signal": None if trial is None else trial.document(size),
-            "estimate": None if trial is None else trial.estimate(size, prices_of(model)),
+            "estimate": None if trial is None else trial.estimate(size, prices, evaluated),
         }
 
     async def _tried(

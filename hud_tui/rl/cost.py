@@ -6,8 +6,31 @@ from dataclasses import dataclass
 from hud_tui.parameters import USUAL
 from hud_tui.rl.settings import Value, defaults, max_tokens
 from hud_tui.rl.tasks.task import Task
-from hud_tui.rl.text import counted
-from hud_tui.wire import Model
+from hud_tui.rl.text import counted, dollars, spaced
+from hud_tui.wire import Model, TokenPrices
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What a run is charged, as far as that is known."""
+
+    tokens: TokenPrices | None = None
+    """Of the server of its weights."""
+    hourly: float = 0.0
+    """US dollars per hour of the rented machine in use; 0: none is."""
+
+    def machine(self, seconds: float) -> float:
+        """US dollars of the machine for so long."""
+        return self.hourly * seconds / 3600
+
+    def machine_text(self, seconds: float) -> str:
+        """E.g. ``about $0.40 at $4.20 per hour``; empty if no machine is rented."""
+        if not self.hourly:
+            return ""
+        return f"about {dollars(self.machine(seconds))} at {dollars(self.hourly)} per hour"
+
+
+UNPRICED = Prices()
 
 
 @dataclass(frozen=True)
@@ -71,6 +94,13 @@ class RunSize:
         """All rollouts, including held-out ones and evaluations."""
         return self.rollouts + self.heldout + self.evaluated
 
+    def dollars(self, prices: TokenPrices, prompt: float, sampled: float) -> float:
+        """US dollars if each rollout has so many tokens; held-out ones and evaluations are only
+        sampled."""
+        apart = self.sampled - self.rollouts
+        trained = prices.cost(prompt * self.rollouts, sampled * self.rollouts)
+        return trained + prices.sampling(prompt * apart, sampled * apart)
+
     @property
     def evaluated(self) -> int:
         """Rollouts of all evaluations, including the baseline."""
@@ -101,6 +131,12 @@ def run_size(model: Model, requested: Mapping[str, Value], tasks: Sequence[Task]
         baseline=once if values.get("baseline") else 0,
         max_tokens=max_tokens(model, values),
     )
+
+
+def tokens_text(sampled: int, trained: int, amount: float | None) -> str:
+    """E.g. ``at most 640 sampled, 320 trained, $0.40; plus prompts``. `amount`: US dollars."""
+    cost = "" if amount is None else f", {dollars(amount)}"
+    return f"at most {spaced(sampled)} sampled, {spaced(trained)} trained{cost}; plus prompts"
 
 
 def _whole(values: Mapping[str, Value], key: str, usual: int | None = None) -> int:

@@ -2,8 +2,9 @@
 
 from urllib.parse import urlsplit
 
+from hud_tui.rl.cost import RunSize, tokens_text
 from hud_tui.rl.findings import Finding
-from hud_tui.rl.text import counted, dollars, one_line, size, spaced
+from hud_tui.rl.text import counted, one_line, size
 from hud_tui.wire import Model
 
 AGES = ((86_400, "d"), (3_600, "h"), (60, "min"))
@@ -34,24 +35,20 @@ def retention_text(ttl_s: int | None) -> str:
 
 
 def where_stored(
-    model: Model, steps: int | None, rollouts: int | None, max_tokens: int | None
+    model: Model, steps: int | None, size: RunSize | None = None
 ) -> list[tuple[str, str]]:
     """What a run sends to a server and stores there, or stores on this disk: labels and texts.
-
-    Args:
-        rollouts: Training rollouts; None if unknown.
-        max_tokens: Maximum tokens of one answer; None if unknown.
-    """
+    `size`: of a run whose tokens are to be told, too."""
     place, state = engine_place(model), model.engine
     if not place or state is None:
         use = disk_use(model, steps)
         return [("disk", use)] if use else []
     facts = [("server", f"{place}: receives prompts, completions and weights; may cost money")]
-    if rollouts is not None and max_tokens is not None:
-        most = f"at most {spaced(rollouts * max_tokens)} sampled and as many trained"
-        if state.prices is not None:
-            most += f", {dollars(state.prices.cost(0, rollouts * max_tokens))}"
-        facts.append(("tokens", f"{most}, plus prompts"))
+    if size is not None and size.max_tokens is not None:
+        most = size.max_tokens
+        amount = None if state.prices is None else size.dollars(state.prices, 0, most)
+        text = tokens_text(size.sampled * most, size.rollouts * most, amount)
+        facts.append(("tokens", text))
     count = _steps(model, steps)
     if state.saves_per_step and count is not None:
         saved = counted(count * state.saves_per_step, "checkpoint")

@@ -14,12 +14,20 @@ from pydantic import Field
 
 from hud_tui.errors import HudUsage
 from hud_tui.parameters import RUNS_AT_ONCE
-from hud_tui.rl.cost import EVALUATES, RunSize, evaluation_facts, run_size
+from hud_tui.rl.cost import (
+    EVALUATES,
+    UNPRICED,
+    Prices,
+    RunSize,
+    evaluation_facts,
+    run_size,
+    tokens_text,
+)
 from hud_tui.rl.disk import where_stored
 from hud_tui.rl.run_columns import value_text
 from hud_tui.rl.settings import Value, setting_label, short_label, write
 from hud_tui.rl.tasks.task import Task, split_text
-from hud_tui.rl.text import counted, duration, one_line, spaced
+from hud_tui.rl.text import counted, dollars, duration, one_line, spaced
 from hud_tui.rl.work import SUCCEEDED, Work, has_ended, is_lost
 from hud_tui.wire import Body, Model
 
@@ -220,6 +228,7 @@ class SweepSize:
     """Estimated time for all runs; None if no comparable run is known."""
     basis: str = ""
     """Name of the run that the estimate is based on."""
+    prices: Prices = UNPRICED
 
     @property
     def steps(self) -> int | None:
@@ -252,10 +261,26 @@ class SweepSize:
         return sum(rollouts(run) * (run.max_tokens or 0) for run in self.each)
 
     @property
+    def dollars(self) -> float | None:
+        """Maximum cost of all tokens but those of prompts; None if it is not known."""
+        if self.prices.tokens is None or self.sampled_tokens is None:
+            return None
+        prices = self.prices.tokens
+        return sum(run.dollars(prices, 0, run.max_tokens or 0) for run in self.each)
+
+    @property
+    def machine_dollars(self) -> float | None:
+        """About what the rented machine costs meanwhile; None if none is in use, or the time is
+        unknown."""
+        if not self.prices.hourly or self.seconds is None:
+            return None
+        return self.prices.machine(self.seconds)
+
+    @property
     def document(self) -> dict[str, Any]:
         """As JSON."""
         keys = ("runs", "at_once", "steps", "rollouts", "evaluated", "sampled_tokens")
-        more = ("trained_tokens", "seconds", "basis")
+        more = ("trained_tokens", "seconds", "basis", "dollars", "machine_dollars")
         return {key: getattr(self, key) for key in (*keys, *more)} | {
             "each": [asdict(run) for run in self.each]
         }
@@ -267,7 +292,9 @@ class SweepSize:
             return "the service decides how long each is"
         if self.seconds is None:
             return "unknown: nothing like it was run here yet"
-        return f"about {duration(self.seconds)}, estimated from {self.basis}"
+        told = f"about {duration(self.seconds)}, estimated from {self.basis}"
+        machine = self.prices.machine_text(self.seconds)
+        return f"{told}; {machine}" if machine else told
 
     @property
     def summary(self) -> str:
@@ -286,15 +313,20 @@ class SweepSize:
 
 
 def size_of(
-    sweep: Sweep, model: Model, tasks: Sequence[Task], like: Work | None = None
+    sweep: Sweep,
+    model: Model,
+    tasks: Sequence[Task],
+    like: Work | None = None,
+    prices: Prices = UNPRICED,
 ) -> SweepSize:
     """The size of a sweep.
 
     Args:
         like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
+        prices: What it is charged.
     """
     parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]
-    return size_of_runs(parameters, sweep.at_once, model, tasks, like)
+    return size_of_runs(parameters, sweep.at_once, model, tasks, like, prices)
 
 
 def size_of_runs(
@@ -303,6 +335,7 @@ def size_of_runs(
     model: Model,
     tasks: Sequence[Task],
     like: Work | None,
+    prices: Prices = UNPRICED,
 ) -> SweepSize:
     """As `size_of`, for runs with the given parameters."""
     sizes = [run_size(model, run, tasks) for run in parameters]
@@ -316,6 +349,7 @@ def size_of_runs(
         each,
         None if pace is None else pace * sum(run.rollouts + run.evaluated for run in each),
         "" if like is None else like.name or like.id[:8],
+        prices,
     )
 
 
@@ -346,7 +380,7 @@ def sweep_facts(
         ("sweep", one_line(sweep.name, 60)),
         *runs,
         *parameters,
-        *where_stored(model, size.steps, None, None),
+        *where_stored(model, size.steps),
     ]
 
 
@@ -390,7 +424,9 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     sampled = _span([run.sampled * (run.max_tokens or 0) for run in size.each])
     trained = _span([run.rollouts * (run.max_tokens or 0) for run in size.each])
     all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
-    tokens = f"per run at most {sampled} sampled, {trained} trained; in total {all_}; plus prompts"
+    cost = "" if size.dollars is None else f", {dollars(size.dollars)}"
+    tokens = f"per run at most {sampled} sampled, {trained} trained; in total {all_}{cost}"
+    tokens += "; plus prompts"
     return [*lines, ("tokens", tokens)]
 
 
@@ -421,8 +457,8 @@ def run_costs(size: SweepSize) -> list[tuple[str, str]]:
         lines.append(("rollouts", text))
     lines += _heldout(size)
     if size.sampled_tokens is not None and size.trained_tokens is not None:
-        sampled, trained = spaced(size.sampled_tokens), spaced(size.trained_tokens)
-        lines.append(("tokens", f"at most {sampled} sampled, {trained} trained; plus prompts"))
+        text = tokens_text(size.sampled_tokens, size.trained_tokens, size.dollars)
+        lines.append(("tokens", text))
     return [*lines, ("time", size.time)]
 
 

@@ -7,6 +7,7 @@ offered, what fails, and what a step takes.
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -16,6 +17,8 @@ from uuid import uuid4
 from hud_tui.client.client import HudClient
 from hud_tui.client.preflight import check_update
 from hud_tui.client.signal import choose
+from hud_tui.errors import HudUsage
+from hud_tui.rl.cost import UNPRICED, Prices, run_size
 from hud_tui.rl.findings import Finding, Severity, verdict
 from hud_tui.rl.metrics import short
 from hud_tui.rl.tasks.signal import (
@@ -44,6 +47,7 @@ from hud_tui.rollouts.environment import (
 from hud_tui.rollouts.process import EnvironmentFailed, WorkerProcess
 from hud_tui.rollouts.run_files import Order, keep_order
 from hud_tui.rollouts.watched import UNGRADED, error_text
+from hud_tui.service_file import Rental, machine_in, read_rentals
 from hud_tui.wire import Model, TokenPrices
 from hud_tui.wire_rollouts import JobEnter
 
@@ -261,16 +265,22 @@ class Trial:
         more["overflows"] = reasons.count(OVERFLOW)
         return document(self.signals, size, self.pace, more)
 
-    def estimate(self, size: Size, prices: TokenPrices | None = None) -> str:
-        """What a step and the run take, in words. `prices`: of the model's server, if known."""
-        step, run = (
-            self._taken(estimate(self.signals, each, self.pace), prices)
-            for each in (replace(size, steps=1), size)
-        )
-        return f"a step {step}; the run {run}, without its optimizer steps"
+    def estimate(self, size: Size, prices: Prices = UNPRICED, evaluated: int = 0) -> str:
+        """What a step and the run take, in words. `evaluated`: rollouts of its evaluations."""
+        taken = [estimate(self.signals, each, self.pace) for each in (replace(size, steps=1), size)]
+        step, run = (self._taken(each, prices.tokens) for each in taken)
+        parts = [f"a step {step}", f"the run {run}, without its optimizer steps"]
+        seconds = taken[1].seconds
+        if evaluated:
+            once = Size(group_size=evaluated, tasks_per_step=1, steps=1, train_tasks=1)
+            apart = estimate(self.signals, once, self.pace)
+            parts.append(f"its evaluations {self._taken(apart, prices.tokens, trains=False)}")
+            seconds = None if seconds is None else seconds + (apart.seconds or 0.0)
+        machine = "" if seconds is None else prices.machine_text(seconds)
+        return "; ".join([*parts, f"the rented machine {machine}"] if machine else parts)
 
-    def _taken(self, estimate: Estimate, prices: TokenPrices | None) -> str:
-        """E.g. ``64 rollouts, 2 600 tokens, 12 s, about $0.40``."""
+    def _taken(self, estimate: Estimate, prices: TokenPrices | None, trains: bool = True) -> str:
+        """E.g. ``64 rollouts, 2 600 tokens, 12 s, about $0.40``. `trains`: on each once."""
         parts = [counted(estimate.rollouts, "rollout")]
         if estimate.tokens is not None:
             parts.append(counted(estimate.tokens, "token"))
@@ -278,7 +288,8 @@ class Trial:
             parts.append(duration(estimate.seconds))
         if prices is not None and estimate.tokens:
             prompt = sum(run["prompt_tokens"] for run in self.graded) / len(self.graded)
-            amount = prices.cost(prompt * estimate.rollouts, estimate.tokens)
+            charged = prices.cost if trains else prices.sampling
+            amount = charged(prompt * estimate.rollouts, estimate.tokens)
             parts.append(f"about {dollars(amount)}")
         return ", ".join(parts)
 
@@ -290,9 +301,21 @@ def _none_called(runs: Sequence[Report]) -> str:
     return f"0 of {counted(len(runs), 'rollout')} called a tool"
 
 
-def prices_of(model: Model) -> TokenPrices | None:
-    """What the server of its weights charges, if that is known."""
-    return None if model.engine is None else model.engine.prices
+def prices_of(client: HudClient, model: Model, state: Path | None) -> Prices:
+    """What a run of a model is charged: by the server of its weights, and for the machine that the
+    service trains on, if it is among the rented ones of the state directory."""
+    tokens = None if model.engine is None else model.engine.prices
+    machine, rentals = machine_in(Path(client.settings.data_dir)), list[Rental]()
+    with suppress(HudUsage):  # that the file is unreadable is said elsewhere
+        rentals = [] if state is None or not machine else read_rentals(state)
+    hourly = sum(each.price_hr for each in rentals if each.name == machine and each.runs)
+    return Prices(tokens, hourly)
+
+
+def evaluated_by(order: Order, model: Model, tasks: Sequence[Task]) -> int:
+    """Rollouts of the evaluations of the run that is ordered."""
+    size = run_size(model, order.parameters, tasks)
+    return 0 if size is None else size.evaluated
 
 
 def size_of(order: Order, tasks: Sequence[Task]) -> Size:
@@ -394,6 +417,8 @@ async def prepare(
             if trial is not None:
                 await asyncio.to_thread(keep_order, state, trial.job_id, order)
                 if trial.graded:
-                    taken = trial.estimate(size_of(order, loaded.tasks), prices_of(model))
+                    size, prices = size_of(order, loaded.tasks), prices_of(client, model, state)
+                    evaluated = evaluated_by(order, model, loaded.tasks)
+                    taken = trial.estimate(size, prices, evaluated)
                     yield Finding("estimate", "ok", taken)
                 yield trial

@@ -19,7 +19,7 @@ from hud_tui.change import TaskSource
 from hud_tui.client.preflight import place_of
 from hud_tui.errors import HudBadTasks, HudError
 from hud_tui.keys import key, keyed
-from hud_tui.rl.cost import EVALUATES, Cost, cost, evaluation_facts, run_size
+from hud_tui.rl.cost import EVALUATES, UNPRICED, Cost, Prices, cost, evaluation_facts, run_size
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.findings import Finding, verdict
 from hud_tui.rl.groups import histogram
@@ -28,7 +28,6 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.settings import (
     FOLDED,
     Value,
-    max_tokens,
     parameters,
     setting_label,
     settings,
@@ -81,14 +80,15 @@ class RunRequest:
     """Options of rollouts by their flags; None if the service makes the rollouts."""
     like: Work | None = None
     """A run whose pace is used for the estimate."""
+    prices: Prices = UNPRICED
 
     def lines(self, values: Mapping[str, Value]) -> list[Text]:
         """Everything that is sent, for the dialog; `values` by their wire names."""
         model, tasks = self.model, self.tasks
         steps = values.get("steps")
         count = steps if isinstance(steps, int) else None
-        most = None if self.price is None else self.price.rollouts
-        stored = where_stored(model, count, most, max_tokens(model, values))
+        own = None if self.options is None else run_size(model, values, tasks)
+        stored = where_stored(model, count, own)
         room = check_room(model, count)  # for the form's steps, which preflight does not know
         warnings = [finding for finding in self.warnings if not room or finding.check != "disk"]
         return [
@@ -117,7 +117,8 @@ class RunRequest:
             yield _line("rollouts", spaced(price.rollouts) + about(price))
             return
         sent = parameters(values).model_dump(exclude_none=True)
-        for label, text in run_costs(size_of_runs([sent], 1, self.model, self.tasks, self.like)):
+        size = size_of_runs([sent], 1, self.model, self.tasks, self.like, self.prices)
+        for label, text in run_costs(size):
             is_measured = label == "time" and price.seconds is not None and not price.basis
             yield _line(label, about(price).removeprefix(" · ") if is_measured else text)
 
@@ -159,11 +160,12 @@ def sweep_lines(
     tasks: Sequence[Task],
     like: Work | None,
     warnings: Sequence[Finding],
+    prices: Prices,
     values: Mapping[str, Value],
 ) -> list[Text]:
     """Everything that a sweep forks and submits, as `RunRequest.lines`."""
     sweep = with_baseline(sweep, values)
-    size = sweep_size(sweep, model, tasks, like)
+    size = sweep_size(sweep, model, tasks, like, prices)
     warnings = [finding for finding in warnings if finding.check != "disk"]
     facts = sweep_facts(sweep, size, model, tasks)
     return [*_warned(warnings, check_room(model, size.steps)), *(_line(*fact) for fact in facts)]

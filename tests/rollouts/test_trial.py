@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from hud_tui.rl.cost import Prices
 from hud_tui.rl.findings import Finding, verdict
 from hud_tui.rl.tasks.signal import Size
-from hud_tui.rollouts.trial import Trial
+from hud_tui.rollouts.trial import Trial, prices_of
 from hud_tui.rollouts.worker import calls_of
+from hud_tui.service_file import Rental, write_rental
 from hud_tui.wire import Model, TokenPrices
 
 SIZE = Size(group_size=8, tasks_per_step=4, steps=20, train_tasks=12)
@@ -64,14 +66,32 @@ def test_rewards_that_differ_are_signal_and_a_run_s_cost_follows() -> None:
     prices = TokenPrices(prompt=0.1, sampled=0.4, trained=0.5)
     a_step = 32 * (90 * (0.1 + 0.5) + 10 * (0.4 + 0.5)) / 1e6
     assert 0.0020 < a_step < 0.0021
-    assert trial.estimate(SIZE, prices) == (
+    assert trial.estimate(SIZE, Prices(prices)) == (
         "a step 32 rollouts, 320 tokens, 16 s, about $0.002;"
         " the run 640 rollouts, 6 400 tokens, 5m20s, about $0.04, without its optimizer steps"
     )
+    some = 36 * (90 * 0.1 + 10 * 0.4) / 1e6
+    assert 0.00046 < some < 0.00047
+    rented = trial.estimate(SIZE, Prices(prices, hourly=4.2), 36)
+    assert rented.split("; ")[2:] == [
+        "its evaluations 36 rollouts, 360 tokens, 18 s, about $0.00047",
+        "the rented machine about $0.39 at $4.20 per hour",
+    ]
     document = trial.document(SIZE)
     assert (document["rollouts"], document["errors"], document["overflows"]) == (8, 0, 0)
     assert document["calls"] == {"made": 16, "known": 16, "fit": 16, "unknown": []}
     assert document["expected_share"]["8"] > 0.9
+
+
+def test_a_rented_machine_is_charged_by_the_hour_while_it_runs(tmp_path: Path) -> None:
+    def hourly(data: str, ended_at: float | None = None) -> float:
+        write_rental(tmp_path, Rental("pod-1", price_hr=4.2, ended_at=ended_at))
+        client: Any = SimpleNamespace(settings=SimpleNamespace(data_dir=data))
+        return prices_of(client, Model(id="m", model_name="m"), tmp_path).hourly
+
+    assert hourly("/data/remotes/pod-1") == 4.2
+    assert hourly("/data/remotes/pod-1", ended_at=1.0) == 0
+    assert hourly("/data/remotes/gpubox") == hourly("/data") == hourly("") == 0
 
 
 @pytest.mark.parametrize(

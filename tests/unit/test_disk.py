@@ -2,6 +2,7 @@
 
 import pytest
 
+from hud_tui.rl.cost import RunSize
 from hud_tui.rl.disk import check_room, disk_use, engine_place, where_stored
 from hud_tui.rl.text import size
 from hud_tui.wire import Disk, EngineState, Model, TokenPrices, TrainingDefaults
@@ -56,9 +57,10 @@ def test_a_service_that_does_not_say_has_no_finding() -> None:
 def test_a_run_says_what_goes_to_its_server_and_what_it_takes_on_this_disk() -> None:
     state = EngineState(engine="tinker", server="http://host:1", saves_per_step=2)
     model = Model(id="1", model_name="m", engine=state)
-    assert where_stored(model, 60, 640, 96) == [
+    run = RunSize(60, 640, 100, 5, 3, 20, 0, 96)
+    assert where_stored(model, 60, run) == [
         ("server", "tinker @ host:1: receives prompts, completions and weights; may cost money"),
-        ("tokens", "at most 61 440 sampled and as many trained, plus prompts"),
+        ("tokens", "at most 76 800 sampled, 61 440 trained; plus prompts"),
         (
             "stored",
             "120 checkpoints on the server, kept until deleted;"
@@ -66,17 +68,18 @@ def test_a_run_says_what_goes_to_its_server_and_what_it_takes_on_this_disk() -> 
         ),
     ]
     weekly = model.model_copy(update={"engine": state.model_copy(update={"ttl_s": 7 * 86400})})
-    assert "kept for 7 d;" in where_stored(weekly, 60, None, None)[1][1]
+    assert "kept for 7 d;" in where_stored(weekly, 60)[1][1]
     prices = TokenPrices(prompt=0.1, sampled=0.4, trained=0.5)
     priced = model.model_copy(update={"engine": state.model_copy(update={"prices": prices})})
-    [_, (label, said), _] = where_stored(priced, 60, 640, 96)
-    assert (label, said.partition(", ")[2]) == ("tokens", "$0.06, plus prompts")
+    [_, (label, said), _] = where_stored(priced, 60, run)
+    assert run.dollars(prices, 0, 96) == pytest.approx((76_800 * 0.4 + 61_440 * 0.5) / 1e6)
+    assert (label, said.partition("trained, ")[2]) == ("tokens", "$0.06; plus prompts")
 
     tiny = EngineState(engine="tiny")
     model = Model(id="1", model_name="m", disk=DISK, engine=tiny)
-    [(label, said)] = where_stored(model, 600, 640, 96)
+    [(label, said)] = where_stored(model, 600, run)
     assert (label, said) == ("disk", disk_use(model, 600))
-    assert where_stored(model.model_copy(update={"disk": None}), 600, 640, 96) == []
+    assert where_stored(model.model_copy(update={"disk": None}), 600, run) == []
     state = EngineState(engine="tinker", server="http://127.0.0.1:1", place="gpubox · 2×H100")
     model = Model(id="m", model_name="m", engine=state)
     assert engine_place(model) == "tinker @ gpubox · 2×H100"

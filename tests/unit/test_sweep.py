@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from hud_tui.errors import HudUsage
-from hud_tui.rl.cost import run_size
+from hud_tui.rl.cost import Prices, run_size
 from hud_tui.rl.sweep import (
     Member,
     Sweep,
@@ -21,7 +21,7 @@ from hud_tui.rl.sweep import (
 )
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.work import Work
-from hud_tui.wire import Disk, EngineState, Model, TrainingDefaults
+from hud_tui.wire import Disk, EngineState, Model, TokenPrices, TrainingDefaults
 
 MODEL = Model(
     id="m",
@@ -159,6 +159,23 @@ def test_the_time_is_that_of_a_run_like_it() -> None:
 
 
 HELD = [*TASKS, *(Task("arith", "add", slug=f"h{n}", columns={"split": "heldout"}) for n in "ab")]
+
+
+def test_dollars_count_evaluations_and_the_rented_machine() -> None:
+    charged = TokenPrices(prompt=1, sampled=2, trained=4)
+    like = Work("r", "training", "once", group_size=8, parameters={"tasks_per_step": 4}, step_s=32)
+    given = {"steps": 10, "eval_every": 5, "eval_samples": 4, "baseline": True}
+    size = size_of_runs([given], 1, MODEL, HELD, like, Prices(charged, hourly=3.6))
+    sampled, trained = size.sampled_tokens, size.trained_tokens
+    assert sampled == trained + (24 + 6) * 20
+    assert size.dollars == pytest.approx((2 * sampled + 4 * trained) / 1e6)
+    assert size.seconds == 320 + 24
+    costs = dict(run_costs(size))
+    assert costs["tokens"].endswith(f"trained, ${size.dollars:.2f}; plus prompts")
+    assert costs["time"].endswith("estimated from once; about $0.34 at $3.60 per hour")
+    assert size.document["machine_dollars"] == pytest.approx(0.344)
+    unknown = size_of_runs([given], 1, MODEL, HELD, like)
+    assert (unknown.dollars, unknown.machine_dollars) == (None, None)
 
 
 def test_evaluations_are_counted_as_the_service_runs_them() -> None:

@@ -699,10 +699,11 @@ class LaunchScreen(HudScreen):
         """The values as they are confirmed in the dialog; None if the run is not."""
         await self._read_past()
         draft = self.draft
-        own = None if draft.environment is None else Options(**self.form.options).flags
+        flags = None if draft.environment is None else Options(**self.form.options).flags
         size, like = draft.cost(self.run, values), draft.like(model)
         source, tasks = draft.source or "", draft.chosen
-        request = RunRequest(model, source, tasks, size, warnings, start.name, own, like)
+        prices = own.prices_of(self.client, model, self.session.store.directory)
+        request = RunRequest(model, source, tasks, size, warnings, start.name, flags, like, prices)
         dialog = SubmitDialog(values, request.lines)
         return dict(dialog.values) if await self.app.push_screen_wait(dialog) else None
 
@@ -739,7 +740,8 @@ class LaunchScreen(HudScreen):
         await self._read_past()
         like = self.draft.like(model)
         warnings = [*draft.warnings, *check_parameters(model, parameters(values))]
-        lines_of = partial(sweep_lines, sweep, model, tasks, like, warnings)
+        prices = own.prices_of(self.client, model, self.session.store.directory)
+        lines_of = partial(sweep_lines, sweep, model, tasks, like, warnings, prices)
         shared = {key: value for key, value in values.items() if key not in swept}
         dialog = SubmitDialog(shared, lines_of, "sweep", f"Submit {len(sweep.members)} runs")
         if not await self.app.push_screen_wait(dialog):
