@@ -567,7 +567,7 @@ exit codes with --headless:
   0 ok   1 refused, or the job failed   2 usage   3 unreachable   4 not authorised
   5 preflight failed   6 an alarm or an evaluation, as --fail-… says
   7 unknown whether a write was done   8 stdout cannot be written, stderr says what was done
-  130 interrupted   141 stdout was closed"""
+  130 interrupted   141 stdout was closed   143 ended by SIGTERM"""
 
 
 def build_parser(argv: Sequence[str] = ()) -> Parser:

@@ -17,6 +17,7 @@ from hud_tui.cli.commands import COMMANDS, Command, build_parser
 from hud_tui.cli.hud_words import translated
 from hud_tui.cli.streams import (
     INTERRUPTED,
+    TERMINATED,
     StdoutFailed,
     failure_of,
     report,
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if untold or failure.reader_left:
                 code = report(failure, results.unprinted)
             write_nowhere()
-    return code
+    return TERMINATED if code == INTERRUPTED and results.terminated else code
 
 
 def _main(argv: Sequence[str]) -> int:

@@ -19,6 +19,8 @@ NOT_PRINTED = 8
 """Exit code where stdout could not be written."""
 INTERRUPTED = 130
 """Exit code of a program ended by SIGINT: 128 + signal number."""
+TERMINATED = 143
+"""Exit code of a program ended by SIGTERM: 128 + signal number."""
 READER_LEFT = 141
 """Exit code of a program ended by SIGPIPE: 128 + signal number."""
 
@@ -95,6 +97,8 @@ class Results:
         """Changes that no printed result tells of yet, in a few words each."""
         self._has_written = False
         """Whether something was written since the last change, or the last flush."""
+        self.terminated = False
+        """Whether SIGTERM came."""
 
     def changed(self, what: str, record: str = "") -> None:
         """A change was made that is to be told; `record` says what lists it."""
@@ -192,18 +196,42 @@ class Notices:
 
 @contextmanager
 def streams() -> Iterator[Results]:
-    """Replace stdout and stderr by `Results` and `Notices`."""
+    """Replace stdout and stderr by `Results` and `Notices`; meanwhile SIGTERM, which job schedulers
+    send, ends a command as SIGINT does."""
     before = sys.stdout, sys.stderr
     results = Results(sys.stdout)
     notices = Notices(sys.stderr, results)
     sys.stdout, sys.stderr = results, notices
     try:
-        yield results
+        with _terminable(results):
+            yield results
     finally:
         notices.flush()
         if notices.failed:
             write_nowhere()
         sys.stdout, sys.stderr = before
+
+
+@contextmanager
+def _terminable(results: Results) -> Iterator[None]:
+    """Have SIGTERM do what SIGINT does at that moment, unless it is handled already."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        results.terminated = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # a shell lets its background jobs ignore it
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
+
+    is_free = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if not is_free or current_thread() is not main_thread():
+        yield
+        return
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def changed(what: str, record: str = "") -> None:

@@ -480,6 +480,31 @@ def test_an_interrupt_after_a_write_cancels_what_writes(
     os.close(reader)
 
 
+@pytest.mark.parametrize("interrupt", [signal.default_int_handler, signal.SIG_IGN])
+def test_sigterm_ends_a_command_as_sigint_does(
+    monkeypatch: pytest.MonkeyPatch, interrupt: signal.Handlers
+) -> None:
+    ends = []
+
+    async def waiting(client: object, args: object) -> int:
+        try:
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            ends.append("cleaned up")
+        return 0
+
+    monkeypatch.setattr("hud_tui.cli.status.status", waiting)
+    point_at(monkeypatch, "http://127.0.0.1:1", "a-key")
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        assert main(["--headless", "status"]) == 143
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ends == ["cleaned up"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
 def test_what_was_cancelled_waits_for_no_reader(monkeypatch: pytest.MonkeyPatch) -> None:
     async def printing() -> None:
         signal.raise_signal(signal.SIGINT)
