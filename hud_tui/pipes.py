@@ -260,6 +260,11 @@ class Inbox:
         self._line = bytearray()
         """The beginning of one that has not arrived."""
 
+    @property
+    def waits(self) -> bool:
+        """Whether one that was read has not been given out."""
+        return bool(self._waiting)
+
     def next(self) -> Document | None:
         """Wait for the next one; None at the end, also where that is in the middle of a line."""
         while not self._waiting:

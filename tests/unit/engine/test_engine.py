@@ -8,6 +8,7 @@ import subprocess
 import sys
 import weakref
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import cast
@@ -15,8 +16,9 @@ from typing import cast
 import numpy as np
 import pytest
 
-from hud_tui.pipes import Pipe
+from hud_tui.pipes import Pipe, write_document
 from hud_tui.service.engines.base import (
+    CODEC,
     PROGRESS,
     Adam,
     Datum,
@@ -31,10 +33,12 @@ from hud_tui.service.engines.tiny import parts
 from hud_tui.service.engines.tiny.dispatch import DUE_S, REPEATS, Call, Dispatch, Sent
 from hud_tui.service.engines.tiny.engine import BASES, TinyEngine, weights_path
 from hud_tui.service.engines.tiny.memory import Memory
+from hud_tui.service.engines.tiny.model import initial
 from hud_tui.service.engines.tiny.parts import ROWS
 from hud_tui.service.engines.tiny.turns import LATELY_S, Kind
-from tests.conftest import until
-from tests.unit.engine.conftest import some_datums
+from hud_tui.service.engines.tiny.worker import Mapped, Policy, Worker
+from tests.conftest import PATIENCE_S, until
+from tests.unit.engine.conftest import SMALL, some_datums
 
 ADAM = Adam(1e-3)
 PROMPT = [3, *map(ord, "3 + 4 = ?"), 1, 4]
@@ -155,6 +159,33 @@ async def test_what_nobody_waits_for_any_more_is_sampled_no_further(engine: Tiny
     assert await later == await engine.sample(handle, [wordy(1, 20)])
     [again] = await engine.sample(handle, [wordy(0, len(row["tokens"]))])
     assert again.tokens == row["tokens"]
+
+
+def test_callers_who_left_after_their_answer_are_forgotten() -> None:
+    here, there = os.pipe()
+    try:
+        worker = Worker(Mapped(here), here, lambda document: None)
+        request = {
+            "id": 1,
+            "verb": "sample",
+            "policy": {"weights": 0, "config": asdict(SMALL)},
+            "requests": [vars(SampleRequest([1, 2], 1))],
+            "callers": [(7, 1, False)],
+        }
+        worker._policy = request["policy"], Policy(initial(SMALL, seed=7), SMALL)
+        for said in ({"verb": "leave", "caller": 3}, request, {"id": 2, "verb": "ready"}):
+            write_document(there, said, CODEC)
+        write_document(there, {"verb": "leave", "caller": 9}, CODEC)
+        asked = worker.inbox.next()
+        assert asked is not None
+        assert len(worker.answer(asked)) == 1
+        assert worker._gone == {3, 9}, "a request of theirs may wait"
+        assert worker.inbox.next() is not None
+        worker.answer(request)
+        assert worker._gone == set()
+    finally:
+        os.close(here)
+        os.close(there)
 
 
 def queued(
@@ -496,6 +527,17 @@ async def test_stop_ends_the_worker_and_an_interrupt_of_the_terminal_does_not(
         os.kill(pid, 0)
     await engine.start()
     assert worker_of(engine) != pid
+
+
+async def test_after_a_stop_before_anything_began_it_starts_again(engine: TinyEngine) -> None:
+    starting = asyncio.create_task(engine.start())
+    await asyncio.sleep(0)
+    assert engine._worker._first.wake.is_set()
+    await engine.stop()
+    with pytest.raises(EngineLost):
+        await starting
+    async with asyncio.timeout(PATIENCE_S):
+        await engine.start()
 
 
 async def test_a_sliced_pass_is_the_same_pass_or_none_where_a_slice_fails(

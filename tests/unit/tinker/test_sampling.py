@@ -1,5 +1,6 @@
 """Sampling through the SDK: what is asked, what is told of its answer, and tool calls in that."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
@@ -7,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from hud_tui.service.engines.base import Call, EngineRefused, NotFinite, SampleRequest
+from hud_tui.service.engines.base import (
+    Call,
+    EngineRefused,
+    NotFinite,
+    SampleRequest,
+    StateGone,
+)
 from hud_tui.service.engines.tinker.engine import as_asked, seed_of
+from hud_tui.service.engines.tinker.link import Pointer
+from hud_tui.service.engines.tinker.run import Run as TrainingRun
 from hud_tui.service.engines.tinker.run import alike, sample
 from hud_tui.service.engines.tinker.tokenizer import ChatTokenizer, split, with_arguments
 
@@ -133,6 +142,78 @@ def sequence(**more: Any) -> Any:
     return SimpleNamespace(
         tokens=[7, 1, 9], logprobs=[-0.1, -0.2, -0.3], stop_reason="stop", **more
     )
+
+
+class Cluster(Server):
+    """One whose sessions, samplers and saves are counted; it opens no state."""
+
+    keeps_samplers, loads_in_one, url = False, True, "http://trainer:8000"
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    async def call(self, submit: Callable[[], Any]) -> Any:
+        await asyncio.sleep(0)
+        return submit()
+
+    async def sampling_service(self) -> Any:
+        def create(**source: Any) -> Any:
+            self.made.append("sampler")
+            return object()
+
+        return SimpleNamespace(create_sampling_client=create)
+
+    async def tinker(self) -> Any:
+        return SimpleNamespace(ServiceClient=self._service)
+
+    async def end(self, service: Any) -> None:
+        self.made.append("end")
+
+    def occupied(self, change: int) -> None: ...
+
+    def _service(self) -> Any:
+        def save(name: str) -> Any:
+            self.made.append("save")
+            return SimpleNamespace(path=f"tinker://{name}")
+
+        def create(**asked: Any) -> Any:
+            return SimpleNamespace(save_weights_for_sampler=save, model_id="m", load_state=None)
+
+        def restore(state: str) -> Any:
+            raise StateGone("it expired")
+
+        self.made.append("session")
+        return SimpleNamespace(
+            create_lora_training_client=create,
+            create_training_client_from_state_with_optimizer=restore,
+        )
+
+    most_rank = None
+
+
+def run_of(cluster: Cluster, state: str | None = None) -> TrainingRun:
+    source = Pointer(cluster.url, "m", "m", 8, state)
+    return TrainingRun(cluster, source)  # type: ignore[arg-type]
+
+
+async def test_of_several_who_sample_at_once_one_saves_the_weights() -> None:
+    cluster = Cluster()
+    run = run_of(cluster)
+    await run.trainer()
+
+    async def sampled() -> None:
+        async with run.sampler():
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(sampled() for _ in range(3)))
+    assert cluster.made == ["session", "save", "sampler"]
+
+
+async def test_the_session_of_a_run_that_cannot_be_opened_is_ended() -> None:
+    cluster = Cluster()
+    with pytest.raises(StateGone):
+        await run_of(cluster, "tinker://r/weights/s").trainer()
+    assert cluster.made == ["session", "end"]
 
 
 async def test_top_p_is_the_sdk_s_own() -> None:

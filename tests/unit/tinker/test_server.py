@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -207,6 +208,17 @@ async def test_a_halt_of_this_process_is_no_delay_of_the_server(
     await until(lambda: server.presence._answered_at > 0)
     done.set_result(None)
     await call
+
+
+async def test_all_samplers_share_one_session(server: Server) -> None:
+    made = count()
+    shared = server_module.Server(URL, True, lambda state: None)
+    shared._presence = shared.call._presence = server.presence
+    shared._tinker = SimpleNamespace(ServiceClient=lambda: next(made))
+    assert await asyncio.gather(*(shared.sampling_service() for _ in range(3))) == [0, 0, 0]
+    shared.renew_sampling()
+    assert await shared.sampling_service() == 1
+    shared.call._threads.shutdown(wait=False)
 
 
 async def test_a_call_that_is_repeated_says_it_before_it_has_looked(

@@ -41,7 +41,7 @@ class Run:
         self._client: Any = None
         self._sampler: Any = None
         self._named = source.sampler_path if server.keeps_samplers else None
-        self._opening = asyncio.Lock()
+        self._opening, self._naming = asyncio.Lock(), asyncio.Lock()
         self._turns = 0
         self._samples = 0
         self._quiet = asyncio.Event()
@@ -66,9 +66,11 @@ class Run:
         self._samples += 1
         self._quiet.clear()
         try:
-            if self._sampler is None:
-                self._sampler = await self._new_sampler()
-            yield self._sampler
+            async with self._naming:  # of several who sample at once, one saves the weights
+                if self._sampler is None:
+                    self._sampler = await self._new_sampler()
+                sampler = self._sampler
+            yield sampler
         except PolicyLost:
             self._sampler = None
             self._server.renew_sampling()
@@ -128,10 +130,14 @@ class Run:
         tinker = await self._server.tinker()
         service = await self._server.call(tinker.ServiceClient)
         state = self._source.state_path
-        if state is None:
-            self._client = await self._create(service)
-        else:
-            self._client = await self._restore(service, state)
+        try:
+            if state is None:
+                self._client = await self._create(service)
+            else:
+                self._client = await self._restore(service, state)
+        except BaseException:
+            await self._server.end(service)
+            raise
         self._service = service
         self._server.occupied(1)
 

@@ -334,6 +334,7 @@ class Server:
         self.call = Calls(url, self._presence, lambda: self._waits_for, pauses.clear)
         self._importing = asyncio.Lock()
         self._tinker: Any = None
+        self._beginning = asyncio.Lock()
         self._sampling: Any = None
 
     async def tinker(self) -> Any:
@@ -373,9 +374,10 @@ class Server:
     async def sampling_service(self) -> Any:
         """The session that all samplers share."""
         tinker = await self.tinker()
-        if self._sampling is None:
-            self._sampling = await self.call(tinker.ServiceClient, SHORT_S)
-        return self._sampling
+        async with self._beginning:
+            if self._sampling is None:
+                self._sampling = await self.call(tinker.ServiceClient, SHORT_S)
+            return self._sampling
 
     def renew_sampling(self) -> None:
         """Discard the session for samplers, which may be lost; the next sampler opens another."""
@@ -405,12 +407,16 @@ class Server:
         self.occupied(-1)
         if not self.keeps_samplers:
             await asyncio.to_thread(_post, self.url + UNLOAD, {"model_id": run})
+        await self.end(service)
+
+    async def end(self, service: Any) -> None:
+        """End a session."""
         close = getattr(service, "close", None)
         if close is not None:
             try:
                 await asyncio.wait_for(self.call(lambda: close("success"), CLOSE_S), CLOSE_S)
             except Exception as error:  # it ends by itself when its heartbeats stop
-                logging.info("session of %s: %s", run, error)
+                logging.info("a session is not ended: %s", error)
 
     def _wait_for(self, why: str | None) -> None:
         if why != self._waits_for:

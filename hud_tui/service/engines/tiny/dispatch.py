@@ -203,6 +203,7 @@ class Dispatch:
                 driver.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await driver
+            lane.wake.clear()
         self._abandon(self._lanes, EngineLost(LOST))
         await asyncio.gather(*(self._bury(lane) for lane in self._lanes))
 

@@ -447,6 +447,8 @@ class Worker:
                 )
             finally:
                 self._gone.difference_update(number for number, *_ in request["callers"])
+                if not self.inbox.waits:  # whoever else has left had an answer already
+                    self._gone.clear()
         datums = [Datum(**row) for row in request["datums"]]
         if verb == "forward":
             return policy.forward(datums)
