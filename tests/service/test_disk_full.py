@@ -198,6 +198,7 @@ def test_a_start_without_room_says_so(tmp_path: Path) -> None:
         timeout=PATIENCE_S,
         check=False,
         preexec_fn=limit,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # it would be cut off for all others
     )
     assert (result.returncode, result.stdout) == (1, "")
     assert "disk of the data directory is full" in result.stderr
