@@ -226,8 +226,9 @@ class RentalRequest:
 
     @property
     def most(self) -> float:
-        """Maximum cost, dollars."""
-        return self.price_hr * self.hours
+        """Maximum cost, dollars: of its hours, or of those that the provider bills whatever it
+        runs."""
+        return self.price_hr * max(self.hours, self.offer.prepaid_time or 0)
 
     def dearer(self, rental: Rental) -> str:
         """A warning if Prime's price is higher than the displayed one; else empty."""
@@ -252,7 +253,8 @@ class RentalRequest:
             f"ends    after {self.hours:g} h, {idle}",
         ]
         if offer.prepaid_time:
-            lines.append(f"note    the provider bills {offer.prepaid_time} h in advance")
+            prepaid = f"${self.price_hr * offer.prepaid_time:.2f}"
+            lines.append(f"note    the provider bills {offer.prepaid_time} h in advance: {prepaid}")
         if offer.prices.is_variable:
             lines.append("note    its price may change while it runs")
         return [one_line(line, 200) for line in lines]

@@ -141,6 +141,12 @@ class Size(Read):
     step: Amount | None = None
     default_included_in_price: bool | None = None
 
+    def extra(self, count: int | None = None) -> float:
+        """Dollars per hour of so much beside the offer's price; None: of the usual amount."""
+        usual = self.default_count or 0.0
+        included = 0.0 if self.default_included_in_price is False else usual
+        return max(0.0, (count or usual) - included) * (self.price_per_unit or 0.0)
+
 
 class Prices(Read):
     on_demand: Price | None = None
@@ -170,7 +176,8 @@ class Offer(Read):
     prices: Prices = Prices()
     images: list[str] | None = None
     is_spot: bool | None = None
-    prepaid_time: int | None = None
+    prepaid_time: Annotated[int, Field(ge=0, le=10**6)] | None = None
+    """Hours that are billed, also if it runs for fewer."""
 
     def price(self, disk: int | None = None) -> float | None:
         """Dollars per hour, with a disk of this size in GB; None if unknown, as where it is 0."""
@@ -179,8 +186,7 @@ class Offer(Read):
             base = self.prices.on_demand
         if not base:
             return None
-        more = max(0.0, (disk or 0) - (self.disk.default_count or 0))
-        return base + more * (self.disk.price_per_unit or 0.0)
+        return base + self.disk.extra(disk) + self.vcpu.extra() + self.memory.extra()
 
     @property
     def label(self) -> str:

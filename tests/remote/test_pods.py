@@ -92,6 +92,25 @@ async def test_an_odd_offer_hides_no_other_and_is_told(
     assert (await hud(*RENT)).code == 0
 
 
+async def test_what_a_price_leaves_out_is_in_what_is_said(
+    hud: Command, pod: PrimeServer, state: Path
+) -> None:
+    """An example of Prime's API has a disk of 80 GB that its price does not include."""
+    apart = {"defaultCount": 80, "pricePerUnit": 0.01, "defaultIncludedInPrice": False}
+    beside = {"disk": apart, "vcpu": apart, "prices": {"onDemand": 1.0}}
+    pod.offers = [{**pod.offers[0], **beside}]
+    for flags, disk in ((), 80), (("--disk", "100"), 100):
+        [priced] = (await hud("pods", "--gpus", "2xH100", *flags)).data["offers"]
+        assert priced["price_hr"] == pytest.approx(1.0 + disk * 0.01 + 80 * 0.01)
+    pod.offers[0]["prepaidTime"] = 24
+    said = await hud("pods", "create", "--gpus", "2xH100", "--hours", "2", "--dry-run")
+    assert "costs   $2.60 per hour; at most $62.40" in said.err
+    assert "the provider bills 24 h in advance: $62.40" in said.err
+    assert said.data["most"] == pytest.approx(62.4)
+    pod.offers[0]["prepaidTime"] = 10**400
+    assert "prepaidTime" in (await hud("pods")).data["unread"][0]
+
+
 async def test_odd_offers_of_every_page_are_counted(
     hud: Command, prime: PrimeServer, state: Path
 ) -> None:
