@@ -155,12 +155,16 @@ FRESH_S = 2.0
 """Seconds for which the delay of the last event counts as the present delay."""
 
 
+SET_BACK_S = 2.0
+"""Seconds by which an event is older than the one before it where the service's clock was set."""
+
+
 class Lag:
     def __init__(self) -> None:
         self._ahead: float | None = None
         """The service's Unix seconds minus `monotonic()`; None if the service did not send its
         time."""
-        self._updated_at, self._behind = -inf, 0.0
+        self._updated_at, self._behind, self._stamp = -inf, 0.0, -inf
 
     def opened(self, headers: Mapping[str, str]) -> None:
         """Take the service's time from a response that just arrived."""
@@ -173,8 +177,12 @@ class Lag:
     def update(self, stamp: float) -> None:
         """Record the arrival of an event with this service time, Unix seconds; 0 if unknown."""
         if stamp and self._ahead is not None:
-            self._updated_at = monotonic()
-            self._behind = max(0.0, self._updated_at + self._ahead - stamp)
+            arrived_at = monotonic()
+            if stamp < self._stamp - SET_BACK_S:  # events come in their order: its clock was set
+                self._ahead -= self._stamp + arrived_at - self._updated_at - stamp
+            self._ahead = max(self._ahead, stamp - arrived_at)  # none comes before it happens
+            self._updated_at, self._stamp = arrived_at, stamp
+            self._behind = arrived_at + self._ahead - stamp
 
     @property
     def behind_s(self) -> float:

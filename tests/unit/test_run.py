@@ -436,6 +436,23 @@ def test_an_event_is_as_late_as_the_service_s_clock_says_where_it_has_a_time(
     assert found.behind_s == 0
 
 
+@pytest.mark.parametrize("jump", [-90_000.0, 90_000.0])
+def test_nothing_is_late_because_the_service_s_clock_was_set(
+    jump: float, clock: Callable[[float], None]
+) -> None:
+    found, stamp = Lag(), THERE
+    found.opened({"date": DATE})
+    for shift in (0.0, jump, 0.0):
+        for late in (0.0, 3.0, 0.0):
+            clock(60.0)
+            stamp += 60.0
+            found.update(stamp + shift - late)
+        assert found.behind_s == pytest.approx(0.0, abs=3.1)
+    clock(60.0)
+    found.update(stamp + 5.0)
+    assert found.behind_s == pytest.approx(55.0, abs=3.1), "what is late is told afterwards, too"
+
+
 def test_what_was_late_is_told_only_while_more_of_it_comes(clock: Callable[[float], None]) -> None:
     found = Lag()
     found.opened({"date": DATE})
