@@ -337,7 +337,7 @@ def test_the_delay_of_events_is_told_by_the_service_s_clock(
     assert lag.behind_s == 0.0, "its time is not known"
     lag.opened({"date": "nonsense"})
     lag.opened({"date": "Thu, 01 Jan 1970 01:00:00 GMT"})
-    for at, behind_s in ((3597.0, 3.0), (0.0, 3.0), (3605.0, 0.0), (3590.0, 10.0)):
+    for at, behind_s in ((3590.0, 10.0), (0.0, 10.0), (3597.0, 3.0), (3605.0, 0.0)):
         lag.update(at)
         assert lag.behind_s == behind_s, at
     now[0] += feed_module.FRESH_S
