@@ -309,18 +309,20 @@ class ProcessDrivers:
         folder = driven_here(self._state, run_id)
         if folder is None or self._state is None:
             return None
-        before = folder.state()
-        if folder.is_driven or before.status in SUCCEEDED:
-            status = "running" if folder.is_driven else before.status
-            raise HudConflict(409, Work(run_id, TRAINING, f"run {run_id}", status).why_no_resume)
-        client.wire.guard.check("resume")
-        order = await _order_here(client, folder)
-        check_source(order.source)
-        setting_of(order, client.settings, folder.environment_log)
-        await require_absent_run(client, self._state, order.model_id)
-        folder.forget_cancel()
-        folder.save(before.model_copy(update={"status": "queued"}))
-        return await _drive(client, folder, self._state)
+        with folder.starting() as is_alone:  # until its driver holds a lock of its own
+            before = folder.state()
+            if not is_alone or folder.is_driven or before.status in SUCCEEDED:
+                status = before.status if before.status in SUCCEEDED else "running"
+                why = Work(run_id, TRAINING, f"run {run_id}", status).why_no_resume
+                raise HudConflict(409, why)
+            client.wire.guard.check("resume")
+            order = await _order_here(client, folder)
+            check_source(order.source)
+            setting_of(order, client.settings, folder.environment_log)
+            await require_absent_run(client, self._state, order.model_id)
+            folder.forget_cancel()
+            folder.save(before.model_copy(update={"status": "queued"}))
+            return await _drive(client, folder, self._state)
 
 
 def works_of(client: HudClient, state: Path | None) -> WorkClient:

@@ -6,8 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from hmac import compare_digest
+from math import inf
 from time import monotonic
 
+from hud_tui.processes import boot_s
 from hud_tui.service.caller import ADMIN, Caller
 from hud_tui.service.http import Refused, now
 from hud_tui.service.store import access
@@ -36,6 +38,9 @@ class Access:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._callers: dict[str, Caller] = {}
+        self._ends: dict[str, float] = {}
+        """When each key ends by `boot_s`, by its name: a wall clock that is set back gives it no
+        more time."""
         self._calls: Counter[str] = Counter()
         """Requests under way, by the name of their key."""
         self._reading: dict[str, asyncio.Semaphore] = {}
@@ -49,6 +54,10 @@ class Access:
 
     async def _renew(self) -> None:
         self._callers = await self._store.read(access.callers)
+        for caller in self._callers.values():
+            left_s = caller.expires_at - now()
+            if left_s > 0:
+                self._ends.setdefault(caller.name, boot_s() + left_s)
 
     def caller(self, authorization: bytes) -> Caller:
         """Who sends this header. Raises Unknown: it has no key that is accepted."""
@@ -61,7 +70,7 @@ class Access:
         caller = self._callers.get(digest)
         if caller is None:
             raise Unknown("missing or wrong API key: send Authorization: Bearer KEY")
-        if caller.expires_at <= now():
+        if self._is_over(caller):
             raise Unknown(f"key {caller.name} has expired: ask an admin for another")
         return caller
 
@@ -70,7 +79,10 @@ class Access:
         if caller is ADMIN:
             return True
         held = any(known.name == caller.name for known in self._callers.values())
-        return held and caller.expires_at > now()
+        return held and not self._is_over(caller)
+
+    def _is_over(self, caller: Caller) -> bool:
+        return caller.expires_at <= now() or self._ends.get(caller.name, inf) <= boot_s()
 
     @contextmanager
     def calling(self, caller: Caller) -> Iterator[None]:

@@ -212,4 +212,4 @@ def restart_sinks(state: Path) -> None:
 
 def _waits(order: SinkOrder) -> bool:
     """Whether only a sync is left that failed a short while ago."""
-    return order.ended and time() - order.sync_tried_at < SYNC_AGAIN_S
+    return order.ended and 0 <= time() - order.sync_tried_at < SYNC_AGAIN_S

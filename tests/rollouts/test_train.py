@@ -344,6 +344,10 @@ async def test_one_that_cannot_be_resumed_says_why_and_stays_as_it_is(
     done = await hud(*resume)
     assert (done.code, done.error["message"]) == (2, "--env SHOP_TOKEN: not set here")
     monkeypatch.setenv("SHOP_TOKEN", "sk-4711")
+    with folder.starting():  # as another program that resumes it
+        done = await hud(*resume)
+    assert (done.code, "is running: nothing to resume" in done.error["message"]) == (1, True)
+    assert folder.state() == before
     order = folder.order()
     folder.save_order(order.model_copy(update={"source": "/no/such/env.py"}))
     done = await hud(*resume)

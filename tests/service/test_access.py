@@ -11,6 +11,7 @@ import pytest
 from httpx import AsyncClient, Response
 
 from hud_tui.events import Actor
+from hud_tui.processes import boot_s
 from hud_tui.rl.history import who
 from hud_tui.service import access as access_module
 from hud_tui.service import gate
@@ -254,6 +255,18 @@ async def test_a_revoked_key_stays_so_after_a_restart_and_its_name_is_not_used_a
     assert reopened.caller(b"Bearer " + other.encode()).name == "bob"
     with pytest.raises(access_module.Unknown):
         reopened.caller(b"Bearer " + key.encode())
+
+
+async def test_a_clock_that_is_set_back_gives_a_key_no_more_time(
+    http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = await new_key(http, "short", "read", expires_s=60)
+    header, wall, boot = f"Bearer {key}".encode(), now(), boot_s()
+    monkeypatch.setattr(access_module, "now", lambda: wall - 86_400)
+    assert service.access.accepts(service.access.caller(header))
+    monkeypatch.setattr(access_module, "boot_s", lambda: boot + 61)
+    with pytest.raises(access_module.Unknown, match="short has expired"):
+        service.access.caller(header)
 
 
 async def test_an_expired_key_is_refused_with_its_name(http: AsyncClient) -> None:
