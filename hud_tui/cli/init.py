@@ -135,9 +135,13 @@ def _on_disk(env: str) -> Described | None:
     """The environment of a directory with a lock file, or of a lock file; None if neither.
 
     Raises:
-        HudUsage: No lock file in the directory, or it is invalid.
+        HudUsage: No lock file in the directory, or it is invalid; or there is no such path.
     """
     path = Path(expanduser(env))
+    is_path = env.startswith((".", "/", "~")) or path.name == LOCK_NAME
+    if is_path and not path.exists():
+        hint = f"give a directory with {LOCK_NAME}, or that file"
+        raise HudUsage(f"{one_line(env)}: no such file or directory", hint)
     if path.is_dir() and not (path / LOCK_NAME).is_file() and "/" in env:
         raise HudUsage(f"{one_line(env)} has no {LOCK_NAME}", "build the environment: hud build")
     if path.is_dir() and (path / LOCK_NAME).is_file():

@@ -96,7 +96,7 @@ def play(add: Add) -> None:
     parser = add(
         "be the policy of one rollout: see what it sees, call its tools, be graded",
         "play env.py",
-        "play sums/env.py total-1f3a --turns 4",
+        "play sums/env.py total --turns 4",
         "--local play arith add-86-34",
         "play --rollout 3f2a91bc --replay 2",
         "--headless --local play env.py -m my-model",

@@ -44,6 +44,7 @@ async def test_what_cannot_be(bare: Command, tmp_path: Path) -> None:
         ("", "either ENV or --show"),
         ("arith --show x", "either ENV or --show"),
         ("nowhere", "no environment named nowhere"),
+        ("./environments/text_2048", "./environments/text_2048: no such file or directory"),
         ("./empty", "has no hud.lock.yaml"),
         ("--show nothing.yaml", "No such file"),
         ("--show hud.lock.yaml", "not a configuration"),
@@ -54,6 +55,9 @@ async def test_what_cannot_be(bare: Command, tmp_path: Path) -> None:
         assert (result.code, result.kind) == (2, "error"), words
         assert message in result.error["message"]
         assert result.error["hint"]
+    (tmp_path / "hud.lock.yaml").unlink()
+    result = await bare("init", "hud.lock.yaml")
+    assert result.error["message"] == "hud.lock.yaml: no such file or directory"
 
 
 async def test_a_transform_is_shown_and_not_run_and_one_that_is_cut_says_so(

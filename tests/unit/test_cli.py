@@ -1,7 +1,11 @@
 """The command line: what is accepted, and what the app is told."""
 
 import json
+import re
+from contextlib import redirect_stdout, suppress
+from io import StringIO
 from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +14,7 @@ from hud_tui.cli.main import main, needs_no_app, start_of
 from hud_tui.cli.parser import likely_command
 from hud_tui.errors import HudUsage
 from hud_tui.keys import VIEWS
+from hud_tui.rollouts.template import write_environment
 from hud_tui.tui.start import Start
 
 PARSER = build_parser()
@@ -181,6 +186,19 @@ def test_an_unknown_flag_is_answered_with_the_help_of_its_command(
         parse(line)
     assert refused.value.message == f"unrecognized arguments: {words}"
     assert refused.value.hint == f"see hud-tui{command} --help"
+
+
+def test_the_example_of_play_names_a_template_that_init_env_writes(tmp_path: Path) -> None:
+    write_environment("sums", tmp_path)
+    source = (tmp_path / "sums" / "env.py").read_text()
+    [task] = re.findall(r"hud-tui play sums/env\.py ([a-z-]+)", help_of("play"))
+    assert f"async def {task}(" in source
+
+
+def help_of(command: str) -> str:
+    with redirect_stdout(StringIO()) as shown, suppress(SystemExit):
+        PARSER.parse_args([command, "--help"])
+    return shown.getvalue()
 
 
 @pytest.mark.parametrize("command", COMMANDS)
