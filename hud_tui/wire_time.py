@@ -4,9 +4,10 @@ trained on (embedded).
 Source: none; HUD's wire does not have it.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from hud_tui.wire import Many, Page, Request, Response, Reward, no_items
 
@@ -59,6 +60,10 @@ class StepTime(Response):
     """Those that ended in it, in order of their beginning, or are under way."""
 
 
+MOST = 1e12
+"""Largest number of a driver's report: the year 33658 in Unix seconds."""
+
+
 class DriverTime(Request):
     """What only the driver of a run knows of its time since its last report."""
 
@@ -72,6 +77,15 @@ class DriverTime(Request):
     """When rollouts were graded, by trace id: begin and end by that clock."""
     discarded: dict[str, list[str]] = Field(default_factory=dict)
     """Trace ids of rollouts that are not trained on, by reason."""
+
+    @model_validator(mode="after")
+    def _is_plausible(self) -> Self:
+        """What is added up of it could not be sent as JSON otherwise."""
+        spans = (number for span in self.spans for number in span[1:])
+        graded = (stamp for times in self.graded.values() for stamp in times)
+        if not all(abs(number) <= MOST for number in (self.at, *spans, *graded)):
+            raise PydanticCustomError("time", f"a number is not finite, or beyond {MOST:g}")
+        return self
 
 
 class RunTime(Response):

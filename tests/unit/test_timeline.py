@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from hud_tui.rl.stopwatch import EngineCall, Stopwatch, time_metrics
 from hud_tui.rl.timeline import (
@@ -437,3 +438,14 @@ def test_a_step_says_for_what_it_waited_if_for_long() -> None:
         "wait_share": near(0.55),
         "wait/engine": near(0.5),
     }
+
+
+@pytest.mark.parametrize("odd", ["NaN", "1e400", "-1e13"])
+def test_a_driver_s_report_has_plausible_numbers_only(odd: str) -> None:
+    for body in (
+        f'{{"at": {odd}}}',
+        f'{{"at": 1, "spans": [["sampling", 1, 1, {odd}]]}}',
+        f'{{"at": 1, "graded": {{"t1": [1, {odd}]}}}}',
+    ):
+        with pytest.raises(ValidationError, match="not finite, or beyond 1e"):
+            DriverTime.model_validate_json(body)
