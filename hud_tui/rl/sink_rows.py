@@ -5,8 +5,9 @@ Rows follow from the state of the run alone, whatever was seen of it before. So 
 killed writes what is missing, and nothing twice.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from hud_tui.events import HeadMoved
@@ -86,7 +87,7 @@ def rows_of_evaluation(work: WorkState) -> Iterator[SinkRow]:
     if work.result is not None:
         values |= _estimates(work.result, "")
     tables = {"tasks": SinkTable(TASK, [_task(group) for group in work.groups if group.rewards])}
-    rewards = [reward for group in work.groups for reward in group.rewards]
+    rewards = [reward for group in _known(work.groups) for reward in group.rewards]
     histograms = {"rewards": rewards} if rewards else {}
     yield SinkRow(_end_record(work), values, histograms, tables)
 
@@ -143,7 +144,7 @@ def _steps(tree: Tree, own: Sequence[int]) -> Iterator[SinkRow]:
 
 def _distributions(node: Checkpoint) -> dict[str, list[float]]:
     """A step's groups: every reward, and mean and std of each group."""
-    groups = [group for group in node.groups if group.rewards]
+    groups = _known(node.groups)
     if not groups:
         return {}
     stats = [group_stats(group.rewards) for group in groups]
@@ -152,6 +153,11 @@ def _distributions(node: Checkpoint) -> dict[str, list[float]]:
         "groups/mean": [group.mean for group in stats],
         "groups/std": [group.std for group in stats],
     }
+
+
+def _known(groups: Iterable[Group]) -> list[Group]:
+    """Those with rewards that are all known: the SDK makes no histogram with a NaN."""
+    return [group for group in groups if group.rewards and isfinite(sum(group.rewards))]
 
 
 def _moves(run: Run, work: WorkState) -> Iterator[SinkRow]:

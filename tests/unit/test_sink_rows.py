@@ -66,6 +66,17 @@ def test_a_step_is_a_row_under_the_fields_names_with_its_groups() -> None:
     assert third.histograms["groups/std"][1] == 0
 
 
+def test_a_group_whose_rewards_are_not_all_known_is_in_no_histogram() -> None:
+    made = chain({"job_id": "job", "groups": groups([0, float("nan")], [1, 0])})
+    [row] = rows_of_run(Run().fold(TreeRead(checkpoints=tuple(made))), job())
+    assert row.histograms["groups/reward"] == [1, 0]
+    ended = WorkState(
+        status="succeeded", kind="evaluation", id="e", groups=groups([0, float("nan")], [1, 0])
+    )
+    [row] = rows_of_evaluation(ended)
+    assert row.histograms == {"rewards": [1, 0]}
+
+
 def test_steps_are_those_made_meanwhile_where_nobody_says_whose_they_are() -> None:
     made = chain(*({"created_at": f"1970-01-01T00:0{n}:00+00:00"} for n in range(1, 5)))
     run = Run().fold(TreeRead(checkpoints=tuple(made)))
