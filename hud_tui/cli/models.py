@@ -16,6 +16,7 @@ from hud_tui.errors import (
     HudConflict,
     HudError,
     HudProtected,
+    HudRefused,
     HudUnclear,
     HudUsage,
     refuse_beyond,
@@ -329,8 +330,7 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
     if changes(args):
         require_consent(args, client)
     if args.if_not_exists and (model := await _existing(client, args.name)) is not None:
-        show(args, "model", {"model": model}, f"there is a model named {model.model_name} already")
-        return 0
+        return _show_existing(args, model)
     if problem := name_problem(args.name, ()):  # the service refuses names that are taken
         raise HudUsage(f"the name {one_line(args.name, 40)!r}: {problem}")
     source = await client.model(args.source)
@@ -342,10 +342,21 @@ async def fork(client: HudClient, args: argparse.Namespace) -> int:
         show(args, "fork", {"dry_run": True, **would}, what)
         return 0
     await confirm(args, f"fork {source.model_name}{where} as {args.name}?")
-    model = await client.fork(source.id, args.name, start.ref)
+    try:
+        model = await client.fork(source.id, args.name, start.ref)
+    except HudRefused:  # another program may have forked it meanwhile
+        other = await _existing(client, args.name) if args.if_not_exists else None
+        if other is None:
+            raise
+        return _show_existing(args, other)
     train = client.settings.command("run", "TASKS", "-m", model.model_name)
     made = f"forked {source.model_name}{where} as {model.model_name}; train it: {train}"
     show(args, "model", {"model": model}, made)
+    return 0
+
+
+def _show_existing(args: argparse.Namespace, model: Model) -> int:
+    show(args, "model", {"model": model}, f"there is a model named {model.model_name} already")
     return 0
 
 

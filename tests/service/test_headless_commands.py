@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from hud_tui.cli import models as models_module
 from hud_tui.cli import traces as headless_traces
 from hud_tui.client import TrainingClient, rollout_search
 from hud_tui.client.client import HudClient
@@ -16,7 +17,7 @@ from hud_tui.rl.work import Work
 from hud_tui.rollouts.evaluate import evaluation_files
 from hud_tui.service.store.jobs import enter
 from hud_tui.settings import read_paths
-from hud_tui.wire import WorkState
+from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun, KeepEvaluation
 from tests.conftest import Served
 from tests.service.clients import fork_of, over_socket
@@ -50,6 +51,23 @@ async def test_a_fork_and_a_move_of_the_head_are_tried_without_doing_them(hud: C
     dry = await hud("head", "arith-rl", "--back", "1", "--dry-run")
     assert (dry.data["head"], dry.data["would_be"] != head) == (head, True)
     assert (await hud("head", "arith-rl")).data["head"]["id"] == head
+
+
+async def test_of_programs_that_fork_at_once_each_gets_the_one_there_is(
+    hud: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each has looked before one of them forked it."""
+    model, looks = await model_of(hud), iter([False])
+    existing = models_module._existing
+
+    async def looked(client: HudClient, name: str) -> Model | None:
+        return await existing(client, name) if next(looks, True) else None
+
+    monkeypatch.setattr(models_module, "_existing", looked)
+    same = await hud("fork", model["base_model"], "--name", "arith-rl", "--if-not-exists", "-y")
+    assert (same.code, same.data["model"]["id"]) == (0, model["id"])
+    taken = await hud("fork", model["base_model"], "--name", "arith-rl", "-y")
+    assert (taken.code, taken.error["type"]) == (1, "conflict")
 
 
 async def test_rollouts_of_a_loop_outside_are_listed_by_its_model(
