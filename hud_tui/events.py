@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from hud_tui.wire import Body, Checkpoint, Group, Reward, WorkState, no_items
+from hud_tui.wire import Body, Checkpoint, Count, Group, Reward, WorkState, no_items
 from hud_tui.wire_time import StepTime
 
 
@@ -78,23 +78,23 @@ class RolloutDone(_Event):
     type: Literal["rollout"] = "rollout"
     job_id: str | None = None
     trace_id: str
-    step: int | None = None
+    step: Count | None = None
     """The step that it is sampled for, counted over the whole tree like the checkpoint's number.
     (The number in the trace counts within its job.)"""
     task_slug: str | None = None
-    rollout: int | None = None
+    rollout: Count | None = None
     """Index in its group, from 0."""
-    attempt: int | None = None
+    attempt: Count | None = None
     """Attempt at its step, from 1: a zero-variance batch is sampled again."""
     reward: Reward | None = None
     status: str = "completed"
     heldout: bool = False
-    num_tokens: int | None = None
+    num_tokens: Count | None = None
 
 
 class StepTaken(_Event):
     type: Literal["step"] = "step"
-    step: int
+    step: Count
     checkpoint_id: str
     job_id: str | None = None
     metrics: dict[str, float] = Field(default_factory=dict)

@@ -63,6 +63,22 @@ def all_bounded(numbers: list[float]) -> list[float]:
     return [*map(bounded, numbers)]
 
 
+MOST_COUNT = 2**62
+"""A larger count is read as this one: JSON's integers have no end, floats have one."""
+
+
+def _counted(number: int) -> int:
+    return max(-MOST_COUNT, min(number, MOST_COUNT))
+
+
+def _all_counted(numbers: list[int]) -> list[int]:
+    if not numbers or (min(numbers) >= -MOST_COUNT and max(numbers) <= MOST_COUNT):
+        return numbers
+    return [*map(_counted, numbers)]
+
+
+Count = Annotated[int, AfterValidator(_counted)]
+Counts = Annotated[list[int], AfterValidator(_all_counted)]
 Reward = Annotated[float, AfterValidator(bounded)]
 Rewards = Annotated[list[float], AfterValidator(all_bounded)]
 Many = Annotated[list[T], _FailFast()]
@@ -143,9 +159,9 @@ class Page(Response, Generic[T]):
     """One page of a collection under /v2."""
 
     items: list[T]
-    total: int
-    limit: int = 0
-    offset: int = 0
+    total: Count
+    limit: Count = 0
+    offset: Count = 0
 
 
 class Identity(Response):
@@ -176,7 +192,7 @@ class Group(Response):
     """Shape (G,), in the taskset's reward unit."""
     trace_ids: list[str] = Field(default_factory=no_items)
     """Shape (G,), in the order of `rewards`."""
-    num_tokens: list[int] = Field(default_factory=no_items)
+    num_tokens: Counts = Field(default_factory=no_items)
     """Generated tokens of each rollout, shape (G,)."""
 
 
@@ -372,15 +388,15 @@ class Evaluation(Response):
     """Tasks of the taskset: ``heldout``, ``train`` or ``all``."""
     mean_reward: float
     """Mean over all rollouts, in the taskset's reward unit."""
-    num_tasks: int
-    num_traces: int
+    num_tasks: Count
+    num_traces: Count
     """Number of rollouts: tasks × samples per task."""
     job_id: str | None = None
     """The job of its rollouts."""
     created_at: str | None = None
     id: str | None = None
     """Id for requesting its rewards by task. Absent in old rows, as are all fields below."""
-    samples: int | None = None
+    samples: Count | None = None
     """Rollouts per task."""
     mean: Estimate | None = None
     """`mean_reward` with its interval."""
@@ -392,10 +408,10 @@ class Evaluation(Response):
     """Name of the tasks, e.g. the taskset's."""
     tasks_digest: str | None = None
     """Hash of the tasks: equal for two evaluations on the same tasks."""
-    max_tokens: int | None = None
+    max_tokens: Count | None = None
     """Maximum tokens of one answer."""
     temperature: float | None = None
-    seed: int | None = None
+    seed: Count | None = None
     """Evaluations of the same weights with the same seed have the same rollouts; None if the
     service does not support seeds."""
 
@@ -413,10 +429,10 @@ class Checkpoint(Response):
     is_active: bool = False
     """Whether this is the head, whose weights the gateway serves."""
     created_at: str | None = None
-    num_traces: int | None = None
-    num_datums: int | None = None
-    num_tokens: int | None = None
-    num_discarded: int | None = None
+    num_traces: Count | None = None
+    num_datums: Count | None = None
+    num_tokens: Count | None = None
+    num_discarded: Count | None = None
     """Embedded: rollouts of the run that were sampled for this step, and that no step was trained
     on, e.g. of a batch without variance."""
     mean_reward: float | None = None
@@ -426,7 +442,7 @@ class Checkpoint(Response):
     loss_fn: str | None = None
     metrics: Annotated[Mapping[str, float], PackedMetrics] = Field(default_factory=dict)
     """The step's metrics; an open set of keys."""
-    step: int | None = None
+    step: Count | None = None
     """Embedded: number of the optimizer step, counted over the whole tree from 1."""
     job_id: str | None = None
     """Embedded: the managed run that took the step."""
@@ -479,22 +495,22 @@ class TrainingDefaults(Response):
     """Default parameters of a run on this model."""
 
     learning_rate: float
-    group_size: int
-    max_tokens: int
-    tasks_per_step: int
-    steps: int
+    group_size: Count
+    max_tokens: Count
+    tasks_per_step: Count
+    steps: Count
 
 
 class Disk(Response):
     """A model's checkpoints on the service's disk, and what that has free (embedded)."""
 
-    checkpoint_bytes: int
+    checkpoint_bytes: Count
     """Size of one checkpoint, as last measured."""
-    used_bytes: int
+    used_bytes: Count
     """Used by the checkpoints of all models."""
-    max_bytes: int
+    max_bytes: Count
     """Limit beyond which the oldest checkpoints are thinned out."""
-    free_bytes: int | None = None
+    free_bytes: Count | None = None
 
 
 class TokenPrices(Response):
@@ -524,13 +540,13 @@ class EngineState(Response):
     """Display name of that server, e.g. ``gpubox · 2×H100``; empty: its URL is displayed."""
     queue: str = "active"
     """``active``, or what requests are waiting for, in words."""
-    slots: int = 0
+    slots: Count = 0
     """Number of training runs that are open on the server."""
-    ttl_s: int | None = None
+    ttl_s: Count | None = None
     """Seconds for which the server keeps a checkpoint; None: until it is deleted."""
     prices: TokenPrices | None = None
     """What the server charges, as far as the service was told; None if unknown."""
-    saves_per_step: int = 0
+    saves_per_step: Count = 0
     """Number of checkpoints that each optimizer step stores on `server`, which may bill for them; 0
     without a server. The tree, metrics, rewards and rollouts are stored on this machine in either
     case; with a server, a checkpoint's local file only contains its path there."""
@@ -549,12 +565,12 @@ class Model(Response):
     is_trainable: bool = False
     provider: Provider | None = None
     created_at: str | None = None
-    checkpoint_count: int | None = None
+    checkpoint_count: Count | None = None
     training_defaults: TrainingDefaults | None = None
     """Embedded."""
     base_model: str | None = None
     """Embedded: the base with the same architecture and vocabulary."""
-    context_length: int | None = None
+    context_length: Count | None = None
     """Embedded: maximum tokens of prompt and answer together."""
     forked_from: str | None = None
     """Embedded: slug of the source, with ``@checkpoint-name`` if it had a head."""
@@ -603,7 +619,7 @@ class WorkState(Response):
     """Unix seconds, as the two below; in the JSON of an evaluation ISO 8601."""
     finished_at: Moment = None
     estimated_finish: float | None = None
-    trained_tokens: int | None = None
+    trained_tokens: Count | None = None
     """Embedded: generated tokens with a gradient, summed over all steps."""
     error: Annotated[JobError | None, BeforeValidator(_error)] = None
     id: Text = ""
@@ -626,16 +642,16 @@ class WorkState(Response):
     asked: str | None = None
     """``cancel``: its driver has been asked to stop but has not stopped yet."""
     # Of a run.
-    step: int | None = None
+    step: Count | None = None
     """Steps taken so far, of `steps`."""
     step_s: float | None = None
     """Median seconds between its newest steps; `estimated_finish` goes by it."""
-    steps: int | None = None
+    steps: Count | None = None
     reason: str | None = None
     """Why it ended early without an error; after an error see `error`."""
     note: str | None = None
     """Why its step is being sampled again."""
-    attempt: int | None = None
+    attempt: Count | None = None
     """Number of the next sampling of the next step, from 1."""
     waits: str | None = None
     """Why the engine's server delays it; None if it does not."""
@@ -646,11 +662,11 @@ class WorkState(Response):
     job_id: str | None = None
     """The run that requested it; else equal to `id`."""
     split: str = "heldout"
-    samples: int = 1
-    num_tasks: int = 0
-    done: int = 0
+    samples: Count = 1
+    num_tasks: Count = 0
+    done: Count = 0
     """Number of finished rollouts, of `total`."""
-    total: int = 0
+    total: Count = 0
     mean_reward: float | None = None
     """Of the finished rollouts."""
     seconds: float | None = None
@@ -696,14 +712,14 @@ class Job(Response):
     name: str | None = None
     status: str | None = None
     created_at: str | None = None
-    group_size: int | None = None
+    group_size: Count | None = None
     taskset_id: str | None = None
     taskset_name: str | None = None
     metadata: Json | None = None
     """Embedded, for managed runs: kind ``training``, model_id, model, step, steps, attempt,
     reason, and sampled_step: the newest step that rollouts were sampled for, whether or not it
     was taken."""
-    num_traces: int | None = None
+    num_traces: Count | None = None
     """Embedded: number of rollouts, including batches that were sampled again."""
     by: str | None = None
     """Embedded: name of the key by which it was begun."""

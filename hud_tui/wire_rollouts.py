@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from hud_tui.wire import Json, Many, OpenRequest, Request, Response, Reward
+from hud_tui.wire import Count, Json, Many, OpenRequest, Request, Response, Reward
 
 
 class CheckpointTrace(Response):
@@ -19,15 +19,15 @@ class CheckpointTrace(Response):
     reward: Reward | None = None
     task_slug: str | None = None
     """Embedded; so is `rollout`."""
-    rollout: int | None = None
+    rollout: Count | None = None
     """Index in its group, from 0."""
 
 
 class JobEnter(OpenRequest):
     name: str | None = None
-    group: int | None = None
+    group: Count | None = None
     taskset_id: str | None = None
-    steps: int | None = None
+    steps: Count | None = None
     """Embedded: number of optimizer steps that the loop will take, from which its end is
     estimated."""
 
@@ -67,15 +67,15 @@ class Trace(Response):
     error: Any = None
     group_id: str | None = None
     """Embedded, as are all fields below."""
-    step: int | None = None
+    step: Count | None = None
     """The step of its job that it was sampled for, from 1."""
-    attempt: int | None = None
+    attempt: Count | None = None
     """Attempt at that step, from 1; the last one is trained on, earlier ones had zero variance."""
-    rollout: int | None = None
+    rollout: Count | None = None
     """Index in its group, from 0."""
     completion: str | None = None
     """The last assistant text, at most 200 characters."""
-    num_tokens: int | None = None
+    num_tokens: Count | None = None
     """Generated tokens over all turns."""
     heldout: bool | None = None
     evaluates: str | None = None

@@ -11,6 +11,8 @@ from pydantic_core import PydanticCustomError
 
 from hud_tui.parameters import EvaluationRows, RunRows
 from hud_tui.wire import (
+    Count,
+    Counts,
     Evaluation,
     Group,
     JobError,
@@ -35,8 +37,8 @@ class UsualTasks(Response):
     the model has had no managed run. `name` is that of the tasks, e.g. their taskset's."""
 
     name: str | None = None
-    heldout: int = 0
-    train: int = 0
+    heldout: Count = 0
+    train: Count = 0
 
 
 class SubmitEvaluation(Request):
@@ -180,48 +182,48 @@ class RunRecord(WorkState):
     """The same over its newest five steps."""
     points: Rewards = Field(default_factory=no_items)
     """Mean rewards in order, at most 32: each the mean over `stride` steps."""
-    stride: int = 1
+    stride: Count = 1
     """Number of steps per point; the last point may have fewer."""
     heldout: float | None = None
     """Held-out reward of its newest evaluated checkpoint, else as reported by its newest step."""
-    num_heldout_traces: int | None = None
+    num_heldout_traces: Count | None = None
     """Rollouts of that reward; None if it is unknown."""
     evaluation: Evaluation | None = None
     """Of its newest evaluated checkpoint."""
-    rollouts: int = 0
+    rollouts: Count = 0
     """Number of training rollouts, including batches that were sampled again."""
     no_gradient: float | None = None
     """Share of them in zero-variance groups."""
-    tokens: int = 0
+    tokens: Count = 0
     """Generated tokens of its training rollouts."""
-    alarms: int | None = None
+    alarms: Count | None = None
     """Number of active alarms; None if no detector was run."""
     alarm: str | None = None
     """Level of the most severe one: info, warn or critical."""
     alarm_title: str | None = None
-    revision: int = 0
+    revision: Count = 0
     """Increases with every change of the row."""
 
 
 class RunPage(Page[RunRecord]):
     """GET /v1/runs?since=REVISION, newest run first; with `since`, only rows changed after it."""
 
-    revision: int = 0
+    revision: Count = 0
     """The next value of `since`, once all pages are read."""
 
 
 class RunSteps(Response):
     """GET /v1/runs/{id}/steps?after=N&keys=a,b: a run's steps as columns (embedded)."""
 
-    step: list[int]
+    step: Counts
     """Number within the run, from 1 to `total`, shape (N,); all lists below have this shape."""
     at: list[float | None]
     """Unix seconds."""
-    tokens: list[int]
+    tokens: Counts
     """Generated tokens of the step's rollouts."""
     checkpoint_id: list[str]
     metrics: dict[str, list[float | None]] = Field(default_factory=dict)
     """By key; null if a step does not report the metric."""
-    total: int = 0
+    total: Count = 0
     evaluations: dict[str, list[Evaluation]] = Field(default_factory=dict)
     """Evaluations of its checkpoints, by checkpoint id; only if ``heldout_reward`` is requested."""

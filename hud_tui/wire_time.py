@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from hud_tui.wire import Many, Page, Request, Response, Reward, no_items
+from hud_tui.wire import Count, Many, Page, Request, Response, Reward, no_items
 
 
 class TimedSpan(NamedTuple):
@@ -33,7 +33,7 @@ class TimedRollouts(NamedTuple):
     start: float
     """Seconds since the step began; negative if it began before."""
     seconds: float
-    number: int = 1
+    number: Count = 1
     reason: str = ""
     """Why they were discarded, one of `hud_tui.rl.timeline.REASONS`; empty: trained on."""
     sampling_s: float | None = None
@@ -45,7 +45,7 @@ class StepTime(Response):
     """Where the time of one step went: from the step before, or the begin of the run, to this."""
 
     run_id: str = ""
-    step: int = 0
+    step: Count = 0
     """Number within the run, from 1. What came after the last step has the next number."""
     checkpoint_id: str | None = None
     """None: the step is not taken yet, or never was."""
@@ -95,7 +95,7 @@ class RunTime(Response):
     run_id: str
     steps: list[StepTime] = Field(default_factory=no_items)
     """Oldest first. The last one may be under way."""
-    total: int = 0
+    total: Count = 0
     """Steps of the run whose time is known."""
     discarded: dict[str, int] = Field(default_factory=dict)
     """Rollouts of the whole run that no step was trained on, by reason."""
@@ -112,14 +112,14 @@ class Discarded(Response):
     trace_id: str
     reason: str
     """One of `hud_tui.rl.timeline.REASONS`."""
-    step: int | None = None
+    step: Count | None = None
     """The step that it was sampled for, within the run."""
-    attempt: int | None = None
+    attempt: Count | None = None
     task_slug: str | None = None
-    rollout: int | None = None
+    rollout: Count | None = None
     """Index in its group, from 0."""
     reward: Reward | None = None
-    num_tokens: int | None = None
+    num_tokens: Count | None = None
     error: str | None = None
     seconds: float | None = None
     """From its begin to its end."""

@@ -724,14 +724,10 @@ class Movement:
         return False
 
 
-MOST_STEP = 2**62
-"""Step numbers are clamped to this; larger ones are errors of the service."""
-
-
 def step_number(checkpoint: Checkpoint, row: int) -> int:
     """The number of the step that made a checkpoint; its place in the lineage if the service
     reports none. `row`: its index in the lineage."""
-    return max(-MOST_STEP, min(checkpoint.step or row + 1, MOST_STEP))
+    return checkpoint.step or row + 1
 
 
 def metrics_of(checkpoint: Checkpoint) -> Mapping[str, float]:

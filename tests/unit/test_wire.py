@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.groups import reward_std
-from hud_tui.wire import HUGE, Checkpoint, Group, PackedGroups
+from hud_tui.wire import HUGE, MOST_COUNT, Checkpoint, Group, PackedGroups
 from hud_tui.wire_rollouts import Trace
 from tests.tui import runs
 
 numbers = st.sampled_from((0.0, 0.5, 0.1, 1.0, -0.0, 1e99)) | st.floats(-HUGE, HUGE)
 """Rewards as JSON has them."""
-tokens = st.integers(0, 300) | st.integers(-(2**70), 2**70)
+tokens = st.integers(0, 300) | st.integers(-MOST_COUNT, MOST_COUNT)
 
 
 @st.composite
@@ -115,3 +115,12 @@ def test_what_would_overflow_is_read_as_the_largest_number() -> None:
     assert (one, isnan(unknown), others) == (1, True, [HUGE, -HUGE])
     assert isfinite(reward_std(others))
     assert Trace.model_validate_json('{"id": "t1", "reward": 1e400}').reward == HUGE
+
+
+def test_a_count_that_no_float_can_hold_is_read_as_one_that_can() -> None:
+    large = "9" * 400
+    body = f'{{"id": "c1", "step": {large}, "num_tokens": -{large}, "num_traces": 3}}'
+    row = Checkpoint.model_validate_json(body)
+    assert (row.step, row.num_tokens, row.num_traces) == (MOST_COUNT, -MOST_COUNT, 3)
+    body = f'{{"task_slug": "add", "rewards": [1, 0], "num_tokens": [{large}, 7]}}'
+    assert Group.model_validate_json(body).num_tokens == [MOST_COUNT, 7]
