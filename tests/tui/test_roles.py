@@ -160,34 +160,52 @@ async def test_one_proposes_a_head_and_another_approves_it(served: Served) -> No
         assert not app.notices
 
 
-async def test_a_proposal_is_of_the_model_that_is_shown_and_of_now(
+async def propose(http: AsyncClient, model_id: str) -> str:
+    """Protect a model, and propose its first step; the proposal's URL."""
+    await http.put(f"/v2/models/{model_id}/protection")
+    body = {"checkpoint_id": (await tree(http, model_id))[0]["id"]}
+    asked = await http.post(f"/v2/models/{model_id}/head/proposals", json=body)
+    return f"/v2/models/{model_id}/head/proposals/{asked.json()['id']}"
+
+
+async def test_a_proposal_is_of_the_model_that_is_shown(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with caller(served) as http:
         one, other = [(await grown(http, name, 2))["id"] for name in ("one", "other")]
         sam = await served_as(http, served, "sam", "steer")
-        there, read = asyncio.Event(), AccessCalls.proposals
+        await propose(http, one)
+    asked, there, read = asyncio.Event(), asyncio.Event(), AccessCalls.proposals
 
-        async def slow(self: AccessCalls, model_id: str) -> Proposals:
-            answer = await read(self, model_id)
-            if model_id == one:
-                await there.wait()
-            return answer
+    async def slow(self: AccessCalls, model_id: str) -> Proposals:
+        answer = await read(self, model_id)
+        if model_id == one:
+            asked.set()
+            await there.wait()
+        return answer
 
-        monkeypatch.setattr(AccessCalls, "proposals", slow)
-        monkeypatch.setattr(checkpoints, "PROPOSALS_S", 0.1)
+    monkeypatch.setattr(AccessCalls, "proposals", slow)
+    async with cockpit(sam, Start("checkpoints", model=one)) as app:
+        await asked.wait()
+        app.app.workspace.session.choose(await app.view.client.model(other))
+        await app.until(lambda: app.view.run.model.id == other and len(app.view.run.tree))
+        there.set()
+        await app.pilot.pause(0.2)
+        assert "proposes" not in app.drawn
+        app.app.workspace.session.choose(await app.view.client.model(one))
+        await app.until(lambda: "admin proposes step-000001: H" in app.drawn)
+
+
+async def test_a_proposal_is_shown_as_it_is_now(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "PROPOSALS_S", 0.1)
+    async with caller(served) as http:
+        one = (await grown(http, "one", 2))["id"]
+        sam = await served_as(http, served, "sam", "steer")
         async with cockpit(sam, Start("checkpoints", model=one)) as app:
-            # after the app has read the catalog
-            await http.put(f"/v2/models/{one}/protection")
-            body = {"checkpoint_id": (await tree(http, one))[0]["id"]}
-            asked = await http.post(f"/v2/models/{one}/head/proposals", json=body)
-            await app.pilot.pause(0.2)
-            app.app.workspace.session.choose(await app.view.client.model(other))
-            await app.until(lambda: app.view.run.model.id == other and len(app.view.run.tree))
-            there.set()
-            await app.pilot.pause(0.2)
-            assert "proposes" not in app.drawn
-            app.app.workspace.session.choose(await app.view.client.model(one))
+            await app.until(lambda: len(app.view.run.tree))
+            asked = await propose(http, one)  # the catalog was read before the protection
             await app.until(lambda: "admin proposes step-000001: H" in app.drawn)
-            await http.post(f"/v2/models/{one}/head/proposals/{asked.json()['id']}/withdraw")
+            await http.post(f"{asked}/withdraw")
             await app.until(lambda: "proposes" not in app.drawn)

@@ -359,11 +359,11 @@ class CheckpointsScreen(HudScreen):
 
     @work(exclusive=True, group="proposals")
     async def _show_proposals(self, message: Content | None = None) -> None:
-        """Read what others propose, and show it; else a message, if there is one."""
+        """Read what others propose, and show it; else a message, if there is one. It begins anew
+        with each model, so an answer is of the one that is shown."""
         model = self.run.model
         said = "" if model is None else await proposed(self, model)
-        is_same = (model and model.id) == (self.run.model and self.run.model.id)
-        if said is None or not is_same or not self.is_built:
+        if said is None or not self.is_built:
             return
         self._proposed = Content.styled(said, "$accent")
         self.show_note(Content() if said and message else message)
