@@ -149,7 +149,7 @@ async def test_a_line_that_breaks_in_every_step(machines: Machines, far: Far) ->
 
     def cut(said: StepReport) -> None:
         if said.state in ("check", "do") and said.text != "again":
-            line.lengths = [700, 2300, 3500, 3900]
+            line.lengths = [500, 1000, 2200, 2600]
             line.cut()
         if said.state == "log" and "trying again" in said.text:
             cut_in[said.step] += 1

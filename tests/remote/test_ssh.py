@@ -249,7 +249,7 @@ async def test_a_line_that_breaks_is_tried_again(
     told: list[str] = []
     async with cut_line(far.port) as line:
         far.lead_to(line.port)
-        line.lengths = [10, 1000, 2000, 3000]
+        line.lengths = [10, 1000, 2200, 2600]
         with pytest.raises(LineLost):
             await ssh.run("echo whole")
         said = await patient(lambda: ssh.run("echo whole"), told.append, 60)
