@@ -14,20 +14,20 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.conftest import PATIENCE_S, until
+from tests.tui.reporting_app import STACKS_END
 
 PING, PING_KEY = b"\x1b[24~", "f12"
 """A key that nothing is bound to: it says what the keys before it have come to."""
 KEPT_BYTES = 200_000
 """Of what was drawn."""
 CHUNK = 65_536
-STACKS_END = b"-- end of stacks"
 ROOT = Path(__file__).parents[2]
 
 
@@ -167,7 +167,8 @@ async def typed_app(
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HUD_")}
     dirs = {f"HUD_TUI_{kind}_DIR": f"{home}/{kind.lower()}" for kind in ("CONFIG", "STATE", "DATA")}
     process = subprocess.Popen(  # noqa: ASYNC220 - its exit code is wanted without a wait
-        [*through, sys.executable, "-m", "tests.tui.typed_app", str(report), *arguments],
+        [*through, sys.executable, "-m", "tests.tui.reporting_app",
+         str(report), str(PATIENCE_S), *arguments],
         stdin=child, stdout=child, stderr=child, pass_fds=(report,), start_new_session=True,
         env={**kept, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT), **dirs, **environ},
         cwd=home,
@@ -188,66 +189,3 @@ async def typed_app(
         if app.fd >= 0:
             app.hang_up()
         os.close(told)
-
-
-def tell_stacks(app: Any) -> None:
-    """Say on the terminal what holds keys back, and where every task is that waits for neither a
-    message nor a timer."""
-    print(vars(app.type_ahead), app.screen_stack, file=sys.__stderr__)
-    for task in asyncio.all_tasks():
-        lines = list(_frames(task.get_coro()))
-        if not any("_get_message" in line or "timer.py" in line for line in lines):
-            print("\n".join([task.get_name(), *lines]), file=sys.__stderr__)
-    print(STACKS_END.decode(), file=sys.__stderr__, flush=True)
-
-
-def _frames(awaited: Any) -> Iterator[str]:
-    """The frames of a coroutine and of what it awaits."""
-    while awaited is not None:
-        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
-        if frame is not None:
-            yield f"  {frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}"
-        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
-
-
-def main() -> int:
-    """The app, reporting: an empty object when it takes keys, then one a key."""
-    from textual.events import Event, Key
-    from textual.widgets import Input
-
-    from hud_tui.cli import main as main_module
-    from hud_tui.tui import app as module
-    from hud_tui.tui import keys
-
-    out = int(sys.argv[1])
-
-    def tell(**said: Any) -> None:
-        with suppress(OSError):
-            os.write(out, json.dumps(said).encode() + b"\n")
-
-    class Reporting(module.HudApp):
-        """Tells of a key when it is given to what has the focus, as the app is at that moment."""
-
-        async def _hand_on(self, event: Event) -> None:
-            if isinstance(event, Key):
-                at, field = self.screen, self.screen.focused
-                tell(
-                    key=event.key,
-                    screen=type(at).__name__,
-                    focus="" if field is None else field.id or type(field).__name__,
-                    value=field.value if isinstance(field, Input) else None,
-                    stack=len(self.screen_stack),
-                )
-            await super()._hand_on(event)
-
-        def on_ready(self) -> None:
-            signal.signal(signal.SIGUSR1, lambda *_: tell_stacks(self))
-            tell()
-
-    keys.PATIENCE_S = PATIENCE_S  # a slow machine is no reason to pass a key on
-    module.HudApp = Reporting
-    return main_module.main(sys.argv[2:])
-
-
-if __name__ == "__main__":
-    sys.exit(main())
