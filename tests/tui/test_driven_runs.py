@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from hud_tui.rl.progress import Liveness, State
 from hud_tui.rollouts import control
 from hud_tui.rollouts.control import known_runs
 from hud_tui.rollouts.run_files import RunFolder
+from hud_tui.service.engines.base import Saved
 from hud_tui.service.store.events import after
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.chart_settings import OverlayList
@@ -154,9 +156,18 @@ BROKEN = [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}]
 
 
 async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
-    served: Served, tmp_path: Path
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state = tmp_path / "state"
+    state, goes_on = tmp_path / "state", asyncio.Event()
+    toy, steps = toy_of(served), count()
+    step = toy.optim_step
+
+    async def rest_after_one(*given: Any) -> Saved:
+        if next(steps):
+            await goes_on.wait()
+        return await step(*given)
+
+    monkeypatch.setattr(toy, "optim_step", rest_after_one)
     async with over_socket(served) as client:
         model = await fork_of(client)
         parameters = {"steps": 500, "tasks_per_step": 4, "learning_rate": 1e-6}  # never solved
@@ -178,6 +189,7 @@ async def test_its_failures_and_log_are_read_and_it_is_cancelled_by_x(
         assert "\x1b" not in pane.plain
         await flown.press("escape", then="runs")
         await flown.agree("X")
+        goes_on.set()
         assert await asyncio.wait_for(running, 60) == "cancelled"
         await flown.until(lambda: view.table.row.status == "cancelled")
         folder.save_order(order.model_copy(update={"env": ("NO_SUCH_VARIABLE",)}))
