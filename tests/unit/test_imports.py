@@ -49,6 +49,10 @@ with contextlib.redirect_stdout(io.StringIO()):
 ENGINES = "hud_tui.service.engines"
 OTHERS = {"httpx", "textual", "rich", "numpy", *SDK}
 """What the service's own process leaves to its clients, its faces and its engines."""
+CHECK = """import contextlib, io
+from hud_tui.service.__main__ import main
+with contextlib.redirect_stdout(io.StringIO()):
+    main(["--check", "--data-dir", "/nowhere"])"""
 MAKE = (
     "from pathlib import Path; from hud_tui.service.serving import make_engine;"
     " make_engine('tiny', Path(), 1)"
@@ -90,7 +94,7 @@ STARTS: dict[str, list[tuple[str, set[str]]]] = {
         (f"import {ENGINES}.tiny.engine, hud_tui.service.environments", OTHERS),
         (f"import {ENGINES}.tinker.engine", OTHERS),
         (f"import {ENGINES}.tinker.worker", OTHERS),
-        ("import hud_tui.service.__main__", SDK),
+        (CHECK, SDK),
         (MAKE, SDK),
         (f"import {ENGINES}.tiny.worker", SDK),
     ],
