@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from socket import socket
 from tempfile import TemporaryDirectory
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import httpx
 import pytest
@@ -28,14 +28,19 @@ from hud_tui.service.app import create_app
 from hud_tui.service.connections import KEEP_ALIVE_S, MOST, bounded, secured
 from hud_tui.service.data_dir import DATABASE
 from hud_tui.service.service import Service, recover
-from hud_tui.service.store.db import connect
+from hud_tui.service.store.db import Store, connect
 from hud_tui.service.tls import RenewedTls
 from hud_tui.service_file import ServiceReady
 from tests import bounds
+from tests.in_process import InProcess
 from tests.toy_engine import TOY, ToyEngine
 
+T = TypeVar("T")
 PATIENCE_S = 180.0
 MOST_WORKERS = 16
+DELAYS = os.environ.get("HUD_TUI_TEST_DELAYS", "")
+"""Seed of random delays of the app's requests, answers and threads, which find what depends on the
+order of answers; empty: nothing is delayed."""
 # How long an example takes says how busy the machine is. One commit is tried by the same examples
 # everywhere; --hypothesis-profile=search looks for new ones.
 settings.register_profile("same", deadline=None, derandomize=True, max_examples=60)
@@ -101,11 +106,23 @@ def blank(data: Path) -> Path:
     return data
 
 
+async def _at_once(store: Store, work: Callable[[], T]) -> T:
+    """In the test's own thread: handing a query to another, and its answer back, takes longer than
+    the query."""
+    try:
+        return work()
+    finally:
+        await asyncio.sleep(0)
+
+
 @pytest.fixture
 async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
     """A started service on a directory of its own, with the toy engine."""
-    async with Service(blank(tmp_path / "data"), engine) as service:
-        yield service
+    with pytest.MonkeyPatch.context() as patch:
+        if not DELAYS:
+            patch.setattr(Store, "_on_thread", _at_once)
+        async with Service(blank(tmp_path / "data"), engine) as service:
+            yield service
 
 
 @pytest.fixture
@@ -131,6 +148,13 @@ class Served:
     url: str
     api_key: str
     service: Service
+    in_process: InProcess | None = None
+
+    @property
+    def near(self) -> InProcess | None:
+        """Calls it without a socket; None where that is another's than this URL's."""
+        near = self.in_process
+        return near if near is not None and near.url == self.url else None
 
 
 @pytest.fixture
@@ -141,9 +165,11 @@ async def served(service: Service) -> AsyncIterator[Served]:
 
 
 def caller(served: Served) -> httpx.AsyncClient:
-    """Calls the service over its socket, as somebody else would."""
+    """Calls the service as somebody else would."""
     headers = bearer(served.api_key)  # loopback: no certificates, which take 15 ms to load
-    return httpx.AsyncClient(base_url=served.url, headers=headers, verify=False)
+    return httpx.AsyncClient(
+        base_url=served.url, headers=headers, transport=served.near, verify=False
+    )
 
 
 class _Server(uvicorn.Server):

@@ -29,6 +29,8 @@ from hud_tui.cli.commands import COMMANDS
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError
 from hud_tui.rl.run import Run
+from hud_tui.service.app import create_app
+from hud_tui.service.service import Service
 from hud_tui.settings import Settings
 from hud_tui.tui import session
 from hud_tui.tui.app import Connect, HudApp
@@ -36,7 +38,18 @@ from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.table import RowList
-from tests.conftest import PATIENCE_S, Served, caller, ended, fork, submit, until
+from tests.conftest import (
+    DELAYS,
+    PATIENCE_S,
+    Served,
+    caller,
+    ended,
+    fork,
+    on_socket,
+    submit,
+    until,
+)
+from tests.in_process import InProcess
 from tests.toy_engine import ToyEngine
 
 
@@ -148,9 +161,6 @@ def _keys_are_answered_when_nothing_is_due() -> Iterator[None]:
         yield
 
 
-DELAYS = os.environ.get("HUD_TUI_TEST_DELAYS", "")
-"""Seed of random delays of the app's requests, answers and threads, which find what depends on the
-order of answers; empty: nothing is delayed."""
 _chance = Random(f"{DELAYS} {os.environ.get('PYTEST_XDIST_WORKER')}")
 
 
@@ -178,12 +188,39 @@ def _threads_are_delayed() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _sheets_parsed_and_matched_once() -> Iterator[None]:
-    """Half of an app's start is parsing the same style sheets as the app before it, and a third
-    of its life is matching them to nodes that others before them were like, or that were matched
-    with the same before."""
-    parse, apply = Stylesheet._parse_rules, Stylesheet.apply
+def _sheets_are_parsed_once() -> Iterator[None]:
+    """Half of an app's start is parsing the same style sheets as the app before it."""
+    parse_all, parse = Stylesheet.parse, Stylesheet._parse_rules
     parsed: dict[tuple[object, ...], list[RuleSet]] = {}
+    sheets: dict[tuple[object, ...], tuple[list[RuleSet], dict[str, list[RuleSet]]]] = {}
+
+    def parse_all_once(sheet: Stylesheet) -> None:
+        key = tuple(sheet._variables.items()), tuple(sheet.source.items())
+        if key not in sheets:
+            parse_all(sheet)
+            if sheet._invalid_css:
+                return
+            sheets[key] = sheet.rules, sheet.rules_map
+        sheet._rules, sheet._rules_map = sheets[key]
+        sheet._require_parse = False
+
+    def parse_once(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
+        key = (tuple(sheet._variables.items()), given, tuple(named.items()))
+        if key not in parsed:
+            parsed[key] = parse(sheet, *given, **named)
+        return parsed[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "parse", parse_all_once)
+        patch.setattr(Stylesheet, "_parse_rules", parse_once)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _sheets_are_matched_once() -> Iterator[None]:
+    """A third of an app's life is matching style sheets to nodes that others before them were like,
+    or that were matched with the same before."""
+    apply = Stylesheet.apply
     paths: dict[tuple[int, object], int] = {}
     choices = Choices()
     matched: dict[tuple[int, int], Matched] = {}
@@ -195,12 +232,6 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
             above = -1 if node._parent is None else path_of(cast(DOMNode, node._parent), known)
             known[node] = paths.setdefault((above, _matched_with(node)), len(paths))
         return known[node]
-
-    def parse_once(sheet: Stylesheet, *given: Any, **named: Any) -> list[RuleSet]:
-        key = (tuple(sheet._variables.items()), given, tuple(named.items()))
-        if key not in parsed:
-            parsed[key] = parse(sheet, *given, **named)
-        return parsed[key]
 
     def apply_once(
         sheet: Any, node: DOMNode, *, animate: bool = False, cache: dict[Any, Any] | None = None
@@ -237,7 +268,6 @@ def _sheets_parsed_and_matched_once() -> Iterator[None]:
         vars(node)["match"] = match
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Stylesheet, "_parse_rules", parse_once)
         patch.setattr(Stylesheet, "apply", apply_once)
         patch.setattr(RuleSet, "__hash__", object.__hash__)
         yield
@@ -301,14 +331,15 @@ class Choices:
     that it shows."""
 
     def __init__(self) -> None:
-        self._of_rules: dict[tuple[int, ...], dict[object, Choice]] = {}
+        self._of_rules: dict[int, dict[object, Choice]] = {}
+        """By the id of a list that is kept: it was parsed once."""
         self._known: dict[tuple[int, ...], Choice] = {}
 
     def of(self, sheet: Any, node: DOMNode) -> Choice:
         rules = sheet.rules
         if getattr(sheet, "choices_of", None) is not rules:
             sheet.choices_of = rules
-            sheet.choices = self._of_rules.setdefault(tuple(map(id, rules)), {})
+            sheet.choices = self._of_rules.setdefault(id(rules), {})
         named = type(node), node.id, node.classes
         if named not in sheet.choices:
             names = node._selector_names | {f".{part}" for part in node._get_component_classes()}
@@ -346,6 +377,16 @@ def _matched_with(node: DOMNode) -> tuple[object, ...]:
     return type(node), node.id, node.classes, more
 
 
+@pytest.fixture
+async def served(service: Service) -> AsyncIterator[Served]:
+    """The service on a socket, and without it for those in this process."""
+    async with on_socket(service) as url:
+        near = InProcess(create_app(service), url)
+        yield Served(url, service.api_key, service, near)
+        service.parts.hub.close()
+        await near.ended()
+
+
 @contextmanager
 def time_stands_still() -> Iterator[None]:
     """Local times are Greenwich's, and what a run last told is never old, however slow we are."""
@@ -372,6 +413,8 @@ def settings_of(served: Served) -> Settings:
 class Net(httpx.AsyncHTTPTransport):
     """The network; of a write it loses the request, the answer, or answers itself."""
 
+    near: InProcess | None = None
+    """Calls the service without a socket; None for by its URL."""
     path: str = ""
     """Of the writes to lose or to answer; empty for all."""
     lose: str = ""
@@ -420,16 +463,20 @@ class Net(httpx.AsyncHTTPTransport):
                 self.held -= 1
         return answer
 
+    async def _carried(self, request: httpx.Request) -> httpx.Response:
+        carry = super() if self.near is None else self.near
+        return await carry.handle_async_request(request)
+
     async def _answered(self, request: httpx.Request) -> httpx.Response:
         if request.method == "GET" or request.url.path.endswith("/settle"):
-            return await super().handle_async_request(request)
+            return await self._carried(request)
         if self.path not in ("", request.url.path):
-            return await super().handle_async_request(request)
+            return await self._carried(request)
         if self.answer is not None:
             return self.answer
         if self.lose == "request":
             raise httpx.ReadError("the line is cut", request=request)
-        answer = await super().handle_async_request(request)
+        answer = await self._carried(request)
         if self.lose == "answer":
             await answer.aread()
             await answer.aclose()
@@ -488,7 +535,7 @@ class Connector:
     def __init__(self, served: Served | None, *errors: HudError, **client: Any) -> None:
         """`client` is what its clients are made with."""
         self.served, self.errors, self._client = served, list(errors), client
-        self.net = Net()
+        self.net = Net(served and served.near)
         self.data_dir = ""
         """Where the served service keeps its data, as far as clients are told."""
         self.asked: list[tuple[str, str | None]] = []

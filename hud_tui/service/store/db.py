@@ -78,11 +78,11 @@ class Store:
     async def open(self, id_: str | None = None) -> None:
         """Open the file and migrate its tables; `id_` as for `connect`."""
         self._loop = asyncio.get_running_loop()
-        self._db = await self._loop.run_in_executor(self._thread, connect, self._path, id_)
+        self._db = await self._on_thread(lambda: connect(self._path, id_))
 
     async def close(self) -> None:
         if self._db is not None:
-            await self._loop.run_in_executor(self._thread, self._db.close)
+            await self._on_thread(self._db.close)
             self._db = None
         self._thread.shutdown()
 
@@ -91,8 +91,8 @@ class Store:
     ) -> T:
         """Run a read-only function."""
         caller = CALLER.get()
-        return await self._loop.run_in_executor(
-            self._thread, lambda: self._checked(lambda db: query(db, *args, **kwargs), caller)
+        return await self._on_thread(
+            lambda: self._checked(lambda db: query(db, *args, **kwargs), caller)
         )
 
     async def write(
@@ -100,9 +100,12 @@ class Store:
     ) -> T:
         """Run a function in one transaction: on return all of it is on disk, or none."""
         caller = CALLER.get()
-        return await self._loop.run_in_executor(
-            self._thread, lambda: self._commit(lambda db: change(db, *args, **kwargs), caller)
+        return await self._on_thread(
+            lambda: self._commit(lambda db: change(db, *args, **kwargs), caller)
         )
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await self._loop.run_in_executor(self._thread, work)
 
     def _commit(self, change: Callable[[Db], T], caller: Caller) -> T:
         db = self._open_db()
