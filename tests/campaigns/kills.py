@@ -74,7 +74,9 @@ class Running:
         must(line, "failed starts", f"exit code {await self._code() if not line else None}")
         ready = ServiceReady.model_validate_json(line)
         headers = bearer(ready.api_key)
-        self.http = httpx.AsyncClient(base_url=ready.url, headers=headers, timeout=PATIENCE_S)
+        self.http = httpx.AsyncClient(
+            base_url=ready.url, headers=headers, timeout=PATIENCE_S, verify=False
+        )
 
     async def kill(self) -> None:
         with suppress(ProcessLookupError):

@@ -109,7 +109,7 @@ def meddle(
 
     class Meddled(HudClient):
         def __init__(self, settings: Settings, transport: None, *more: Any) -> None:
-            super().__init__(settings, Meddler(), *more)
+            super().__init__(settings, Meddler(verify=False), *more)
 
     monkeypatch.setattr(client, "HudClient", Meddled)
 

@@ -59,7 +59,7 @@ class Port:
 
     def client(self) -> AsyncClient:
         url = f"http://127.0.0.1:{self.number}"
-        return AsyncClient(base_url=url, headers=bearer(self.service.api_key))
+        return AsyncClient(base_url=url, headers=bearer(self.service.api_key), verify=False)
 
 
 @asynccontextmanager

@@ -160,7 +160,7 @@ def test_the_key_line_fits_and_keeps_help(view: str) -> None:
     assert "f1 help" in typing
 
 
-async def test_help_lists_every_key_of_the_view(served: Served) -> None:
+async def test_help_lists_every_key_of_the_view_once(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 60)) as app:
         for number, view in enumerate(VIEWS, 1):
             await app.press(str(number), then=view)
@@ -173,12 +173,7 @@ async def test_help_lists_every_key_of_the_view(served: Served) -> None:
                 assert action.help in listed
                 assert action.all_shown in listed
             await app.press("escape", then=view)
-
-
-async def test_help_of_a_page_lists_a_key_that_it_takes_from_the_app_once(served: Served) -> None:
-    async with opened(Connector(served), Start("models"), size=(120, 60)) as app:
-        await app.until_view("models")
-        await app.press("C", then="log")
+        await app.press("C", then="log")  # a page, which takes a key from the app
         await app.press("question_mark")
         await app.until(lambda: app.screen.query("#help-list"))
         listed = helped(app.screen)
@@ -257,7 +252,7 @@ def remapped(app: Opened, table: dict[str, object]) -> Iterator[None]:
         use_keymap(app.app, {})
 
 
-async def test_a_view_is_on_another_key(served: Served) -> None:
+async def test_a_view_is_on_another_key_or_on_that_of_another(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
         with remapped(app, {"app.view.live": ["f8", "f7"], "app.help": "f9"}):
             await app.until_view("models")
@@ -273,6 +268,10 @@ async def test_a_view_is_on_another_key(served: Served) -> None:
             await app.until(lambda: app.screen.query("#help-list"))
             listed = helped(app.screen)
             assert any(row.startswith("f8 f7") and "Watch the run" in row for row in listed)
+            await app.press("escape", then="live")
+        with remapped(app, {"app.view.checkpoints": "3", "app.view.live": "4"}):
+            await app.press("3", then="checkpoints")
+            await app.press("4", then="live")
 
 
 async def test_a_key_line_without_room_names_the_views_by_their_keys(served: Served) -> None:
@@ -288,15 +287,6 @@ async def test_a_key_line_without_room_names_the_views_by_their_keys(served: Ser
 
 def _line(app: Opened) -> str:
     return str(app.screen.query_one(KeyLine).render())
-
-
-async def test_two_actions_change_places(served: Served) -> None:
-    async with opened(Connector(served), Start("models"), size=(120, 40)) as app:
-        with remapped(app, {"app.view.checkpoints": "3", "app.view.live": "4"}):
-            await app.until_view("models")
-            await app.until(lambda: isinstance(app.screen.focused, RowList))
-            await app.press("3", then="checkpoints")
-            await app.press("4", then="live")
 
 
 async def test_any_action_can_have_another_key(served: Served) -> None:

@@ -406,34 +406,36 @@ async def test_tasksets_that_are_still_read_are_not_said_to_be_missing(served: S
         await app.until(lambda: "checks the taskset" in said(app, "#lead"))
 
 
-@pytest.mark.parametrize("size", [(80, 24), (80, 30), (200, 60)])
 async def test_the_whole_form_leaves_no_line_empty_and_has_room_for_what_is_allowed(
-    served: Served, size: tuple[int, int]
+    served: Served,
 ) -> None:
-    async with ready(served, size=size) as app:
+    async with ready(served, size=(80, 24)) as app:
         screen = view(app)
         screen.query_one("#fold", Button).press()
         await app.until(lambda: screen.query_one("#eps").parent.display)
-        await app.pilot.pause()
-        lists, tasks = screen.query_one("#lists").region, screen.tasks
-        shown = tasks if tasks.display else screen.query_one("#source")
-        assert shown.region.bottom == lists.bottom
-        assert screen.form.region.y - lists.bottom <= 1
-        button = screen.button.region
-        assert button.bottom + 1 + screen.button.parent.styles.margin.bottom >= size[1] - 1
-        if size[1] >= 30:
-            assert tasks.size.height > 2
-        else:
-            assert screen.query_one("#findings").size.height >= 5
-        fields = [field for field in screen.query(Field) if field.display and field.limits]
-        assert len(fields) > 12
-        for field in fields:
-            field.complain(True)
-            [limits] = field.query(".limits")
-            assert limits.size.width >= len(f"✘ {field.limits}"), field.label
-        for field in screen.query(Field).results(Field):
-            label = field.children[0].region
-            assert not field.display or field.field.region.x > label.x + len(field.label)
+        for size in ((80, 24), (80, 30), (200, 60)):
+            await app.pilot.resize_terminal(*size)
+            await app.pilot.pause()
+            lists, tasks = screen.query_one("#lists").region, screen.tasks
+            shown = tasks if tasks.display else screen.query_one("#source")
+            assert shown.region.bottom == lists.bottom
+            assert screen.form.region.y - lists.bottom <= 1
+            button = screen.button.region
+            assert button.bottom + 1 + screen.button.parent.styles.margin.bottom >= size[1] - 1
+            if size[1] >= 30:
+                assert tasks.size.height > 2
+            else:
+                assert screen.query_one("#findings").size.height >= 5
+            fields = [field for field in screen.query(Field) if field.display and field.limits]
+            assert len(fields) > 12
+            for field in fields:
+                field.complain(True)
+                [limits] = field.query(".limits")
+                assert limits.size.width >= len(f"✘ {field.limits}"), field.label
+                field.complain(False)
+            for field in screen.query(Field).results(Field):
+                label = field.children[0].region
+                assert not field.display or field.field.region.x > label.x + len(field.label)
 
 
 async def test_enter_is_told_on_the_buttons_and_space_and_right_unfold(served: Served) -> None:

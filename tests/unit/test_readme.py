@@ -255,7 +255,7 @@ def test_what_development_adds_can_be_added_so(tmp_path: Path) -> None:
     assert diffs.keys() == ADDED.keys()
     first = re.findall(r"(?ms)^```diff\n(.*?)^```", (ROOT / "docs/contributing.md").read_text())
     shutil.copytree(ROOT / "hud_tui", tmp_path / "hud_tui")
-    left_out = shutil.ignore_patterns("__snapshots__", "__pycache__", "tui", "live")
+    left_out = shutil.ignore_patterns("__snapshots__", "tui", "live")
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=left_out)
     (tmp_path / "styles").symlink_to(ROOT / "styles")
     for diff in [*diffs.values(), *first]:

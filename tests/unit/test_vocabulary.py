@@ -2,7 +2,6 @@
 
 import ast
 import re
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -54,14 +53,16 @@ def everything() -> list[tuple[str, str]]:
     ]
 
 
-def texts(file: Path) -> Iterator[tuple[int, str]]:
+@cache
+def texts(file: Path) -> list[tuple[int, str]]:
     """String literals and docstrings of a module with their lines; the lines of a page."""
     if file.suffix == ".md":
-        yield from enumerate(file.read_text().splitlines(), 1)
-        return
-    for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            yield node.lineno, " ".join(node.value.split())
+        return [*enumerate(file.read_text().splitlines(), 1)]
+    return [
+        (node.lineno, " ".join(node.value.split()))
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    ]
 
 
 @pytest.mark.parametrize("banned", BANNED)
