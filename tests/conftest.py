@@ -116,10 +116,16 @@ async def _at_once(store: Store, work: Callable[[], T]) -> T:
 
 
 @pytest.fixture
-async def service(tmp_path: Path, engine: ToyEngine) -> AsyncIterator[Service]:
+def store_at_once() -> bool:
+    """Whether the service's store works in the test's thread."""
+    return not DELAYS
+
+
+@pytest.fixture
+async def service(tmp_path: Path, engine: ToyEngine, store_at_once: bool) -> AsyncIterator[Service]:
     """A started service on a directory of its own, with the toy engine."""
     with pytest.MonkeyPatch.context() as patch:
-        if not DELAYS:
+        if store_at_once:
             patch.setattr(Store, "_on_thread", _at_once)
         async with Service(blank(tmp_path / "data"), engine) as service:
             yield service

@@ -10,6 +10,12 @@ from tests.service.clients import fork_of, over_socket, train, trained
 from tests.ways import Way, assert_is_whole, follow_threads
 
 
+@pytest.fixture
+def store_at_once() -> bool:
+    """What its thread does is a way of its own."""
+    return False
+
+
 async def test_a_submission_takes_the_way_that_is_written_down(served: Served) -> None:
     way = Way("From a submission to a step")
     async with over_socket(served) as client:
