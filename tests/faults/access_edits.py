@@ -26,7 +26,7 @@ ACCESS = (
     Edit(
         "an expired key is refused",
         "service/access.py",
-        "if caller.expires_at <= now():",
+        "if self._is_over(caller):",
         "if False:",
         KEYS,
     ),
