@@ -94,8 +94,11 @@ class AuditEntry:
 
 
 def local_time(entry: AuditEntry) -> str:
-    """When it was sent, by this machine's clock."""
-    return datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
+    """When it was sent, by this machine's clock; a dash if no calendar has that."""
+    try:
+        return datetime.fromtimestamp(entry.at).isoformat(" ", "seconds")
+    except (OverflowError, OSError, ValueError):
+        return "–"
 
 
 def command_entry(at: float, words: Sequence[str]) -> AuditEntry:

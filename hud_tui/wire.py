@@ -591,9 +591,18 @@ BASE = "base"
 # Work: managed runs and evaluations, and jobs.
 
 
+LATEST = 2e11
+"""Unix seconds in the year 8307."""
+
+
 def _unix_s(given: object) -> object:
-    """Unix seconds of an ISO 8601 time; other values as they are."""
-    return datetime.fromisoformat(given).timestamp() if isinstance(given, str) else given
+    """Unix seconds of an ISO 8601 time; None for numbers that no calendar has; other values as they
+    are."""
+    if isinstance(given, str):
+        return datetime.fromisoformat(given).timestamp()
+    if isinstance(given, int | float) and not abs(given) < LATEST:
+        return None
+    return given
 
 
 def _error(given: object) -> object:

@@ -34,7 +34,7 @@ def age(stamp: str | float | None, now: float) -> str:
         now: Unix seconds. A stamp in the future (from another clock) gives ``0 s``.
     """
     then = seconds(stamp) if isinstance(stamp, str) else stamp
-    if then is None:
+    if then is None or not isfinite(then):
         return "–"
     past = max(0, int(now - then))
     size, unit = next((each for each in AGE_UNITS if past >= each[0]), (1, "s"))

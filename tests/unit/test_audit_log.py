@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui import audit_log
-from hud_tui.audit_log import AuditEntry, CommandLog, change_text, matching, read_lines, to_line
+from hud_tui.audit_log import (
+    AuditEntry,
+    CommandLog,
+    change_text,
+    local_time,
+    matching,
+    read_lines,
+    to_line,
+)
 
 texts = st.text(max_size=40)
 entries = st.builds(
@@ -113,6 +121,12 @@ def test_entries_are_found_by_any_word_and_fields_of_a_newer_version_passed_over
     assert matching([ONE, other], "head taken") == []
     line = to_line(ONE).replace("{", '{"mood":"good",', 1)
     assert read_lines([line]) == ([ONE], 0)
+
+
+@pytest.mark.parametrize("at", [1e300, -1e18, 1e15])
+def test_a_time_that_no_calendar_has_is_a_dash(at: float) -> None:
+    [entry], _ = read_lines([to_line(replace(ONE, at=at))])
+    assert local_time(entry) == "–"
 
 
 def test_a_change_in_a_few_words() -> None:

@@ -10,7 +10,7 @@ from hud_tui.cli.connect import progress
 from hud_tui.cli.output import emit_error, print_notice, with_flags
 from hud_tui.errors import HudError
 from hud_tui.rl.tasks.task import Task, locations
-from hud_tui.rl.text import clean, clock_text, count_unsafe, one_line
+from hud_tui.rl.text import age, clean, clock_text, count_unsafe, one_line
 
 
 def test_controls_become_visible_newlines_stay_but_for_a_line_and_long_text_is_cut() -> None:
@@ -116,3 +116,4 @@ def test_a_time_that_no_calendar_has_is_a_dash() -> None:
     """As the end of a budget in a file that somebody wrote."""
     for stamp in (1e15, 1e300, float("nan"), float("inf"), -1e15):
         assert clock_text(stamp, 0.0) == "–"
+    assert {age(float(stamp), 0.0) for stamp in ("nan", "inf", "-inf")} == {"–"}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.groups import reward_std
-from hud_tui.wire import HUGE, MOST_COUNT, Checkpoint, Group, PackedGroups
+from hud_tui.wire import HUGE, MOST_COUNT, Checkpoint, Group, PackedGroups, WorkState
 from hud_tui.wire_rollouts import Trace
 from tests.tui import runs
 
@@ -124,3 +124,11 @@ def test_a_count_that_no_float_can_hold_is_read_as_one_that_can() -> None:
     assert (row.step, row.num_tokens, row.num_traces) == (MOST_COUNT, -MOST_COUNT, 3)
     body = f'{{"task_slug": "add", "rewards": [1, 0], "num_tokens": [{large}, 7]}}'
     assert Group.model_validate_json(body).num_tokens == [MOST_COUNT, 7]
+
+
+@pytest.mark.parametrize("at", ["1e300", "-1e400", "NaN", "9" * 400])
+def test_a_moment_that_no_calendar_has_is_unknown(at: str) -> None:
+    body = f'{{"status": "succeeded", "kind": "evaluation", "id": "e1", "created_at": {at}}}'
+    work = WorkState.model_validate_json(body)
+    assert work.created_at is None
+    assert WorkState.model_validate_json(work.model_dump_json()) == work
