@@ -294,7 +294,7 @@ class Failures:
     def unreachable(self, method: str, url: str, error: Exception) -> HudUnreachable:
         """The error for a request without response."""
         reason = self.without_key(one_line(str(error) or type(error).__name__))
-        why, advice = why_no_answer(self.settings, error) if self.settings.host else ("", "")
+        why, advice = why_no_answer(self.settings, error)
         message = f"no answer from {origin_of(url)}: {why or reason}"
         if method != "GET" and not isinstance(error, UNSENT):
             return HudUnreachable(message, UNCLEAR)

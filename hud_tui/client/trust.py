@@ -64,7 +64,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def why_no_answer(settings: Settings, error: BaseException) -> tuple[str, str]:
-    """What a service elsewhere did not answer for, and what to do; empty if neither is known."""
+    """What a service did not answer for, and what to do if it is one elsewhere; empty if neither is
+    known."""
     host = quote(one_line(settings.host, 200))
     for cause in _causes(error):
         if isinstance(cause, ssl.SSLCertVerificationError):

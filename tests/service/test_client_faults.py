@@ -251,6 +251,20 @@ async def test_a_catalog_that_changes_between_pages_lists_nothing_twice() -> Non
         assert len(await client.models()) == 150
 
 
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [("http://127.0.0.1:1", "nothing listens there"), ("https://none.invalid", "no such host")],
+)
+async def test_who_does_not_answer_is_said_in_the_same_words_of_any_service(
+    url: str, why: str
+) -> None:
+    client = HudClient(local_settings(url, KEY, f"{url}/telemetry"))
+    with pytest.raises(HudUnreachable) as failed:
+        await client.models()
+    assert failed.value.message == f"no answer from {url}: {why}"
+    await client.aclose()
+
+
 async def test_a_client_that_was_closed_says_so_as_any_failure() -> None:
     """httpx raises a bare RuntimeError, which nobody who awaits a call expects."""
     client = HudClient(SETTINGS)
