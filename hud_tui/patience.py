@@ -14,9 +14,10 @@ FIRST_S, LONGEST_S = 0.5, 8.0
 """Shortest and longest wait before the next attempt, seconds."""
 
 
-def backoff(failures: int, longest_s: float = LONGEST_S) -> float:
+def backoff(failures: int, longest_s: float | None = None) -> float:
     """Seconds to wait after so many failures in a row, at least 1: doubled each time, less up to a
-    quarter at random, so that not all who wait come at once."""
+    quarter at random, so that not all who wait come at once. `longest_s`: None for LONGEST_S."""
+    longest_s = LONGEST_S if longest_s is None else longest_s  # as it is now, not at import
     return min(longest_s, FIRST_S * 2.0 ** min(failures - 1, 16)) * (1 - 0.25 * random())
 
 
