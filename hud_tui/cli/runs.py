@@ -45,7 +45,7 @@ from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.cost import evaluation_facts
 from hud_tui.rl.disk import check_room, where_stored
 from hud_tui.rl.findings import Finding, in_order, verdict
-from hud_tui.rl.settings import DEFAULT, completed, defaults, setting_label, wrong_value
+from hud_tui.rl.settings import DEFAULT, completed, defaults, setting_label, write, wrong_value
 from hud_tui.rl.sweep import (
     Member,
     Sweep,
@@ -141,7 +141,7 @@ def _usual(model: Model, values: Mapping[str, object]) -> str:
         return "defaults of the service for this model"
     left = {key: value for key, value in defaults(model).items() if key not in values}
     chosen = {key: value for key, value in left.items() if value not in (None, False, DEFAULT)}
-    texts = [f"{setting_label(key)} {value}" for key, value in chosen.items()]
+    texts = [f"{setting_label(key)} {write(value)}" for key, value in chosen.items()]
     return f"defaults of the model: {', '.join(texts)}" if texts else "defaults of the model"
 
 

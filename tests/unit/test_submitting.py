@@ -1,5 +1,6 @@
 """What the app's dialog says before a run is submitted."""
 
+from hud_tui.cli.runs import _usual
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.cost import Cost
 from hud_tui.rl.findings import Finding
@@ -106,3 +107,9 @@ def test_a_run_that_a_client_drives_has_no_parameters_of_managed_runs() -> None:
     assert "Adam beta1 0.9" in text
     assert not any(label in text for label in managed)
     assert "on failure        drop" in text
+
+
+def test_a_plan_of_the_command_line_writes_defaults_as_the_form_does() -> None:
+    said = _usual(TRAINED, {"loss_fn": "ppo"})
+    assert "learning rate 0.0003, " in said
+    assert said.endswith("temperature 1")

@@ -66,7 +66,7 @@ AGAIN_S, POLLED_S = 1.0, 10.0
 METRICS = tuple(definition.key for definition in TABLE)
 COMPARED_FOOT = (
     "{compared.cursor.-1} {compared.cursor.1} step  {compared.move.-1} {compared.move.1} run  "
-    "{compared.next_view} metric  {compared.charts} all metrics  {compared.axis} x axis  "
+    "{compared.next_view} metric  {compared.charts} all metrics  {compared.axis} axis  "
     "{compared.smooth.1} {compared.smooth.-1} smooth  {compared.show_or_hide} hide  "
     "{compared.open} Live  {compared.jump} tree  {compared.help} help  {compared.leave} back"
 )
