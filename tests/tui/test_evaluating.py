@@ -5,6 +5,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.style import Style
@@ -13,6 +14,7 @@ from textual.widgets import Input
 from hud_tui.client import signal as sampling
 from hud_tui.client.evaluate import Evaluations
 from hud_tui.rl.run import Run
+from hud_tui.service.engines.base import Sampled
 from hud_tui.service.routes import training
 from hud_tui.service.service import Service
 from hud_tui.tui.keys import OPENS
@@ -399,15 +401,23 @@ async def elsewhere(
     kept = [route for route in training.ROUTES if route not in training.EVALUATION_ROUTES]
     monkeypatch.setattr(training, "ROUTES", kept)
     monkeypatch.setattr(sampling, "FAR_LOOK_S", sampling.LOOK_S)
+    monkeypatch.setattr(sampling, "AT_ONCE", 8)  # who leaves has not submitted all
     async with on_socket(service) as url:
         yield Served(url, service.api_key, service), model["id"]
 
 
 async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_next(
-    elsewhere: tuple[Served, str], tmp_path: Path
+    elsewhere: tuple[Served, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     served, model = elsewhere
-    toy_of(served).rest_after(0)
+    toy, goes_on = toy_of(served), asyncio.Event()
+    sample = toy.sample
+
+    async def held(*given: Any) -> list[Sampled]:
+        await goes_on.wait()
+        return await sample(*given)
+
+    monkeypatch.setattr(toy, "sample", held)
     start = Start("checkpoints", model=model)
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: len(flown.run.tree) == 2)
@@ -419,7 +429,7 @@ async def test_elsewhere_it_is_made_while_the_app_is_open_and_resumed_by_the_nex
         await flown.until(lambda: "evaluating step-000002" in flown.said("#tree-evaluations"))
         assert "only while hud-tui is open" in await flown.agree("q")
         await flown.until(lambda: not flown.app.is_running)
-    toy_of(served).go_on()
+    goes_on.set()
     async with cockpit(served, start, state=lambda: tmp_path) as flown:
         await flown.until(lambda: "R samples the rest" in flown.said("#tree-evaluations"))
         await flown.press("R")

@@ -341,12 +341,10 @@ async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) ->
         assert (row().id, row().status, row().step) == (job_id, "running", 1)
         kept = view.table.row
         toy_of(served).rest_after(1)
-        toy_of(served).go_on()
         await flown.until(lambda: row().step >= 2)
         assert view.table.row is not kept
         await flown.until_notice("is running: nothing to resume", "R")
         await flown.agree("X")
-        toy_of(served).go_on()
         await flown.until(lambda: row().status == "cancelled")
         await flown.agree("R")
         await flown.until(lambda: row().status == "running")
@@ -603,7 +601,6 @@ async def test_a_run_that_trains_grows_in_the_comparison(served: Served, three: 
         [series] = [s for row, s in screen.compared.runs if row.is_active]
         assert len(series) == 1
         toy_of(served).rest_after(1)
-        toy_of(served).go_on()
         await flown.until(lambda: len(series) >= 2)
         await flown.until(lambda: screen.compared.steps != (1, 2))
 
