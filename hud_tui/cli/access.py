@@ -15,7 +15,7 @@ from hud_tui.cli.connect import command_of, progress, run_command
 from hud_tui.cli.connect import connector_of as connector
 from hud_tui.cli.output import aligned, changes, confirm, emit, require_consent, show
 from hud_tui.client.client import HudClient
-from hud_tui.errors import HudUsage, refuse_beyond
+from hud_tui.errors import HudUnauthorized, HudUsage, refuse_beyond
 from hud_tui.rl.text import age, counted, moment, one_line, size, spaced
 from hud_tui.settings import read_size
 from hud_tui.wire import Model
@@ -196,6 +196,9 @@ async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> i
     note = f" ({one_line(newest.note, 100)})" if newest.note else ""
     proposed = f"{newest.checkpoint}, proposed by {newest.by}{note}"
     if args.dry_run:
+        if args.approve and newest.by == me:
+            why = f"{newest.checkpoint} is proposed by you: another person has to approve it"
+            raise HudUnauthorized(403, why)
         show(args, "proposal", {"dry_run": True, "proposal": newest}, f"would {verb} {proposed}")
         return 0
     await confirm(args, f"{model.model_name}: {verb} {proposed}?")

@@ -93,9 +93,11 @@ async def test_a_head_is_proposed_and_approved(
     assert (await hud("head", "arith-rl")).data["proposals"] == [], "nothing is sent"
     assert (await hud(*words)).data["proposal"]["status"] == "open"
     assert (await hud(*words, "--dry-run")).data["proposal"]["note"] == "why", "it is already"
-    for decision in ("--approve", "--withdraw"):
-        would = await hud("head", "arith-rl", decision, "-y", "--dry-run")
-        assert (would.code, would.data["proposal"]["note"]) == (0, "why")
+    would = await hud("head", "arith-rl", "--withdraw", "-y", "--dry-run")
+    assert (would.code, would.data["proposal"]["note"]) == (0, "why")
+    for words in ("--back", "1"), ("--approve",):
+        would = await hud("head", "arith-rl", *words, "-y", "--dry-run")
+        assert would.code == (await hud("head", "arith-rl", *words, "-y")).code == 4
     shown = (await hud("head", "arith-rl")).data
     assert (shown["protected_by"], shown["proposals"][0]["note"]) == ("admin", "why")
     own = await hud("head", "arith-rl", "--approve", "-y")
@@ -121,6 +123,8 @@ async def test_a_head_is_proposed_and_approved(
     assert [(line["key"], line["what"], line["status"]) for line in lines] == [
         ("admin", "move a head", 403),
         ("admin", "propose a head", 201),
+        ("admin", "move a head", 403),
+        ("admin", "approve a head", 403),
         ("admin", "approve a head", 403),
         ("sue", "propose a head", 201),
         ("sue", "approve a head", 200),
