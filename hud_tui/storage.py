@@ -235,7 +235,7 @@ def _claim(draft: Path, file: Path) -> Path:
 def _usable(directory: Path) -> Iterator[None]:
     """The directory for the block. If that fails, directories that were made for it are removed
     again, and an OSError becomes HudUsage with the reason."""
-    missing = [each for each in (directory, *directory.parents) if not each.exists()]
+    missing = [each for each in (directory, *directory.parents) if not os.path.exists(each)]
     try:
         directory.mkdir(parents=True, exist_ok=True)
         yield

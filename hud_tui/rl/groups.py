@@ -132,6 +132,7 @@ def has_gradient(rewards: Sequence[float], loss_fn: str | None) -> bool:
 
 
 NO_GRADIENT = "frac_reward_zero_std"
+"""A step's share of zero-variance groups."""
 
 
 def rollouts_of(step: Checkpoint, groups: Sequence[Group]) -> tuple[float, float]:

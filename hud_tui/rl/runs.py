@@ -110,7 +110,6 @@ def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-"""A step's share of zero-variance groups."""
 ENDS = 5
 """Number of steps averaged for a run's reward at its beginning and at its end."""
 MOST_POINTS = 32

@@ -132,6 +132,13 @@ def test_on_a_full_disk_no_directory_is_left_that_was_made_for_a_file(
     assert not os.listdir(tmp_path / "old")
 
 
+def test_a_directory_that_cannot_be_is_said_as_one_that_cannot_be_written(tmp_path: Path) -> None:
+    for place in (tmp_path / ("x" * 300), tmp_path / ("x" * 300) / "deep"):
+        with pytest.raises(HudUsage, match="name too long"):
+            write_folder(place, "run", {"a.md": "A"})
+    assert not os.listdir(tmp_path)
+
+
 def test_what_several_programs_write_at_once_is_all_kept(tmp_path: Path) -> None:
     notes = tmp_path / "models" / "m.json"
     running = [writer(protect, tmp_path / NAME, name) for name in "abcdef"]
