@@ -223,7 +223,7 @@ async def test_a_zero_variance_group_says_that_it_gave_no_gradient() -> None:
         await pilot.press("tab", "o", *["down"] * 4, "enter")
         screen = await opened(stage)
         assert "all failed: every advantage is 0" in facts_of(screen)
-        assert "advantage =0" in text_of(screen.columns)
+        assert "advantage 0" in text_of(screen.columns)
 
 
 class Refusing(StillClient):
