@@ -11,6 +11,7 @@ from time import time
 from pydantic import ValidationError
 
 from hud_tui.audit_log import short_id
+from hud_tui.change import Change
 from hud_tui.cli.connect import command_of, progress, run_command
 from hud_tui.cli.connect import connector_of as connector
 from hud_tui.cli.output import aligned, changes, confirm, emit, require_consent, show
@@ -18,8 +19,8 @@ from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUnauthorized, HudUsage, refuse_beyond
 from hud_tui.rl.text import age, counted, moment, one_line, size, spaced
 from hud_tui.settings import read_size
-from hud_tui.wire import Model
-from hud_tui.wire_access import AccessKey, LogLine, NewKey, Propose
+from hud_tui.wire import Identity, Model
+from hud_tui.wire_access import AccessKey, LogLine, NewKey, Propose, Role, why_not
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([mhdw])", re.IGNORECASE)
 _UNIT_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -180,10 +181,29 @@ async def propose(client: HudClient, args: argparse.Namespace, model: Model, tar
     return 0
 
 
+async def refuse_move(client: HudClient, model: Model, checkpoint: str) -> None:
+    """Raise, for a dry run, what moving a model's head to a checkpoint would: HudProtected, it is
+    protected on this machine; HudUnauthorized, that needs another role, or two people."""
+    client.wire.guard.check_protected(Change("set head", model.id))
+    _refuse_role(await client.whoami(), "move a head")
+    if model.protected_by is not None:
+        who = one_line(model.protected_by, 40)
+        why = f"{model.model_name} is protected by {who}, so nobody may move its head alone"
+        raise HudUnauthorized(403, why, f"propose it: --propose {checkpoint}")
+
+
+def _refuse_role(identity: Identity, what: str) -> None:
+    """Raise HudUnauthorized if a key may not do what needs the role `steer`. HUD's have no role."""
+    if identity.key and identity.role and not Role(identity.role).may(Role.STEER):
+        why = why_not(identity.key, Role(identity.role), Role.STEER, what)
+        raise HudUnauthorized(403, why, "ask an admin")
+
+
 async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> int:
     """Approve the newest open proposal of somebody else, or withdraw the newest of one's own; if
     there is none, of anybody."""
-    asked, me = (await client.access.proposals(model.id)).open, (await client.whoami()).key
+    asked, identity = (await client.access.proposals(model.id)).open, await client.whoami()
+    me = identity.key
     if not asked:
         raise HudUsage(f"nothing is proposed for {model.model_name}", "propose it: --propose ID")
     verb = "approve" if args.approve else "withdraw"
@@ -196,6 +216,9 @@ async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> i
     note = f" ({one_line(newest.note, 100)})" if newest.note else ""
     proposed = f"{newest.checkpoint}, proposed by {newest.by}{note}"
     if args.dry_run:
+        _refuse_role(identity, f"{verb} a {'head' if args.approve else 'proposal'}")
+        if args.approve:
+            client.wire.guard.check_protected(Change("approve", model.id))
         if args.approve and newest.by == me:
             why = f"{newest.checkpoint} is proposed by you: another person has to approve it"
             raise HudUnauthorized(403, why)

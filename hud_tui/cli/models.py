@@ -17,7 +17,6 @@ from hud_tui.errors import (
     HudError,
     HudProtected,
     HudRefused,
-    HudUnauthorized,
     HudUnclear,
     HudUsage,
     refuse_beyond,
@@ -114,11 +113,10 @@ async def head(client: HudClient, args: argparse.Namespace) -> int:
     if args.propose is not None:
         return await _propose(client, model, args, tree)
     if args.dry_run and (args.checkpoint is not None or args.back is not None):
+        from hud_tui.cli.access import refuse_move
+
         target = _target(tree, args)
-        if model.protected_by is not None:
-            who = one_line(model.protected_by, 40)
-            why = f"{model.model_name} is protected by {who}, so nobody may move its head alone"
-            raise HudUnauthorized(403, why, f"propose it: --propose {target.name}")
+        await refuse_move(client, model, target.name or target.id)
         would = f"would serve {label(target)} instead of {label(tree.served)}"
         heads = {"head": _id(tree.served), "would_be": _id(target)}
         show(args, "head", {"dry_run": True, "model": model.model_name, **heads}, would)

@@ -135,7 +135,12 @@ class Guard:
         """
         if self.shut is not None:
             raise HudReadOnly(self.shut.why, what, self.shut.cure)
-        if change is None or change.verb not in GUARDED:
+        if change is not None:
+            self.check_protected(change)
+
+    def check_protected(self, change: Change) -> None:
+        """As `check`, also in read-only mode, in which a dry run is allowed."""
+        if change.verb not in GUARDED:
             return
         name = self.protected.get(change.model)
         if name is None or self._confirmed in (name, change.model):

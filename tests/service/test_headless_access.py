@@ -159,6 +159,44 @@ async def test_a_dry_run_of_a_proposal_is_refused_as_the_proposal(
     assert "key tim may not propose a head" in (await both(as_tim, "step-000001"))[1]
 
 
+async def test_a_dry_run_of_a_move_or_a_decision_is_refused_as_that(
+    hud: Command,
+    served: Served,
+    http: httpx.AsyncClient,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = await model_of(hud)
+    await grow(http, model["id"], 2)
+    made = await hud("access", "add", "tim", "--role", "train", "-y")
+    tim = replace(served, api_key=made.data["key"]["key"])
+
+    async def both(command: Command, *words: str) -> str:
+        words = ("head", "arith-rl", *words, "-y")
+        would, done = await command(*words, "--dry-run"), await command(*words)
+        assert (would.code, would.error["type"]) == (done.code, done.error["type"])
+        assert would.error["message"] in done.error["message"]
+        return str(would.error["message"])
+
+    await hud("protect", "arith-rl")
+    assert await both(hud, "--back", "1") == (
+        "arith-rl is protected on this machine; not done: set head"
+    )
+    would = await hud(
+        "--read-only", "head", "arith-rl", "--back", "1", "--dry-run", "--confirm", "arith-rl"
+    )
+    assert would.code == 0, "it sends nothing"
+    await hud("protect", "arith-rl", "--off", "--confirm", "arith-rl")
+    as_tim = commands(tim, monkeypatch, capsys)
+    assert "key tim may not move a head" in await both(as_tim, "--back", "1")
+    hud = commands(served, monkeypatch, capsys)
+    await hud("protect", "arith-rl", "--for-all", "-y")
+    await hud("head", "arith-rl", "--propose", "step-000001", "-y")
+    as_tim = commands(tim, monkeypatch, capsys)
+    assert "key tim may not approve a head" in await both(as_tim, "--approve")
+    assert "key tim may not withdraw a proposal" in await both(as_tim, "--withdraw")
+
+
 async def test_the_whole_log_is_searched_and_no_more_of_it_than_needed(
     hud: Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
