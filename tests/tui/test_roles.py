@@ -13,6 +13,7 @@ from textual.app import App
 from textual.widgets import Button
 
 from hud_tui.client.access_calls import AccessCalls
+from hud_tui.errors import HudNotFound
 from hud_tui.keys import ACTIONS, STEERING, WRITES
 from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens import checkpoints
@@ -194,6 +195,21 @@ async def test_a_proposal_is_of_the_model_that_is_shown(
         assert "proposes" not in app.drawn
         app.app.workspace.session.choose(await app.view.client.model(one))
         await app.until(lambda: "admin proposes step-000001: H" in app.drawn)
+
+
+async def test_a_refreshed_tree_is_said_where_proposals_cannot_be_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails(self: AccessCalls, model_id: str) -> Proposals:
+        raise HudNotFound(404, "no such endpoint")
+
+    async with caller(served) as http:
+        one = (await grown(http, "one", 2))["id"]
+    monkeypatch.setattr(AccessCalls, "proposals", fails)
+    async with cockpit(served, Start("checkpoints", model=one)) as app:
+        await app.until(lambda: len(app.view.run.tree))
+        await app.press("r")
+        await app.until(lambda: "tree refreshed" in app.drawn)
 
 
 async def test_a_proposal_is_shown_as_it_is_now(

@@ -363,9 +363,10 @@ class CheckpointsScreen(HudScreen):
         with each model, so an answer is of the one that is shown."""
         model = self.run.model
         said = "" if model is None else await proposed(self, model)
-        if said is None or not self.is_built:
+        if not self.is_built:
             return
-        self._proposed = Content.styled(said, "$accent")
+        if said is not None:
+            self._proposed = Content.styled(said, "$accent")
         self.show_note(Content() if said and message else message)
 
     @on(CheckpointTree.Moved)
