@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from email.utils import formatdate
 from errno import ECONNREFUSED
 from shlex import quote
-from socket import gaierror
+from socket import EAI_AGAIN, gaierror
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.text import one_line
@@ -74,6 +74,8 @@ def why_no_answer(settings: Settings, error: BaseException) -> tuple[str, str]:
             speaks_http = "WRONG_VERSION_NUMBER" in (cause.reason or "")
             what = "it does not speak TLS" if speaks_http else f"TLS: {one_line(cause.reason)}"
             return what, "serve it with --cert and --key, or behind a proxy that does TLS"
+        if isinstance(cause, gaierror) and cause.errno == EAI_AGAIN:
+            return "its name cannot be resolved now", "check this machine's network"
         if isinstance(cause, gaierror):
             return "no such host", "check the name, and that this machine can resolve it"
         if isinstance(cause, OSError) and ECONNREFUSED in (cause.errno, *_errnos(cause)):

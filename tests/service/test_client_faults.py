@@ -1,6 +1,7 @@
 """What the client makes of a server that does what no good server does."""
 
 import asyncio
+import socket
 from contextlib import suppress
 
 import httpx
@@ -252,13 +253,22 @@ async def test_a_catalog_that_changes_between_pages_lists_nothing_twice() -> Non
 
 
 @pytest.mark.parametrize(
-    ("url", "why"),
-    [("http://127.0.0.1:1", "nothing listens there"), ("https://none.invalid", "no such host")],
+    ("url", "fault", "why"),
+    [
+        ("http://127.0.0.1:1", None, "nothing listens there"),
+        ("https://none.invalid", socket.EAI_NONAME, "no such host"),
+        ("https://none.invalid", socket.EAI_AGAIN, "its name cannot be resolved now"),
+    ],
 )
 async def test_who_does_not_answer_is_said_in_the_same_words_of_any_service(
-    url: str, why: str
+    url: str, fault: int | None, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def resolve(*_: object, **__: object) -> None:
+        raise socket.gaierror(fault, "as the system says it")
+
     client = HudClient(local_settings(url, KEY, f"{url}/telemetry"))
+    if fault is not None:
+        monkeypatch.setattr(socket, "getaddrinfo", resolve)
     with pytest.raises(HudUnreachable) as failed:
         await client.models()
     assert failed.value.message == f"no answer from {url}: {why}"

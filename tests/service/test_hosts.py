@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import socket
 import ssl
 import stat
 import sys
@@ -146,6 +147,10 @@ async def test_each_failure_says_what_to_do(
         await _failures(far, other_url, plain, ca, monkeypatch)
 
 
+def _unknown(*_: object, **__: object) -> None:
+    raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+
 async def _failures(
     far: Served, other: str, plain: int | None, ca: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +162,8 @@ async def _failures(
         ("https://none.invalid", ca, "no such host", "check the name"),
     ):
         monkeypatch.setattr("hud_tui.client.transport.retry_delay", lambda *given: None)
+        if url == "https://none.invalid":  # whatever this machine's name server says
+            monkeypatch.setattr("socket.getaddrinfo", _unknown)
         async with aclosing(HudClient(settings_with(url, far.api_key, trusted))) as client:
             with pytest.raises(HudUnreachable) as failed:
                 await client.whoami()
