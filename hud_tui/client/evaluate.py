@@ -95,10 +95,6 @@ class Evaluations:
         stored = self._files.read(evaluation_id)
         return stored is not None and stored.environment is None
 
-    def is_being_made(self, evaluation_id: str) -> bool:
-        """Whether a program, perhaps this one, makes its rollouts now."""
-        return self._files.is_being_made(evaluation_id)
-
     @property
     def is_told(self) -> bool:
         """Whether events of the service tell how evaluations go on; False while that is unknown."""
@@ -225,8 +221,6 @@ class Evaluations:
         Raises HudUsage: it has succeeded, or its process goes on; HudError: the process did not
         begin."""
         now = self.now(stored)
-        if self.is_being_made(now.id):
-            raise HudUsage(f"another hud-tui makes evaluation {now.id}", "wait for it")
         # one from hosted rollouts that is running has lost the program that made it
         if now.status in SUCCEEDED or (stored.environment and not has_ended(now.status)):
             raise HudUsage(Work.of(now).why_no_resume)

@@ -1,8 +1,7 @@
 """Evaluations that this program makes, each in a file with its task rows, by the job's id."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from time import time
@@ -12,7 +11,7 @@ from pydantic import ValidationError
 
 from hud_tui.errors import HudUsage
 from hud_tui.rl.work import EVALUATION
-from hud_tui.storage import held, is_held, read_regular, stored_in, write_atomic
+from hud_tui.storage import read_regular, stored_in, write_atomic
 from hud_tui.wire import Body, Group, JobError, Json, WorkState
 
 if TYPE_CHECKING:
@@ -111,26 +110,6 @@ class EvaluationFiles:
         file = self._folder / f"{stored.evaluation.id}.json"
         with stored_in(file):
             write_atomic(file, json.dumps(stored.model_dump(mode="json"), allow_nan=False))
-
-    def _lock(self, evaluation_id: str) -> Path | None:
-        """Held by the program that makes an evaluation from hosted rollouts."""
-        return None if self._folder is None else self._folder / f"{evaluation_id}.lock"
-
-    @contextmanager
-    def making(self, evaluation_id: str) -> Iterator[bool]:
-        """Let no other program make an evaluation meanwhile, which would be paid twice; yields
-        False if one does."""
-        lock = self._lock(evaluation_id)
-        if lock is None:
-            yield True
-            return
-        with held(lock) as ours:
-            yield ours is not None
-
-    def is_being_made(self, evaluation_id: str) -> bool:
-        """Whether some program makes an evaluation from hosted rollouts."""
-        lock = self._lock(evaluation_id)
-        return lock is not None and is_held(lock)
 
 
 def without_groups(evaluation: WorkState) -> WorkState:

@@ -121,13 +121,13 @@ class WorkClient:
     async def follow(self, evaluation_id: str) -> AsyncGenerator[WorkState, None]:
         """Yield its state repeatedly; the last one has ended, and includes its rewards by task.
 
-        An evaluation that is made from hosted rollouts progresses only in here, in one program at a
-        time. If this generator is closed or cancelled early, the service is told to stop open
-        rollouts; the evaluation can be resumed. Others go on.
+        An evaluation that is made from hosted rollouts progresses only in here. If this generator
+        is closed or cancelled early, the service is told to stop open rollouts; the evaluation can
+        be resumed. Others go on.
         """
         stored = await self._files.find(self.client, evaluation_id)
         if stored is not None and stored.environment is None:
-            async with aclosing(self._make_alone(stored)) as made:
+            async with aclosing(self._make(stored)) as made:
                 async for evaluation in made:
                     yield evaluation
             return
@@ -180,20 +180,6 @@ class WorkClient:
             return await self.evaluations.requeue(stored)
         driven = await self._drivers.resume(self.client, work_id)
         return driven or await self.client.resume_job(work_id)
-
-    async def _make_alone(self, stored: StoredEvaluation) -> AsyncGenerator[WorkState, None]:
-        """`_make`, once no other program does; until then, how that one goes on."""
-        id_ = stored.evaluation.id
-        while True:
-            with self._files.making(id_) as is_ours:
-                stored = self._files.read(id_) or stored
-                if is_ours:
-                    async with aclosing(self._make(stored)) as made:
-                        async for evaluation in made:
-                            yield evaluation
-                    return
-            yield stored.evaluation
-            await asyncio.sleep(LONGEST_LOOK_S)
 
     async def _make(self, stored: StoredEvaluation) -> AsyncGenerator[WorkState, None]:
         """Make the missing rollouts; yields the state after each part, and at last the outcome."""

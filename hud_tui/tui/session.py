@@ -512,10 +512,10 @@ class EvaluationRunner:
                 self._session.fold(EvaluationsRead(evaluations=evaluations))
 
     def _with_status(self, evaluation: WorkState) -> WorkState:
-        """An unfinished evaluation from hosted rollouts that no program makes is interrupted."""
-        id_, known = evaluation.id, self._evaluations
-        here = id_ not in self._tasks and known.is_made_here(id_)
-        if has_ended(evaluation.status) or not here or known.is_being_made(id_):
+        """An unfinished evaluation of this app that no task samples is interrupted."""
+        id_ = evaluation.id
+        here = id_ not in self._tasks and self._evaluations.is_made_here(id_)
+        if has_ended(evaluation.status) or not here:
             return evaluation
         return evaluation.model_copy(update={"status": "interrupted"})
 

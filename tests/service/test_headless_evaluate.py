@@ -374,28 +374,6 @@ async def test_from_here_it_goes_on_after_who_followed_it_has_left(from_here: Fr
     assert [one.groups for one in await evaluations.of_model(model)] == [[]]
 
 
-async def test_from_here_two_programs_that_follow_one_make_its_rollouts_once(
-    from_here: FromHere, tmp_path: Path
-) -> None:
-    works, model, body = from_here
-    begun = await works.evaluations.submit(model, body)
-    first = works.follow(begun.id)
-    while (await anext(first)).done < 10:
-        pass
-    other = works_of(works.client, tmp_path)
-    watched = other.follow(begun.id)
-    assert (await anext(watched)).status == "running"
-    with pytest.raises(HudUsage, match="another hud-tui makes evaluation"):
-        await other.resume(begun.id)
-    await first.aclose()
-    assert [now.status async for now in watched][-1] == "cancelled"
-    await other.resume(begun.id)
-    both = await asyncio.gather(last_of(works, begun.id), last_of(other, begun.id))
-    assert [(ended.status, ended.done) for ended in both] == [("succeeded", 72)] * 2
-    traces = await works.client.rollouts.job_traces(begun.id)
-    assert sum(trace.status == "completed" for trace in traces) == 72
-
-
 async def test_from_here_what_failed_is_said_and_can_be_repeated(
     from_here: FromHere, engine: ToyEngine
 ) -> None:
