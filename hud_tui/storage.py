@@ -14,7 +14,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from glob import escape
 from io import BufferedReader
@@ -406,6 +406,20 @@ def held(file: Path) -> Iterator[int | None]:
         yield lock if _takes_soon(lock) else None
     finally:
         os.close(lock)
+
+
+@contextmanager
+def lock_of(file: Path, of: str) -> Iterator[bool]:
+    """`held`, for what the user asked for; yields whether it is held here. `of`: whose lock it is,
+    in words. Raises HudUsage: it cannot be taken, e.g. on a file system without locks."""
+    with ExitStack() as stack:
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = stack.enter_context(held(file))
+        except OSError as error:
+            what = f"the lock of {of} cannot be taken: {one_line(error, 200)}"
+            raise HudUsage(what, "use another --state-dir") from error
+        yield lock is not None
 
 
 def is_held(file: Path) -> bool:

@@ -17,7 +17,7 @@ from hud_tui.rl.evaluation import Scores
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.work import SUCCEEDED, Work, trouble
-from hud_tui.storage import held, read_regular, write_atomic
+from hud_tui.storage import lock_of, read_regular, write_atomic
 from hud_tui.wire import Body, Evaluation, Group, Json, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
@@ -101,11 +101,10 @@ class RecordFiles(Generic[R]):
     @contextmanager
     def driving(self, record: R) -> Iterator[None]:
         """Let no other process sample for it meanwhile; another may have until now, so the record
-        becomes what is stored. Raises HudUsage: another one does."""
+        becomes what is stored. Raises HudUsage: another one does, or it cannot be locked."""
         file = self._file(record.id)
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with held(file.with_suffix(".lock")) as lock:
-            if lock is None:
+        with lock_of(file.with_suffix(".lock"), "this sampling") as is_ours:
+            if not is_ours:
                 raise HudUsage("another hud-tui samples for this already", "wait for it")
             stored = self._read(file) or record
             for name in type(record).model_fields:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from hud_tui.errors import HudNotStored, HudUsage
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.settings import program
-from hud_tui.storage import change_atomic, held, read_regular
+from hud_tui.storage import change_atomic, lock_of, read_regular
 
 MOST_BYTES = 4_000_000
 """Maximum size of a file that is read."""
@@ -114,14 +114,8 @@ class SweepFiles:
         """Hold the sweep's lock, which allows one process to drive it; yields it as the one before
         has left it. `cancel` is the command that cancels it. Raises HudUsage: another process holds
         the lock, or it cannot be locked."""
-        with ExitStack() as stack:
-            try:
-                file = self._file(sweep.id)
-                file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                lock = stack.enter_context(held(file.with_suffix(".lock")))
-            except OSError as error:
-                raise HudUsage(f"the lock of {sweep.name} cannot be taken: {error}") from error
-            if lock is None:
+        with lock_of(self._file(sweep.id).with_suffix(".lock"), sweep.name) as is_ours:
+            if not is_ours:
                 hint = f"wait for it, or end it: {cancel}"
                 raise HudUsage(f"another process drives {sweep.name}", hint)
             yield self.stored(sweep)

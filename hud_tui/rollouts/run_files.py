@@ -21,7 +21,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter, RolloutRows
 from hud_tui.processes import holding, last_holder
 from hud_tui.rl.text import counted, one_line
-from hud_tui.storage import held, is_held, open_or_make, read_regular, write_atomic
+from hud_tui.storage import is_held, lock_of, open_or_make, read_regular, write_atomic
 from hud_tui.wire import Body, no_items
 
 if TYPE_CHECKING:  # those who list what was begun do without
@@ -264,9 +264,9 @@ class DriverFolder:
     @contextmanager
     def starting(self) -> Iterator[bool]:
         """Let no other program start a driver meanwhile, which would write over what this one's
-        stores; yields False if one does."""
-        with held(self.path / "starting.lock") as ours:
-            yield ours is not None
+        stores; yields False if one does. Raises HudUsage: it cannot be locked."""
+        with lock_of(self.path / "starting.lock", "the run's driver") as is_ours:
+            yield is_ours
 
     @contextmanager
     def driving(self) -> Iterator[None]:

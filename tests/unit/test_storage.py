@@ -139,6 +139,20 @@ def test_a_directory_that_cannot_be_is_said_as_one_that_cannot_be_written(tmp_pa
     assert not os.listdir(tmp_path)
 
 
+def test_a_file_system_without_locks_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one of a network without its lock service."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(storage.fcntl, "flock", refuse)
+    lock = RunFolder(tmp_path / "r1").starting()
+    with pytest.raises(HudUsage, match=r"cannot be taken: .*No locks available"), lock:
+        pass
+
+
 def test_what_several_programs_write_at_once_is_all_kept(tmp_path: Path) -> None:
     notes = tmp_path / "models" / "m.json"
     running = [writer(protect, tmp_path / NAME, name) for name in "abcdef"]
