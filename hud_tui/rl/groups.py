@@ -135,6 +135,11 @@ NO_GRADIENT = "frac_reward_zero_std"
 """A step's share of zero-variance groups."""
 
 
+def idle_share(metrics: Mapping[str, float]) -> float:
+    """The share of zero-variance groups that a step reports, from 0 to 1; 0 if it reports none."""
+    return min(1.0, max(0.0, finite(metrics.get(NO_GRADIENT)) or 0.0))
+
+
 def rollouts_of(step: Checkpoint, groups: Sequence[Group]) -> tuple[float, float]:
     """The rollouts of a step, and how many of them had no gradient.
 
@@ -148,7 +153,7 @@ def rollouts_of(step: Checkpoint, groups: Sequence[Group]) -> tuple[float, float
         idle = sum(len(idle_rollouts(group.rewards, step.loss_fn)) for group in groups)
     else:
         rollouts = step.num_traces or 0
-        idle = rollouts * (finite(metrics_of(step).get(NO_GRADIENT)) or 0.0)
+        idle = rollouts * idle_share(metrics_of(step))
     discarded = step.num_discarded or 0
     return rollouts + discarded, idle + discarded
 

@@ -17,8 +17,9 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
+from hud_tui.rl.groups import idle_share
 from hud_tui.rl.history import History
-from hud_tui.rl.metrics import Series, finite, short
+from hud_tui.rl.metrics import Series, short
 from hud_tui.rl.own_numbers import of_base, with_results
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import has_ended, is_active, reason, title_of
@@ -208,8 +209,7 @@ class Run:
         )
 
     def _step(self, event: StepTaken) -> "Run":
-        share = finite(event.metrics.get("frac_reward_zero_std"))
-        zero = round(min(1.0, max(0.0, share or 0.0)) * len(event.groups))
+        zero = round(idle_share(event.metrics) * len(event.groups))
         reward = event.metrics.get("reward_mean")
         node = self.tree.node(self.tree.find(event.checkpoint_id))
         stamp = event.at or (node and seconds(node.created_at)) or 0.0

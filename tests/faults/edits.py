@@ -235,8 +235,8 @@ EDITS = (
     Edit(
         "a run's share without a gradient is of its rollouts",
         "rl/groups.py",
-        "idle = rollouts * (finite(",
-        "idle = (finite(",
+        "idle = rollouts * idle_share(",
+        "idle = idle_share(",
         ("tests/unit/test_run_table.py", "tests/unit/test_waste.py"),
     ),
     Edit(

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.events import CheckpointAdded, HeadMoved
-from hud_tui.rl.groups import RESIDUE, SMALLEST, StepMarks, Waste, has_signal, reward_std
+from hud_tui.rl.groups import (
+    RESIDUE,
+    SMALLEST,
+    StepMarks,
+    Waste,
+    has_signal,
+    reward_std,
+    rollouts_of,
+)
 from hud_tui.tui.widgets.group_grid import waste_text
 from hud_tui.wire import Checkpoint
 from tests.tui import runs
@@ -74,6 +82,12 @@ def test_the_loss_decides_what_has_no_gradient_and_discarded_batches_count() -> 
         ("b", 0, 1),
     ]
     assert "4 of them discarded" in waste_text(total, exact=True)
+
+
+def test_a_share_that_is_none_counts_no_more_rollouts_than_there_are() -> None:
+    for share, idle in ((1e308, 8), (-1.0, 0), (float("nan"), 0)):
+        step = Checkpoint(id="c1", num_traces=8, metrics={"frac_reward_zero_std": share})
+        assert rollouts_of(step, []) == (8, idle)
 
 
 def test_a_branch_that_was_left_does_not_count() -> None:
