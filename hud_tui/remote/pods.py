@@ -235,7 +235,8 @@ class RentalRequest:
         if rental.price_hr <= self.price_hr + 0.01:
             return ""
         asked = f"${self.price_hr:.2f}"
-        ends = f"it ends after {age(rental.at, rental.deadline)}, for ${rental.most:.2f} at most"
+        most = max(rental.most, rental.price_hr * (self.offer.prepaid_time or 0))
+        ends = f"it ends after {age(rental.at, rental.deadline)}, for ${most:.2f} at most"
         return f"{rental.name} costs {rental.price}, not {asked} as shown: {ends}"
 
     def lines(self) -> list[str]:

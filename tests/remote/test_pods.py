@@ -273,8 +273,11 @@ async def test_a_price_that_is_not_the_one_that_was_shown(
 ) -> None:
     known = prime_server._pod
     monkeypatch.setattr(prime_server, "_pod", lambda *given: known(*given) | {"priceHr": 3.5})
+    for each in pod.offers:
+        each["prepaidTime"] = 24
     made = await hud(*RENT)
     assert "costs $3.50 per hour, not $2.10 as shown" in made.err
+    assert "for $84.00 at most" in made.err, "what is billed in advance, too"
 
 
 async def test_a_pod_that_vanishes_while_it_starts(
