@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from itertools import accumulate
-from math import copysign, isfinite
+from math import copysign, isfinite, nan
 from types import ModuleType
 from typing import Annotated, Any, Generic, Self, TypeVar, cast, overload
 
@@ -51,8 +51,11 @@ HUGE = 1e100
 
 
 def bounded(number: float) -> float:
-    """A number from a service, a file or an environment, clamped to ±`HUGE`; NaN stays."""
-    return number if -HUGE <= number <= HUGE or number != number else copysign(HUGE, number)
+    """A number from a service, a file or an environment, clamped to ±`HUGE`; NaN for infinities,
+    which are no rewards."""
+    if -HUGE <= number <= HUGE or number != number:
+        return number
+    return copysign(HUGE, number) if isfinite(number) else nan
 
 
 def all_bounded(numbers: list[float]) -> list[float]:

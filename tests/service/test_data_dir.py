@@ -12,7 +12,7 @@ from hud_tui.service.data_dir import MARK, Unusable, refuse_foreign
 from hud_tui.service.http import new_id
 from hud_tui.service.service import Service
 from hud_tui.service.store.db import connect
-from hud_tui.service.store.seals import add_functions
+from hud_tui.service.store.seals import COLUMNS, add_functions
 from hud_tui.service.store.tables import MIGRATIONS
 from tests.conftest import blank, calling, fork
 from tests.service.calls import catalog, chat, leftovers, made_once, saved_steps, step, tree
@@ -197,6 +197,9 @@ def _copy_rows(db: sqlite3.Connection, table: str, source: str) -> None:
         names = ", ".join(name for _, name, *_ in columns if name in known)
         db.execute(f"DELETE FROM main.{table}")
         db.execute(f"INSERT INTO main.{table} ({names}) SELECT {names} FROM {source}")
+        if table in COLUMNS and "seal" in names.split(", "):  # a row was sealed as it was then
+            sealed = ", ".join(name for name in COLUMNS[table] if name in names.split(", "))
+            db.execute(f"UPDATE main.{table} SET seal = seal_of({sealed})")
 
 
 @pytest.mark.parametrize("version", [*range(WITHOUT_ID, len(MIGRATIONS), 4)])

@@ -275,6 +275,7 @@ async def test_a_wrong_figure_of_an_older_version_is_made_right(
         number = next(at for at, one in enumerate(MIGRATIONS) if "DELETE FROM key_disk" in one)
         older.executescript(
             "ALTER TABLE event DROP COLUMN name; ALTER TABLE reply DROP COLUMN name;"
+            "ALTER TABLE run DROP COLUMN discarded;"
             "UPDATE reply SET seal = seal_of(key, scope, call, digest, status, body);"
             f"UPDATE key_disk SET bytes = -7; PRAGMA user_version = {number}"
         )

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -234,7 +235,7 @@ async def test_whoever_comes_by_starts_a_killed_one_again_but_not_one_that_works
         assert started == []
     await hud("models")
     assert [module[2] for module in started] == ["run-1"]
-    folder.save(order.model_copy(update={"ended": True, "sync_tried_at": 4e9}))
+    folder.save(order.model_copy(update={"ended": True, "sync_tried_at": time()}))
     await hud("models")
     assert len(started) == 1, "its sync failed just now"
     folder.close()

@@ -110,11 +110,11 @@ def test_names_of_fields_are_shared_by_rows_and_not_by_their_copies() -> None:
 
 
 def test_what_would_overflow_is_read_as_the_largest_number() -> None:
-    body = '{"task_slug": "add", "rewards": [1, NaN, 1e308, -1e400]}'
-    one, unknown, *others = Group.model_validate_json(body).rewards
-    assert (one, isnan(unknown), others) == (1, True, [HUGE, -HUGE])
-    assert isfinite(reward_std(others))
-    assert Trace.model_validate_json('{"id": "t1", "reward": 1e400}').reward == HUGE
+    body = '{"task_slug": "add", "rewards": [1, NaN, 1e400, 1e308, -1e308]}'
+    one, *unknown, high, low = Group.model_validate_json(body).rewards
+    assert (one, [*map(isnan, unknown)], high, low) == (1, [True, True], HUGE, -HUGE)
+    assert isfinite(reward_std([high, low]))
+    assert Trace.model_validate_json('{"id": "t1", "reward": 1e308}').reward == HUGE
 
 
 def test_a_count_that_no_float_can_hold_is_read_as_one_that_can() -> None:
