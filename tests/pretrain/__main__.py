@@ -9,11 +9,12 @@ The bases that call tools first learn their tokenizers from the lessons' texts. 
 then learns the assistant's tokens of short conversations, those of long ones, up to its context,
 and finally games of 2048 by players that can be told apart, among which reinforcement learning
 chooses. Half of these last lessons repeat the others, which are forgotten otherwise. The one for
-tools learns to copy names that it has never seen, and then to call what is asked for, by Muon.
+tools learns to copy names that it has never seen, then to call what is asked for, then that a
+value is what is no tool's name, and in the end all of it once more, by Muon.
 
 Deterministic: the same machine makes the same bytes, on any number of cores. Takes about a quarter
-of an hour per base on one core, an hour for the one for tools. NAME is a base's name; without it
-every base is trained, into --out.
+of an hour per base on one core, an hour and a half for the one for tools. NAME is a base's name;
+without it every base is trained, into --out.
 """
 
 import argparse
@@ -47,6 +48,8 @@ from hud_tui.service.engines.tiny.training import (
     save_base,
 )
 from tests.pretrain.lessons import (
+    AGAIN,
+    APART,
     CALLS,
     ECHOES,
     LAST_TALKS,
@@ -107,6 +110,8 @@ STAGES: dict[str, tuple[Stage, ...]] = {
     TOOLS: (
         Stage("copies", 100, 2e-3, tokens=1500, ends=1.0, turns=1, talks=ECHOES),
         Stage("calls", 9500, 2e-3, tokens=2000, ends=0.0, turns=8, talks=CALLS),
+        Stage("apart", 1400, 2e-3, tokens=2000, ends=0.25, turns=3, talks=APART),
+        Stage("again", 3000, 1.5e-3, tokens=2000, ends=0.0, turns=8, talks=AGAIN),
     ),
 }
 SIZES = {

@@ -19,6 +19,7 @@ from tests.pretrain.talks import SUMS, Talk, schema
 from tests.pretrain.tools import (
     calculated,
     echoed,
+    told_apart,
     used_in_a_row,
     used_often,
     used_tools,
@@ -656,3 +657,12 @@ CALLS: Mapping[TalkLesson, float] = {
     used_often: 0.5, used_in_a_row: 0.2, used_with_words: 0.15, used_tools: 0.1, calculated: 0.05,
 }  # fmt: skip
 """All others: which of several tools is asked for, and which words are values."""
+APART: Mapping[TalkLesson, float] = {told_apart: 1.0}
+"""Then: that a value is what is no tool's name. Sentences let it be guessed in two of three cases,
+and to guess is what they teach. It is learned by itself alone: among other lessons 1200 steps did
+not teach it, and before them it is forgotten."""
+AGAIN: Mapping[TalkLesson, float] = {
+    used_often: 0.4, used_in_a_row: 0.17, used_with_words: 0.2, used_tools: 0.09, told_apart: 0.1,
+    calculated: 0.04,
+}  # fmt: skip
+"""All of them, so that sentences are read with what was learned last."""

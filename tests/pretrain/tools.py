@@ -18,7 +18,7 @@ from tests.pretrain.sentences import (
     blurred,
 )
 from tests.pretrain.talks import SUMS, Talk, schema
-from tests.pretrain.words import ADJECTIVES, COMMON, FILLERS, NOUNS, VERBS, Words
+from tests.pretrain.words import ADJECTIVES, COMMON, FILLERS, NOUNS, VERBS, Words, allowed
 
 KINDS = ("string",) * 6 + ("integer",) * 6 + ("number", "boolean", "choice")
 """Types of arguments, as often as they occur."""
@@ -308,6 +308,41 @@ def used_with_words(random: Words, tokenizer: BpeTokenizer, most: int) -> Talk:
     talk = used_tools(random, tokenizer, most)
     random.plain = False
     return talk
+
+
+def told_apart(random: Words, tokenizer: BpeTokenizer, most: int) -> Talk:
+    """A tool and a value in any order, which nothing but the list of tools tells apart."""
+    random.plain = True
+    tools = [
+        Tool(random.name(), {_argument(random): "string"}, random.choice(VERBS), "")
+        for _ in range(random.randint(1, min(3, most)))
+    ]
+    tool = random.choice(tools)
+    tools = [each for each in tools if each.name != tool.name or each is tool]
+    call = _call(random, tool)
+    [value] = call.values.values()
+    if random.random() < ACTED:
+        verb = random.choice((tool.verb, random.word()))
+        value = f"{random.choice(LEADS)} {verb} {value}"
+    text = _scrambled(random, {"t": tool.name, "a": value}, _inert)
+    random.plain = False
+    talk = _begun(random, tokenizer, f"{text}.", tools)
+    talk.calls(tool.name, call.values)
+    return talk
+
+
+ACTED = 0.25
+"""Share of them in which a verb, of any letters, stands before the value."""
+LEADS = ("to", "to", "to", "and", "please", "kindly", "can", "should", "will", "we", "you", "now")
+
+
+def _inert(random: Words) -> str:
+    """A word that is no value, as those of sentences are, or a form of a verb."""
+    if random.random() < 0.85:
+        return _common(random)
+    verb = random.choice(VERBS)
+    form = random.choice((f"{verb}s", f"{verb.removesuffix('e')}ing"))
+    return form if allowed(form) else _inert(random)
 
 
 def _telling(random: Words, tool: Tool) -> Tool:

@@ -220,9 +220,9 @@ def test_the_base_for_agents_calls_a_tool_with_what_it_is_asked_for_and_says_its
     ("kind", "named", "exact"),
     [
         ("one tool, integer", 0.9, 0.85),
-        ("one tool, string", 0.85, 0.5),
+        ("one tool, string", 0.9, 0.7),
         ("three tools, integer", 0.7, 0.65),
-        ("three tools, string", 0.6, 0.35),
+        ("three tools, string", 0.6, 0.5),
     ],
 )
 def test_the_base_for_tools_calls_some_that_no_lesson_has(

@@ -31,6 +31,8 @@ from hud_tui.service.environments import ENVIRONMENTS, TASKSETS, hopeless_rows
 from tests.live.unseen_tools import CHAINS, NAMES, SHAPES
 from tests.pretrain.__main__ import AGENT, STAGES, TOOLS
 from tests.pretrain.lessons import (
+    AGAIN,
+    APART,
     CALLS,
     DIRECTIONS,
     ECHOES,
@@ -149,7 +151,7 @@ def test_the_same_lessons_make_the_same_bytes(
 
 
 BYTES = BpeTokenizer((), ())
-OF_TOOLS = dict.fromkeys([*ECHOES, *CALLS])
+OF_TOOLS = dict.fromkeys([*ECHOES, *CALLS, *APART, *AGAIN])
 """The lessons of the base for tools."""
 EVERY_TALK = dict.fromkeys([*TALKS, *LAST_TALKS, *OF_TOOLS])
 SAID = {style.word for style in STYLES.values()}

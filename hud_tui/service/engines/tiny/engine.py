@@ -82,7 +82,7 @@ BASES = (
             "Calls tools that nobody has seen, one of several, with values that it copies from the"
             " prompt or from another tool's answer, in 2048 tokens. A value without quotes it does"
             " not always find. Cannot play, calculate or hold a conversation. Training raised its"
-            " mean reward on init-env's lookup from .21 to .79 in 10 steps ▁▆██▆█▆▇▆█."
+            " mean reward on init-env's lookup from .33 to .85 in 10 steps ▁▅▅▄▇▆▇▇▇█."
         ),
         context=2048,
         vocabulary=2048,
