@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hud_tui.rl.checkpoint_tree import ROOT, label
-from hud_tui.rl.metrics import Series, finite, metrics_of
+from hud_tui.rl.metrics import Series, idle_share, metrics_of
 from hud_tui.wire import Checkpoint, Group
 
 if TYPE_CHECKING:
@@ -129,15 +129,6 @@ def idle_rollouts(rewards: Sequence[float], loss_fn: str | None) -> Sequence[int
 def has_gradient(rewards: Sequence[float], loss_fn: str | None) -> bool:
     """Whether a group's rollouts have a gradient under a loss."""
     return len(idle_rollouts(rewards, loss_fn)) < len(rewards)
-
-
-NO_GRADIENT = "frac_reward_zero_std"
-"""A step's share of zero-variance groups."""
-
-
-def idle_share(metrics: Mapping[str, float]) -> float:
-    """The share of zero-variance groups that a step reports, from 0 to 1; 0 if it reports none."""
-    return min(1.0, max(0.0, finite(metrics.get(NO_GRADIENT)) or 0.0))
 
 
 def rollouts_of(step: Checkpoint, groups: Sequence[Group]) -> tuple[float, float]:

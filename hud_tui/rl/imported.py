@@ -19,8 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from hud_tui.rl.compare import RunSeries
-from hud_tui.rl.groups import NO_GRADIENT
-from hud_tui.rl.metrics import METRICS, canonical, is_known, translate
+from hud_tui.rl.metrics import METRICS, NO_GRADIENT, canonical, is_known, translate
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import ends_of, thinned
 from hud_tui.rl.text import one_line

@@ -457,6 +457,15 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
+NO_GRADIENT = "frac_reward_zero_std"
+"""A step's share of zero-variance groups."""
+
+
+def idle_share(metrics: Mapping[str, float]) -> float:
+    """The share of zero-variance groups that a step reports, from 0 to 1; 0 if it reports none."""
+    return min(1.0, max(0.0, finite(metrics.get(NO_GRADIENT)) or 0.0))
+
+
 def short(value: float | None) -> str:
     """A number in at most 6 characters, e.g. ``.847``, ``.0031``, ``1.21``, ``41k``, ``3.1e-4``."""
     if value is None or value != value:

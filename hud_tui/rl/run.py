@@ -17,9 +17,8 @@ from hud_tui.events import (
 )
 from hud_tui.rl.alarms.alarm import Alarm, Report
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, origin, reread
-from hud_tui.rl.groups import idle_share
 from hud_tui.rl.history import History
-from hud_tui.rl.metrics import Series, short
+from hud_tui.rl.metrics import Series, idle_share, short
 from hud_tui.rl.own_numbers import of_base, with_results
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import has_ended, is_active, reason, title_of

@@ -15,8 +15,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
-from hud_tui.rl.groups import NO_GRADIENT, rollouts_of
-from hud_tui.rl.metrics import finite, metrics_of
+from hud_tui.rl.groups import rollouts_of
+from hud_tui.rl.metrics import NO_GRADIENT, finite, metrics_of
 from hud_tui.rl.names import close_names, find_by_id, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.progress import Progress, is_stalled, pace
