@@ -20,7 +20,7 @@ from hud_tui.errors import HudUnauthorized, HudUsage, refuse_beyond
 from hud_tui.rl.text import age, counted, moment, one_line, size, spaced
 from hud_tui.settings import read_size
 from hud_tui.wire import Identity, Model
-from hud_tui.wire_access import AccessKey, LogLine, NewKey, Propose, Role, why_not
+from hud_tui.wire_access import AccessKey, LogLine, NewKey, Proposal, Propose, Role, why_not
 
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*([mhdw])", re.IGNORECASE)
 _UNIT_S = {"m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
@@ -199,6 +199,17 @@ def _refuse_role(identity: Identity, what: str) -> None:
         raise HudUnauthorized(403, why, "ask an admin")
 
 
+def _refuse_approval(
+    client: HudClient, model: Model, proposal: Proposal, identity: Identity
+) -> None:
+    """Raise, for a dry run, what approving a proposal would."""
+    _refuse_role(identity, "approve a head")
+    client.wire.guard.check_protected(Change("approve", model.id))
+    if proposal.by == identity.key:
+        why = f"{proposal.checkpoint} is proposed by you: another person has to approve it"
+        raise HudUnauthorized(403, why)
+
+
 async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> int:
     """Approve the newest open proposal of somebody else, or withdraw the newest of one's own; if
     there is none, of anybody."""
@@ -216,12 +227,10 @@ async def decide(client: HudClient, args: argparse.Namespace, model: Model) -> i
     note = f" ({one_line(newest.note, 100)})" if newest.note else ""
     proposed = f"{newest.checkpoint}, proposed by {newest.by}{note}"
     if args.dry_run:
-        _refuse_role(identity, f"{verb} a {'head' if args.approve else 'proposal'}")
         if args.approve:
-            client.wire.guard.check_protected(Change("approve", model.id))
-        if args.approve and newest.by == me:
-            why = f"{newest.checkpoint} is proposed by you: another person has to approve it"
-            raise HudUnauthorized(403, why)
+            _refuse_approval(client, model, newest, identity)
+        else:
+            _refuse_role(identity, "withdraw a proposal")
         show(args, "proposal", {"dry_run": True, "proposal": newest}, f"would {verb} {proposed}")
         return 0
     await confirm(args, f"{model.model_name}: {verb} {proposed}?")
