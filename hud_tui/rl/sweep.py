@@ -421,13 +421,17 @@ def _costs(size: SweepSize) -> list[tuple[str, str]]:
     ]
     if size.sampled_tokens is None or size.trained_tokens is None:
         return lines
+    return [*lines, ("tokens", _tokens(size, size.sampled_tokens, size.trained_tokens))]
+
+
+def _tokens(size: SweepSize, all_sampled: int, all_trained: int) -> str:
+    """Tokens per run and in total, and what they cost."""
     sampled = _span([run.sampled * (run.max_tokens or 0) for run in size.each])
     trained = _span([run.rollouts * (run.max_tokens or 0) for run in size.each])
-    all_ = f"{spaced(size.sampled_tokens)} and {spaced(size.trained_tokens)}"
+    all_ = f"{spaced(all_sampled)} and {spaced(all_trained)}"
     cost = "" if size.dollars is None else f", {dollars(size.dollars)}"
     tokens = f"per run at most {sampled} sampled, {trained} trained; in total {all_}{cost}"
-    tokens += "; plus prompts"
-    return [*lines, ("tokens", tokens)]
+    return f"{tokens}; plus prompts"
 
 
 def _of(count: str, what: str) -> str:

@@ -108,10 +108,8 @@ class Findings(ClickableText):
         for check in checks:
             findings = in_order(finding for finding in self.findings if finding.check == check)
             bad = [finding for finding in findings if finding.level != "ok"]
-            if width < NAMES and (bad or findings or check in SHOWN):
-                level = verdict(findings) if findings else ""
-                glyph, style = GLYPHS.get(level, NOT_YET)
-                yield Content.assemble((f"{glyph} ", style), CHECKS[check]).truncate(max(1, width))
+            if width < NAMES and (findings or check in SHOWN):
+                yield _briefly(check, findings).truncate(max(1, width))
             elif bad:
                 yield from chain.from_iterable(_wrapped(finding, width) for finding in bad)
             elif check in SHOWN or (findings and check in TOLD):
@@ -126,6 +124,12 @@ class Findings(ClickableText):
             summary = f"{self.source}: {summary}"
         label = Content.styled(f"{CHECKS[check]:<{LABEL}}", "" if findings else "$text-muted")
         return Content.assemble((f"{glyph} ", style), label, (summary, "$text-muted"))
+
+
+def _briefly(check: str, findings: Sequence[Finding]) -> Content:
+    """A check's verdict and name, where there is no room for more."""
+    glyph, style = GLYPHS.get(verdict(findings) if findings else "", NOT_YET)
+    return Content.assemble((f"{glyph} ", style), CHECKS[check])
 
 
 def whole_lines(findings: Sequence[Finding], width: int) -> Iterator[Content]:
