@@ -111,8 +111,8 @@ def test_names_of_fields_are_shared_by_rows_and_not_by_their_copies() -> None:
 
 def test_what_would_overflow_is_read_as_the_largest_number() -> None:
     body = '{"task_slug": "add", "rewards": [1, NaN, 1e400, 1e308, -1e308]}'
-    one, *unknown, high, low = Group.model_validate_json(body).rewards
-    assert (one, [*map(isnan, unknown)], high, low) == (1, [True, True], HUGE, -HUGE)
+    first, *unknown, high, low = Group.model_validate_json(body).rewards
+    assert (first, [*map(isnan, unknown)], high, low) == (1, [True, True], HUGE, -HUGE)
     assert isfinite(reward_std([high, low]))
     assert Trace.model_validate_json('{"id": "t1", "reward": 1e308}').reward == HUGE
 
