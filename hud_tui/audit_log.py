@@ -135,14 +135,14 @@ def read_lines(lines: Iterable[str]) -> tuple[list[AuditEntry], int]:
 
 def matching(log: Sequence[AuditEntry], text: str) -> list[AuditEntry]:
     """Entries whose displayed fields contain every word."""
-    words = text.casefold().split()
-    return [entry for entry in log if all(word in _searchable(entry) for word in words)]
-
-
-def _searchable(entry: AuditEntry) -> str:
-    parts = (entry.verb, entry.name, entry.model, entry.subject, entry.before, entry.after)
-    more = (entry.outcome, entry.message, entry.service, entry.by, entry.request_id)
-    return " ".join((*parts, *more)).casefold()
+    words, matches = text.casefold().split(), []
+    for entry in log:
+        parts = (entry.verb, entry.name, entry.model, entry.subject, entry.before, entry.after)
+        more = (entry.outcome, entry.message, entry.service, entry.by, entry.request_id)
+        shown = " ".join((*parts, *more)).casefold()
+        if all(word in shown for word in words):
+            matches.append(entry)
+    return matches
 
 
 def _read(line: str) -> AuditEntry | None:
@@ -154,14 +154,14 @@ def _read(line: str) -> AuditEntry | None:
         at = float(row["at"])
         if not isfinite(at) or not isinstance(row["verb"], str):
             raise ValueError("not a time, or no verb")
-        texts: dict[str, Any] = {
+        lists = {name: tuple(map(str, row.get(name) or ())) for name in LISTS}
+        texts = {
             field.name: str(row[field.name])
             for field in fields(AuditEntry)
             if field.name not in ("at", "local", *LISTS) and row.get(field.name) is not None
         }
-        lists = {name: tuple(str(text) for text in row.get(name) or ()) for name in LISTS}
-        entry = AuditEntry(at=at, local=bool(row.get("local")), **texts)
-        return replace(entry, omitted=lists["omitted"], left_out=lists["left_out"])
+        values: dict[str, Any] = {**texts, **lists}
+        return AuditEntry(at=at, local=bool(row.get("local")), **values)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None
 
@@ -354,23 +354,16 @@ asyncio.run(main())
 
 
 def _client(entry: AuditEntry) -> tuple[str, str]:
+    client, paths = "client.client import HudClient", "settings import read_paths"
     if entry.local:
-        imports = (
-            "from hud_tui.local_service import connect_local\n"
-            "from hud_tui.settings import read_paths"
-        )
-        return imports, "await connect_local(read_paths(), print)"
-    if entry.host:
-        imports = (
-            "from hud_tui.client.client import HudClient\n"
-            "from hud_tui.hosts import host_settings\n"
-            "from hud_tui.settings import read_paths"
-        )
-        return imports, f"HudClient(host_settings({entry.host!a}, read_paths().state))"
-    imports = (
-        "from hud_tui.client.client import HudClient\nfrom hud_tui.settings import read_settings"
-    )
-    return imports, "HudClient(read_settings())"
+        modules = ["local_service import connect_local", paths]
+        make = "await connect_local(read_paths(), print)"
+    elif entry.host:
+        modules = [client, "hosts import host_settings", paths]
+        make = f"HudClient(host_settings({entry.host!a}, read_paths().state))"
+    else:
+        modules, make = [client, "settings import read_settings"], "HudClient(read_settings())"
+    return "\n".join(f"from hud_tui.{module}" for module in modules), make
 
 
 def _call(entry: AuditEntry) -> str:
@@ -474,12 +467,11 @@ def _given(values: Mapping[str, Any], rows: Iterable[Parameter]) -> dict[str, An
 
 def as_flags(values: Mapping[str, object]) -> list[str]:
     """Flags with these values; a list gives one for each of its values, None none."""
-    several = {
-        name: value if isinstance(value, list) else [value] for name, value in values.items()
-    }
-    return [
-        _flag(name, value) for name, them in several.items() for value in them if value is not None
-    ]
+    flags = []
+    for name, value in values.items():
+        each = value if isinstance(value, list) else [value]
+        flags += [_flag(name, one) for one in each if one is not None]
+    return flags
 
 
 def _flag(name: str, value: object) -> str:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -32,11 +32,12 @@ from hud_tui.storage import (
     is_held,
     locked,
     open_or_make,
+    read_object,
     read_private,
     read_regular,
     write_atomic,
 )
-from hud_tui.wire import Response
+from hud_tui.wire import Body, Response
 
 LOCK = "service.lock"
 """File in the data directory that its service keeps locked; it contains the process id."""
@@ -70,6 +71,19 @@ class ServiceReady(Response):
     def is_other(self) -> bool:
         """Whether another hud-tui than this one serves: another version, or other files."""
         return is_other(self.version, self.build, self.package, self.began)
+
+
+class ServicePlace(Body):
+    """How a service is found again, whatever its address is by then."""
+
+    mode: Literal["local", "host", "hud"]
+    """By its data directory, by its URL with the stored key, or by HUD's variables."""
+    host: str = ""
+    """With mode ``host``, the URL of the service elsewhere."""
+    data_dir: str
+    """Data directory of the embedded service, with mode ``local``: where it was last."""
+    service: str = ""
+    """`HudClient.service_id` of the service, of a sink its origin; empty: not known."""
 
 
 @contextmanager
@@ -266,7 +280,7 @@ HEARD_S = 20.0
 def line_of(state: Path, name: str) -> dict[str, Any]:
     """State of a machine's tunnel, as the process that keeps it wrote it last; empty if it never
     ran. It is ``up`` only if something came through it within `HEARD_S`."""
-    line = _document(state / REMOTES / name / LINE)
+    line = read_object(state / REMOTES / name / LINE)
     if not line:
         return line
     if line.get("boot") != boot_id() or not _is_fresh(line.get("beat")):
@@ -292,14 +306,6 @@ def _is_fresh(stamp: object) -> bool:
 def keeper_lock(state: Path, name: str) -> Path:
     """The lock of the process that keeps a machine's tunnel."""
     return state / REMOTES / name / f"{KEEPER}.lock"
-
-
-def _document(file: Path) -> dict[str, Any]:
-    """A JSON object written by another process; empty if it is missing or invalid."""
-    with suppress(OSError, ValueError, RecursionError):
-        document = json.loads(read_regular(file, 1 << 20))
-        return document if isinstance(document, dict) else {}
-    return {}
 
 
 def line_text(line: Mapping[str, Any], now: float) -> str:
@@ -672,4 +678,4 @@ def budget_kept(state: Path, now: float) -> bool:
 
 def budget_found(state: Path) -> dict[str, Any]:
     """What that process wrote last; empty if it never ran."""
-    return _document(state / REMOTES / BUDGET)
+    return read_object(state / REMOTES / BUDGET)

@@ -332,6 +332,14 @@ def read_regular(file: Path, most: int) -> bytes:
         return _bounded(opened, most, file)
 
 
+def read_object(file: Path) -> dict[str, Any]:
+    """A JSON object that another program wrote; empty if it is missing or invalid."""
+    with suppress(OSError, ValueError, RecursionError):
+        document = json.loads(read_regular(file, MOST))
+        return document if isinstance(document, dict) else {}
+    return {}
+
+
 def _bounded(opened: BufferedReader, most: int, file: Path) -> bytes:
     body = opened.read(most + 1)
     if len(body) > most:

@@ -173,7 +173,8 @@ class _Reader:
             return pushed, True
         image = self.text(("image",))
         if image:
-            return image, bool(self.mapping(("push",))) or _has_registry(image)
+            has_owner = "/" in image.partition("@")[0] and not image.startswith("local/")
+            return image, has_owner or bool(self.mapping(("push",)))
         return self.text(("images", "full")) or self.text(("images", "local")), False
 
     def tools(self, hubs: dict[str, tuple[str, ...]]) -> tuple[Tool, ...]:
@@ -197,7 +198,8 @@ class _Reader:
         if description is not None and not isinstance(description, str):
             raise self._expected((*path, "description"), "text", description)
         internal = tool.get("internalTools")
-        if internal is not None and not _is_names(internal):
+        is_list = isinstance(internal, list | None)
+        if not is_list or not all(isinstance(name, str) for name in internal or ()):
             raise self._expected((*path, "internalTools"), "a list of names", internal)
         internals = tuple(internal or hubs.get(tool["name"], ()))
         return Tool(tool["name"], description or "", schema, internals)
@@ -225,15 +227,6 @@ class _Reader:
         return self.document.wrong(path, f"expected {expected}, found {kind_of(value)}", FIX)
 
 
-def _has_registry(image: str) -> bool:
-    """Whether an image's name has an owner, as images in a registry have."""
-    return "/" in image.partition("@")[0] and not image.startswith("local/")
-
-
-def _is_names(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(part, str) for part in value)
-
-
 # Replacing ``primary_dataset`` in a lock file's text without changing anything else.
 #
 # Only that block is rewritten, by ruamel.yaml, which keeps the comments within it. A file
@@ -256,27 +249,17 @@ def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
         HudUsage: The text is not YAML, or in a form that cannot be changed.
     """
     document = read_yaml(name, text.encode())
+    block = document.value.get(KEY)
+    changed = {**block, **entry} if isinstance(block, dict) else dict(entry)
     try:
-        return _changed(document, name, text, entry)
+        spliced = _spliced(document, entry)
+        if spliced is not None and _same(name, spliced, {**document.value, KEY: changed}):
+            return spliced
+        document.source[KEY] = changed
+        return _dump(document.source)
     except (library().error.YAMLError, NotImplementedError) as error:  # raised while writing
         what = f"{document.name}: {KEY} cannot be changed in this form"
         raise HudUsage(what, f"write it plainly, or put {entry['name']} there yourself") from error
-
-
-def _changed(document: Document, name: str, text: str, entry: Mapping[str, str | int]) -> str:
-    target = {**document.value, KEY: {**_block(document), **entry}}
-    spliced = _spliced(document, entry)
-    if spliced is not None and _same(name, spliced, target):
-        return spliced
-    root = document.source
-    root[KEY] = {**_block(document), **entry}
-    return _dump(root)
-
-
-def _block(document: Document) -> dict[str, Any]:
-    """The present block; empty if it is only a name."""
-    block = document.value.get(KEY)
-    return block if isinstance(block, dict) else {}
 
 
 def _spliced(document: Document, entry: Mapping[str, str | int]) -> str | None:
@@ -418,7 +401,10 @@ def replace_file(file: Path, body: bytes) -> None:
     target = file.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        mode = _mode(target)
+        mode = 0o644
+        if target.exists():
+            check_regular(target)
+            mode = target.stat().st_mode & 0o777
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
             out.write(body)
             out.flush()
@@ -428,14 +414,6 @@ def replace_file(file: Path, body: bytes) -> None:
         draft.unlink(missing_ok=True)
         message = f"{one_line(file)}: {one_line(error.strerror or error)}"
         raise HudUsage(message, "choose a writable directory") from error
-
-
-def _mode(target: Path) -> int:
-    """The mode of the existing file; 0644 for a new one."""
-    if not target.exists():
-        return 0o644
-    check_regular(target)
-    return target.stat().st_mode & 0o777
 
 
 # The MCP servers of a v4 task, inferred from a lock file's image.

@@ -136,34 +136,22 @@ def check_costs(state: Path, now: float) -> Iterator[Finding]:
     try:
         read_prime(every_variable())
     except HudError as error:
-        yield Finding(
-            "machines",
-            "warning",
-            f"pods cannot be ended from here: {error.message}",
-            fix=error.hint,
-        )
+        what = f"pods cannot be ended from here: {error.message}"
+        yield _finding("warning", what, fix=error.hint)
     ahead = ahead_s(state)
     if abs(ahead) > JUMP_S:
         way = "ahead of" if ahead > 0 else "behind"
         message = f"this machine's clock is {age(0.0, abs(ahead))} {way} Prime's"
-        yield Finding(
-            "machines",
-            "warning",
-            message,
-            fix="set it; budgets go by Prime's and by the time since boot",
-        )
+        fix = "set it; budgets go by Prime's and by the time since boot"
+        yield _finding("warning", message, fix=fix)
     why = one_line(budget_found(state).get("why") or "", 200)
     if not budget_kept(state, now):
         message = "no process here keeps the budget of what is rented"
         yield _finding("warning", message, fix="hud-tui pods list starts it")
     elif why:
         message = f"what is rented cannot be ended from here now: {why}"
-        yield Finding(
-            "machines",
-            "warning",
-            message,
-            fix="hud-tui pods list; or end it at https://app.primeintellect.ai",
-        )
+        fix = "hud-tui pods list; or end it at https://app.primeintellect.ai"
+        yield _finding("warning", message, fix=fix)
     else:
         yield _finding("ok", "a process here keeps the budget of what is rented")
 

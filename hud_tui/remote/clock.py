@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from hud_tui.processes import boot_id, boot_s
-from hud_tui.storage import change_atomic, read_regular
+from hud_tui.storage import change_atomic, read_object
 
 CLOCK = "remotes/clock.json"
 """File in the state directory."""
@@ -94,12 +94,9 @@ def _written(stamp: float, sure: bool, other: float | None) -> str:
 
 def _read(state: Path) -> dict[str, Any]:
     """The last moment that is known; empty if there is none, or the file is unusable."""
-    try:
-        moment = json.loads(read_regular(state / CLOCK, 4096))
-        numbers = all(isinstance(moment[name], float) for name in ("up", "wall", "at"))
-        fits = numbers and isinstance(moment["boot"], str) and isinstance(moment["sure"], bool)
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return {}
+    moment = read_object(state / CLOCK)
+    numbers = all(isinstance(moment.get(name), float) for name in ("up", "wall", "at"))
+    fits = numbers and isinstance(moment.get("boot"), str) and isinstance(moment.get("sure"), bool)
     return moment if fits else {}
 
 

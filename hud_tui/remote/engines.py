@@ -9,7 +9,7 @@ GPUs do not (docs/gpus.md says how to try them).
 import json
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import time
 from typing import Literal
@@ -197,11 +197,6 @@ def find_engine(name: str) -> Engine:
 # What a machine is to be: chosen by its facts, where nobody wishes otherwise.
 
 
-def choose_supervisor(tools: Mapping[str, str]) -> str:
-    """What will keep the server running there, chosen by the available tools."""
-    return "tmux" if tools.get("tmux") else "systemd" if tools.get("systemd") else "nohup"
-
-
 @dataclass(frozen=True)
 class Wish:
     """How a machine is to be set up; empty fields are chosen to fit the machine."""
@@ -245,7 +240,7 @@ async def describe(machines: Machines, address: Address, wish: Wish) -> Machine:
         root=_absolute(wish.root, facts.home) or f"{facts.home}/.hud-tui/{name}",
         env=_absolute(wish.env, facts.home),
         local_port=free_port(),
-        supervisor=choose_supervisor(facts.tools),
+        supervisor=next(filter(facts.tools.get, ("tmux", "systemd")), "nohup"),
         facts=facts,
         added_at=time(),
         pod=wish.pod,

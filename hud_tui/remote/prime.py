@@ -36,7 +36,7 @@ from hud_tui.patience import retried
 from hud_tui.remote.clock import hear
 from hud_tui.rl.text import counted, one_line
 from hud_tui.settings import every_variable, is_loopback
-from hud_tui.storage import read_regular
+from hud_tui.storage import read_object
 from hud_tui.wire import Body
 
 BASE = "https://api.primeintellect.ai"
@@ -76,7 +76,7 @@ def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
         HudNoKey: There is no key.
         HudUsage: An address or a key that cannot be used.
     """
-    stored = _stored_settings()
+    stored = read_object(Path(expanduser("~/.prime/config.json")))
 
     def setting(field: str, *variables: str) -> str:
         for value in (*map(environ.get, variables), stored.get(field)):
@@ -96,15 +96,6 @@ def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
         ssh_key=setting("ssh_key_path", "PRIME_SSH_KEY_PATH") or SSH_KEY,
         shares=setting("share_resources_with_team").lower() == "true",
     )
-
-
-def _stored_settings() -> Mapping[str, Any]:
-    """Settings of the ``prime`` CLI; empty if there are none that can be read."""
-    file = Path(expanduser("~/.prime/config.json"))
-    with suppress(OSError, ValueError, RecursionError):
-        stored = json.loads(read_regular(file, 1 << 20))
-        return stored if isinstance(stored, dict) else {}
-    return {}
 
 
 def _api_url(base: str) -> str:

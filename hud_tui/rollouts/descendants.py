@@ -44,7 +44,8 @@ class Descendants:
         if not HAS_PROC:
             return []
         if not self._adopts:
-            return [other for other in _everybody() if other != pid and _is_of(other, pid)]
+            everybody = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+            return [other for other in everybody if other != pid and _is_of(other, pid)]
         below = set(_below(pid))
         adopted = [orphan for orphan in children(os.getpid()) if orphan not in rollouts]
         strays = {*adopted, *(process for orphan in adopted for process in _below(orphan))}
@@ -65,10 +66,6 @@ def children(pid: int) -> list[int]:
         for thread in os.listdir(f"/proc/{pid}/task"):
             children += map(int, _read(f"/proc/{pid}/task/{thread}/children").split())
     return children
-
-
-def _everybody() -> list[int]:
-    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
 
 
 def _is_of(process: int, pid: int) -> bool:

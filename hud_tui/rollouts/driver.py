@@ -14,8 +14,8 @@ import asyncio
 import logging
 import sys
 from asyncio import create_task
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -187,7 +187,7 @@ class Driver:
             await self._service.call(lambda client: client.runs.drive(order.job_id, body))
             self._is_known = True
         except HudConflict:
-            if state.step < self._steps:
+            if state.step < order.parameters["steps"]:
                 raise
             self._is_known = True  # the driver was killed after it had reported success
         except HudRefused as error:
@@ -207,13 +207,8 @@ class Driver:
 
     async def _is_asked_to_stop(self) -> bool:
         if self._is_known:
-            report = self._report()
-            try:
+            with self._reporting() as report:
                 status = await self._service.client.runs.report(self._order.job_id, report)
-            except HudError:
-                self._wasted += report.wasted
-                self._watch.give_back(report.time)
-                raise
             if self._evaluating is not None:
                 with suppress(HudConflict):  # it has ended just now
                     await self._service.client.runs.report(self._evaluating, DriveReport())
@@ -226,6 +221,17 @@ class Driver:
             return (await self._service.client.job(self._order.job_id)).status == "cancelled"
         except HudNotFound:
             return False
+
+    @contextmanager
+    def _reporting(self) -> Iterator[DriveReport]:
+        """How the run stands; what is not received is told with the next report."""
+        report = self._report()
+        try:
+            yield report
+        except HudError:
+            self._wasted += report.wasted
+            self._watch.give_back(report.time)
+            raise
 
     def _report(self, **end: Any) -> DriveReport:
         wasted, self._wasted = self._wasted, 0
@@ -248,10 +254,6 @@ class Driver:
         await self._service.close()
 
     # Steps.
-
-    @property
-    def _steps(self) -> int:
-        return int(self._order.parameters["steps"])
 
     @property
     def _group_size(self) -> int:
@@ -342,15 +344,9 @@ class Driver:
 
     async def _report_return(self) -> None:
         """Tell the service how the run stands, also if it was away."""
-        if not self._is_known:
-            return
-        report = self._report()
-        try:
-            await self._service.call(lambda c: c.runs.report(self._order.job_id, report))
-        except HudError:
-            self._wasted += report.wasted
-            self._watch.give_back(report.time)
-            raise
+        if self._is_known:
+            with self._reporting() as report:
+                await self._service.call(lambda c: c.runs.report(self._order.job_id, report))
 
     def _on_load(self, loaded: Loaded, digest: str) -> None:
         """Check what was loaded, and note an edit. Raises HudUsage: nothing to train on;
@@ -600,17 +596,19 @@ class Driver:
 
     async def _evaluate_on(self, tasks: Sequence[Task]) -> None:
         """Failed rollouts are left out, since the run goes on."""
-        samples = int(self._order.parameters.get("eval_samples") or USUAL["eval_samples"])
-        self._note = f"evaluating step {self._state.step} on {len(tasks)} held-out tasks"
-        evaluation_id, checkpoint = self._evaluation_id, self._state.checkpoint_id
+        order, step, checkpoint = self._order, self._state.step, self._state.checkpoint_id
+        # the same however often the step's evaluation is begun
+        evaluation_id = str(uuid5(UUID(order.job_id), f"evaluation {step}"))
+        samples = int(order.parameters.get("eval_samples") or USUAL["eval_samples"])
+        self._note = f"evaluating step {step} on {len(tasks)} held-out tasks"
         body = KeepEvaluation(
-            model_id=self._order.model_id,
+            model_id=order.model_id,
             checkpoint_id=checkpoint,
-            run_id=self._order.job_id,
+            run_id=order.job_id,
             driver=this_process(),
             samples=samples,
             num_tasks=len(tasks),
-            parameters=self._order.parameters,
+            parameters=order.parameters,
         )
         scores = _Scores(self._service, evaluation_id, samples)
         maker = EvaluationMaker(self._host, evaluation_id, checkpoint, self._report_return)
@@ -620,7 +618,13 @@ class Driver:
                 told = body.model_copy(update={"status": status, "groups": scores.groups})
                 await self._service.call(lambda c: c.runs.keep_evaluation(evaluation_id, told))
 
-        await self._begin_evaluation(evaluation_id, body)
+        # its rollouts have a job of their own, so that nobody takes them for a step's
+        if self._is_known:
+            await self._service.call(lambda c: c.runs.keep_evaluation(evaluation_id, body))
+            self._evaluating = evaluation_id
+        else:
+            name = f"evaluation of step {step} of {order.name}"
+            await self._enter(evaluation_id, name[:200], samples)
         try:
             await sample_missing(tasks, samples, maker, scores)
         except Ended:
@@ -630,20 +634,6 @@ class Driver:
             self._evaluating = None
         self._note = None
         await keep("succeeded" if scores.groups else "failed")
-
-    @property
-    def _evaluation_id(self) -> str:
-        """The same however often the step's evaluation is begun."""
-        return str(uuid5(UUID(self._order.job_id), f"evaluation {self._state.step}"))
-
-    async def _begin_evaluation(self, evaluation_id: str, body: KeepEvaluation) -> None:
-        """Its rollouts have a job of their own, so that nobody takes them for a step's."""
-        if self._is_known:
-            await self._service.call(lambda c: c.runs.keep_evaluation(evaluation_id, body))
-            self._evaluating = evaluation_id
-            return
-        name = f"evaluation of step {self._state.step} of {self._order.name}"
-        await self._enter(evaluation_id, name[:200], body.samples)
 
 
 @dataclass(frozen=True)

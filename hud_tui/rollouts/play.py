@@ -4,7 +4,7 @@ A `World` makes the rollout, and asks for each turn; `Play` has the person answe
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -38,7 +38,7 @@ from hud_tui.rollouts.play_report import PlayReport, to_its_end
 from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
 from hud_tui.rollouts.run_files import Options, Order, environment_name, keep_order, log_of_checks
 from hud_tui.rollouts.seat import SERVICE, Request, Seat
-from hud_tui.rollouts.watched import error_text
+from hud_tui.rollouts.watched import error_text, failure_text
 from hud_tui.wire import Model
 from hud_tui.wire_rollouts import TraceEnter
 from hud_tui.wire_training import Chat, ChatReply, Demonstration
@@ -397,21 +397,25 @@ class OwnWorld:
         if monotonic() - self._looked < LOST_S:
             return ""
         self._looked = monotonic()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(WHERE_S):
-                for failure in (await worker.call("lost"))["failures"]:
-                    return error_text({"failure": failure})
-        return ""
+        return await _failure(worker, "lost")
 
     async def _hung(self, worker: WorkerProcess) -> str:
         """What is said of an environment that has worked for too long, with its place in the
         code."""
-        places: Awaitable[dict[str, Any]] = worker.call("where")
-        with suppress(HudError, TimeoutError):
-            async with asyncio.timeout(WHERE_S):
-                for failure in (await places)["failures"]:
-                    return error_text({"failure": failure})
-        return f"the environment has done nothing for {self._order.rollout_timeout:g} s"
+        why = ""
+        with suppress(HudError):
+            why = await _failure(worker, "where")
+        return why or f"the environment has done nothing for {self._order.rollout_timeout:g} s"
+
+
+async def _failure(worker: WorkerProcess, verb: str) -> str:
+    """The first failure that the worker knows of, in one line; empty if it knows none, or does not
+    answer in time."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(WHERE_S):
+            for failure in (await worker.call(verb))["failures"]:
+                return failure_text(failure)
+    return ""
 
 
 def seated(variables: Mapping[str, str], url: str, is_local: bool) -> dict[str, str]:

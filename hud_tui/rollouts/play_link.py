@@ -37,7 +37,9 @@ class PlayLink:
 
         def pause(error: HudError, failures: int) -> float | None:
             nonlocal waits
-            if not (self._waits and self._is_unanswered(error)):
+            # where no service answers, the app holds back writes, too
+            is_held = isinstance(error, HudReadOnly) and self.client.wire.guard.read_only is None
+            if not self._waits or not (is_held or isinstance(error, HudUnreachable)):
                 return None
             self._waiting, waits = self._waiting + (not waits), 1
             return RETRY_S
@@ -46,8 +48,3 @@ class PlayLink:
             return await retried(lambda: ask(self.client), HudError, pause)
         finally:
             self._waiting -= waits
-
-    def _is_unanswered(self, error: HudError) -> bool:
-        """Whether no service has answered, or writes are held back because none does."""
-        is_held = isinstance(error, HudReadOnly) and self.client.wire.guard.read_only is None
-        return is_held or isinstance(error, HudUnreachable)

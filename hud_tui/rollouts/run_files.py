@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -21,6 +21,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter, RolloutRows
 from hud_tui.processes import holding, last_holder
 from hud_tui.rl.text import counted, one_line
+from hud_tui.service_file import ServicePlace
 from hud_tui.storage import is_held, lock_of, open_or_make, read_regular, write_atomic
 from hud_tui.wire import Body, no_items
 
@@ -128,7 +129,7 @@ def environment_name(source: str | Path) -> str:
     return path.parent.name if path.name == "env.py" else path.name.removesuffix(".py")
 
 
-class Order(Options):
+class Order(Options, ServicePlace):
     """A run that was requested: model, environment and parameters."""
 
     job_id: str
@@ -139,13 +140,6 @@ class Order(Options):
     """Its slug."""
     start: str | None = None
     """Id of the head that it starts from, or ``base``; None on HUD, and in older files."""
-    mode: Literal["local", "host", "hud"]
-    host: str = ""
-    """With mode ``host``, the URL of the service elsewhere."""
-    data_dir: str
-    """Data directory of the embedded service, with mode ``local``: where it was last."""
-    service: str = ""
-    """`HudClient.service_id` of the service; empty in older files."""
     source: str
     """The environment's file or directory, absolute."""
     parameters: dict[str, Any]

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import TypeVar
 
 from hud_tui.audit_log import CommandLog
 from hud_tui.client.client import HudClient
@@ -16,7 +16,7 @@ from hud_tui.patience import Patience, retried
 from hud_tui.rl.text import one_line
 from hud_tui.rl.timeline import TUNNEL
 from hud_tui.rollouts.driver_time import DriverWatch
-from hud_tui.service_file import ServiceReady, is_serving, named, same_directory
+from hud_tui.service_file import ServicePlace, ServiceReady, is_serving, named, same_directory
 from hud_tui.settings import Paths, local_settings, read_settings
 
 log = logging.getLogger("hud_tui.driver")
@@ -98,40 +98,27 @@ class ServiceLink:
             await self._forgotten.popleft().aclose()
 
 
-class Where(Protocol):
-    """Where the service of an order is: fields as of `Order`."""
-
-    @property
-    def mode(self) -> Literal["local", "host", "hud"]: ...
-    @property
-    def host(self) -> str: ...
-    @property
-    def data_dir(self) -> str: ...
-    @property
-    def service(self) -> str: ...
-
-
-def connect_to(order: Where, paths: Paths, guard: Guard | None = None) -> HudClient | None:
-    """A client of the order's service; None if the embedded one does not run.
+def connect_to(place: ServicePlace, paths: Paths, guard: Guard | None = None) -> HudClient | None:
+    """A client of the service that is there; None if the embedded one does not run.
 
     Raises:
         HudNoKey: No key for HUD, or for the service elsewhere.
     """
     observe = CommandLog(paths.state, "driver").add
-    if order.mode == "hud":
+    if place.mode == "hud":
         return HudClient(replace(read_settings(), by="driver"), None, guard, observe)
-    if order.mode == "host":
-        settings = host_settings(order.host, paths.state)
+    if place.mode == "host":
+        settings = host_settings(place.host, paths.state)
         return HudClient(replace(settings, by="driver"), None, guard, observe)
     for _, ready in named(paths):
-        if _serves(ready, order) and is_serving(ready):
+        if _serves(ready, place) and is_serving(ready):
             settings = local_settings(ready.url, ready.api_key, ready.telemetry_url)
             return HudClient(replace(settings, by="driver"), None, guard, observe)
     return None
 
 
-def _serves(ready: ServiceReady, order: Where) -> bool:
-    """Whether a service has the order's data directory, which may have been moved."""
-    if ready.data_id and order.service and "://" not in order.service:
-        return ready.data_id == order.service
-    return same_directory(ready, Path(order.data_dir))
+def _serves(ready: ServiceReady, place: ServicePlace) -> bool:
+    """Whether a service has this data directory, which may have been moved."""
+    if ready.data_id and place.service and "://" not in place.service:
+        return ready.data_id == place.service
+    return same_directory(ready, Path(place.data_dir))

@@ -9,6 +9,20 @@ from hud_tui.rl.text import one_line
 from hud_tui.storage import read_regular, write_named
 
 NAME = "@NAME@"
+BEGIN = r'''import asyncio
+import re
+import socket
+
+from fastmcp import FastMCP
+from hud import Environment
+from hud.capabilities import Capability
+from hud.graders import EvaluationResult, SubScore
+
+env = Environment(name="@NAME@")
+tools = FastMCP(name="@NAME@-tools")
+calls: list[tuple[object, ...]] = []
+"""What the model has called in this rollout."""
+'''
 SERVING = r"""@env.initialize
 async def serve_tools() -> None:
     listening = socket.create_server(("127.0.0.1", 0))  # from here on the port is taken
@@ -39,6 +53,27 @@ GRADED = r'''def graded(
         info={"expected": right, "calls": [list(call) for call in calls]},
     )
 '''
+PARTS = {"BEGIN": BEGIN, "SERVING": SERVING, "GRADED": GRADED}
+"""What environments of all kinds have, by its mark."""
+TESTS_BEGIN = r'''"""Tests without a model:
+
+    @NAME@/.venv/bin/python -m unittest discover @NAME@/tests
+"""
+
+import sys
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import env as own
+
+
+'''
+TESTS_END = """
+if __name__ == "__main__":
+    unittest.main()
+"""
 SUMS = r'''"""@NAME@: an environment to edit, and to train on at once.
 
     hud-tui --local train @NAME@/env.py -m MODEL
@@ -49,19 +84,7 @@ at the end is what is trained on. Every rollout has a process of its own, so wha
 `calls` here, belongs to one rollout.
 """
 
-import asyncio
-import re
-import socket
-
-from fastmcp import FastMCP
-from hud import Environment
-from hud.capabilities import Capability
-from hud.graders import EvaluationResult, SubScore
-
-env = Environment(name="@NAME@")
-tools = FastMCP(name="@NAME@-tools")
-calls: list[tuple[object, ...]] = []
-"""What the model has called in this rollout."""
+@BEGIN@
 
 
 # The tools that the model calls, over MCP.
@@ -127,21 +150,7 @@ for _task in tasks[::6]:
     _task.columns = {"split": "heldout"}
 '''
 
-SUMS_TESTS = r'''"""Tests without a model:
-
-    @NAME@/.venv/bin/python -m unittest discover @NAME@/tests
-"""
-
-import sys
-import unittest
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import env as own
-
-
-class Templates(unittest.IsolatedAsyncioTestCase):
+SUMS_TESTS = r"""class Templates(unittest.IsolatedAsyncioTestCase):
     async def grade(self, made, answer: str, *calls: tuple[str, int, int]) -> float:
         prompt = await made.__anext__()
         self.assertIn("tool", prompt)
@@ -171,10 +180,7 @@ class Templates(unittest.IsolatedAsyncioTestCase):
     async def test_every_task_is_of_a_template(self) -> None:
         self.assertEqual({task.id for task in own.tasks}, {"add", "multiply", "total"})
 
-
-if __name__ == "__main__":
-    unittest.main()
-'''
+"""
 
 LOOKUP = r'''"""@NAME@: an environment to edit, and to train on at once.
 
@@ -186,19 +192,7 @@ the end is what is trained on. Every rollout has a process of its own, so what a
 `calls` here, belongs to one rollout.
 """
 
-import asyncio
-import re
-import socket
-
-from fastmcp import FastMCP
-from hud import Environment
-from hud.capabilities import Capability
-from hud.graders import EvaluationResult, SubScore
-
-env = Environment(name="@NAME@")
-tools = FastMCP(name="@NAME@-tools")
-calls: list[tuple[object, ...]] = []
-"""What the model has called in this rollout."""
+@BEGIN@
 CODES = {
     "hinge": 417, "walnut": 62, "lantern": 8350, "violin": 29, "gravel": 906, "marble": 53,
     "cactus": 1274, "saffron": 38, "falcon": 640, "badger": 7715, "cobalt": 81, "velvet": 332,
@@ -269,21 +263,7 @@ for _task in tasks[::7]:
     _task.columns = {"split": "heldout"}
 '''
 
-LOOKUP_TESTS = r'''"""Tests without a model:
-
-    @NAME@/.venv/bin/python -m unittest discover @NAME@/tests
-"""
-
-import sys
-import unittest
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
-import env as own
-
-
-class Templates(unittest.IsolatedAsyncioTestCase):
+LOOKUP_TESTS = r"""class Templates(unittest.IsolatedAsyncioTestCase):
     async def grade(self, made, answer: str, *items: str) -> float:
         prompt = await made.__anext__()
         self.assertIn("lookup", prompt)
@@ -313,10 +293,7 @@ class Templates(unittest.IsolatedAsyncioTestCase):
 
     async def test_every_task_is_of_a_template(self) -> None:
         self.assertEqual({task.id for task in own.tasks}, {"in_a_row", "where", "named"})
-
-if __name__ == "__main__":
-    unittest.main()
-'''
+"""
 
 
 @dataclass(frozen=True)
@@ -326,8 +303,10 @@ class Kind:
 
     def texts(self, name: str) -> tuple[str, str]:
         """The environment of this name, and its tests."""
-        text = self.environment.replace("@SERVING@\n", SERVING).replace("@GRADED@\n", GRADED)
-        return text.replace(NAME, name), self.tests.replace(NAME, name)
+        text = self.environment
+        for mark, part in PARTS.items():
+            text = text.replace(f"@{mark}@\n", part)
+        return text.replace(NAME, name), f"{TESTS_BEGIN}{self.tests}{TESTS_END}".replace(NAME, name)
 
 
 KINDS: Mapping[str, Kind] = {

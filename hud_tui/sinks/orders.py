@@ -13,7 +13,6 @@ from importlib.metadata import distributions
 from netrc import NetrcParseError, netrc
 from pathlib import Path
 from time import time
-from typing import Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -23,10 +22,9 @@ from hud_tui.audit_log import AuditEntry
 from hud_tui.client.transport import origin_of
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.wandb_file import LoggedRun, read_logged_run
-from hud_tui.service_file import daemon
+from hud_tui.service_file import ServicePlace, daemon
 from hud_tui.settings import Paths, read_variables
 from hud_tui.storage import is_held, read_regular, write_atomic
-from hud_tui.wire import Body
 
 FOLDER, OPEN = "sinks", "open"
 MODULE = "hud_tui.sinks.wandb_sink"
@@ -40,7 +38,7 @@ MOST_BYTES = 1 << 30
 """Maximum size of a ``.wandb`` file that is read."""
 
 
-class SinkOrder(Body):
+class SinkOrder(ServicePlace):
     """What is logged, and where the service is."""
 
     work_id: str
@@ -48,12 +46,6 @@ class SinkOrder(Body):
     model_id: str
     project: str
     """``PROJECT`` or ``ENTITY/PROJECT``."""
-    mode: Literal["local", "host", "hud"]
-    """How its service is found, as of `hud_tui.rollouts.run_files.Order`."""
-    data_dir: str
-    host: str = ""
-    service: str = ""
-    """With mode ``hud``, its origin."""
     ended: bool = False
     """Whether its end is written, so that only a sync is left."""
     sync_tried_at: float = 0.0

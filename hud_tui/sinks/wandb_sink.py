@@ -21,7 +21,7 @@ from pathlib import Path
 from signal import SIGKILL
 from tempfile import TemporaryDirectory
 from time import time
-from typing import Any, Protocol
+from typing import Any
 
 from hud_tui import __version__
 from hud_tui.client.client import HudClient
@@ -73,17 +73,6 @@ SYNCED = frozenset({KEY, BASE_URL, "WANDB_ENTITY", "WANDB_HTTP_TIMEOUT"})
 """Variables of the SDK that a sync gets; writing gets none."""
 
 
-class Log(Protocol):
-    """Where rows are written."""
-
-    def open(self, described: Mapping[str, Any], first: int) -> None:
-        """Begin, with the arguments of ``wandb.init``; `first` is the number of the next row."""
-
-    def write(self, row: SinkRow) -> None: ...
-
-    def close(self, exit_code: int) -> None: ...
-
-
 class WandbLog:
     """The SDK, writing to files in one folder."""
 
@@ -93,6 +82,7 @@ class WandbLog:
         self._next = 0
 
     def open(self, described: Mapping[str, Any], first: int) -> None:
+        """Begin, with the arguments of ``wandb.init``; `first` is the number of the next row."""
         import wandb
 
         settings = wandb.Settings(
@@ -209,7 +199,7 @@ class Sink:
         folder: SinkFolder,
         order: SinkOrder,
         read: Callable[[], Any],
-        to: Log,
+        to: WandbLog,
         pause_s: float = LOCAL_S,
     ) -> None:
         """`read`: as `Reader.read`."""

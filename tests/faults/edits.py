@@ -137,8 +137,8 @@ EDITS = (
     Edit(
         "a game waits for the service where that is away",
         "rollouts/play_link.py",
-        "if not (self._waits and self._is_unanswered(error)):",
-        "if not (self._waits and not self._is_unanswered(error)):",
+        "if not self._waits or not (is_held or isinstance(error, HudUnreachable)):",
+        "if not self._waits or (is_held or isinstance(error, HudUnreachable)):",
         ("tests/tui/test_play.py", "tests/rollouts/test_play.py"),
     ),
     Edit(

@@ -11,13 +11,13 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
-from hud_tui.remote.engines import Engine, Wish, _same, has_env
+from hud_tui.remote.engines import Wish, _same, has_env
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
 from tests.remote.far import Far
 from tests.service.headless import Command
 
-pytestmark = pytest.mark.usefixtures("near")
+pytestmark = pytest.mark.usefixtures("near", "light")
 ADD = ("remote", "add", "far", "--engine", "hud-tui", "--env", sys.prefix, "-y")
 
 
@@ -43,9 +43,7 @@ async def test_add_list_status_log_remove(hud: Command, machines: Machines, far:
     assert key not in f"{told}{added.err}{status.err}"
 
 
-async def test_what_fails_is_said_with_what_to_do(
-    hud: Command, machines: Machines, light: Engine
-) -> None:
+async def test_what_fails_is_said_with_what_to_do(hud: Command, machines: Machines) -> None:
     failed = await hud("remote", "add", "far", "--engine", "skyrl-gpu", "-y")
     assert (failed.code, failed.error["type"]) == (2, "usage")
     assert "skyrl-cpu" in failed.error["hint"]
@@ -65,7 +63,7 @@ async def test_what_fails_is_said_with_what_to_do(
 
 
 async def test_a_set_up_without_internet_is_gone_on_with_as_it_was_typed(
-    hud: Command, far: Far, light: Engine
+    hud: Command, far: Far
 ) -> None:
     far.tool("uv", "exit 1")
     far.tool("curl", "exit 6")
@@ -78,7 +76,7 @@ async def test_a_set_up_without_internet_is_gone_on_with_as_it_was_typed(
 
 
 async def test_a_hint_works_in_a_shell_without_the_ssh_config(
-    hud: Command, far: Far, light: Engine, monkeypatch: pytest.MonkeyPatch
+    hud: Command, far: Far, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the first step on the machine is known with the ssh_config that reaches it."""
     far.tool("mkdir", "exit 1")
@@ -100,7 +98,7 @@ def test_an_environment_that_is_made_is_kept() -> None:
         _same(made, made.address, Wish("far", env="/venv"))
 
 
-async def test_people_get_lines(capsys: pytest.CaptureFixture[str], light: Engine) -> None:
+async def test_people_get_lines(capsys: pytest.CaptureFixture[str]) -> None:
     assert await asyncio.to_thread(main, [*ADD[:-1], "--name", "box", "-y"]) == 0
     out = capsys.readouterr().out
     assert "box is ready: hud-tui remote use box" in out
@@ -157,9 +155,7 @@ async def test_a_machine_that_is_used_is_not_forgotten_in_silence(
     assert machines.used() is None
 
 
-async def test_what_was_done_is_in_the_command_log(
-    hud: Command, machines: Machines, light: Engine
-) -> None:
+async def test_what_was_done_is_in_the_command_log(hud: Command, machines: Machines) -> None:
     """As the command that does it again."""
     flags = ("--engine", "hud-tui", "--env", sys.prefix, "-y")
     assert (await hud("remote", "add", "far", "--name", "box", *flags)).code == 0

@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +13,10 @@ import pytest
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import ENGINES, Engine, Wish, describe
 from hud_tui.remote.facts import read_facts
+from hud_tui.remote.jobs import poll_job, read_poll
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.setup import ALIVE, Setup
-from hud_tui.remote.ssh import Address, ScriptFailed
+from hud_tui.remote.ssh import Address, ScriptFailed, quote
 from tests.remote.far import Far
 from tests.service.headless import Command
 
@@ -69,24 +68,18 @@ def boot() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-async def test_a_job_s_files_are_garbage(machines: Machines, far: Far) -> None:
-    await (await set_up(machines, far)).aclose()
-    folder = far.home / f".hud-tui/box/jobs/{ID}"
-    for name, spoil in SPOILT:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir()
-        spoil(folder / name[1:])
-        machine = machines.write(replace(machines.get("box"), job={"engine": ID}))
-        setup, said = Setup(machines, machine), f"/.hud-tui/box/jobs/{ID}{name}, on box, is not"
-        with pytest.raises(HudMalformed, match=said) as no:
-            await setup.run({})
-        assert "starts the step again" in no.value.hint
-        assert machines.get("box").job == {}
-        await setup.aclose()
-    setup = Setup(machines, machines.get("box"))
-    assert (await setup.run({})).ready
-    await setup.undo()
-    await setup.aclose()
+@pytest.mark.parametrize(("name", "spoil"), SPOILT)
+def test_a_job_s_files_are_garbage(
+    tmp_path: Path, name: str, spoil: Callable[[Path], object]
+) -> None:
+    folder = tmp_path / "jobs" / ID
+    folder.mkdir(parents=True)
+    spoil(folder / name[1:])
+    script = f"R={quote(tmp_path)}\n{ALIVE}\n{poll_job(ID, 0)}"
+    done = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, timeout=60, check=True)
+    with pytest.raises(HudMalformed, match=f"^{name}$") as no:
+        read_poll(done.stdout.decode("utf-8", "replace"))
+    assert "starts the step again" in no.value.hint
 
 
 async def test_a_job_s_folder_is_a_file_and_its_log_is_not_text(
@@ -95,8 +88,10 @@ async def test_a_job_s_folder_is_a_file_and_its_log_is_not_text(
     setup = await set_up(machines, far)
     folder = far.home / f".hud-tui/box/jobs/{ID}"
     folder.write_text("a file")
-    with pytest.raises(HudMalformed, match=f"jobs/{ID}, on box, is not"):
+    with pytest.raises(HudMalformed, match=f"jobs/{ID}, on box, is not") as no:
         await setup.run({})
+    assert "starts the step again" in no.value.hint
+    assert machines.get("box").job == {}
     folder.unlink()
     folder.mkdir()
     (folder / "log").write_bytes(os.urandom(700_000) + b"\n\xff the end\n")
@@ -143,14 +138,13 @@ async def test_garbage_in_the_server_s_files_ends_nobody_s_process(
         (root / "server.pid").write_text(text)
         await setup.stop()
         assert other.poll() is None
-        for port in ("nonsense", "99999999", "\0", ""):
-            (root / "port").write_text(port)
-            with suppress(HudMalformed):
-                await setup.port()
-            await setup.pulse()
         await setup.start()
-        await setup.run({})
         assert (await setup.pulse())["running"]
+    for port in ("nonsense", "99999999", "\0", ""):
+        (root / "port").write_text(port)
+        with pytest.raises(HudMalformed, match="holds no port"):
+            await setup.port()
+        await setup.pulse()
     await setup.stop()
     (root / "port").unlink()
     (root / "port").mkdir()

@@ -26,7 +26,7 @@ from hud_tui.rollouts.evaluate import evaluation_files
 from hud_tui.settings import PROCESS, VariableSource
 from hud_tui.sinks import orders, wandb_sink
 from hud_tui.sinks.orders import SinkFolder, SinkOrder, key_origin, restart_sinks, unfinished
-from hud_tui.sinks.wandb_sink import Reader, Sink
+from hud_tui.sinks.wandb_sink import Reader, Sink, WandbLog
 from hud_tui.storage import is_held
 from hud_tui.wire_runs import SubmitEvaluation
 from tests.conftest import ended, submit, tasks_of, until
@@ -50,11 +50,12 @@ class Link:
         return await ask(self.client)
 
 
-class Memory:
+class Memory(WandbLog):
     """A log that is kept here, and on disk as the SDK would."""
 
     def __init__(self, folder: SinkFolder, most: int = 1000) -> None:
-        self._folder, self._most = folder, most
+        super().__init__(folder.path)
+        self._sink, self._most = folder, most
         self.described: Mapping[str, Any] = {}
         self.rows: list[SinkRow] = []
         self.exit_code: int | None = None
@@ -68,7 +69,7 @@ class Memory:
         self.rows.append(row)
 
     def close(self, exit_code: int) -> None:
-        run = self._folder.path / "wandb" / f"offline-run-{len(self._folder.runs)}"
+        run = self._sink.path / "wandb" / f"offline-run-{len(self._sink.runs)}"
         run.mkdir(parents=True)
         rows = [{RECORD: row.record} for row in self.rows]
         (run / "run-a.wandb").write_bytes(file_of(*rows, exit_code=exit_code))
