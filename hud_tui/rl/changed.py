@@ -9,13 +9,7 @@ from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import Difference, Scores, difference, is_unseen
 from hud_tui.rl.metrics import change, metric, metrics_of, of_weights, ranked
-from hud_tui.rl.own_numbers import (
-    HELDOUT,
-    REWARD,
-    Own,
-    are_on_same_tasks,
-    on_same_tasks,
-)
+from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, are_on_same_tasks, on_same_tasks
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_groups import Differences
 from hud_tui.rl.settings import setting_label

@@ -19,19 +19,8 @@ from hud_tui.rl.curves import (
     evaluation_score,
     reported_score,
 )
-from hud_tui.rl.metrics import (
-    SIZES,
-    Series,
-    canonical,
-    metric,
-    metrics_of,
-    short,
-)
-from hud_tui.rl.own_numbers import (
-    HELDOUT,
-    HELDOUT_TRACES,
-    Evaluated,
-)
+from hud_tui.rl.metrics import SIZES, Series, canonical, metric, metrics_of, short
+from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, Evaluated
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import seconds
 from hud_tui.rl.work import Work

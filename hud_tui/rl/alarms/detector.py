@@ -8,17 +8,7 @@ from math import isfinite, nan
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level, Skipped
-from hud_tui.rl.alarms.statistics import (
-    HELDOUT,
-    REWARD,
-    REWARD_MAX,
-    REWARD_STD,
-    STALENESS,
-    Ema,
-    Role,
-    Row,
-    Window,
-)
+from hud_tui.rl.alarms.statistics import Ema, Row, Window
 from hud_tui.rl.alarms.thresholds import Limits, Tuning
 from hud_tui.rl.metrics import finite, of_weights
 
@@ -94,10 +84,10 @@ class Context:
 
     def read(self, row: Row) -> None:
         self.index = row.index
-        reward, heldout = REWARD.read(row), HELDOUT.read(row)
+        reward, heldout = row.read("reward_mean"), row.read("heldout_reward")
         if reward is not None:
             self.reward.push(reward)
-            greatest, std = REWARD_MAX.read(row), REWARD_STD.read(row)
+            greatest, std = row.read("reward_max"), row.read("reward_std")
             if greatest is None:  # estimate: two standard deviations above the mean
                 greatest = max(1.0 if 0 <= reward <= 1 else reward, reward + 2 * (std or 0.0))
             self.ceiling = greatest if not self.ceiling > greatest else self.ceiling
@@ -237,13 +227,13 @@ class Detector(ABC, Generic[T]):
 
     NAME: ClassVar[str]
     TITLE: ClassVar[str]
-    NEEDS: ClassVar[str]
-    """Canonical key of the metric that it requires."""
+    READS: ClassVar[str]
+    """Canonical key of the metric that it evaluates. A metric of rollouts shows the effect of the
+    previous update (see `hud_tui.rl.metrics.of_weights`)."""
+    NEEDS: ClassVar[str] = ""
+    """What it requires, where that is not this metric alone."""
     USUAL: ClassVar[Tuning]
     """Its thresholds where the config file sets none."""
-    READS: ClassVar[Role]
-    """The metric that it evaluates. A metric of rollouts shows the effect of the previous update
-    (see `hud_tui.rl.metrics.of_weights`)."""
     MEANING: ClassVar[str]
     ADVICE: ClassVar[str]
     BY_TASKS: ClassVar[bool] = False
@@ -268,7 +258,7 @@ class Detector(ABC, Generic[T]):
 
     def value(self, row: Row) -> float | None:
         """What it evaluates of the next row; called once for each. None skips the row."""
-        return self.READS.read(row)
+        return row.read(self.READS)
 
     @abstractmethod
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
@@ -316,7 +306,7 @@ class Detector(ABC, Generic[T]):
 
     def skipped(self) -> Skipped | None:
         """The metric that it lacks if it never received it; else None."""
-        return None if self.gate.seen else Skipped(self.NAME, self.TITLE, self.NEEDS)
+        return None if self.gate.seen else Skipped(self.NAME, self.TITLE, self.NEEDS or self.READS)
 
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
         shown = row_at(episode.onset)
@@ -338,7 +328,7 @@ class Detector(ABC, Generic[T]):
             evidence=(episode.ended is None and self._finite_evidence(context)) or episode.evidence,
             meaning=self.MEANING,
             advice=self.advice(),
-            metric=self.READS.key,
+            metric=self.READS,
             limit=None if episode.ended is not None else finite(self.limit(context)),
             calm=0 if episode.ended is not None else self.gate.calm,
             release=self.tuning.release,
@@ -347,9 +337,9 @@ class Detector(ABC, Generic[T]):
     def _updates_since(self, row: Row) -> int:
         """How many updates before a row's own the one is that its metric shows: its rollouts were
         sampled after the previous one, or as many steps before as they are stale."""
-        if not of_weights(self.READS.key):
+        if not of_weights(self.READS):
             return 0
-        return 1 + round(STALENESS.read(row) or 0.0)
+        return 1 + round(row.read("staleness_mean") or 0.0)
 
     def _finite_evidence(self, context: Context) -> tuple[Evidence, ...]:
         return tuple(e for e in self.evidence(context) if isfinite(e.value))

@@ -18,7 +18,7 @@ from hud_tui.rl.alarms import reward as of_reward
 from hud_tui.rl.alarms import throughput as of_throughput
 from hud_tui.rl.alarms.alarm import Alarm, Report, ordered
 from hud_tui.rl.alarms.detector import DETECTORS, Context
-from hud_tui.rl.alarms.statistics import STALENESS, Row, Window, row_of, usable
+from hud_tui.rl.alarms.statistics import Row, Window, row_of, usable
 from hud_tui.rl.alarms.thresholds import Thresholds
 from hud_tui.rl.alarms.throughput import stall
 from hud_tui.rl.checkpoint_tree import Tree, is_servable
@@ -99,7 +99,7 @@ class DetectorSet:
         """Evaluate the next row; its index is the number of rows before it."""
         self._steps.append(row.step)
         self._ids.append(row.checkpoint_id)
-        self._stale.append(max(0.0, STALENESS.read(row) or 0.0))
+        self._stale.append(max(0.0, row.read("staleness_mean") or 0.0))
         if self._tasks.changes(row):
             self._begun.append(row.index)
             self.context.begin_tasks()
@@ -142,7 +142,7 @@ class DetectorSet:
             self._at = stamp
 
     def _row_at(self, index: int) -> Row:
-        stale = {STALENESS.key: self._stale[index]}
+        stale = {"staleness_mean": self._stale[index]}
         return Row(index, stale, self._steps[index], self._ids[index])
 
 

@@ -5,22 +5,7 @@ from math import isfinite, log, nan, sqrt
 from hud_tui.rl.alarms.alarm import Evidence, Level
 from hud_tui.rl.alarms.detector import BELOW_CRITICAL, BELOW_WARN, LAG, Context, Detector
 from hud_tui.rl.alarms.statistics import (
-    ALL_FAILED,
-    ALL_SOLVED,
-    CLIP,
-    CLIP_HIGH,
-    CLIP_LOW,
-    DROPPED,
-    ENTROPY,
-    GRAD_NORM,
-    KL_REFERENCE,
-    KL_SAMPLER,
-    LOSS,
-    OUTSIDE,
     RESIDUE,
-    REWARD,
-    STALENESS,
-    TRACES,
     Ema,
     InitialMedian,
     Lag,
@@ -58,9 +43,8 @@ class GradientNorm(Detector[GradNorm]):
     small and uneven, and multiples of its own median say nothing.
     """
 
-    NAME, TITLE, NEEDS = "grad_norm", "gradient norm", "grad_norm"
+    NAME, TITLE, READS = "grad_norm", "gradient norm", "grad_norm"
     USUAL = GradNorm(warmup=20, hold=1)  # rl-doctor
-    READS = GRAD_NORM
     BY_TASKS = True
     MEANING = (
         "The gradient norm is far above its median, or not finite: one such step can undo many. "
@@ -77,7 +61,7 @@ class GradientNorm(Detector[GradNorm]):
         self._lost = 0
 
     def value(self, row: Row) -> float | None:
-        raw = GRAD_NORM.raw(row)
+        raw = row.metrics.get("grad_norm")
         return raw if raw is not None and (isfinite(raw) or took_update(row)) else None
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
@@ -116,9 +100,8 @@ class GradientNorm(Detector[GradNorm]):
 class ZeroGradient(Detector[Limits]):
     """Steps without a gradient; one whose groups are solved has nothing to learn from."""
 
-    NAME, TITLE, NEEDS = "zero_gradient", "steps without gradient", "grad_norm"
+    NAME, TITLE, READS = "zero_gradient", "steps without gradient", "grad_norm"
     USUAL = Limits(info=0.2, warn=0.4, critical=0.7, warmup=20, hold=1)
-    READS = GRAD_NORM
     MEANING = "Optimizer steps have a gradient of exactly 0: they change nothing."
     ADVICE = "Check the groups: a zero-variance group has no gradient."
     HAS_LIMIT = False  # it is on a share of the steps
@@ -136,7 +119,7 @@ class ZeroGradient(Detector[Limits]):
 
 def _is_learned(row: Row) -> bool:
     """Whether no group of the step has a gradient because most are solved."""
-    good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
+    good, bad = row.read("frac_groups_all_solved"), row.read("frac_groups_all_failed")
     flat = without_variance(row)
     return flat is not None and flat > 1 - RESIDUE and (good or 0.0) > (bad or 0.0)
 
@@ -144,7 +127,7 @@ def _is_learned(row: Row) -> bool:
 class NonFinite(Detector[Finite]):
     NAME, TITLE, NEEDS = "non_finite", "NaN or infinite", "loss:sum or reward_mean"
     USUAL = Finite(warmup=0, hold=1)
-    READS = LOSS
+    READS = "loss:sum"
     MEANING = (
         "The loss or the mean reward is NaN or infinite in a step that changed the weights: they "
         "may be corrupted, and so is every checkpoint trained from them."
@@ -163,10 +146,10 @@ class NonFinite(Detector[Finite]):
         return (Level.CRITICAL,)
 
     def value(self, row: Row) -> float | None:
-        values = [raw for role in (LOSS, REWARD) if (raw := role.raw(row)) is not None]
+        values = [row.metrics[key] for key in ("loss:sum", "reward_mean") if key in row.metrics]
         if not values or not took_update(row):
             return None  # services pad rows that only record an evaluation with NaN
-        return float(any(not isfinite(raw) for raw in values))
+        return float(not all(map(isfinite, values)))
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         self._count += value > 0
@@ -180,9 +163,8 @@ class NonFinite(Detector[Finite]):
 
 
 class SamplerDrift(Detector[SamplerKl]):
-    NAME, TITLE, NEEDS = "kl_sampler", "off-policy drift", "kl_sample_train"
+    NAME, TITLE, READS = "kl_sampler", "off-policy drift", "kl_sample_train"
     USUAL = SamplerKl(warn=0.01, critical=0.05, hold=3)  # tinker-cookbook
-    READS = KL_SAMPLER
     MEANING = (
         "Trainer and sampler assign different probabilities to the sampled tokens: rollouts are "
         "stale, or the two use different weights or precision."
@@ -211,9 +193,8 @@ class SamplerDrift(Detector[SamplerKl]):
 
 
 class ClipFraction(Detector[Limits]):
-    NAME, TITLE, NEEDS = "clip_fraction", "clip fraction", "clip_fraction"
+    NAME, TITLE, READS = "clip_fraction", "clip fraction", "clip_fraction"
     USUAL = Limits(warn=0.2, critical=0.4)  # rl-doctor, rlprobe
-    READS = CLIP
     MEANING = (
         "A large share of tokens has an importance ratio outside the clip bounds: a loss that "
         "clips drops their gradient, and each step moves the policy too far."
@@ -227,8 +208,8 @@ class ClipFraction(Detector[Limits]):
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         """By the ratios outside the bounds on either side, where they are reported: a loss may
         clip one side, or none."""
-        self._low, self._high = CLIP_LOW.number(row), CLIP_HIGH.number(row)
-        outside = OUTSIDE.read(row)
+        self._low, self._high = row.number("clip_fraction_low"), row.number("clip_fraction_high")
+        outside = row.read("ratio_outside")
         return grade(self._clip.push(value if outside is None else outside), self.tuning)
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
@@ -240,9 +221,8 @@ class ClipFraction(Detector[Limits]):
 
 
 class StaleRollouts(Detector[Staleness]):
-    NAME, TITLE, NEEDS = "staleness", "stale rollouts", "staleness_mean"
+    NAME, TITLE, READS = "staleness", "stale rollouts", "staleness_mean"
     USUAL = Staleness(warn=4.0, critical=8.0, hold=3)  # prime-rl
-    READS = STALENESS
     MEANING = "Rollouts are trained on many steps after they were sampled: importance ratios drift."
     ADVICE = "Sample faster or train slower: more samplers, smaller batches in flight."
 
@@ -251,7 +231,7 @@ class StaleRollouts(Detector[Staleness]):
         self._age = self._dropped = nan
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        dropped, trained = DROPPED.number(row), TRACES.number(row)
+        dropped, trained = row.number("off_policy/dropped"), row.number("num_traces")
         self._age = value
         self._dropped = dropped / (dropped + trained) if dropped + trained > 0 else nan
         severity = grade(value, self.tuning)
@@ -265,9 +245,8 @@ class StaleRollouts(Detector[Staleness]):
 
 
 class EntropyCollapse(Detector[Entropy]):
-    NAME, TITLE, NEEDS = "entropy_collapse", "entropy collapse", "entropy"
+    NAME, TITLE, READS = "entropy_collapse", "entropy collapse", "entropy"
     USUAL = Entropy(warmup=40)  # rl-doctor
-    READS = ENTROPY
     BY_TASKS = True
     MEANING = (
         "Entropy falls and the reward does not rise: the policy stops exploring, its groups lose "
@@ -311,9 +290,8 @@ class EntropyCollapse(Detector[Entropy]):
 
 
 class ReferenceDrift(Detector[ReferenceKl]):
-    NAME, TITLE, NEEDS = "kl_reference", "KL to reference", "kl_reference"
+    NAME, TITLE, READS = "kl_reference", "KL to reference", "kl_reference"
     USUAL = ReferenceKl(warn=0.5, critical=2.0)  # rl-doctor, rlprobe
-    READS = KL_REFERENCE
     MEANING = (
         "The policy is far from the reference model: it may exploit the grader, and it forgets "
         "abilities of the reference."

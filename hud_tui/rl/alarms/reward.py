@@ -8,14 +8,6 @@ from math import nan, sqrt
 from hud_tui.rl.alarms.alarm import Evidence, Skipped
 from hud_tui.rl.alarms.detector import BELOW_WARN, Context, Detector, Episode
 from hud_tui.rl.alarms.statistics import (
-    ALL_FAILED,
-    ALL_SOLVED,
-    ENTROPY,
-    HELDOUT,
-    HELDOUT_ROLLOUTS,
-    KL_REFERENCE,
-    REWARD,
-    ZERO_VARIANCE,
     Ema,
     InitialMedian,
     Row,
@@ -59,7 +51,7 @@ class ComponentDominance(Detector[Limits]):
     NAME, TITLE = "component_dominance", "one reward component dominates"
     USUAL = Limits(warn=0.7, critical=0.9, warmup=150)  # rl-doctor
     NEEDS = "reward/<component> for two or more components"
-    READS = REWARD
+    READS = "reward_mean"
     BY_TASKS = True
     MEANING = (
         "Most of the reward's variance comes from an auxiliary component (format, length, style), "
@@ -113,9 +105,8 @@ more."""
 
 
 class RewardCollapse(Detector[Collapse]):
-    NAME, TITLE, NEEDS = "reward_collapse", "reward collapse", "reward_mean"
+    NAME, TITLE, READS = "reward_collapse", "reward collapse", "reward_mean"
     USUAL = Collapse(hold=10)
-    READS = REWARD
     BY_TASKS = True
     MEANING = "The mean reward has fallen clearly below its peak on these tasks."
     ADVICE = (
@@ -167,7 +158,7 @@ class RewardCollapse(Detector[Collapse]):
         return near + 1 if near < episode.raised else episode.onset
 
     def evidence(self, context: Context) -> tuple[Evidence, ...]:
-        name = f"{title(self.NEEDS)} EMA({self.WEIGHT:g})"
+        name = f"{title(self.READS)} EMA({self.WEIGHT:g})"
         return (
             Evidence(name, self._ema.value, self._peak - self._need),
             Evidence("peak", self._peak),
@@ -177,9 +168,8 @@ class RewardCollapse(Detector[Collapse]):
 
 
 class HeldoutCollapse(RewardCollapse):
-    NAME, TITLE, NEEDS = "heldout_collapse", "forgetting", "heldout_reward"
+    NAME, TITLE, READS = "heldout_collapse", "forgetting", "heldout_reward"
     USUAL = Collapse(sigmas=2.5, warmup=5, hold=3, release=3)
-    READS = HELDOUT
     MEANING = "The held-out reward has fallen clearly below its peak: the policy forgets."
     ADVICE = (
         "Roll back to the last checkpoint before it; train on a wider mix of tasks, with a lower "
@@ -190,7 +180,7 @@ class HeldoutCollapse(RewardCollapse):
     def _error(self, row: Row) -> float:
         """That of a mean of rewards in [0, 1], at most: binomial at the level of the peak, with two
         successes and two failures added (Agresti & Coull 1998), so that it is never 0."""
-        rollouts, level = HELDOUT_ROLLOUTS.read(row), self._peak
+        rollouts, level = row.read("num_heldout_traces"), self._peak
         if rollouts is None or rollouts < 1 or not 0 <= level <= 1:
             return 0.0
         share = (level * rollouts + 2) / (rollouts + 4)
@@ -200,9 +190,8 @@ class HeldoutCollapse(RewardCollapse):
 class RewardPlateau(Detector[Plateau]):
     """The reward has no slope in the last part of the run, and is below the maximum reward."""
 
-    NAME, TITLE, NEEDS = "reward_plateau", "reward plateau", "reward_mean"
+    NAME, TITLE, READS = "reward_plateau", "reward plateau", "reward_mean"
     USUAL = Plateau(warmup=6, hold=2, release=2)  # in looks, not steps
-    READS = REWARD
     BY_TASKS = True
     MEANING = (
         "The mean reward has been flat for a large part of the run. If entropy or KL change "
@@ -220,8 +209,8 @@ class RewardPlateau(Detector[Plateau]):
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         self._rewards.append(value)
         self._indexes.append(row.index)
-        self._entropy.append(ENTROPY.number(row))
-        self._kl.append(KL_REFERENCE.number(row))
+        self._entropy.append(row.number("entropy"))
+        self._kl.append(row.number("kl_reference"))
         seen = len(self._rewards)
         if seen < self._next:
             return None
@@ -253,9 +242,8 @@ class RewardPlateau(Detector[Plateau]):
 
 
 class HeldoutGap(Detector[Limits]):
-    NAME, TITLE, NEEDS = "heldout_gap", "held-out gap", "heldout_reward"
+    NAME, TITLE, READS = "heldout_gap", "held-out gap", "heldout_reward"
     USUAL = Limits(warn=0.15, critical=0.3, warmup=3, hold=3, release=3)
-    READS = HELDOUT
     BY_TASKS = True
     MEANING = (
         "The reward on training tasks is higher than on held-out tasks: the policy memorises, or "
@@ -309,9 +297,8 @@ class ZeroVariance(Detector[Limits]):
     """Groups without variance; solved ones are a taskset that is learned, which is no failure, and
     worth an info."""
 
-    NAME, TITLE, NEEDS = "zero_variance", "zero-variance groups", "frac_reward_zero_std"
+    NAME, TITLE, READS = "zero_variance", "zero-variance groups", "frac_reward_zero_std"
     USUAL = Limits(info=0.3, warn=0.5, critical=0.75)  # rl-doctor
-    READS = ZERO_VARIANCE
     MEANING = (
         "In many groups all rewards are equal, so they have no gradient: their rollouts cost "
         "time and tokens without any learning signal."
@@ -325,7 +312,7 @@ class ZeroVariance(Detector[Limits]):
         return without_variance(row)
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
+        good, bad = row.read("frac_groups_all_solved"), row.read("frac_groups_all_failed")
         if good is not None and bad is not None:
             self._good.push(good)
             self._bad.push(bad)

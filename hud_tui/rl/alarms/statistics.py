@@ -1,5 +1,4 @@
-"""Running statistics for the detectors, O(1) or O(log n) per step; rows of metrics and their
-roles."""
+"""Running statistics for the detectors, O(1) or O(log n) per step; rows of metrics."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -166,50 +165,24 @@ class Row:
     slugs: frozenset[str] = frozenset()
     """Slugs of the tasks of its rollouts; empty if the service does not report them."""
 
+    def read(self, key: str) -> float | None:
+        """A metric's value if it is a finite number, else None."""
+        return usable(self.metrics.get(key))
 
-@dataclass(frozen=True)
-class Role:
-    """A metric that detectors read."""
-
-    key: str
-
-    def raw(self, row: Row) -> float | None:
-        """The reported value, including NaN and infinities; None if missing."""
-        return row.metrics.get(self.key)
-
-    def read(self, row: Row) -> float | None:
-        """The value if it is a finite number, else None."""
-        return usable(row.metrics.get(self.key))
-
-    def number(self, row: Row) -> float:
+    def number(self, key: str) -> float:
         """As `read`, with NaN for None."""
-        reading = self.read(row)
+        reading = self.read(key)
         return nan if reading is None else reading
 
 
-REWARD, REWARD_STD, REWARD_MAX = Role("reward_mean"), Role("reward_std"), Role("reward_max")
-HELDOUT, HELDOUT_ROLLOUTS = Role("heldout_reward"), Role("num_heldout_traces")
-LOSS, GRAD_NORM, LEARNING_RATE = Role("loss:sum"), Role("grad_norm"), Role("learning_rate")
-ZERO_VARIANCE, MIXED = Role("frac_reward_zero_std"), Role("frac_groups_mixed")
-ALL_SOLVED, ALL_FAILED = Role("frac_groups_all_solved"), Role("frac_groups_all_failed")
-ENTROPY = Role("entropy")
-KL_SAMPLER, KL_REFERENCE = Role("kl_sample_train"), Role("kl_reference")
-CLIP, OUTSIDE = Role("clip_fraction"), Role("ratio_outside")
-CLIP_LOW, CLIP_HIGH = Role("clip_fraction_low"), Role("clip_fraction_high")
-LENGTH, TRUNCATED = Role("completion_length_mean"), Role("truncated_share")
-STALENESS, DROPPED = Role("staleness_mean"), Role("off_policy/dropped")
-ERRORED, LEFT_OUT = Role("errored_share"), Role("traces_without_samples")
-TRACES = Role("num_traces")
-STEP_S, ROLLOUT_S, TRAIN_S = Role("step_s"), Role("rollout_s"), Role("train_s")
-WAIT_SHARE = Role("wait_share")
-UPDATES = (GRAD_NORM, LEARNING_RATE, ENTROPY, TRACES)
+UPDATES = ("grad_norm", "learning_rate", "entropy", "num_traces")
 """Metrics of which every optimizer step reports at least one."""
 
 
 def took_update(row: Row) -> bool:
     """Whether an optimizer step made this row; a row that only records an evaluation has no
     loss."""
-    return any(role.read(row) is not None for role in UPDATES)
+    return any(row.read(key) is not None for key in UPDATES)
 
 
 RESIDUE = 1e-3
@@ -218,8 +191,9 @@ RESIDUE = 1e-3
 
 def without_variance(row: Row) -> float | None:
     """Share of zero-variance groups, from any metric that gives it; None if none does."""
-    flat, mixed, std = ZERO_VARIANCE.read(row), MIXED.read(row), REWARD_STD.read(row)
-    good, bad = ALL_SOLVED.read(row), ALL_FAILED.read(row)
+    flat, mixed = row.read("frac_reward_zero_std"), row.read("frac_groups_mixed")
+    good, bad = row.read("frac_groups_all_solved"), row.read("frac_groups_all_failed")
+    std = row.read("reward_std")
     if flat is not None:
         return flat
     if good is not None and bad is not None:
@@ -232,7 +206,7 @@ def without_variance(row: Row) -> float | None:
 def row_of(index: int, checkpoint: Checkpoint) -> Row:
     """The row of a checkpoint at index `index` of its lineage."""
     metrics = metrics_of(checkpoint)
-    if checkpoint.groups and ZERO_VARIANCE.key not in metrics:
+    if checkpoint.groups and "frac_reward_zero_std" not in metrics:
         metrics = {**metrics, **_of_groups(checkpoint)}
     stamp = seconds(checkpoint.created_at)
     return Row(
@@ -254,8 +228,8 @@ def _of_groups(checkpoint: Checkpoint) -> dict[str, float]:
     if not stats:
         return {}
     shares = {
-        ZERO_VARIANCE: sum(not stat.has_signal for stat in stats),
-        ALL_SOLVED: sum(stat.all_solved for stat in stats),
-        ALL_FAILED: sum(stat.all_failed for stat in stats),
+        "frac_reward_zero_std": sum(not stat.has_signal for stat in stats),
+        "frac_groups_all_solved": sum(stat.all_solved for stat in stats),
+        "frac_groups_all_failed": sum(stat.all_failed for stat in stats),
     }
-    return {role.key: count / len(stats) for role, count in shares.items()}
+    return {key: count / len(stats) for key, count in shares.items()}

@@ -5,33 +5,13 @@ from math import nan
 
 from hud_tui.rl.alarms.alarm import Alarm, Evidence, Level
 from hud_tui.rl.alarms.detector import BELOW_WARN, Context, Detector
-from hud_tui.rl.alarms.statistics import (
-    ERRORED,
-    LEFT_OUT,
-    LENGTH,
-    REWARD,
-    ROLLOUT_S,
-    STEP_S,
-    TRACES,
-    TRAIN_S,
-    TRUNCATED,
-    WAIT_SHARE,
-    Correlation,
-    Ema,
-    InitialMedian,
-    Lag,
-    Role,
-    Row,
-    Window,
-    grade,
-)
+from hud_tui.rl.alarms.statistics import Correlation, Ema, InitialMedian, Lag, Row, Window, grade
 from hud_tui.rl.alarms.thresholds import Length, Limits, Stall, Waiting
 
 
 class LengthBlowUp(Detector[Length]):
-    NAME, TITLE, NEEDS = "length_blow_up", "length blow-up", "completion_length_mean"
+    NAME, TITLE, READS = "length_blow_up", "length blow-up", "completion_length_mean"
     USUAL = Length(warmup=30)  # rl-doctor
-    READS = LENGTH
     BY_TASKS = True
     MEANING = (
         "Rollouts get longer, the reward correlates with length, and the held-out reward does "
@@ -49,8 +29,8 @@ class LengthBlowUp(Detector[Length]):
         self._truncated = nan
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        reward = REWARD.read(row)
-        self._truncated = TRUNCATED.number(row)
+        reward = row.read("reward_mean")
+        self._truncated = row.number("truncated_share")
         smooth, start = self._length.push(value), self._start.push(value)
         if reward is not None:
             self._with_reward.push(value, reward)
@@ -78,9 +58,8 @@ class LengthBlowUp(Detector[Length]):
 class Truncation(Detector[Limits]):
     """Rollouts cut off at the token limit; no warning while their share falls."""
 
-    NAME, TITLE, NEEDS = "truncation", "truncated rollouts", "truncated_share"
+    NAME, TITLE, READS = "truncation", "truncated rollouts", "truncated_share"
     USUAL = Limits(warn=0.05, critical=0.15, warmup=20)  # rl-doctor
-    READS = TRUNCATED
     MEANING = (
         "Rollouts are cut off at max_tokens and graded on an incomplete answer, so length is "
         "penalised or rewarded by accident."
@@ -107,9 +86,8 @@ class Truncation(Detector[Limits]):
 class ErroredRollouts(Detector[Limits]):
     """Rollouts that ended in an error or could not be trained on."""
 
-    NAME, TITLE, NEEDS = "errored_rollouts", "errored rollouts", "errored_share"
+    NAME, TITLE, READS = "errored_rollouts", "errored rollouts", "errored_share"
     USUAL = Limits(warn=0.05, critical=0.2, warmup=3, hold=3)  # prime-rl
-    READS = ERRORED
     MEANING = (
         "Rollouts fail instead of being graded. The rest of their group is a biased sample, and "
         "a partial group must not be trained on."
@@ -121,7 +99,8 @@ class ErroredRollouts(Detector[Limits]):
         self._share = nan
 
     def value(self, row: Row) -> float | None:
-        return max((s for s in (ERRORED.read(row), _lost(row)) if s is not None), default=None)
+        shares = row.read("errored_share"), _lost(row)
+        return max((share for share in shares if share is not None), default=None)
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         self._share = max(0.0, min(1.0, value))
@@ -133,14 +112,14 @@ class ErroredRollouts(Detector[Limits]):
 
 def _lost(row: Row) -> float | None:
     """Traces without samples, relative to the trained ones."""
-    lost, trained = LEFT_OUT.read(row), TRACES.read(row)
+    lost, trained = row.read("traces_without_samples"), row.read("num_traces")
     return lost / trained if lost is not None and trained is not None and trained > 0 else None
 
 
 class Throughput(Detector[Limits]):
     NAME, TITLE, NEEDS = "throughput", "slower steps", "rollout_s and train_s, or created_at"
     USUAL = Limits(warn=1.4, critical=2.5, warmup=30)  # rlprobe
-    READS = STEP_S
+    READS = "step_s"
     BY_TASKS = True
     MEANING = "A step takes much longer than at the start of the run."
     ADVICE = (
@@ -156,10 +135,10 @@ class Throughput(Detector[Limits]):
     def value(self, row: Row) -> float | None:
         """Step time as reported; otherwise the time since the previous step."""
         before, self._before = self._before, row.at if row.at is not None else self._before
-        step_s = STEP_S.read(row)
+        step_s = row.read("step_s")
         if step_s is not None:
             return step_s
-        rollout, train = ROLLOUT_S.read(row), TRAIN_S.read(row)
+        rollout, train = row.read("rollout_s"), row.read("train_s")
         if rollout is not None and train is not None:
             return rollout + train
         return None if before is None or row.at is None else row.at - before
@@ -199,9 +178,8 @@ WAITS = {
 class WaitingSteps(Detector[Waiting]):
     """Steps in which nothing of the loop's own is done for most of the time."""
 
-    NAME, TITLE, NEEDS = "waiting", "waiting", "wait_share"
+    NAME, TITLE, READS = "waiting", "waiting", "wait_share"
     USUAL = Waiting(warn=0.5, critical=0.8, warmup=3, hold=3)
-    READS = WAIT_SHARE
     MEANING = "More than half of a step passes without sampling, training or evaluating."
     ADVICE = (
         "Look at what it waits for: more cores (--cores), more rollouts at a time (--at-once), the"
@@ -214,13 +192,13 @@ class WaitingSteps(Detector[Waiting]):
 
     def value(self, row: Row) -> float | None:
         """The share; None of a step that is short."""
-        step_s = STEP_S.read(row)
+        step_s = row.read("step_s")
         is_short = step_s is not None and step_s < self.tuning.least_s
         return None if is_short else super().value(row)
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
         self._share = max(0.0, min(1.0, value))
-        shares = {cause: Role(f"wait/{cause}").read(row) for cause in WAITS}
+        shares = {cause: row.read(f"wait/{cause}") for cause in WAITS}
         self._causes = {cause: share for cause, share in shares.items() if share}
         return grade(self._share, self.tuning)
 
