@@ -210,7 +210,7 @@ class OptimStep(Request):
     """Embedded: as in `Checkpoint`."""
     tasks: dict[str, float] | None = Field(default=None, max_length=10)
     """Embedded: how many tasks are of which kind, as metrics of the step; see
-    `hud_tui.rl.drawing.COUNTS`."""
+    `hud_tui.rl.metrics.TASK_COUNTS`."""
 
 
 class OptimStepResult(Response):

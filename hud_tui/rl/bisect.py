@@ -11,9 +11,10 @@ the posterior is halved); Gelman et al. 2013, "Bayesian Data Analysis", chapter 
 with the levels integrated out).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from math import exp, log
 from statistics import fmean, variance
 
@@ -148,20 +149,15 @@ class Search:
     @cached_property
     def range(self) -> tuple[int, int]:
         """The positions between which the damage was done with 95 %."""
-        tail, low, high = (1 - SURE) / 2, 0, self.size - 1
-        total = 0.0
-        for slope, share in sorted(self.posterior.items(), key=lambda pair: pair[0].first):
-            total += share
-            if total > tail:
-                low = slope.first
-                break
-        total = 0.0
-        for slope, share in sorted(self.posterior.items(), key=lambda pair: -pair[0].last):
-            total += share
-            if total > tail:
-                high = slope.last
-                break
-        return low, high
+        from_first = sorted(self.posterior, key=lambda slope: slope.first)
+        from_last = sorted(self.posterior, key=lambda slope: -slope.last)
+        return self._beyond_tail(from_first).first, self._beyond_tail(from_last).last
+
+    def _beyond_tail(self, slopes: Sequence[Slope]) -> Slope:
+        """The first slope up to which they have more probability than one tail."""
+        totals = accumulate(self.posterior[slope] for slope in slopes)
+        tail = (1 - SURE) / 2
+        return next(slope for slope, total in zip(slopes, totals, strict=True) if total > tail)
 
     def near(self, step: int) -> float:
         """Probability that the damage was done within one step of `step`, by one or two."""
@@ -231,7 +227,9 @@ class Bisection:
     @cached_property
     def search(self) -> Search | None:
         """The posterior of where the damage was done; None unless the bad one is worse."""
-        if self.drop is None or not self.drop.is_worse or self._is_slight:
+        if self.drop is None or not self.drop.is_worse:
+            return None
+        if self.drop.reward.value > -LEAST_DROP:
             return None
         rewards = [task.rewards for scores in self.scores.values() for task in scores.tasks]
         spread = [variance(each) for each in rewards if len(each) > 1]
@@ -240,10 +238,6 @@ class Bisection:
             for position, scores in self.scores.items()
         }
         return Search(self.size, measured, len(self.drop.changes), fmean(spread))
-
-    @property
-    def _is_slight(self) -> bool:
-        return self.drop is not None and self.drop.reward.value > -LEAST_DROP
 
     def asks(self, budget: int) -> list[Ask]:
         """What is to be evaluated next; empty if it is decided or would exceed the budget."""

@@ -232,7 +232,10 @@ def training_sentences(both: Comparison) -> list[str]:
     if both.tasks is None:
         return [_why_no_training(both)]
     sides = zip("AB", (both.left, both.right), both.sampled, strict=True)
-    of = "; ".join(f"{mark} {_sample_text(side, sampled)}" for mark, side, sampled in sides)
+    of = "; ".join(
+        f"{mark} {_span(side, sampled.positions)} ({counted(sampled.rollouts, 'rollout')})"
+        for mark, side, sampled in sides
+    )
     return [*_verdicts(both.tasks), f"Sampled from {of}."]
 
 
@@ -254,13 +257,8 @@ def _why_no_training(both: Comparison) -> str:
     return f"No task was sampled from both: {counts[0]} from A, {counts[1]} from B."
 
 
-def _sample_text(side: Side, sampled: Sampled) -> str:
-    """The checkpoints of a sample, and its size: ``step-000009 … step-000012 (256 rollouts)``."""
-    return f"{_span(side, sampled.positions)} ({counted(sampled.rollouts, 'rollout')})"
-
-
 def _span(side: Side, positions: Sequence[int]) -> str:
-    """The first and the last of some checkpoints, which may be one."""
+    """The first and the last of some checkpoints: ``step-000009 … step-000012``, or one."""
     return " … ".join(dict.fromkeys(map(side.name_of, (positions[0], positions[-1]))))
 
 

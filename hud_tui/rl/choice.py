@@ -12,10 +12,9 @@ it.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, inf
-from statistics import NormalDist
 
 from hud_tui.rl.metrics import estimate_text, gain_text
-from hud_tui.rl.own_numbers import HELDOUT, NOBODY, Observed
+from hud_tui.rl.own_numbers import HELDOUT, NOBODY, Observed, Z
 from hud_tui.rl.smoothing import Node, Smoothed, smoothed
 from hud_tui.rl.text import counted
 from hud_tui.wire import Estimate
@@ -25,7 +24,6 @@ KNOTS = 64
 TIE = 0.005
 """Difference of rewards up to which the one with more rollouts is chosen."""
 STAR, CANDIDATE = "★", "☆"
-_Z = NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True)
@@ -169,7 +167,7 @@ def _smoothed(
 
 def _estimate(value: float, deviation: float, within: tuple[float, float]) -> Estimate:
     low, high = within
-    ends = value - _Z * deviation, value, value + _Z * deviation
+    ends = value - Z * deviation, value, value + Z * deviation
     least, mean, most = (min(max(end, low), high) for end in ends)
     return Estimate(value=mean, low=least, high=most)
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from hud_tui.rl.groups import CROSS_ENTROPY, group_stats, has_gradient
-from hud_tui.rl.metrics import SIGNAL
+from hud_tui.rl.metrics import SIGNAL, TASK_COUNTS
 from hud_tui.rl.plan import Splittable, tasks_of_iteration
 from hud_tui.rl.tasks.signal import zero_gradient
 
@@ -25,8 +25,6 @@ FLOOR = 0.05
 """Least weight of a task: a hopeless one may come into reach, a solved one may be forgotten."""
 BEFORE = -1
 """Iteration of what was sampled before the run."""
-COUNTS = ("tasks_solved", "tasks_learnable", "tasks_out_of_reach", "tasks_unseen")
-"""Metrics of a step: the number of training tasks of each kind, by their last groups."""
 
 
 def expected_signal(rewards: Sequence[float], size: int, loss_fn: str) -> float:
@@ -120,7 +118,7 @@ class Drawing:
     def counts(self, tasks: Sequence[Splittable]) -> dict[str, float]:
         """How many of the training tasks are solved, learnable, out of reach, or not seen yet, as
         metrics."""
-        counts = dict.fromkeys(COUNTS, 0.0)
+        counts = dict.fromkeys(TASK_COUNTS, 0.0)
         for task in tasks:
             if task.slug not in self._kinds:
                 self._kinds[task.slug] = self._kind(task.slug)
@@ -128,7 +126,7 @@ class Drawing:
         return counts
 
     def _kind(self, slug: str) -> str:
-        solved, learnable, out_of_reach, unseen = COUNTS
+        solved, learnable, out_of_reach, unseen = TASK_COUNTS
         rewards = self._last(slug)
         if not rewards:
             return unseen

@@ -21,7 +21,7 @@ from statistics import NormalDist, fmean
 from hud_tui.rl.chance import RESIDUE, differing
 from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.names import find_by_id
-from hud_tui.rl.own_numbers import conditions, ends_of, rewards_by_task
+from hud_tui.rl.own_numbers import Z, conditions, ends_of, rewards_by_task
 from hud_tui.rl.tasks.task import digest
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import weights_name
@@ -45,7 +45,6 @@ POWER = 0.8
 MOST_TIMES = 100
 """Times as many tasks beyond which it is no use to tell how many."""
 _NORMAL = NormalDist()
-_Z = _NORMAL.inv_cdf((1 + LEVEL) / 2)
 
 
 def pass_at(samples: int, solved: int, k: int) -> float:
@@ -493,8 +492,8 @@ def rollouts_to_decide(delta: Estimate, rollouts: int, tasks: int) -> int | None
     """
     if delta.low is None or delta.high is None:
         return None
-    effect = effect_of(delta)
-    times = times_as_many((delta.high - delta.low) / 2, effect)
+    effect, half = effect_of(delta), (delta.high - delta.low) / 2
+    times = (half / effect * (1 + _NORMAL.inv_cdf(POWER) / Z)) ** 2
     times = max(times, fewest_tasks(effect) / tasks)
     if times <= 1:
         return 0
@@ -506,16 +505,6 @@ def rollouts_to_decide(delta: Estimate, rollouts: int, tasks: int) -> int | None
 def effect_of(delta: Estimate) -> float:
     """The difference that further rollouts are to show."""
     return max(EFFECT, abs(delta.value))
-
-
-def times_as_many(half: float, effect: float = EFFECT) -> float:
-    """Factor by which the number of tasks must grow to detect a difference.
-
-    Args:
-        half: Half the width of the interval now; it shrinks with √tasks.
-        effect: The difference.
-    """
-    return (half / effect * (1 + _NORMAL.inv_cdf(POWER) / _Z)) ** 2
 
 
 @lru_cache(maxsize=256)

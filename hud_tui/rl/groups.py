@@ -331,15 +331,10 @@ class GroupRow:
         ids only."""
         own = (group for group in (node.groups if node is not None else ()) if group.rewards)
         of_task = [group for group in own if group.task_slug == self.task_slug]
-        return (
-            of_task[0]
-            if len(of_task) == 1
-            else Group(
-                task_slug=self.task_slug,
-                rewards=list(self.rewards),
-                trace_ids=list(self.trace_ids),
-            )
-        )
+        if len(of_task) == 1:
+            return of_task[0]
+        rewards, trace_ids = list(self.rewards), list(self.trace_ids)
+        return Group(task_slug=self.task_slug, rewards=rewards, trace_ids=trace_ids)
 
     @property
     def whole(self) -> bool:

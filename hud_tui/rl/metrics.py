@@ -38,17 +38,13 @@ class Metric:
 
 TABLE = (
     Metric(
-        "reward_mean",
-        "mean reward",
-        "Mean over the step's rollouts, sampled before its update.",
-        1,
+        "reward_mean", "mean reward",
+        "Mean over the step's rollouts, sampled before its update.", 1,
         ("reward", "critic/score/mean", "critic/rewards/mean", "env/all/reward/total", "return"),
     ),
     Metric(
-        "heldout_reward",
-        "held-out reward",
-        "The run's own mean on tasks that are never trained on, sampled before the update.",
-        1,
+        "heldout_reward", "held-out reward",
+        "The run's own mean on tasks that are never trained on, sampled before the update.", 1,
         ("eval_reward", "test/env/all/reward/total", "eval/reward/mean"),
     ),
     Metric("reward_std", "reward std", "Standard deviation over the step's rollouts."),
@@ -65,24 +61,17 @@ TABLE = (
         ("loss", "policy_loss", "actor/pg_loss", "loss/mean"),
     ),
     Metric(
-        "kl_sample_train",
-        "KL (sampler ‖ trainer)",
+        "kl_sample_train", "KL (sampler ‖ trainer)",
         "Nats per token between sampling and trained policy at the update, over all sampled tokens"
-        " (in a training loop of your own: all tokens sent); healthy below .01.",
-        -1,
-        (
-            *("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean"),
-            *("sampling/sampling_logp_difference/mean", "actor/ppo_kl", "ppo_kl", "vllm_kl"),
-        ),
+        " (in a training loop of your own: all tokens sent); healthy below .01.", -1,
+        ("optim/kl_sample_train_v1", "kl_sample_train_v1", "mismatch_kl/all/mean",
+         "sampling/sampling_logp_difference/mean", "actor/ppo_kl", "ppo_kl", "vllm_kl"),
         (-0.01, 0.01),
     ),
     Metric(
-        "kl_reference",
-        "KL to reference",
-        "Nats per token from the reference policy; healthy below .5.",
-        -1,
-        ("kl", "actor/kl_loss", "kl_policy_base", "ref_kl/mean"),
-        (-0.5, 0.5),
+        "kl_reference", "KL to reference",
+        "Nats per token from the reference policy; healthy below .5.", -1,
+        ("kl", "actor/kl_loss", "kl_policy_base", "ref_kl/mean"), (-0.5, 0.5),
     ),
     Metric(
         "ratio_max", "max ratio",
@@ -90,22 +79,17 @@ TABLE = (
         ("sampling/importance_sampling_ratio/max",),
     ),
     Metric(
-        "clip_fraction",
-        "clip fraction",
+        "clip_fraction", "clip fraction",
         "Share of sampled tokens that the loss clips at the update: ppo drops the gradient of those"
-        " whose importance ratio left the bounds on the advantage's side; healthy below .2.",
-        0,
-        ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"),
-        (0.0, 0.2),
+        " whose importance ratio left the bounds on the advantage's side; healthy below .2.", 0,
+        ("clip_ratio/region_mean", "actor/pg_clipfrac", "ppo_clip_ratio"), (0.0, 0.2),
     ),
     Metric(
-        "ratio_outside",
-        "ratios outside",
+        "ratio_outside", "ratios outside",
         "Share of sampled tokens whose importance ratio is outside the loss's clip bounds at the"
         " update (outside .8 – 1.2 if the loss does not clip), on either side; healthy below .2.",
         0,
-        (),
-        (0.0, 0.2),
+        (), (0.0, 0.2),
     ),
     Metric(
         "clip_fraction_low", "clip fraction low", "Share of ratios below the lower bound.", 0,
@@ -130,11 +114,9 @@ TABLE = (
         ("actor/lr", "optim/lr", "actor_lr"),
     ),
     Metric(
-        "frac_reward_zero_std",
-        "zero-variance",
-        "Share of groups whose rewards are all equal: no gradient; healthy below .5.",
-        -1,
-        healthy=(0.0, 0.5),
+        "frac_reward_zero_std", "zero-variance",
+        "Share of groups whose rewards are all equal: no gradient; healthy below .5.", -1,
+        (), (0.0, 0.5),
     ),
     Metric(
         "frac_groups_all_solved", "all solved", "Share of groups solved every time: too easy.", 0,
@@ -163,25 +145,18 @@ TABLE = (
     Metric("tasks_unseen", "tasks unseen", "Training tasks that the run has not sampled yet."),
     Metric(
         "completion_length_mean", "mean length", "Generated tokens per rollout.", 0,
-        (
-            *("completions/mean_length", "response_length/mean", "ac_tokens_per_turn"),
-            *("num_total_tokens/mean", "response_length"),
-        ),
+        ("completions/mean_length", "response_length/mean", "ac_tokens_per_turn",
+         "num_total_tokens/mean", "response_length"),
     ),
     Metric(
         "completion_length_max", "max length", "Longest rollout of the step, in tokens.", 0,
         ("completions/max_length", "response_length/max"),
     ),
     Metric(
-        "truncated_share",
-        "truncated",
-        "Share of rollouts cut off at max_tokens; healthy below .05.",
-        -1,
-        (
-            *("completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/mean"),
-            *("stop/length", "truncated"),
-        ),
-        (0.0, 0.05),
+        "truncated_share", "truncated",
+        "Share of rollouts cut off at max_tokens; healthy below .05.", -1,
+        ("completions/clipped_ratio", "response_length/clip_ratio", "is_truncated/mean",
+         "stop/length", "truncated"), (0.0, 0.05),
     ),
     Metric(
         "errored_share", "errored", "Share of rollouts that failed; healthy below .05.", -1,
@@ -243,12 +218,9 @@ TABLE = (
     ),
     Metric("train_s", "training time (s)", "Seconds the step spent on training.", -1),
     Metric(
-        "wait_share",
-        "waiting",
-        "Share of the step in which nothing of the loop's own was done; healthy below .5.",
-        -1,
-        ("time/wait_share",),
-        (0.0, 0.5),
+        "wait_share", "waiting",
+        "Share of the step in which nothing of the loop's own was done; healthy below .5.", -1,
+        ("time/wait_share",), (0.0, 0.5),
     ),
     Metric("mfu", "MFU", "Model FLOPs utilisation: share of the hardware's peak FLOP/s.", 1,
            ("perf/mfu/actor", "perf/mfu")),
@@ -415,6 +387,7 @@ RESIDUE, NOTHING = 1e-9, 1e-14
 
 
 TASK_COUNTS = ("tasks_solved", "tasks_learnable", "tasks_out_of_reach", "tasks_unseen")
+"""The number of training tasks of each kind, by their last groups."""
 RESOLUTION = {
     **{"loss:sum": 1e-9, "kl_sample_train": 1e-5, "kl_reference": 1e-5, "ratio_max": 5e-3},
     **dict.fromkeys(TASK_COUNTS, 5e-3),

@@ -39,7 +39,8 @@ MOST = 10**9
 """Upper bound of reported rollout counts, and of the rewards that are compared."""
 OFF_POLICY = 1e-4
 """Difference of the importance ratio from 1 above which a step is off-policy."""
-_Z = NormalDist().inv_cdf(0.975)
+Z = NormalDist().inv_cdf(0.975)
+"""Half the width of a 95 % interval, in standard deviations."""
 
 
 def ends_of(mean: float, rollouts: int | None) -> tuple[float, float]:
@@ -58,8 +59,8 @@ def ends_of(mean: float, rollouts: int | None) -> tuple[float, float]:
     """
     if not rollouts or not 0 <= mean <= 1:
         return mean, mean
-    share = _Z * _Z / rollouts
-    half = _Z * sqrt(mean * (1 - mean) / rollouts + share / (4 * rollouts))
+    share = Z * Z / rollouts
+    half = Z * sqrt(mean * (1 - mean) / rollouts + share / (4 * rollouts))
     return (mean + share / 2 - half) / (1 + share), (mean + share / 2 + half) / (1 + share)
 
 

@@ -24,7 +24,6 @@ from hud_tui.rl.evaluation import (
     POWER,
     Difference,
     Scores,
-    TaskChange,
     difference,
     effect_of,
     normal_quantile,
@@ -368,7 +367,10 @@ def samples_to_decide(pair: Difference) -> int | None:
     count, mean = len(deltas), fmean(deltas)
     if count < FEWEST:
         return None
-    within = [_variances(change) for change in pair.changes]
+    within = [
+        (_variance(change.before.rewards), _variance(change.after.rewards))
+        for change in pair.changes
+    ]
     noise = fmean(
         before / len(change.before.rewards) + after / len(change.after.rewards)
         for change, (before, after) in zip(pair.changes, within, strict=True)
@@ -382,17 +384,10 @@ def samples_to_decide(pair: Difference) -> int | None:
     return samples if samples <= MOST_SAMPLES else None
 
 
-def _variances(change: TaskChange) -> tuple[float, float]:
-    """Variance of a rollout's reward on one task, before and after; of a single rollout it is
-    what it has on tasks of usual hardness."""
-    before, after = change.before.rewards, change.after.rewards
-    return _variance(before), _variance(after)
-
-
 def _variance(rewards: Sequence[float]) -> float:
-    if len(rewards) < 2:
-        return VARIANCE / 4
-    return variance(rewards)
+    """Variance of a rollout's reward on one task; of a single rollout it is what it has on tasks of
+    usual hardness."""
+    return variance(rewards) if len(rewards) > 1 else VARIANCE / 4
 
 
 # Successive halving.

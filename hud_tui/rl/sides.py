@@ -103,7 +103,8 @@ def _around(side: Side, other: Side) -> list[int]:
     if meet == side.position:  # the other one descends from it
         high = here
     elif meet == other.position:
-        low = here if _is_sampled(side.tree, line[here:]) else (here + other.depth + 2) // 2
+        is_sampled = any(map(side.tree.steps, line[here:]))
+        low = here if is_sampled else (here + other.depth + 2) // 2
     elif meet is not None:
         low = max(low, side.tree.depth(meet) + 1)
     depths = sorted(range(low, high + 1), key=lambda depth: (abs(depth - here), -depth))
@@ -129,21 +130,14 @@ def _overlap(mean: tuple[float, float], other: tuple[float, float]) -> bool:
     return not abs(mean[0] - other[0]) > mean[1] + other[1]
 
 
-def _is_sampled(tree: Tree, positions: Iterable[int]) -> bool:
-    return any(tree.steps(position) for position in positions)
-
-
 def _line(side: Side, other: Side) -> list[int]:
     """A lineage through a checkpoint, by depth from ROOT: to the other one or to the head if these
     descend from it, else to its newest descendant."""
     tree, here = side.tree, side.position
-    tips = [other.position] if other.tree is tree else []
-    tips = [tip for tip in (*tips, tree.head) if tip is not None and _descends(tree, tip, here)]
-    return [ROOT, *tree.path(tips[0] if tips else _newest_descendant(tree, here))]
-
-
-def _descends(tree: Tree, position: int, ancestor: int) -> bool:
-    return position != ancestor and tree.common_ancestor(position, ancestor) == ancestor
+    for tip in (other.position if other.tree is tree else None, tree.head):
+        if tip is not None and tip != here and tree.common_ancestor(tip, here) == here:
+            return [ROOT, *tree.path(tip)]
+    return [ROOT, *tree.path(_newest_descendant(tree, here))]
 
 
 def _newest_descendant(tree: Tree, position: int) -> int:

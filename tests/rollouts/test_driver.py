@@ -21,8 +21,9 @@ from hud_tui.client.run_calls import RunCalls
 from hud_tui.client.training_calls import TrainingCalls
 from hud_tui.errors import HudConflict, HudError, HudNotFound, HudUnclear, HudUnreachable
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.drawing import COUNTS, Drawing
+from hud_tui.rl.drawing import Drawing
 from hud_tui.rl.loop import FLAT_IN_A_ROW
+from hud_tui.rl.metrics import TASK_COUNTS
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.timeline import (
@@ -172,7 +173,7 @@ async def test_tasks_are_drawn_by_what_every_process_of_the_run_saw(
     assert {node.draw for node in tree} == {"signal"}
     assert Tree.of(tree).own(ROOT).reward is None
     for node in tree:
-        assert sum(node.metrics[key] for key in COUNTS) == len(SUMS)
+        assert sum(node.metrics[key] for key in TASK_COUNTS) == len(SUMS)
     assert {group.task_slug for group in tree[0].groups} == set(batches[0])
     assert tree[-1].metrics["tasks_unseen"] == len(SUMS) - len({*chain(*batches.values())})
 

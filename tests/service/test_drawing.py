@@ -9,7 +9,7 @@ import pytest
 from httpx import AsyncClient
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.drawing import COUNTS
+from hud_tui.rl.metrics import TASK_COUNTS
 from hud_tui.rl.plan import tasks_of_iteration
 from hud_tui.service.engines.base import Sampled, SampleRequest
 from hud_tui.service.environments import TASKSETS
@@ -109,7 +109,7 @@ async def test_a_resumed_run_draws_as_if_never_stopped(
     others = await tree(http, model["id"])
     for name in ("groups", "draw"):
         assert [row[name] for row in others] == [row[name] for row in rows]
-    for name in COUNTS:
+    for name in TASK_COUNTS:
         assert [row["metrics"][name] for row in others] == [row["metrics"][name] for row in rows]
 
 
@@ -165,5 +165,5 @@ async def test_a_chosen_batch_is_no_sample_of_the_taskset(http: AsyncClient) -> 
         assert (own.reward, own.sampled) == (None, 0)
         assert own.heldout is not None
     for row in rows:
-        assert sum(row["metrics"][name] for name in COUNTS) == len(TRAIN)
+        assert sum(row["metrics"][name] for name in TASK_COUNTS) == len(TRAIN)
     assert rows[-1]["metrics"]["tasks_unseen"] < rows[0]["metrics"]["tasks_unseen"]

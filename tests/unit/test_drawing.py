@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hud_tui.rl.drawing import BEFORE, COUNTS, FLOOR, SIGNAL, UNSEEN, Drawing, draw, expected_signal
+from hud_tui.rl.drawing import BEFORE, FLOOR, SIGNAL, UNSEEN, Drawing, draw, expected_signal
+from hud_tui.rl.metrics import TASK_COUNTS
 from hud_tui.rl.plan import tasks_of_iteration
 
 LOSS = "importance_sampling"
@@ -130,4 +131,4 @@ def test_tasks_are_counted_by_their_last_groups() -> None:
     known = drawing()
     batch = {"t0": [1.0] * SIZE, "t1": [0.0] * SIZE, "t2": [0.0, 1.0, 1.0, 1.0], "t3": []}
     known.saw(0, batch.items())
-    assert known.counts(named(6)) == dict(zip(COUNTS, (1.0, 1.0, 1.0, 3.0), strict=True))
+    assert known.counts(named(6)) == dict(zip(TASK_COUNTS, (1.0, 1.0, 1.0, 3.0), strict=True))

@@ -308,22 +308,6 @@ def _is_url(text: str) -> bool:
     return bool(usable) and text.isascii() and text.isprintable() and " " not in text
 
 
-class Cooldown:
-    """Limits how often each name may be sent; a higher rank is sent at once."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._last: dict[str, tuple[float, int]] = {}
-
-    def passes(self, name: str, rank: int, now: float) -> bool:
-        """Whether a name may be sent at `now` (seconds); if so, its cooldown starts."""
-        stamp, before = self._last.get(name, (-MOST_S, 0))
-        if now - stamp < self._seconds and rank <= before:
-            return False
-        self._last[name] = (now, rank)
-        return True
-
-
 TOLD = 200
 """Maximum characters of a desktop notification."""
 
@@ -346,7 +330,8 @@ class Notifier:
         """
         self.notify = notify or Notify()
         self._ring, self._write, self._clock = ring, write, clock
-        self._cooldown = Cooldown(self.notify.cooldown_s)
+        self._sent: dict[str, tuple[float, int]] = {}
+        """When each detector's alarm of a model was sent last, and its rank."""
         self._failed = False
 
     def alarm(self, alarm: Alarm, model: str) -> dict[str, object] | None:
@@ -355,8 +340,11 @@ class Notifier:
         rank = alarm.level.rank
         if rank < self.notify.level.rank:
             return None
-        if not self._cooldown.passes(f"{model} {alarm.name}", rank, self._clock()):
+        name, now = f"{model} {alarm.name}", self._clock()
+        sent_at, sent_rank = self._sent.get(name, (-MOST_S, 0))
+        if now - sent_at < self.notify.cooldown_s and rank <= sent_rank:
             return None
+        self._sent[name] = now, rank
         line = one_line(f"{alarm.headline} of {model}: {alarm.summary}", 300)
         facts = {"name": alarm.name, "level": alarm.level, "onset": alarm.onset, "id": alarm.id}
         return self._send(line, {"kind": "alarm", "model": model, **facts, "advice": alarm.advice})

@@ -39,10 +39,6 @@ class Trend:
         return self.ema.value
 
     @property
-    def known(self) -> bool:
-        return self.ema.seen > 0
-
-    @property
     def before(self) -> float:
         """Smoothed value at the start of the trend's window; NaN if there are too few steps."""
         n = len(self._past)
@@ -154,8 +150,7 @@ class Gate:
     @property
     def active(self) -> Episode | None:
         """The current episode, if an alarm holds."""
-        last = self.episodes[-1] if self.episodes else None
-        return last if last is not None and last.ended is None else None
+        return next((last for last in self.episodes[-1:] if last.ended is None), None)
 
     def push(self, row: int, severity: float) -> bool:
         """Add one step's severity; return whether it raised an alarm or its level."""
@@ -193,22 +188,16 @@ class Gate:
         return held is not None and held.count >= self.tuning.hold
 
     def _raise(self, level: Level, row: int) -> bool:
-        active = self.active
-        if active is not None:
-            worse = level.rank > active.level.rank
-            active.level = level if worse else active.level
-            return worse
-        if self._cooling(level, row):
-            return False
+        last = self.episodes[-1] if self.episodes else None
+        if last is not None and level.rank <= last.level.rank:
+            if last.ended is None or row - last.ended < self.tuning.cooldown:
+                return False
+        elif last is not None and last.ended is None:
+            last.level = level
+            return True
         onset = min(streak.began for streak in self._streaks.values())
         self.episodes = [*self.episodes[1 - MOST :], Episode(level, onset, row)]
         return True
-
-    def _cooling(self, level: Level, row: int) -> bool:
-        last = self.episodes[-1] if self.episodes else None
-        if last is None or last.ended is None or level.rank > last.level.rank:
-            return False
-        return row - last.ended < self.tuning.cooldown
 
 
 T = TypeVar("T", bound=Tuning)

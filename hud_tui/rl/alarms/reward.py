@@ -260,7 +260,7 @@ class HeldoutGap(Detector[Limits]):
         self._gap = Ema(0.5)
 
     def evaluate(self, value: float, row: Row, context: Context) -> float | None:
-        if not context.reward.known:
+        if not context.reward.ema.seen:
             return None
         gap = self._gap.push(context.reward.value - context.heldout.value)
         severity = grade(gap, self.tuning)

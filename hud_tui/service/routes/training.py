@@ -12,7 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hud_tui.rl.drawing import COUNTS
+from hud_tui.rl.metrics import TASK_COUNTS
 from hud_tui.rl.timeline import REASONS
 from hud_tui.rl.work import EVALUATION
 from hud_tui.service.batches import (
@@ -272,7 +272,7 @@ async def optim_step(request: Request) -> Response:
         if not least <= getattr(body, name) <= most:
             raise bad_field(name, f"must be a number from {least} to {most}")
     adam = Adam(**body.model_dump(exclude={"draw", "tasks"}))
-    tasks = {key: count for key, count in (body.tasks or {}).items() if key in COUNTS}
+    tasks = {key: count for key, count in (body.tasks or {}).items() if key in TASK_COUNTS}
 
     async def act(session: Session, asked: Asked | None) -> Any:
         run = await parts_of(request).store.read(_driven, driven_by(request), model)
