@@ -418,6 +418,11 @@ class Evaluation(Response):
     """Evaluations of the same weights with the same seed have the same rollouts; None if the
     service does not support seeds."""
 
+    @property
+    def estimate(self) -> Estimate:
+        """The mean reward, with its interval if there is one."""
+        return self.mean or Estimate(value=self.mean_reward)
+
 
 class Checkpoint(Response):
     """A node of a model's checkpoint tree. Every optim-step appends one."""

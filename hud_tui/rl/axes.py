@@ -39,7 +39,11 @@ class Scale:
 
         Rounded to nine digits, so that values that differ by rounding share a row.
         """
-        return round(self._share(min(self.high, max(self.low, value))), 9)
+        value = min(self.high, max(self.low, value))
+        if self.log:
+            bottom, top = log10(self.low), log10(self.high)
+            return round(min(1.0, max(0.0, (log10(value) - bottom) / (top - bottom))), 9)
+        return round((value - self.low) / (self.high - self.low), 9)
 
     def heights(self, values: Sequence[float], top: int) -> list[int]:
         """The heights of values in whole dots, 0 to `top`."""
@@ -49,12 +53,6 @@ class Scale:
         length = high - low
         clamped = (x if low <= x <= high else high if x > high else low for x in values)
         return [round(round((x - low) / length, 9) * top) for x in clamped]
-
-    def _share(self, value: float) -> float:
-        if self.log:
-            bottom, top = log10(self.low), log10(self.high)
-            return min(1.0, max(0.0, (log10(value) - bottom) / (top - bottom)))
-        return (value - self.low) / (self.high - self.low)
 
     @property
     def labels(self) -> list[str]:

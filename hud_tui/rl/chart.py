@@ -359,18 +359,6 @@ APART = 4
 """Average distance in cells from which held-out rewards are marked."""
 
 
-class LargeBuckets(NamedTuple):
-    """What a large plot shows, in columns of one cell."""
-
-    raw: list[Bucket]
-    others: list[Bucket]
-    """The overlay's."""
-    held: list[Bucket]
-    """Held-out rewards, with their intervals as ranges."""
-    band: list[Bucket]
-    """The 95 % interval of the curve, where its width is known."""
-
-
 def large_plot(chart: Chart, key: str, cells: int, rows: int, limit: float | None = None) -> Plot:
     """A metric with its axes, a bucket per cell: a noisy curve would else be a solid block.
 
@@ -378,11 +366,12 @@ def large_plot(chart: Chart, key: str, cells: int, rows: int, limit: float | Non
         limit: An alarm's, drawn dashed; None for no line.
     """
     chart = chart.of(key)
-    view, buckets = chart.view, _large_buckets(chart, key, cells)
-    sure = [bucket for bucket in buckets.band if bucket.last >= NEAR]
-    low, high = y_range([*buckets.raw, *buckets.others, *buckets.held, *sure], view, limit, key)
+    view, raw, others = chart.view, chart.buckets(key, cells), chart.others(key, cells)
+    held = _held(chart, cells) if key == REWARD else []
+    band = _band(chart, raw) if key == REWARD else []
+    sure = [bucket for bucket in band if bucket.last >= NEAR]
+    low, high = y_range([*raw, *others, *held, *sure], view, limit, key)
     scale = roomiest(low, high, view.log, rows, most_of(key, high))
-    raw, others, held, band = buckets
     curve = Shape.LINE if view.weight else Shape.RANGE
     spaced = partial(Layer, apart=2)
     layers = [
@@ -409,15 +398,8 @@ def held_sign(plot: Plot) -> str:
     return HELD_LINE if shapes else ""
 
 
-def _large_buckets(chart: Chart, key: str, cells: int) -> LargeBuckets:
-    raw, others = chart.buckets(key, cells), chart.others(key, cells)
-    if key != REWARD:
-        return LargeBuckets(raw, others, [], [])
-    return LargeBuckets(raw, others, _held(chart, cells), _band(chart, key, raw))
-
-
 def _held(chart: Chart, cells: int) -> list[Bucket]:
-    """The newest held-out reward of each column."""
+    """The newest held-out reward of each column, with its interval as its range."""
     held_out = chart.data.held_out
     held_out.follow(chart.run)
     buckets = []
@@ -429,9 +411,10 @@ def _held(chart: Chart, cells: int) -> list[Bucket]:
     return buckets
 
 
-def _band(chart: Chart, key: str, raw: Sequence[Bucket]) -> list[Bucket]:
+def _band(chart: Chart, raw: Sequence[Bucket]) -> list[Bucket]:
+    """The 95 % interval of the reward's curve, where its width is known."""
     run, view, spreads = chart.run, chart.view, chart.data.spreads
-    values = run.series.column(key)
+    values = run.series.column(REWARD)
     shown, band = raw if view.envelope else (), []
     halves = spreads.halves(run, [bucket.last for bucket in shown], view.weight)
     for bucket, half in zip(shown, halves, strict=True):

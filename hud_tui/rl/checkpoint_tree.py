@@ -20,7 +20,7 @@ from hud_tui.rl.own_numbers import (
     joined_groups,
     own_metrics,
 )
-from hud_tui.wire import BASE, Checkpoint, Estimate, Evaluation, Group, Model
+from hud_tui.wire import BASE, Checkpoint, Evaluation, Group, Model
 
 NAME_LIMIT = 100
 """Maximum length of a model's name on the wire."""
@@ -228,10 +228,9 @@ class Tree:
 
     def extends(self, older: "Tree") -> bool:
         """Whether this version is `older` plus zero or more steps."""
-        if self._parents is older._parents:
-            return self.size >= older.size
-        return self._parents[: older.size] == older._parents[: older.size] and (
-            self.size >= older.size
+        return self.size >= older.size and (
+            self._parents is older._parents
+            or self._parents[: older.size] == older._parents[: older.size]
         )
 
     def updates(self, older: "Tree") -> bool:
@@ -480,11 +479,11 @@ class Tree:
 
 def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:
     """Lowest and highest interval end of mean rewards; None for no evaluations."""
-    means = [(e.mean or Estimate(value=e.mean_reward), e.mean_reward) for e in evaluations]
+    means = [evaluation.estimate for evaluation in evaluations]
     if not means:
         return None
-    lows = (value if mean.low is None else mean.low for mean, value in means)
-    highs = (value if mean.high is None else mean.high for mean, value in means)
+    lows = (mean.value if mean.low is None else mean.low for mean in means)
+    highs = (mean.value if mean.high is None else mean.high for mean in means)
     return min(lows), max(highs)
 
 

@@ -14,7 +14,7 @@ from math import inf, isfinite, nan, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from hud_tui.rl.checkpoint_tree import Tree
+from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.evaluation import size, student_t
 from hud_tui.rl.metrics import Series, are_equal, change
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts, is_of_run
@@ -483,10 +483,8 @@ class Score(NamedTuple):
 
 
 def evaluation_score(evaluation: Evaluation, joins: bool = True) -> Score:
-    mean = evaluation.mean
-    low, high = (mean.low, mean.high) if mean is not None else (None, None)
-    over = size(evaluation.num_tasks, evaluation.samples or 1)
-    return Score(evaluation.mean_reward, low, high, over, joins)
+    mean, over = evaluation.estimate, size(evaluation.num_tasks, evaluation.samples or 1)
+    return Score(evaluation.mean_reward, mean.low, mean.high, over, joins)
 
 
 def reported_score(value: float, rollouts: float | None) -> Score:
@@ -528,8 +526,11 @@ class HeldOut:
         column = series.column(HELDOUT)
         for row in range(self._series.length, series.length):
             if isfinite(column[row]):
-                sampler = self._sampler(run, row)
-                self._passes[sampler] = self._passed(run, row, column[row])
+                step = run.tree.find(series.id_at(row))
+                source = ROOT if step is None else run.tree.source(step)
+                rollouts = None if step is None else run.tree[step].metrics.get(HELDOUT_TRACES)
+                sampler = run.tree.depth(source) - 1  # −1 for the base weights
+                self._passes[sampler] = reported_score(column[row], rollouts)
                 self._reports[sampler] = row
         self._series = series
         self.scores = self._passes | dict(self._evaluated(run, alone=bool(self._passes)))
@@ -545,20 +546,6 @@ class HeldOut:
         itself before the first."""
         steps = (step for sampler, step in self._reports.items() if sampler <= row)
         return max(steps, default=row)
-
-    @staticmethod
-    def _sampler(run: Run, row: int) -> int:
-        """Row of the checkpoint that a step's rollouts were sampled from; −1 for the base
-        weights."""
-        position = run.tree.find(run.series.id_at(row))
-        source = -1 if position is None else run.tree.source(position)
-        return -1 if source < 0 else run.tree.depth(source) - 1
-
-    @staticmethod
-    def _passed(run: Run, row: int, value: float) -> Score:
-        """The held-out score that a step reports."""
-        node = run.tree.node(run.tree.find(run.series.id_at(row)))
-        return reported_score(value, None if node is None else node.metrics.get(HELDOUT_TRACES))
 
     @staticmethod
     def _evaluated(run: Run, alone: bool) -> Iterator[tuple[int, Score]]:

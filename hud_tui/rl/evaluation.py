@@ -552,9 +552,8 @@ class EvaluationResult:
 
 def figures(evaluation: Evaluation) -> list[Figure]:
     """The statistics of an evaluation, mean reward first; an old row has only that."""
-    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
     passes = [Figure(f"pass@{k}", evaluation.pass_at[k]) for k in sorted(evaluation.pass_at)]
-    return [Figure("mean reward", mean), *passes]
+    return [Figure("mean reward", evaluation.estimate), *passes]
 
 
 def mean_text(evaluation: Evaluation) -> str:

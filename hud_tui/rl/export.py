@@ -262,10 +262,9 @@ def _shown(evaluation: Evaluation | None) -> tuple[Cell, ...]:
     """The ``eval_`` cells of a checkpoint's row."""
     if evaluation is None:
         return (None,) * 10
-    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
     return (
         *(evaluation.split, evaluation.num_tasks, evaluation.samples, evaluation.num_traces),
-        *(*_estimate(mean), *_estimate(evaluation.pass_at.get(1))),
+        *(*_estimate(evaluation.estimate), *_estimate(evaluation.pass_at.get(1))),
     )
 
 
@@ -289,25 +288,12 @@ def _groups(run: Run) -> Iterator[Sequence[Cell]]:
 
 def _evaluation(result: EvaluationResult, passes: Sequence[int]) -> tuple[Cell, ...]:
     evaluation = result.evaluation
-    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
-    cells = [_estimate(mean), *(_estimate(evaluation.pass_at.get(k)) for k in passes)]
+    estimates = (evaluation.estimate, *(evaluation.pass_at.get(k) for k in passes))
     return (
-        *(
-            evaluation.id,
-            result.checkpoint_id,
-            result.name,
-            evaluation.split,
-            evaluation.name,
-            evaluation.num_tasks,
-        ),
-        *(
-            evaluation.samples,
-            evaluation.num_traces,
-            evaluation.job_id,
-            evaluation.created_at,
-            evaluation.solved_at,
-        ),
-        *(cell for three in cells for cell in three),
+        *(evaluation.id, result.checkpoint_id, result.name, evaluation.split, evaluation.name),
+        *(evaluation.num_tasks, evaluation.samples, evaluation.num_traces, evaluation.job_id),
+        *(evaluation.created_at, evaluation.solved_at),
+        *(cell for estimate in estimates for cell in _estimate(estimate)),
     )
 
 

@@ -364,10 +364,8 @@ def recorded_turns(transcript: Transcript) -> tuple[Turn, ...]:
 
 
 def _again(call: stored.Call) -> Call:
-    arguments = call.arguments if isinstance(call.arguments, Mapping) else ""
-    if isinstance(call.arguments, str):
-        arguments = call.arguments
-    return Call(call.name, {} if call.arguments is None else arguments)
+    arguments = {} if call.arguments is None else call.arguments
+    return Call(call.name, arguments if isinstance(arguments, Mapping | str) else "")
 
 
 # OpenAI's format.

@@ -253,12 +253,11 @@ class Parser:
             start += 1
         return start
 
-    def line_column(self, position: int, line: int = 1) -> str:
-        """Line and column of a position, both from 1, e.g. ``line 3 column 9``; `line` is that of
-        the text's start."""
-        before = self.text.count("\n", 0, position)
+    def line_column(self, position: int) -> str:
+        """Line and column of a position, both from 1, e.g. ``line 3 column 9``."""
+        line = 1 + self.text.count("\n", 0, position)
         column = position - self.text.rfind("\n", 0, position)
-        return f"line {line + before} column {column}"
+        return f"line {line} column {column}"
 
     def _constant(self, name: str) -> None:
         self._refused = f"{name} is not JSON"

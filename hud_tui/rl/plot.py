@@ -312,11 +312,9 @@ def svg(
         names: Layers in the legend: name and text.
         margin: More room at the left, for long labels, pixels.
     """
-    wide = WIDTH + margin
+    wide, left = WIDTH + margin, f'x="{-margin}" ' if margin else ""
     body = [
-        f'<rect class="p" x="{-margin}" width="{wide}" height="{HEIGHT}" rx="6"/>'
-        if margin
-        else f'<rect class="p" width="{WIDTH}" height="{HEIGHT}" rx="6"/>',
+        f'<rect class="p" {left}width="{wide}" height="{HEIGHT}" rx="6"/>',
         *_grid(plot),
         *(part for flag in plot.flags for part in _flag(flag, plot)),
         *(part for layer in reversed(plot.layers) for part in _curve(layer, plot)),

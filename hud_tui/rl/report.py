@@ -239,15 +239,12 @@ def evaluations_part(run: Run) -> str:
 def _evaluation_row(
     result: EvaluationResult, named: Mapping[str | None, str | None]
 ) -> tuple[str, ...]:
+    evaluation = result.evaluation
+    labels = "mean reward", "pass@1", f"pass@{evaluation.samples}"
     return (
-        *(
-            code(result.name, 60),
-            escaped(result.evaluation.split, 20),
-            _tasks_of(result.evaluation, named),
-        ),
-        size(result.evaluation.num_tasks, result.evaluation.samples or 1),
-        *(_estimated(result, label) for label in ("mean reward", "pass@1")),
-        _estimated(result, f"pass@{result.evaluation.samples}"),
+        *(code(result.name, 60), escaped(evaluation.split, 20), _tasks_of(evaluation, named)),
+        size(evaluation.num_tasks, evaluation.samples or 1),
+        *(_estimated(evaluation, label) for label in labels),
     )
 
 
@@ -260,8 +257,8 @@ def _tasks_of(evaluation: Evaluation, named: Mapping[str | None, str | None]) ->
     return code(name, 60) if name else "the run's own"
 
 
-def _estimated(result: EvaluationResult, label: str) -> str:
-    estimate = next((f.estimate for f in figures(result.evaluation) if f.label == label), None)
+def _estimated(evaluation: Evaluation, label: str) -> str:
+    estimate = next((f.estimate for f in figures(evaluation) if f.label == label), None)
     if estimate is None:
         return "–"
     return estimate_text(estimate.value, estimate.low, estimate.high)

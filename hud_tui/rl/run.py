@@ -1,8 +1,8 @@
 """An immutable snapshot of one model's training, updated by events; the status."""
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from hud_tui.events import (
     CheckpointAdded,
@@ -22,13 +22,7 @@ from hud_tui.rl.metrics import Series, idle_share, short
 from hud_tui.rl.own_numbers import of_base, with_results
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import has_ended, is_active, reason, title_of
-from hud_tui.wire import (
-    Checkpoint,
-    Evaluation,
-    Group,
-    Model,
-    WorkState,
-)
+from hud_tui.wire import Checkpoint, Evaluation, Group, Model, WorkState
 
 
 def starting_point(run: "Run") -> str:
@@ -145,7 +139,8 @@ class Run:
                 if renewed is not None:
                     return self._with_tree(renewed)
                 tree = Tree.of(checkpoints, self.tree.base_evaluations)
-                return replace(self, tree=tree, series=_series(tree), loaded=True)
+                series = Series.of(tree[position] for position in tree.path(tree.head))
+                return replace(self, tree=tree, series=series, loaded=True)
             case CheckpointAdded(checkpoint=told_of):
                 [checkpoint] = with_results([told_of], self.evaluations.values())
                 return self._with_tree(self.tree.add(checkpoint))
@@ -160,14 +155,8 @@ class Run:
             case WorkChanged(work=work):
                 return self._with_work(work, event.at)
             case EvaluationsRead(evaluations=listed):
-                known_of = self.evaluations
-                return self._with_evaluations(
-                    [
-                        evaluation
-                        for evaluation in listed
-                        if _is_news(known_of.get(evaluation.id), evaluation)
-                    ]
-                )
+                news = [each for each in listed if _is_news(self.evaluations.get(each.id), each)]
+                return self._with_evaluations(news)
 
     def _with_tree(self, tree: Tree) -> "Run":
         if tree is self.tree:
@@ -303,22 +292,14 @@ def _is_past(tree: Tree, checkpoint_id: str | None) -> bool:
     return position is not None and tree.is_ancestor(position, tree.head)
 
 
-def _series(tree: Tree) -> Series:
-    return Series.of(tree[position] for position in tree.path(tree.head))
-
-
 def _follow(series: Series, before: Tree, after: Tree) -> Series:
     """The head's series after the tree changed; rows that the two lineages share are reused."""
     if before.head == after.head:
         return series
     meet = after.common_ancestor(before.head, after.head)
     shared = series.truncate(after.depth(meet))
-    fresh = deque[int]()
-    for position in after.lineage(after.head):
-        if position == meet:
-            break
-        fresh.appendleft(position)
-    for position in fresh:
+    fresh = list(takewhile(lambda position: position != meet, after.lineage(after.head)))
+    for position in reversed(fresh):
         shared = shared.add(after[position])
     return shared
 

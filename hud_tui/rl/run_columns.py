@@ -162,12 +162,10 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
     × samples."""
     if evaluation is None:
         return "–"
-    mean, size = evaluation.mean, ""
+    mean, size = evaluation.estimate, ""
     if evaluation.num_tasks:
         each = evaluation.samples or max(1, evaluation.num_traces // evaluation.num_tasks)
         size = f" {evaluation.num_tasks}×{each}"
-    if mean is None:
-        return f"{short(evaluation.mean_reward)}{size}"
     return f"{estimate_text(mean.value, mean.low, mean.high)}{size}"
 
 

@@ -95,11 +95,13 @@ class RunGroup:
     def title(self) -> str:
         """E.g. ``4 runs · reward .81 ± .02 between runs · lr 3e-4 · group 8``; the rewards come
         first, since the end may be cut."""
-        parts = [
-            counted(len(self.rows), "run"),
-            self._reward,
-            *(_shared(*key) for key in self.keys if self._tells(*key)),
-        ]
+        columns = {name for each in COLUMNS.values() for name in (each.key, each.title)}
+        parts = [counted(len(self.rows), "run"), self._reward]
+        for key, value in self.keys:
+            if value != "–":
+                parts.append(f"{short_label(key)} {value}")
+            elif key in columns:  # a parameter that is not set is left out
+                parts.append(f"no {key}")
         return " · ".join(text for text in parts if text)
 
     @property
@@ -113,19 +115,6 @@ class RunGroup:
             return f"reward {short(self.mean)}{'' if every else ' of 1 run'}{chosen}"
         among = "runs" if every else f"{of} runs"
         return f"reward {short(self.mean)} ± {short(self.std)} between {among}{chosen}"
-
-    def _tells(self, key: str, value: str) -> bool:
-        """Whether a value belongs in the title: not a parameter that is not set."""
-        return value != "–" or _is_column(key)
-
-
-def _shared(key: str, value: str) -> str:
-    """A value that the runs of a group have in common, as text."""
-    return f"no {key}" if value == "–" else f"{short_label(key)} {value}"
-
-
-def _is_column(key: str) -> bool:
-    return any(key in (each.key, each.title) for each in COLUMNS.values())
 
 
 DIFFERS = "differs"

@@ -21,7 +21,7 @@ from hud_tui.rl.metrics import metrics_of, step_number
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line, seconds
 from hud_tui.rl.work import has_ended, reason
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Model, WorkState
+from hud_tui.wire import Checkpoint, Evaluation, Group, Model, WorkState
 
 RECORD = "record"
 """Column with the name of a row."""
@@ -216,7 +216,7 @@ def _evaluation(of: Evaluation, name: str, checkpoint_id: str | None, step: int)
 
 def _estimates(of: Evaluation, prefix: str) -> dict[str, Cell]:
     """Mean reward and pass@k with their 95 % intervals, and what they are of."""
-    estimates = {"mean_reward": of.mean or Estimate(value=of.mean_reward)}
+    estimates = {"mean_reward": of.estimate}
     estimates |= {f"pass@{k}": estimate for k, estimate in of.pass_at.items()}
     values: dict[str, Cell] = {}
     for name, estimate in estimates.items():

@@ -50,10 +50,10 @@ class Stretch:
     """None while it goes on."""
     number: float = 1.0
 
-    def within(self, low: float, high: float) -> "Stretch | None":
-        """The part between two times; None without one."""
+    def within(self, low: float, high: float) -> TimedSpan | None:
+        """The part between two times, relative to the first; None without one."""
         start, end = max(low, self.start), min(high, high if self.end is None else self.end)
-        return replace(self, start=start, end=end) if end > start else None
+        return TimedSpan(self.kind, start - low, end - start, self.number) if end > start else None
 
 
 @dataclass
@@ -261,8 +261,7 @@ class Stopwatch:
         if self._held is not None:
             held.append(Stretch(*self._held))
         parts = [part for part in (s.within(start, end) for s in stretches) if part]
-        parts = list(_without(parts, [h for h in (h.within(start, end) for h in held) if h]))
-        spans = [_span(part, start) for part in parts]
+        spans = _without(parts, [hold for hold in (h.within(start, end) for h in held) if hold])
         return StepTime(
             start=start,
             end=end,
@@ -333,27 +332,22 @@ class Stopwatch:
             yield Stretch(ENVIRONMENT, at, max(at, stop))
 
 
-def _without(parts: Iterable[Stretch], held: Iterable[Stretch]) -> Iterator[Stretch]:
+def _without(parts: Iterable[TimedSpan], held: Iterable[TimedSpan]) -> Iterator[TimedSpan]:
     """The parts, and what held the engine up: what the engine does stands still meanwhile."""
     holds = sorted(held, key=lambda hold: hold.start)
     for part in parts:
         if part.kind not in OF_ENGINE:
             yield part
             continue
-        at, end = part.start, part.end or part.start
+        at, end = part.start, part.start + part.seconds
         for hold in holds:
             if at < hold.start < end:
-                yield replace(part, start=at, end=hold.start)
+                yield part._replace(start=at, seconds=hold.start - at)
             if hold.start < end:
-                at = max(at, min(end, hold.end or end))
+                at = max(at, min(end, hold.start + hold.seconds))
         if at < end:
-            yield replace(part, start=at, end=end)
-    yield from (replace(hold, number=0.0) for hold in holds)
-
-
-def _span(part: Stretch, start: float) -> TimedSpan:
-    end = part.start if part.end is None else part.end
-    return TimedSpan(part.kind, part.start - start, end - part.start, part.number)
+            yield part._replace(start=at, seconds=end - at)
+    yield from (hold._replace(number=0.0) for hold in holds)
 
 
 def _rounded(span: TimedSpan) -> TimedSpan:

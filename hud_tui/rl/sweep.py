@@ -133,12 +133,10 @@ class Sweep(Body):
     @property
     def status(self) -> str:
         """cancelled, running, waiting (no program is driving it), succeeded or failed."""
-        if any(not member.ended for member in self.members):
-            if self.cancelled:
-                return "cancelled"
-            return "running" if any(member.running for member in self.members) else WAITING
         if self.cancelled:
             return "cancelled"
+        if any(not member.ended for member in self.members):
+            return "running" if self.running else WAITING
         return "succeeded" if all(m.status in SUCCEEDED for m in self.members) else "failed"
 
     @property

@@ -335,12 +335,7 @@ def compact(spans: Iterable[TimedSpan], most: int = MOST_SPANS) -> list[TimedSpa
 def _pieces(spans: Sequence[TimedSpan], width: float) -> Iterator[TimedSpan]:
     """What spans of one kind cover, in pieces at most so wide, with their mean number."""
     kind, first = spans[0].kind, spans[0].start
-    edges: list[float] = []
     for start, stop in _covered(spans):
-        if edges and edges[-1] == start:
-            edges.pop()
-        edges += [start, stop]
-    for start, stop in zip(edges[::2], edges[1::2], strict=True):
         cell = int((start - first) / width)
         low = start
         while low < stop:

@@ -190,12 +190,11 @@ class TreeCursor:
     def unfold_only(self, runs: Iterable[tuple[str, str]] | None) -> None:
         """Unfold these runs and fold all others, unknown ids are ignored; None: as there is
         room."""
-        if runs is None:
-            self.lanes.unfold_only(None)
-            self.go(self.position, self._on_fold)
-            return
-        ends = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
-        self.lanes.unfold_only([(o, n) for o, n in ends if o is not None and n is not None])
+        known = None
+        if runs is not None:
+            ends = ((self.tree.find(old), self.tree.find(new)) for old, new in runs)
+            known = [(o, n) for o, n in ends if o is not None and n is not None]
+        self.lanes.unfold_only(known)
         self.go(self.position, self._on_fold)
 
     def fold(self) -> bool:

@@ -209,9 +209,6 @@ class Segments:
             self.nodes[segment] = lower
             self._move(upper, part)
             return segment
-        return self._cut_lower(segment, lower, upper)
-
-    def _cut_lower(self, segment: int, lower: list[int], upper: list[int]) -> int:
         below = self.below[segment]
         part = self._number(lower, below)
         self.children(below).remove(segment)
@@ -260,32 +257,22 @@ def strands(segments: Segments, head: int | None) -> list[Strand]:
     """
     newest = segments.newest()
     lineage = {segment for segment, _ in segments.lineage(head)}
+
+    def forks_of(below: int, lane: int, rails: tuple[bool, ...]) -> Iterator[Strand]:
+        """The strands that grow from a segment, topmost first."""
+        above = False  # whether the lane's line carries the lineage past this fork
+        for rank, fork in enumerate(sorted(segments.children(below), key=lambda s: -newest[s])):
+            side = (*rails, above) if rank else rails
+            yield Strand(fork, lane + (rank > 0), side, rank > 0, fork in lineage)
+            above = above or fork in lineage
+
     drawn: list[Strand] = []
-    waiting = _forks(segments, ROOT, 0, (), newest, lineage)
+    waiting = [*forks_of(ROOT, 0, ())]
     while waiting:
         strand = waiting.pop()
         drawn.append(strand)
-        waiting += _forks(segments, strand.segment, strand.lane, strand.rails, newest, lineage)
+        waiting += forks_of(strand.segment, strand.lane, strand.rails)
     return drawn
-
-
-def _forks(
-    segments: Segments,
-    below: int,
-    lane: int,
-    rails: tuple[bool, ...],
-    newest: list[int],
-    lineage: set[int],
-) -> list[Strand]:
-    """The strands that grow from a segment, topmost first."""
-    forks = sorted(segments.children(below), key=lambda s: -newest[s])
-    above = False  # whether the lane's line carries the lineage past this fork
-    forked: list[Strand] = []
-    for rank, fork in enumerate(forks):
-        side = (*rails, above) if rank else rails
-        forked.append(Strand(fork, lane + (rank > 0), side, rank > 0, fork in lineage))
-        above = above or fork in lineage
-    return forked
 
 
 # The parts of segments that are unfolded.
@@ -319,7 +306,10 @@ class Unfolded:
 
     def recut(self) -> None:
         """Recompute the parts after segments were divided."""
-        self._parts = self._cut()
+        self._parts = {}
+        for run in self._runs:
+            for segment, part in self._parts_of(run):
+                self._parts.setdefault(segment, []).append(part)
 
     def add(self, oldest: int, newest: int) -> set[int]:
         """Unfold one more run."""
@@ -343,8 +333,10 @@ class Unfolded:
         return self._set(rest) if len(rest) < len(self._runs) else None
 
     def hold(self, head: int | None) -> set[int]:
-        """Keep the present neighbours of the head visible when the head moves on."""
-        changed = self.release()
+        """Keep the present neighbours of the head visible when the head moves on, and no others;
+        None for none."""
+        held, self._held = self._held, None
+        changed = self._set([run for run in self._runs if run != held]) if held else set()
         if head is None:
             return changed
         nodes = self._segments.nodes[self._segments.of(head)]
@@ -352,23 +344,11 @@ class Unfolded:
         self._held = nodes[max(0, index - NEAR)], nodes[min(index + NEAR, len(nodes) - 1)]
         return changed | self.add(*self._held)
 
-    def release(self) -> set[int]:
-        """End `hold`."""
-        held, self._held = self._held, None
-        return self._set([run for run in self._runs if run != held]) if held else set()
-
     def _set(self, runs: list[Run]) -> set[int]:
         before, self._runs = self._parts, runs
         self.edition += 1
-        self._parts = self._cut()
+        self.recut()
         return {s for s in before.keys() | self._parts if before.get(s) != self._parts.get(s)}
-
-    def _cut(self) -> dict[int, list[Part]]:
-        parts: dict[int, list[Part]] = {}
-        for run in self._runs:
-            for segment, part in self._parts_of(run):
-                parts.setdefault(segment, []).append(part)
-        return parts
 
     def _parts_of(self, run: Run) -> Iterator[tuple[int, Part]]:
         """Each segment that a run goes through, and the part of it that is the run's."""
@@ -533,7 +513,7 @@ class Lanes:
 
     def release(self) -> None:
         """End `hold`."""
-        self._refold(self._unfolded.release())
+        self._refold(self._unfolded.hold(None))
 
     def unfold_all(self) -> None:
         """Show every step of the tree as it is now."""
@@ -585,7 +565,12 @@ class Lanes:
         if not was_folded or self._pieces is not self._folded:
             pairs = enumerate(zip(before, self._pieces, strict=False))
             changed = min(changed, next((i for i, (old, new) in pairs if old != new), changed))
-        self._count(changed)
+        self.drawing += changed < len(self._strands)
+        heights = (
+            strand.joint + sum(piece.rows for piece in pieces)
+            for strand, pieces in zip(self._strands[changed:], self._pieces[changed:], strict=True)
+        )
+        self._starts[changed:] = accumulate(heights, initial=self._starts[changed])
 
     def _roomy(self) -> list[list[Piece]]:
         """The pieces with as much open as fits, the newest first; empty if nothing fits."""
@@ -637,14 +622,6 @@ class Lanes:
             runs.append((nodes[first], nodes[high]))
         return runs
 
-    def _count(self, first: int) -> None:
-        self.drawing += first < len(self._strands)
-        heights = (
-            strand.joint + sum(piece.rows for piece in pieces)
-            for strand, pieces in zip(self._strands[first:], self._pieces[first:], strict=True)
-        )
-        self._starts[first:] = accumulate(heights, initial=self._starts[first])
-
     def _cut(self, strand: Strand) -> list[Piece]:
         """Pieces of a segment: ends, marked nodes and unfolded parts are shown, the rest is
         folded."""
@@ -661,20 +638,17 @@ class Lanes:
                 shown.append((index - near, index + near))
         return cut_pieces(last + 1, shown)
 
-    def _served(self, strand: Strand, index: int) -> bool:
-        head = self.tree.head
-        if head is None or not strand.served:
-            return False
-        return self.segments.of(head) != strand.segment or index <= self.segments.index(head)
-
     def _node_row(self, strand: Strand, pieces: list[Piece], up: int) -> Row:
-        nodes = self.segments.nodes[strand.segment]
+        nodes, head = self.segments.nodes[strand.segment], self.tree.head
         for piece in pieces:
             if up < piece.rows:
                 low = piece.low if piece.folded else piece.low + up
                 high = piece.high if piece.folded else low
                 kind, glyph = (Kind.FOLD, "⋮") if piece.folded else (Kind.NODE, "●")
-                served = (*strand.rails, self._served(strand, high))
-                return Row(kind, "│ " * strand.lane + glyph, served, nodes[high], nodes[low])
+                served = strand.served
+                if head is not None and self.segments.of(head) == strand.segment:
+                    served = high <= self.segments.index(head)
+                rails = (*strand.rails, served)
+                return Row(kind, "│ " * strand.lane + glyph, rails, nodes[high], nodes[low])
             up -= piece.rows
         raise IndexError(up)

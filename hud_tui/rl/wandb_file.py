@@ -9,7 +9,7 @@ wandb/proto/wandb_internal.proto.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,10 @@ BLOCK, HEAD = 32_768, 7
 """Size of a block, and of a chunk's head: checksum (4), length (2), kind (1). The file's own head
 has as many bytes."""
 FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4
-HISTORY, SUMMARY, CONFIG, RUN, EXIT = 2, 3, 5, 17, 18
+HISTORY, CONFIG, RUN, EXIT = 2, 5, 17, 18
 """Fields of a record."""
 ITEM_KEY, ITEM_NESTED, ITEM_JSON = 1, 2, 16
-RUN_TEXTS = {1: "run_id", 3: "project", 6: "group", 7: "job_type", 8: "name"}
+RUN_TEXTS = {1: "run_id", 3: "project", 8: "name"}
 RUN_CONFIG, RUN_START = 4, 17
 LARGEST = 64 << 20
 """Maximum bytes of one record."""
@@ -34,15 +34,12 @@ class LoggedRun:
 
     run_id: str = ""
     project: str = ""
-    group: str = ""
-    job_type: str = ""
     name: str = ""
     started_at: float | None = None
     """Unix seconds."""
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     """The logged rows in their order, by key; nested keys joined with dots."""
-    summary: dict[str, Any] = field(default_factory=dict)
     exit_code: int | None = None
     """None if its writer has not ended it."""
 
@@ -52,10 +49,14 @@ def read_logged_run(body: bytes) -> LoggedRun:
     run = LoggedRun()
     for record in _records(body):
         fields = _fields(record)
-        for kind, take in TAKERS.items():
-            for message in fields.get(kind, ()):
-                if isinstance(message, bytes):
-                    take(run, _fields(message))
+        for about in _messages(fields, RUN):
+            _take_run(run, about)
+        for config in _messages(fields, CONFIG):
+            _take_config(run, config)
+        run.history += filter(None, (dict(_items(row)) for row in _messages(fields, HISTORY)))
+        for ended in _messages(fields, EXIT):
+            code = ended.get(1, [0])[-1]
+            run.exit_code = code if isinstance(code, int) else 0
     return run
 
 
@@ -63,48 +64,20 @@ def _take_run(run: LoggedRun, fields: Fields) -> None:
     for number, name in RUN_TEXTS.items():
         if text := _text(fields, number):
             setattr(run, name, text)
-    for message in fields.get(RUN_CONFIG, ()):
-        if isinstance(message, bytes):
-            _take_config(run, _fields(message))
-    for message in fields.get(RUN_START, ()):
-        if isinstance(message, bytes):
-            seconds = _fields(message).get(1, [0])[-1]
-            run.started_at = float(seconds) if isinstance(seconds, int) else None
+    for config in _messages(fields, RUN_CONFIG):
+        _take_config(run, config)
+    for start in _messages(fields, RUN_START):
+        seconds = start.get(1, [0])[-1]
+        run.started_at = float(seconds) if isinstance(seconds, int) else None
 
 
 def _take_config(run: LoggedRun, fields: Fields) -> None:
     run.config |= {key: value for key, value in _items(fields) if not key.startswith("_wandb")}
 
 
-def _take_history(run: LoggedRun, fields: Fields) -> None:
-    if row := dict(_items(fields)):
-        run.history.append(row)
-
-
-def _take_summary(run: LoggedRun, fields: Fields) -> None:
-    run.summary |= _items(fields)
-
-
-def _take_exit(run: LoggedRun, fields: Fields) -> None:
-    code = fields.get(1, [0])[-1]
-    run.exit_code = code if isinstance(code, int) else 0
-
-
-TAKERS = {
-    RUN: _take_run,
-    CONFIG: _take_config,
-    HISTORY: _take_history,
-    SUMMARY: _take_summary,
-    EXIT: _take_exit,
-}
-
-
 def _items(fields: Fields) -> Iterator[tuple[str, Any]]:
     """Keys and values of a list of items."""
-    for message in fields.get(1, ()):
-        if not isinstance(message, bytes):
-            continue
-        item = _fields(message)
+    for item in _messages(fields, 1):
         nested = [name.decode("utf-8", "replace") for name in _bytes(item, ITEM_NESTED)]
         key, value = ".".join(nested) or _text(item, ITEM_KEY), _text(item, ITEM_JSON)
         try:
@@ -113,11 +86,16 @@ def _items(fields: Fields) -> Iterator[tuple[str, Any]]:
             continue  # of a later form
 
 
-def _text(fields: Mapping[int, list[int | bytes]], number: int) -> str:
+def _text(fields: Fields, number: int) -> str:
     return b"".join(_bytes(fields, number)[-1:]).decode("utf-8", "replace")
 
 
-def _bytes(fields: Mapping[int, list[int | bytes]], number: int) -> list[bytes]:
+def _messages(fields: Fields, number: int) -> Iterator[Fields]:
+    """The messages in a field."""
+    return map(_fields, _bytes(fields, number))
+
+
+def _bytes(fields: Fields, number: int) -> list[bytes]:
     return [value for value in fields.get(number, ()) if isinstance(value, bytes)]
 
 
@@ -131,10 +109,8 @@ def _records(body: bytes) -> Iterator[bytes]:
         if room < HEAD:  # the rest of a block that no head fits in
             position += room
             continue
-        length, kind = (
-            int.from_bytes(body[position + 4 : position + 6], "little"),
-            body[position + 6],
-        )
+        length = int.from_bytes(body[position + 4 : position + 6], "little")
+        kind = body[position + 6]
         chunk = body[position + HEAD : position + HEAD + length]
         if kind not in (FULL, FIRST, MIDDLE, LAST) or len(chunk) < length:
             return

@@ -155,15 +155,14 @@ def evaluation_cell(
     evaluation `heldout`, a held-out reward that has no column of its own."""
     if evaluation is None:
         return [Segment(EVALUATION.pad(_heldout(heldout)), dim)]
-    mean = evaluation.mean or Estimate(value=evaluation.mean_reward)
     tasks = evaluation.num_tasks
     size = f"{tasks}×{evaluation.samples or evaluation.num_traces // max(1, tasks)}"
-    before, dot, after = error_bar(mean, scale)
+    before, dot, after = error_bar(evaluation.estimate, scale)
     return [
         Segment(before, dim),
         Segment(dot, PLAIN),
         Segment(after, dim),
-        Segment(f"{short(mean.value):>5}", PLAIN),
+        Segment(f"{short(evaluation.estimate.value):>5}", PLAIN),
         Segment(f"{one_line(size, 6):>7}", dim),
     ]
 
