@@ -1,38 +1,28 @@
 """``bisect``: which step of a lineage did the damage."""
 
 import argparse
-import asyncio
 from typing import Any
 
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.connect import paths_of
 from hud_tui.cli.evaluate import Evaluating, followed
-from hud_tui.cli.models import named_checkpoint, read_tree
+from hud_tui.cli.models import named_position, read_tree
 from hud_tui.cli.output import aligned, emit, print_notice
 from hud_tui.cli.which_model import choose_model
 from hud_tui.client.bisection import Bisector, Lineage
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudUsage
 from hud_tui.rl.bisect import USUAL_BUDGET, Bisection, path_between
-from hud_tui.rl.checkpoint_tree import ROOT, Tree
 from hud_tui.rl.metrics import estimate_text
 from hud_tui.rl.text import counted, one_line, percent
 from hud_tui.rollouts.control import works_of
 
 
-def bisect(args: argparse.Namespace) -> int:
-    """Evaluate checkpoints of a lineage until the step is found, or the budget is spent; returns
-    the exit code.
-
-    Raises:
-        HudError: The service does not answer, or refuses; or a name is unknown.
-    """
-    return asyncio.run(run_connected(_run, args, connector_of(args)))
-
-
-async def _run(client: HudClient, args: argparse.Namespace) -> int:
+async def bisect(client: HudClient, args: argparse.Namespace) -> int:
+    """Evaluate checkpoints of a lineage until the step is found, or the budget is spent. Raises
+    HudError: the service does not answer, or refuses; or a name is unknown."""
     model = await choose_model(client, args)
     tree = await read_tree(client, model)
-    positions = path_between(tree, _position(tree, args.good), _position(tree, args.bad))
+    positions = path_between(tree, named_position(args.good, tree), named_position(args.bad, tree))
     state = paths_of(args).state
     bisector = Bisector(works_of(client, state), state)
     nodes = [tree.node(position) for position in positions]
@@ -51,9 +41,9 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
         words = ["bisect", model.model_name, "--good", args.good, "--bad", args.bad, "--resume"]
         await followed(bisector.spend(lineage), client.settings.command(*words))
     bisection = await bisector.state(lineage)
-    step = None if bisection.search is None else lineage.names[bisection.search.step]
     explain = None
-    if step is not None and bisection.kind == "step":
+    if bisection.step is not None:
+        step = lineage.names[bisection.step]
         explain = client.settings.command("compare", step, "-m", model.model_name)
     if args.headless:
         emit("bisect", _document(lineage, bisection) | {"explain": explain})
@@ -64,16 +54,8 @@ async def _run(client: HudClient, args: argparse.Namespace) -> int:
     return 0
 
 
-def _position(tree: Tree, name: str) -> int:
-    node = named_checkpoint(name, tree)
-    position = ROOT if node is None else tree.find(node.id)
-    assert position is not None
-    return position
-
-
 def _document(lineage: Lineage, bisection: Bisection) -> dict[str, Any]:
-    search = bisection.search
-    step = search.step if search is not None and bisection.kind == "step" else None
+    search, step = bisection.search, bisection.step
     between = None if search is None else [lineage.names[p] for p in search.range]
     return {
         "model": lineage.model,
@@ -107,9 +89,9 @@ def _document(lineage: Lineage, bisection: Bisection) -> dict[str, Any]:
 def _lines(lineage: Lineage, bisection: Bisection) -> list[str]:
     """What was evaluated, in the order of the lineage, and the verdict."""
     rows = [("checkpoint", "mean reward", "rollouts", "damage done before it")]
+    search = bisection.search
     for position, scores in sorted(bisection.scores.items()):
         mean = scores.mean
-        search = bisection.search
         done = "–" if search is None else percent(search.done(position))
         reward = estimate_text(mean.value, mean.low, mean.high)
         rows.append((lineage.names[position], reward, str(scores.rollouts), done))

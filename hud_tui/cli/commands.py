@@ -485,8 +485,8 @@ class Command(NamedTuple):
     """Adds its parser: flags and help."""
     function: str = ""
     """``MODULE:FUNCTION`` under `hud_tui.cli`, imported when it runs: a coroutine function of
-    (client, args) if there is a `view`, else a function of (args,); returns the exit code. Empty
-    for commands of the app only."""
+    (client, args), or a function of (args,); returns the exit code. Empty for commands of the app
+    only."""
     view: str = ""
     """The app's view without ``--headless``; empty if the app has no part in it."""
 

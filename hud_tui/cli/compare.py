@@ -1,13 +1,12 @@
 """``compare``: what changed between two checkpoints or runs, by the rollouts that are stored."""
 
 import argparse
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.connect import paths_of
 from hud_tui.cli.evaluate import comparison_lines, difference_document
-from hud_tui.cli.models import named_checkpoint, read_tree
+from hud_tui.cli.models import named_position, read_tree
 from hud_tui.cli.output import aligned, emit, plain
 from hud_tui.client.changed import ChangeReader, sides_of_runs
 from hud_tui.client.client import HudClient
@@ -20,7 +19,7 @@ from hud_tui.rl.changed import (
     relation,
     training_sentences,
 )
-from hud_tui.rl.checkpoint_tree import ROOT, Tree
+from hud_tui.rl.checkpoint_tree import ROOT
 from hud_tui.rl.metrics import metric, reading, short
 from hud_tui.rl.runs import find_run
 from hud_tui.rl.sides import Side
@@ -33,16 +32,9 @@ LISTED = 12
 """Most metrics in the text; a document has all."""
 
 
-def compare(args: argparse.Namespace) -> int:
-    """Print what changed, as text or with ``--headless`` as a document; returns the exit code.
-
-    Raises:
-        HudError: The service does not answer, or a name is unknown.
-    """
-    return asyncio.run(run_connected(_run, args, connector_of(args)))
-
-
-async def _run(client: HudClient, args: argparse.Namespace) -> int:
+async def compare(client: HudClient, args: argparse.Namespace) -> int:
+    """Print what changed, as text or with ``--headless`` as a document. Raises HudError: the
+    service does not answer, or a name is unknown."""
     works = works_of(client, paths_of(args).state)
     runs: Sequence[Work] | None = None
     if args.model is not None:
@@ -71,18 +63,13 @@ async def _checkpoints(client: HudClient, args: argparse.Namespace) -> tuple[Sid
         raise HudUsage(f"{len(args.ref)} checkpoints", "name one or two")
     model = await client.model(args.model)
     tree = await read_tree(client, model)
-    positions = [_position(tree, named_checkpoint(name, tree)) for name in args.ref]
+    positions = [named_position(name, tree) for name in args.ref]
     if len(positions) == 1:
         if positions[0] == ROOT:
             raise HudUsage("nothing is before the base weights", "name two checkpoints")
         positions.insert(0, tree.parent(positions[0]))
     before, after = (Side(tree, position, model.id) for position in positions)
     return before, after
-
-
-def _position(tree: Tree, checkpoint: Checkpoint | None) -> int:
-    position = None if checkpoint is None else tree.find(checkpoint.id)
-    return ROOT if position is None else position
 
 
 def _document(both: Comparison) -> dict[str, Any]:

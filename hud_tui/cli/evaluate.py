@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.change import TaskSource
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.connect import paths_of
 from hud_tui.cli.flags import given
 from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, bar, emit, plain, print_notice
@@ -52,16 +52,9 @@ LISTED = 20
 """Most tasks in a table; a document has all."""
 
 
-def evaluate(args: argparse.Namespace) -> int:
-    """Evaluate checkpoints, resume an evaluation, or list evaluations; returns the exit code.
-
-    Raises:
-        HudError: The service does not answer, or refuses; or a name is unknown.
-    """
-    return asyncio.run(run_connected(_run, args, connector_of(args)))
-
-
-async def _run(client: HudClient, args: argparse.Namespace) -> int:
+async def evaluate(client: HudClient, args: argparse.Namespace) -> int:
+    """Evaluate checkpoints, resume an evaluation, or list evaluations. Raises HudError: the service
+    does not answer, or refuses; or a name is unknown."""
     command = Evaluating(client, args)
     if args.resume is not None:
         return await command.resume()
@@ -135,7 +128,8 @@ class Evaluating:
         body = SubmitEvaluation(
             split=self._args.split, tasks=rows, name=name, parameters=parameters
         )
-        return Asked(body, source, None if order is None else environment_of(order))
+        environment = None if order is None else environment_of(order)
+        return Asked(body=body, source=source, environment=environment)
 
     def _compared(self, tree: Tree, checkpoints: Sequence[Checkpoint | None]) -> int | None:
         """Place of the checkpoint of --fail-if-worse-than among several that this command

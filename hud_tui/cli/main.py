@@ -9,9 +9,10 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from inspect import iscoroutinefunction
 from pathlib import Path
 from traceback import format_exception
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from hud_tui.cli.commands import COMMANDS, Command, build_parser
 from hud_tui.cli.hud_words import translated
@@ -71,8 +72,7 @@ def _main(argv: Sequence[str]) -> int:
 
             check_run(args)
         if not command.view or is_rented:
-            code: int = command.load(args if is_rented else None)(args)
-            return code
+            return _without_view(command.load(args if is_rented else None), args)
         if needs_no_app(args):
             return _without_app(command, args)
         _fill_in(args)
@@ -156,6 +156,18 @@ def needs_no_app(args: argparse.Namespace) -> bool:
         return bool(args.headless or args.yes or args.dry_run or args.config is not None)
     shown_here = vars(args).get("history") or vars(args).get("dry_run")
     return bool(args.headless or args.changes(args) or shown_here)
+
+
+def _without_view(work: Callable[..., Any], args: argparse.Namespace) -> int:
+    """Run a command in which the app has no part. Raises HudError: it failed."""
+    if not iscoroutinefunction(work):
+        code: int = work(args)
+        return code
+    import asyncio
+
+    from hud_tui.cli.connect import connector_of, run_connected
+
+    return asyncio.run(run_connected(work, args, connector_of(args)))
 
 
 DEMO_SPEED = 20.0

@@ -22,7 +22,7 @@ from hud_tui.errors import (
     refuse_beyond,
 )
 from hud_tui.patience import outcome_looks
-from hud_tui.rl.checkpoint_tree import Tree, label, name_problem, own_models
+from hud_tui.rl.checkpoint_tree import ROOT, Tree, label, name_problem, own_models
 from hud_tui.rl.names import find_checkpoint, is_shared
 from hud_tui.rl.own_numbers import of_base
 from hud_tui.rl.text import counted, moment, one_line
@@ -216,6 +216,14 @@ def named_checkpoint(name: str, tree: Tree) -> Checkpoint | None:
         case "best":
             raise HudUsage("no checkpoint is the best yet", "none has a reward of its own")
     return find_checkpoint(name, list(tree))
+
+
+def named_position(name: str, tree: Tree) -> int:
+    """The position of a `named_checkpoint`; `ROOT` for the base weights."""
+    checkpoint = named_checkpoint(name, tree)
+    position = ROOT if checkpoint is None else tree.find(checkpoint.id)
+    assert position is not None
+    return position
 
 
 async def _serve(

@@ -1,11 +1,10 @@
 """``ship``: which of a few candidates to serve, and rollouts spent until that is clear."""
 
 import argparse
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from hud_tui.cli.connect import connector_of, paths_of, run_connected
+from hud_tui.cli.connect import paths_of
 from hud_tui.cli.evaluate import Evaluating, followed
 from hud_tui.cli.models import named_checkpoint, read_tree
 from hud_tui.cli.output import aligned, emit, print_notice
@@ -20,16 +19,9 @@ from hud_tui.rollouts.control import works_of
 from hud_tui.wire import Model
 
 
-def ship(args: argparse.Namespace) -> int:
-    """Compare candidates, and with a budget sample them round by round; returns the exit code.
-
-    Raises:
-        HudError: The service does not answer, or refuses; or a name is unknown.
-    """
-    return asyncio.run(run_connected(_run, args, connector_of(args)))
-
-
-async def _run(client: HudClient, args: argparse.Namespace) -> int:
+async def ship(client: HudClient, args: argparse.Namespace) -> int:
+    """Compare candidates, and with a budget sample them round by round. Raises HudError: the
+    service does not answer, or refuses; or a name is unknown."""
     model = await choose_model(client, args)
     state = paths_of(args).state
     selector = Selector(works_of(client, state), state)

@@ -84,9 +84,7 @@ class Bisector:
             model=model.model_name,
             path=[None if node is None else node.id for node in nodes],
             names=[label(node) for node in nodes],
-            body=fresh.body,
-            source=fresh.source,
-            environment=fresh.environment,
+            **dict(fresh),
             num_tasks=num_tasks,
             budget=budget,
         )

@@ -3,7 +3,6 @@ evaluations that were made for it, so that it goes on where it stopped."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -28,11 +27,11 @@ MOST_BYTES = 64 * 1024 * 1024
 """Maximum size of a file that is read."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of evaluations, but for their checkpoints."""
+class Asked(Body):
+    """What is asked of evaluations."""
 
     body: SubmitEvaluation
+    """What is submitted for each of them, but for its checkpoint, samples and seed."""
     source: TaskSource = UNNAMED
     """What the tasks came from, for the command log."""
     environment: Json | None = None
@@ -46,10 +45,11 @@ class Asked:
             return self
         seed = 1 + max((evaluation.seed or 0 for evaluation in evaluations), default=0)
         parameters = parameters.model_copy(update={"seed": seed})
-        return replace(self, body=self.body.model_copy(update={"parameters": parameters}))
+        body = self.body.model_copy(update={"parameters": parameters})
+        return self.model_copy(update={"body": body})
 
 
-class Record(Body):
+class Record(Asked):
     """The content of a file."""
 
     model_config = ConfigDict(frozen=False)
@@ -59,11 +59,6 @@ class Record(Body):
     """`HudClient.service_id` of the service that has the checkpoints."""
     created_at: float = Field(default_factory=time)
     """Unix seconds."""
-    body: SubmitEvaluation
-    """What is submitted for each evaluation, but for its checkpoint, samples and seed."""
-    source: TaskSource = UNNAMED
-    environment: Json | None = None
-    """As in `Asked`."""
     num_tasks: int
     budget: int
     """Most rollouts to be spent."""

@@ -160,9 +160,7 @@ class Selector:
             service=await self.works.client.service_id(),
             entries=list(entries),
             reference=reference,
-            body=fresh.body,
-            source=fresh.source,
-            environment=fresh.environment,
+            **dict(fresh),
             num_tasks=num_tasks,
             budget=budget,
         )

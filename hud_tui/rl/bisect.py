@@ -239,6 +239,11 @@ class Bisection:
         }
         return Search(self.size, measured, len(self.drop.changes), fmean(spread))
 
+    @property
+    def step(self) -> int | None:
+        """Position of the step that did the damage; None while it is not known."""
+        return self.search.step if self.search is not None and self.kind == "step" else None
+
     def asks(self, budget: int) -> list[Ask]:
         """What is to be evaluated next; empty if it is decided or would exceed the budget."""
         ends = (0, self.size - 1)

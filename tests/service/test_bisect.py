@@ -83,7 +83,7 @@ async def begun(client: HudClient, model: Model, state: Path) -> Lineage:
     body = SubmitEvaluation(tasks=tasks, parameters=EvaluationParameters())
     positions = path_between(nodes, ROOT, 2)
     bisector = Bisector(works_of(client, state), state)
-    return await bisector.begin(model, nodes, positions, Asked(body), 2 * 8 * HELDOUT)
+    return await bisector.begin(model, nodes, positions, Asked(body=body), 2 * 8 * HELDOUT)
 
 
 @pytest.mark.parametrize("evaluations", [1, 2])

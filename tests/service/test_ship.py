@@ -220,7 +220,7 @@ async def begun(client: HudClient, model: Model, state: Path) -> Selection:
     selector = Selector(works_of(client, state), state)
     body = SubmitEvaluation(tasks=tasks, parameters=EvaluationParameters())
     entries = [Entry.of(model, node) for node in await client.checkpoints(model.id)]
-    return await selector.begin(entries, 0, Asked(body), 5 * HELDOUT)
+    return await selector.begin(entries, 0, Asked(body=body), 5 * HELDOUT)
 
 
 @pytest.mark.parametrize("evaluations", [0, 3])

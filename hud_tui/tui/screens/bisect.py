@@ -169,19 +169,13 @@ class BisectPanel(SamplingPanel[str]):
 
     # Keys.
 
-    @property
-    def _step(self) -> int | None:
-        """Place in the lineage of the step that did it; None while it is not known."""
-        search = self.bisection.search
-        return search.step if search is not None and self.bisection.kind == "step" else None
-
     @work(exclusive=True, group=OPENS)
     async def action_before_after(self) -> None:
         """What changed at the step that did it: its batch, its tasks, its metrics."""
-        if self._step is not None:
+        if (step := self.bisection.step) is not None:
             before, after = (
                 Side(self.checkpoints, self.positions[place], self.model.id)
-                for place in (self._step - 1, self._step)
+                for place in (step - 1, step)
             )
             await show_changed(self.app, self.session, before, after)
 
@@ -191,12 +185,13 @@ class BisectPanel(SamplingPanel[str]):
 
     @property
     def _last_good(self) -> str | None:
-        return None if self._step is None else self.path[self._step - 1]
+        step = self.bisection.step
+        return None if step is None else self.path[step - 1]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         match action:
             case "before_after":
-                return self._step is not None
+                return self.bisection.step is not None
             case "set_head":
                 return self._last_good is not None
         return super().check_action(action, parameters)

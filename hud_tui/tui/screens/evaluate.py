@@ -421,7 +421,9 @@ class BudgetDialog(TasksDialog[Record | None]):
     async def submit(self, tasks: _Tasks) -> None:
         parameters = EvaluationParameters(max_tokens=self.number(MAX_TOKENS))
         environment = None if tasks.order is None else environment_of(tasks.order)
-        asked = Asked(self.asked(tasks, parameters), tasks.named, environment)
+        asked = Asked(
+            body=self.asked(tasks, parameters), source=tasks.named, environment=environment
+        )
         self.dismiss(await self.begin(asked, self._budget))
 
 
