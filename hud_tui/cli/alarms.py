@@ -16,11 +16,7 @@ from hud_tui.wire import Checkpoint, WorkState
 
 
 def thresholds() -> Thresholds:
-    """Thresholds of the config file.
-
-    Raises:
-        HudUsage: The file is invalid.
-    """
+    """Thresholds of the config file. Raises HudUsage: the file is invalid."""
     return read_config(config_dir(os.environ)).alarms or usual_thresholds()
 
 

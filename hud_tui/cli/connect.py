@@ -230,11 +230,8 @@ def _costs(paths: Paths) -> str:
 
 
 async def run_connected(run: Run, args: argparse.Namespace, connect: Connect) -> int:
-    """Connect, run, and close; returns the exit code.
-
-    Raises:
-        HudError: The command failed; `outcome` says of a write whether it was done.
-    """
+    """Connect, run, and close; returns the exit code. Raises HudError: the command failed;
+    `outcome` says of a write whether it was done."""
     client = await connect(mode_of(args), None, progress())
     try:
         return await run(client, args)

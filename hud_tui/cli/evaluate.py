@@ -162,12 +162,9 @@ class Evaluating:
         return [task.row() for task in tasks], str(origin["name"]), source
 
     async def _order(self, model: Model) -> Order | None:
-        """How rollouts are made on an environment of one's own: as in the model's latest run on
-        it, but for what is given; None where the service makes them.
-
-        Raises:
-            HudUsage: A flag of these, without an environment; or it says what cannot be.
-        """
+        """How rollouts are made on an environment of one's own: as in the model's latest run on it,
+        but for what is given; None where the service makes them. Raises HudUsage: a flag of these,
+        without an environment; or it says what cannot be."""
         args = self._args
         source = None if args.source is None else environment_at(args.source)
         flags = given(args, ROLLOUT_OPTIONS)
@@ -243,11 +240,8 @@ class Evaluating:
         return self._client.settings.command(*words)
 
     async def _followed(self, evaluation: WorkState) -> WorkState:
-        """An evaluation after its end. If interrupted, it is cancelled, and can be resumed.
-
-        Raises:
-            HudError: It failed, or was cancelled elsewhere.
-        """
+        """An evaluation after its end. If interrupted, it is cancelled, and can be resumed. Raises
+        HudError: it failed, or was cancelled elsewhere."""
         progress, now = Progress(), evaluation
         try:
             async with aclosing(self._works.follow(evaluation.id)) as followed:

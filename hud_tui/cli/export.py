@@ -47,12 +47,8 @@ PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json"
 
 
 def export(args: argparse.Namespace) -> int:
-    """Export a table; returns the exit code.
-
-    Raises:
-        HudError: The service does not answer, or has no such model.
-        HudUsage: The file exists, or cannot be written.
-    """
+    """Export a table; returns the exit code. Raises HudError: the service does not answer, or has
+    no such model; HudUsage: the file exists, or cannot be written."""
     if args.output:
         check_new(Path(expanduser(args.output)))
     stem, sheet = _read(args)
@@ -74,12 +70,8 @@ def export(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Write a model's run as Markdown with charts; returns the exit code.
-
-    Raises:
-        HudError: The service does not answer, or has no such model.
-        HudUsage: The directory cannot be written to.
-    """
+    """Write a model's run as Markdown with charts; returns the exit code. Raises HudError: the
+    service does not answer, or has no such model; HudUsage: the directory cannot be written to."""
     (run, told), service = asyncio.run(with_client(args, partial(_read_with_time, args)))
     book = _notebook(args, run)
     files = report_files(run, LocalFacts(service, book.notes, told), time())
@@ -151,11 +143,8 @@ def _usual_directory() -> Path:
 
 
 async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
-    """A model's run with its alarms; of the newest run if none is named.
-
-    Raises:
-        HudUsage: There is none.
-    """
+    """A model's run with its alarms; of the newest run if none is named. Raises HudUsage: there is
+    none."""
     limits = thresholds()
     model = await (newest(client) if args.ref is None else named(client, args.ref))
     if model is None:

@@ -18,11 +18,8 @@ UNKNOWN = 5
 
 
 def import_runs(args: argparse.Namespace) -> int:
-    """Import the runs in a folder, or remove one that was imported; returns the exit code.
-
-    Raises:
-        HudUsage: There is nothing to import, or no such run; or it cannot be written.
-    """
+    """Import the runs in a folder, or remove one that was imported; returns the exit code. Raises
+    HudUsage: there is nothing to import, or no such run; or it cannot be written."""
     files = ImportedFiles(paths_of(args).state)
     if args.remove is not None:
         rows = list(files.works().values())

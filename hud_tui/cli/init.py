@@ -34,12 +34,9 @@ from hud_tui.settings import every_variable
 
 
 def init(args: argparse.Namespace) -> int:
-    """Write or show a configuration; returns the exit code.
-
-    Raises:
-        HudError: An image cannot be looked into.
-        HudUsage: Neither or both of ENV and ``--show``; no such environment; the file exists.
-    """
+    """Write or show a configuration; returns the exit code. Raises HudError: an image cannot be
+    looked into; HudUsage: neither or both of ENV and ``--show``; no such environment; the file
+    exists."""
     if (args.environment is None) == (args.show is None):
         raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
     if args.show is not None:
@@ -73,12 +70,9 @@ def init(args: argparse.Namespace) -> int:
 
 
 def _describe_any(args: argparse.Namespace) -> tuple[Described, ImageFacts | None]:
-    """The environment on disk, in an image, or of the service; and what the image has.
-
-    Raises:
-        HudError: There is no such environment, or its image cannot be looked into.
-        HudUsage: The file to be written exists.
-    """
+    """The environment on disk, in an image, or of the service; and what the image has. Raises
+    HudError: there is no such environment, or its image cannot be looked into; HudUsage: the file
+    to be written exists."""
     name = args.environment
     env = None if is_image(name) and not Path(expanduser(name)).exists() else _on_disk(name)
     if env is not None:
@@ -132,11 +126,8 @@ def _report(
 
 
 def _on_disk(env: str) -> Described | None:
-    """The environment of a directory with a lock file, or of a lock file; None if neither.
-
-    Raises:
-        HudUsage: No lock file in the directory, or it is invalid; or there is no such path.
-    """
+    """The environment of a directory with a lock file, or of a lock file; None if neither. Raises
+    HudUsage: no lock file in the directory, or it is invalid; or there is no such path."""
     path = Path(expanduser(env))
     is_path = env.startswith((".", "/", "~")) or path.name == LOCK_NAME
     if is_path and not path.exists():

@@ -10,11 +10,8 @@ from hud_tui.keys import ACTIONS, with_keys
 
 
 def keys(args: argparse.Namespace) -> int:
-    """Print them, or those of one view; returns the exit code.
-
-    Raises:
-        HudUsage: Unknown view, or an invalid key in the config file.
-    """
+    """Print them, or those of one view; returns the exit code. Raises HudUsage: unknown view, or an
+    invalid key in the config file."""
     directory = config_dir(os.environ)
     keymap = read_config(directory).keys
     views = dict.fromkeys(action.view for action in ACTIONS)

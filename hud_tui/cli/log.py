@@ -10,11 +10,8 @@ from hud_tui.rl.text import counted, one_line
 
 
 def log(args: argparse.Namespace) -> int:
-    """Print the newest entries, oldest first, as a document or as lines.
-
-    Raises:
-        HudUsage: Invalid limit.
-    """
+    """Print the newest entries, oldest first, as a document or as lines. Raises HudUsage: invalid
+    limit."""
     if args.server:
         from hud_tui.cli.access import server_log
 

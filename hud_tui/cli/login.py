@@ -31,11 +31,8 @@ MOST_KEY, MOST_CA = 1000, 1 << 20
 
 
 def login(args: argparse.Namespace) -> int:
-    """Store the key of a service, after it was accepted there; returns the exit code.
-
-    Raises:
-        HudError: It was not accepted; nothing is stored.
-    """
+    """Store the key of a service, after it was accepted there; returns the exit code. Raises
+    HudError: it was not accepted; nothing is stored."""
     url = _url(args)
     ca = "" if args.ca is None else str(Path(args.ca).expanduser().absolute())
     certificates = b""

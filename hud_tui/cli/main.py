@@ -255,11 +255,8 @@ def serve(args: argparse.Namespace) -> int:
 
 
 def _fill_in(args: argparse.Namespace) -> None:
-    """For ``preflight`` and ``run`` without SOURCE, use the lock file's primary data set.
-
-    Raises:
-        HudUsage: A file cannot be read; or, without the app, there is no SOURCE at all.
-    """
+    """For ``preflight`` and ``run`` without SOURCE, use the lock file's primary data set. Raises
+    HudUsage: a file cannot be read; or, without the app, there is no SOURCE at all."""
     if vars(args).get("config") is not None:
         return  # the configuration may name the tasks
     if args.command in ("preflight", "run") and args.source is None:

@@ -256,11 +256,7 @@ async def _serve(
 async def _await_move(
     client: HudClient, model: Model, tree: Tree, target: Checkpoint, failure: HudUnclear
 ) -> Tree:
-    """The tree, once it shows the move.
-
-    Raises:
-        HudUnclear: `failure`, if it does not.
-    """
+    """The tree, once it shows the move. Raises HudUnclear: `failure`, if it does not."""
     seen = "the tree could not be read"
     async for _ in outcome_looks():
         try:
@@ -378,11 +374,8 @@ async def _existing(client: HudClient, name: str) -> Model | None:
 
 
 async def _start(client: HudClient, source: Model, ref: str | None) -> StartingPoint:
-    """Where a fork starts: at the head, unless `ref` is given.
-
-    Raises:
-        HudUsage: No such checkpoint; or the service forks at the head only.
-    """
+    """Where a fork starts: at the head, unless `ref` is given. Raises HudUsage: no such checkpoint;
+    or the service forks at the head only."""
     from hud_tui.client.starting import StartingPoint, read_start
 
     if ref is None:
@@ -399,12 +392,8 @@ async def _start(client: HudClient, source: Model, ref: str | None) -> StartingP
 
 
 def protect(args: argparse.Namespace) -> int:
-    """Protect a model, unprotect it, or list protected models.
-
-    Raises:
-        HudError: The service does not answer, or has no such model.
-        HudProtected: Unprotecting without ``--confirm NAME``.
-    """
+    """Protect a model, unprotect it, or list protected models. Raises HudError: the service does
+    not answer, or has no such model; HudProtected: unprotecting without ``--confirm NAME``."""
     if args.for_all:
         from hud_tui.cli.access import protect_for_all
 

@@ -181,11 +181,7 @@ def changes(args: argparse.Namespace) -> bool:
 
 
 async def confirm(args: argparse.Namespace, question: str) -> None:
-    """Ask on stderr, unless ``-y`` was given.
-
-    Raises:
-        HudUsage: The answer was not yes.
-    """
+    """Ask on stderr, unless ``-y`` was given. Raises HudUsage: the answer was not yes."""
     if args.yes:
         return
     if (await ask(f"{one_line(question, 500)} [y/N] ")).lower() not in ("y", "yes"):

@@ -28,11 +28,8 @@ THE_POLICY, REPLAY, THIS_TURN, TO_THE_END = "policy", "replay", "turn", "rest"
 
 
 async def play(client: HudClient, args: argparse.Namespace) -> int:
-    """Play a task by the lines of stdin; prints each turn, then the grade.
-
-    Raises:
-        HudError: It cannot begin; the environment failed; stdin ended before the game.
-    """
+    """Play a task by the lines of stdin; prints each turn, then the grade. Raises HudError: it
+    cannot begin; the environment failed; stdin ended before the game."""
     file = None if args.keep is None else await file_to_keep(client, args.keep)
     model = await client.model(args.model) if args.model else None
     options = given(args, (*ROLLOUT_OPTIONS, *EVALUATION_PARAMETERS))

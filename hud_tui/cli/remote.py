@@ -231,11 +231,8 @@ def _server_said(server: Mapping[str, Any]) -> str:
 
 async def use(args: argparse.Namespace) -> int:
     """Train on a machine from now on, or on this one again; without arguments, print which is in
-    use.
-
-    Raises:
-        HudUnreachable: Its server does not answer through the tunnel; nothing has changed.
-    """
+    use. Raises HudUnreachable: its server does not answer through the tunnel; nothing has
+    changed."""
     machines = machines_of(args)
     if args.off and args.name:
         raise HudUsage("--off and a name", "give one of them")

@@ -222,11 +222,8 @@ def _keep(args: argparse.Namespace) -> None:
 
 
 async def _begun(args: argparse.Namespace) -> Rental | None:
-    """The rental to continue instead of renting another; None if there is none.
-
-    Raises:
-        HudUsage: There is one, and the user cannot be asked.
-    """
+    """The rental to continue instead of renting another; None if there is none. Raises HudUsage:
+    there is one, and the user cannot be asked."""
     machines = machines_of(args)
     rentals = read_rentals(machines.state)
     if args.name is not None:
@@ -245,11 +242,8 @@ async def _begun(args: argparse.Namespace) -> Rental | None:
 
 
 def _named(name: str, rentals: Sequence[Rental], machines: Collection[str]) -> Rental | None:
-    """The running rental of this name; None if it is free.
-
-    Raises:
-        HudUsage: It is the name of a rental that has ended, or of a machine.
-    """
+    """The running rental of this name; None if it is free. Raises HudUsage: it is the name of a
+    rental that has ended, or of a machine."""
     for rental in rentals:
         if rental.name == name and not rental.runs:
             raise HudUsage(f"{name} was rented before, and has ended", "choose another --name")

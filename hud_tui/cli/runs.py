@@ -161,11 +161,8 @@ async def preflight(client: HudClient, args: argparse.Namespace) -> int:
 
 
 async def _model(client: HudClient, args: argparse.Namespace) -> tuple[str | None, list[Finding]]:
-    """The model's name; or None and a finding that no model is checked.
-
-    Raises:
-        HudUsage: Sampling needs a model, and several are possible.
-    """
+    """The model's name; or None and a finding that no model is checked. Raises HudUsage: sampling
+    needs a model, and several are possible."""
     if args.model:
         return args.model, []
     try:
@@ -279,11 +276,8 @@ async def _paced_like(
 
 
 def _largest(args: argparse.Namespace, several: dict[str, tuple[Any, ...]]) -> JobParameters:
-    """The parameters of a sweep's largest batch, after checking those of all runs.
-
-    Raises:
-        HudUsage: Invalid parameters, too many runs, or ``--fail-on`` an alarm.
-    """
+    """The parameters of a sweep's largest batch, after checking those of all runs. Raises HudUsage:
+    invalid parameters, too many runs, or ``--fail-on`` an alarm."""
     if alarm_level(args) is not None:
         raise HudUsage("--fail-on an alarm is for one run", "watch the runs of a sweep one by one")
     largest = [checked_parameters({**parameters(args), **c}) for c in combinations(several)]
@@ -477,12 +471,8 @@ def _again(client: HudClient, sweep: Sweep) -> str:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """List the sweeps; show, cancel or resume one; returns the exit code.
-
-    Raises:
-        HudUsage: No such sweep, or its tasks have changed.
-        HudError: The service does not answer, or refuses.
-    """
+    """List the sweeps; show, cancel or resume one; returns the exit code. Raises HudUsage: no such
+    sweep, or its tasks have changed; HudError: the service does not answer, or refuses."""
     files = SweepFiles(paths_of(args).state)
     if args.sweep is None:
         if args.cancel or args.resume:

@@ -54,11 +54,8 @@ MOST_ROLLOUTS = 256
 
 
 def train(args: argparse.Namespace) -> int:
-    """Check an environment, roll a few tasks out, then train on it; returns the exit code.
-
-    Raises:
-        HudError: A check failed, or the service did not answer.
-    """
+    """Check an environment, roll a few tasks out, then train on it; returns the exit code. Raises
+    HudError: a check failed, or the service did not answer."""
     _checked(args)
     return asyncio.run(run_connected(train_with, args, connector_of(args)))
 

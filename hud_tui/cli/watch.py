@@ -58,11 +58,8 @@ class Listener:
         """Seconds of checks since the service was heard; none pass while this process is halted."""
 
     async def next(self, events: AsyncGenerator[Event, None]) -> Event:
-        """The next event.
-
-        Raises:
-            HudUnreachable: The service does not answer; the run may continue.
-        """
+        """The next event. Raises HudUnreachable: the service does not answer; the run may
+        continue."""
         waiting = asyncio.ensure_future(anext(events))
         try:
             while not waiting.done():
@@ -175,11 +172,8 @@ class AlarmPrinter:
         self._job_id, self._before = job_id, len(self.run.tree)
 
     def process(self, event: Event) -> None:
-        """Process an event; print alarms that it raised or whose level it raised.
-
-        Raises:
-            HudAlarm: An alarm of level `fail_on` or higher, of the run that is followed.
-        """
+        """Process an event; print alarms that it raised or whose level it raised. Raises HudAlarm:
+        an alarm of level `fail_on` or higher, of the run that is followed."""
         self._heard_at = monotonic()
         self._take(event)
         self._print_new()
@@ -253,12 +247,9 @@ class Follower:
         self._listener = Listener(self._feed, printer.wait, _jobs(client))
 
     async def run(self, begin: Callable[[], Awaitable[Submission]]) -> int:
-        """Follow the run that `begin` begins; returns 0 if it succeeded, else 1.
-
-        Raises:
-            HudUnreachable: The service does not answer; the run may continue.
-            HudAlarm: An alarm of level ``--fail-on``; the run continues.
-        """
+        """Follow the run that `begin` begins; returns 0 if it succeeded, else 1. Raises
+        HudUnreachable: the service does not answer; the run may continue; HudAlarm: an alarm of
+        level ``--fail-on``; the run continues."""
         async with aclosing(aiter(self._feed)) as events:
             first = await self._listener.next(events)  # from here on no event is missed
             self._printer.begin(first, news=False)
@@ -384,11 +375,7 @@ async def watch(client: HudClient, args: argparse.Namespace) -> int:
 
 
 def goal_of(text: str) -> Goal:
-    """Parse ``--until``.
-
-    Raises:
-        HudUsage: Not ``done``, ``step=N`` or ``alarm``.
-    """
+    """Parse ``--until``. Raises HudUsage: not ``done``, ``step=N`` or ``alarm``."""
     if text == "done":
         return Goal("done", lambda printer: False)
     if text == "alarm":

@@ -18,11 +18,8 @@ LISTED = 50
 
 
 async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
-    """The named model, else the only trainable one, else one picked at the terminal.
-
-    Raises:
-        HudUsage: There is none; or there are several, without a terminal.
-    """
+    """The named model, else the only trainable one, else one picked at the terminal. Raises
+    HudUsage: there is none; or there are several, without a terminal."""
     if args.model:
         return await client.model(args.model)
     own = own_models(await client.models())
@@ -39,12 +36,8 @@ async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
 
 
 async def _pick(own: Sequence[Model]) -> Model:
-    """Ask for a model by number or name.
-
-    Raises:
-        HudAmbiguous: The number of one model, and the name of another.
-        HudUsage: Invalid answer.
-    """
+    """Ask for a model by number or name. Raises HudAmbiguous: the number of one model, and the name
+    of another; HudUsage: invalid answer."""
     print_notice(f"{len(own)} trainable models:")
     for number, model in enumerate(own[:LISTED], 1):
         steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
@@ -75,12 +68,8 @@ async def newest(client: HudClient) -> Model | None:
 
 
 async def named(client: HudClient, ref: str) -> Model:
-    """The model of this name, or the one that the job of this id trains.
-
-    Raises:
-        HudAmbiguous: Several.
-        HudUsage: Neither.
-    """
+    """The model of this name, or the one that the job of this id trains. Raises HudAmbiguous:
+    several; HudUsage: neither."""
     models = await client.models()
     try:
         return find_model(ref, models)

@@ -100,12 +100,9 @@ class Bisector:
         return Bisection(len(lineage.path), sampled)
 
     async def spend(self, lineage: Lineage) -> AsyncGenerator[WorkState, None]:
-        """Evaluate what tells the most until it is decided; yields the evaluation under way.
-
-        Raises:
-            HudUsage: Another process does so.
-            HudError: The service refused, or an evaluation did not succeed.
-        """
+        """Evaluate what tells the most until it is decided; yields the evaluation under way. Raises
+        HudUsage: another process does so; HudError: the service refused, or an evaluation did not
+        succeed."""
         with self.files.driving(lineage):
             while True:
                 for made in lineage.evaluations[-2:]:  # those that may have been cut short

@@ -24,12 +24,8 @@ OTHER_NAME = frozenset({62, 64})
 
 def trust_of(settings: Settings) -> ssl.SSLContext | bool:
     """What a client verifies certificates by, as httpx takes it. Without any https host a context
-    without certificates, because loading them takes 20 ms.
-
-    Raises:
-        HudUsage: The stored certificates of a service elsewhere cannot be read, or those of
-            SSL_CERT_FILE.
-    """
+    without certificates, because loading them takes 20 ms. Raises HudUsage: the stored certificates
+    of a service elsewhere cannot be read, or those of SSL_CERT_FILE."""
     urls = (settings.api_url, settings.rl_url, settings.gateway_url, settings.telemetry_url)
     if not any(url.startswith("https:") for url in urls):
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
