@@ -46,7 +46,8 @@ class Parameter:
     _: KW_ONLY
     takers: tuple[str, ...] = (RUN, TRAIN)
     """Commands that have a flag for it."""
-    metavar: str = "N"
+    metavar: str = ""
+    """Empty: ``X`` of a number, else ``N``."""
     alias: str = ""
     """A second flag."""
     low: float = 0
@@ -68,7 +69,7 @@ class Parameter:
     short: str = ""
     """A shorter display name, as of columns, if there is one."""
     unit: str = ""
-    in_form: InForm = ""
+    in_form: InForm = "folded"
     name: str = ""
     """Its wire name."""
     kind: Kind = "text"
@@ -168,14 +169,10 @@ class Parameter:
 
 
 MAX_TOKENS = Parameter(
-    "most tokens of one answer, or of one turn",
-    low=1,
-    usual=OF_MODEL,
-    example="256",
-    in_form="folded",
+    "most tokens of one answer, or of one turn", low=1, usual=OF_MODEL, example="256"
 )
 TEMPERATURE = Parameter(
-    "of the rollouts", metavar="X", low=COOLEST, high=5, example="1", short="temp", in_form="filled"
+    "of the rollouts", low=COOLEST, high=5, example="1", short="temp", in_form="filled"
 )
 
 
@@ -217,7 +214,6 @@ class RunRows:
         float | None,
         Parameter(
             "Adam's",
-            metavar="X",
             alias="--lr",
             above=True,
             high=1,
@@ -246,20 +242,17 @@ class RunRows:
             limits="KEY=NUMBER, with commas",
             example="beta=0.05",
             label="loss config",
-            in_form="folded",
         ),
     ] = None
     reward_scale: Annotated[
         float | None,
         Parameter(
             "factor of advantages (cross_entropy: of rewards)",
-            metavar="X",
             low=-1e6,
             high=1e6,
             usual=1.0,
             example="1",
             short="scale",
-            in_form="folded",
         ),
     ] = None
     norm_adv_by_std: Annotated[
@@ -268,7 +261,6 @@ class RunRows:
             "divide a group's advantages by its rewards' standard deviation",
             takers=(RUN,),
             usual=False,
-            in_form="folded",
         ),
     ] = None
     """As GRPO does; off by default, because it overweights tasks that are too easy or too hard (Liu
@@ -276,56 +268,29 @@ class RunRows:
     beta1: Annotated[
         float | None,
         Parameter(
-            "Adam's",
-            metavar="X",
-            high=1,
-            below=True,
-            usual=0.9,
-            example=".9",
-            label="Adam beta1",
-            short="beta1",
-            in_form="folded",
+            "Adam's", high=1, below=True, usual=0.9, example=".9", label="Adam beta1", short="beta1"
         ),
     ] = None
     beta2: Annotated[
         float | None,
         Parameter(
             "Adam's",
-            metavar="X",
             high=1,
             below=True,
             usual=0.95,
             example=".95",
             label="Adam beta2",
             short="beta2",
-            in_form="folded",
         ),
     ] = None
     eps: Annotated[
         float | None,
         Parameter(
-            "Adam's",
-            metavar="X",
-            low=1e-16,
-            high=1,
-            usual=1e-8,
-            example="1e-8",
-            label="Adam eps",
-            short="eps",
-            in_form="folded",
+            "Adam's", low=1e-16, high=1, usual=1e-8, example="1e-8", label="Adam eps", short="eps"
         ),
     ] = None
     weight_decay: Annotated[
-        float | None,
-        Parameter(
-            "Adam's",
-            metavar="X",
-            high=10,
-            usual=0.0,
-            example=".01",
-            short="decay",
-            in_form="folded",
-        ),
+        float | None, Parameter("Adam's", high=10, usual=0.0, example=".01", short="decay")
     ] = None
     temperature: Annotated[float | None, replace(TEMPERATURE, usual=1.0)] = None
     max_tokens: Annotated[int | None, MAX_TOKENS] = None
@@ -347,7 +312,6 @@ class RunRows:
             example="signal",
             label="draw tasks",
             short="draw",
-            in_form="folded",
         ),
     ] = None
     heldout_every: Annotated[
@@ -358,6 +322,7 @@ class RunRows:
             low=1,
             usual=5,
             label="held-out every",
+            in_form="",
         ),
     ] = None
     eval_every: Annotated[
@@ -391,19 +356,12 @@ class RunRows:
             example="1",
             label="max staleness",
             short="stale",
-            in_form="folded",
         ),
     ] = None
     substeps: Annotated[
         int | None,
         Parameter(
-            "optimizer steps on each batch",
-            metavar="K",
-            low=1,
-            high=64,
-            usual=1,
-            example="2",
-            in_form="folded",
+            "optimizer steps on each batch", metavar="K", low=1, high=64, usual=1, example="2"
         ),
     ] = None
     """From the second one on the batch is off-policy, which is when ppo's clip does something."""
@@ -411,11 +369,11 @@ class RunRows:
         float | None,
         Parameter(
             "penalty of each token for its distance from the reference, times this",
-            metavar="X",
             high=100,
             usual=0.0,
             example=".01",
             label="KL coef",
+            in_form="",
         ),
     ] = None
     kl_reference: Annotated[
@@ -425,6 +383,7 @@ class RunRows:
             metavar="CHECKPOINT",
             usual="base",
             label="reference policy",
+            in_form="",
         ),
     ] = None
     reasoning_effort: Annotated[
@@ -481,7 +440,6 @@ class EvaluationRows:
         Parameter(
             "the reward from which on a rollout counts as solved",
             takers=(EVAL,),
-            metavar="X",
             low=-inf,
             high=inf,
             limits="any number",
@@ -495,15 +453,7 @@ class RolloutRows:
     """How rollouts on an environment of one's own are made, and of which tasks."""
 
     turns: Annotated[
-        int,
-        Parameter(
-            "most turns of a rollout",
-            takers=PLAYED,
-            low=1,
-            high=1000,
-            example="10",
-            in_form="folded",
-        ),
+        int, Parameter("most turns of a rollout", takers=PLAYED, low=1, high=1000, example="10")
     ] = 10
     rollout_timeout: Annotated[
         float,
@@ -516,7 +466,6 @@ class RolloutRows:
             example="300",
             label="timeout",
             unit="s",
-            in_form="folded",
         ),
     ] = 300.0
     at_once: Annotated[
@@ -528,7 +477,6 @@ class RolloutRows:
             high=1024,
             example="8",
             label="rollouts at once",
-            in_form="folded",
         ),
     ] = 8
     memory_mb: Annotated[
@@ -540,7 +488,6 @@ class RolloutRows:
             example="4096",
             label="memory",
             unit="MB",
-            in_form="folded",
         ),
     ] = 4096
     failed: Annotated[
@@ -552,7 +499,6 @@ class RolloutRows:
             choices=("drop", "resample", "stop:N"),
             limits="stop:N, resample or drop",
             label="on failure",
-            in_form="folded",
         ),
     ] = "drop"
     runtime: Annotated[
@@ -564,7 +510,6 @@ class RolloutRows:
             choices=("subprocess", "local", "docker:IMAGE", "tcp://HOST:PORT", "hud", "hosted"),
             limits="local|hud|hosted|docker|tcp",
             example="docker:IMAGE or tcp://HOST:PORT",
-            in_form="folded",
         ),
     ] = "subprocess"
     python: Annotated[
@@ -575,7 +520,6 @@ class RolloutRows:
             metavar="PATH",
             usual="the .venv beside ENV, else uv run, else this one",
             limits="– or a path",
-            in_form="folded",
         ),
     ] = None
     env: Annotated[
@@ -586,7 +530,6 @@ class RolloutRows:
             metavar="NAME",
             limits="– or names, with commas",
             label="variables",
-            in_form="folded",
         ),
     ] = ()
     tasks: Annotated[
@@ -597,7 +540,6 @@ class RolloutRows:
             metavar="SOURCE",
             usual="the tasks in the environment",
             limits="– or a file, a taskset",
-            in_form="folded",
         ),
     ] = None
 
@@ -637,10 +579,12 @@ def _row(name: str, default: object, type_: Any, row: Parameter) -> Parameter:
     if get_origin(type_) in (Union, UnionType):
         type_ = get_args(type_)[0]
     choices = get_args(type_) if get_origin(type_) is Literal else row.choices
+    kind = KINDS[get_origin(type_) or type_]
     return replace(
         row,
         name=name,
-        kind=KINDS[get_origin(type_) or type_],
+        kind=kind,
+        metavar=row.metavar or ("X" if kind == "number" else "N"),
         choices=choices,
         usual=row.usual if default is None else default,
         is_optional=default is None and row.in_form in ("empty", "folded"),

@@ -47,7 +47,8 @@ async def _list(client: HudClient, args: argparse.Namespace) -> int:
     documents = [key.model_dump() | {"state": key.state(now)} for key in keys]
     head = ("name", "role", "state", "made", "by", "work", "disk", "calls")
     rows = [_row(key, now) for key in keys]
-    table = aligned([head, *rows]) if rows else [f"only the admin's key: {_how_to_add(args)}"]
+    add = command_of(args, "access", "add", "NAME", "--role", "train")
+    table = aligned([head, *rows]) if rows else [f"only the admin's key: {add} makes another"]
     show(args, "keys", {"keys": documents}, *table)
     return 0
 
@@ -60,10 +61,6 @@ def _row(key: AccessKey, now: float) -> tuple[str, ...]:
     disk = f"{size(key.disk)} of {size(key.max_disk)}" if key.max_disk else size(key.disk)
     made = f"{age(key.created_at, now)} ago"
     return key.name, key.role, state, made, key.by, work, disk, str(key.max_calls or "")
-
-
-def _how_to_add(args: argparse.Namespace) -> str:
-    return f"{command_of(args, 'access', 'add', 'NAME', '--role', 'train')} makes another"
 
 
 async def _add(client: HudClient, args: argparse.Namespace) -> int:

@@ -93,7 +93,10 @@ def examine(paths: Paths, local: bool, host: str | None = None) -> dict[str, Any
     settings, problems = configured.usable_settings(sources, needs_key=not (local or host))
     ready, on_service = find_service(paths)
     if ready is not None and not local:
-        problems = [_or_local(problem) for problem in problems]
+        problems = [
+            HudNoKey(problem.message, FOR_LOCAL) if isinstance(problem, HudNoKey) else problem
+            for problem in problems
+        ]
     embedded = None
     if ready is not None:
         embedded = local_settings(ready.url, ready.api_key, ready.telemetry_url)
@@ -102,8 +105,10 @@ def examine(paths: Paths, local: bool, host: str | None = None) -> dict[str, Any
     pid, url = (ready.pid, origin_of(ready.url)) if ready else (None, "")
     called = None if host else embedded if local else settings
     elsewhere, on_elsewhere = examine_host(host, paths) if host else (None, [])
+    is_set = PRIME_URL in os.environ  # it is read from nowhere else
+    prime_url = Variable(PRIME_URL, is_set, configured.PROCESS if is_set else "default")
     facts: dict[str, Any] = {
-        "settings": [*list_variables(sources), _prime_url(os.environ)],
+        "settings": [*list_variables(sources), prime_url],
         "hosts": (hosts := asyncio.run(probe(called)) if called else []),
         "host": elsewhere,
         "versions": (installed := versions()),
@@ -127,13 +132,6 @@ def examine(paths: Paths, local: bool, host: str | None = None) -> dict[str, Any
         *check_machines(machines_in(paths.state)),
     ]
     return {"verdict": verdict(findings), **facts, "findings": worst_first(findings)}
-
-
-def _or_local(problem: HudError) -> HudError:
-    """The problem; of a missing key also how the service that runs here is checked."""
-    if isinstance(problem, HudNoKey):
-        return HudNoKey(problem.message, FOR_LOCAL)
-    return problem
 
 
 @dataclass(frozen=True)
@@ -167,12 +165,6 @@ def list_variables(sources: Sequence[VariableSource]) -> list[Variable]:
         first, *hidden = origins or [unset]
         listed.append(Variable(one_line(name, 80), bool(origins), first, tuple(hidden)))
     return listed
-
-
-def _prime_url(environ: Mapping[str, str]) -> Variable:
-    """Where Prime's API is looked for; only this process's environment is read."""
-    origin = configured.PROCESS if PRIME_URL in environ else "default"
-    return Variable(PRIME_URL, PRIME_URL in environ, origin, ())
 
 
 def versions() -> dict[str, str | None]:

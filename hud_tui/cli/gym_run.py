@@ -67,10 +67,11 @@ class Prepared:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """What the environment has: labels and texts."""
+        actions = [f"{a.name}({', '.join(p.name for p in a.parameters)})" for a in self.gym.actions]
         parts = [f"{weight:g} {name}" for name, weight in self.gym.weights.items()]
         return [
             ("environment", str(self.folder / "env.py")),
-            ("actions", ", ".join(_signatures(self.gym))),
+            ("actions", ", ".join(actions)),
             ("reward", " + ".join(parts)),
             ("turns", str(self.gym.turns)),
             ("tasks", f"{len(self.tasks)}, {_held_out(self.tasks)} held out, of {self.source}"),
@@ -189,10 +190,6 @@ def variables_of(tasks: Sequence[Task], local: bool) -> list[str]:
         what = f"the tasks' servers use {', '.join(map(one_line, missing))}: not set here"
         raise HudUsage(what, f"export {one_line(missing[0])}=…")
     return [name for name in names if name in os.environ]
-
-
-def _signatures(gym: ServedGym) -> list[str]:
-    return [f"{a.name}({', '.join(one.name for one in a.parameters)})" for a in gym.actions]
 
 
 def _servers(tasks: Sequence[Task]) -> list[str]:

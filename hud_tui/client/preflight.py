@@ -51,7 +51,7 @@ from hud_tui.rl.text import command_line, one_line
 from hud_tui.rl.work import ENDED
 from hud_tui.settings import set_variables
 from hud_tui.storage import open_regular
-from hud_tui.wire import Model, WorkState
+from hud_tui.wire import Model
 from hud_tui.wire_runs import JobParameters
 from hud_tui.wire_tasks import RegistryItem, ScenarioRecord
 
@@ -472,11 +472,6 @@ async def check_update(
 
 async def readiness(client: HudClient, model: Model) -> list[Finding]:
     """Whether a model can be trained now. Raises HudUnauthorized: the key is refused."""
-    return check_ready(model, await _running(client, model), client.settings.program)
-
-
-async def _running(client: HudClient, model: Model) -> WorkState | None:
-    """The run that trains the model now; None if there is none, or the service does not report
-    it."""
     job = await _optional(client.known_job(model.id))
-    return job if job is not None and job.status not in ENDED else None
+    running = job if job is not None and job.status not in ENDED else None
+    return check_ready(model, running, client.settings.program)

@@ -81,12 +81,6 @@ def forward_backward_body(
     return checked(ForwardBackward, inputs=sent, group_size=group_size, loss_fn=loss_fn, **numbers)
 
 
-def forward_body(inputs: Iterable[Input], group_size: int | None, reward_scale: float) -> Forward:
-    """Raises HudBadInput if the batch, its groups or the scale are invalid."""
-    sent = to_inputs(inputs, group_size)
-    return checked(Forward, inputs=sent, group_size=group_size, reward_scale=reward_scale)
-
-
 # Custom losses: from a forward pass to the gradients that `backward` sends.
 #
 # A custom loss C is any torch expression of the policy's logprobs. The service needs only
@@ -527,7 +521,8 @@ class TrainingClient:
     ) -> ForwardResult:
         """Current logprobs of a batch, for a custom loss. Changes nothing."""
         batch = list(inputs)
-        body = forward_body(batch, group_size, reward_scale)
+        sent = to_inputs(batch, group_size)
+        body = checked(Forward, inputs=sent, group_size=group_size, reward_scale=reward_scale)
         await self.reports.graded(batch)
         return await self.client.training.forward((await self.entry()).id, body)
 
