@@ -35,5 +35,5 @@ async def test_an_evaluation_takes_the_way_that_is_written_down(
         await follow_threads(served.service, way)
         args = build_parser().parse_args(["--headless", "eval", "arith", "-m", "arith-rl"])
         with way.traced():
-            assert await evaluate._run(client, args) == 0
+            assert await evaluate.evaluate(client, args) == 0
     assert_is_whole(way, 20)
