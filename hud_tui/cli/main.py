@@ -7,7 +7,6 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from inspect import iscoroutinefunction
 from pathlib import Path
@@ -206,7 +205,7 @@ def _app(args: argparse.Namespace) -> int:
         print(demo_list())
         return 0
     from hud_tui.config import config_dir, read_config
-    from hud_tui.tui.app import Session, run
+    from hud_tui.tui.app import run
     from hud_tui.tui.start import Elsewhere, Start
 
     elsewhere = Elsewhere(args.service_url or "")
@@ -220,14 +219,16 @@ def _app(args: argparse.Namespace) -> int:
     mode = "host" if args.service_url else "local" if args.local else "hud" if has_key() else None
     paths = partial(read_paths, args.state_dir, args.data_dir)
     config = read_config(config_dir(os.environ))
-    session = Session(lambda: paths().state, config, args.record, elsewhere=elsewhere)
+    open_app = partial(
+        run, state=lambda: paths().state, config=config, record=args.record, elsewhere=elsewhere
+    )
     if args.demo is None and args.command != "replay":
-        return run(connect, mode, start_of(args), session)
+        return open_app(connect, mode, start_of(args))
     from hud_tui.client.replay import player  # reads the whole file before the app starts
 
     file = args.file if args.command == "replay" else None
     play = player(args.demo, file, args.speed if file else DEMO_SPEED)
-    return run(play, "replay", Start(), replace(session, clock=play.clock))
+    return open_app(play, "replay", Start(), clock=play.clock)
 
 
 def serve(args: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ import re
 import sys
 from asyncio import create_task, to_thread
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -150,7 +150,8 @@ class Clipboard:
     def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
         """`advice` returns how to make this terminal accept copies, empty if it may do so already;
         None inspects the environment and tmux."""
-        self._store, self._advice = store, advice or _advice
+        self._store = store
+        self._advice = advice or (lambda: copy_advice(this_terminal()))
         self._advised: str | None = None
 
     def fits(self, text: str) -> bool:
@@ -195,10 +196,6 @@ def is_leaving(event: Key) -> bool:
     """Whether a key ends the app."""
     leaving = (action for action in of_view("app") if action.name in ("quit", "interrupt"))
     return any(key in event.aliases for action in leaving for key in action.keys.split(","))
-
-
-def _advice() -> str:
-    return copy_advice(this_terminal())
 
 
 # The app.
@@ -370,12 +367,8 @@ class HudApp(App[None]):
     @work(exclusive=True, group="connect")
     async def action_reconnect(self) -> None:
         if self.workspace is not None and self.shown_view is not None and self.mode is not None:
-            try:
-                client = await self._connect(self.mode, self.key, self.show_notice)
-            except HudError as error:
-                self.show_error(error)
-            else:
-                await self.workspace.reconnect(self._observed(client))
+            client = await self._connect(self.mode, self.key, self.show_notice)
+            await self.workspace.reconnect(self._observed(client))
         elif self.connect_screen.state == "failed":
             self.connect_screen.action_retry()
 
@@ -402,9 +395,6 @@ class HudApp(App[None]):
         if event.why not in self._told:
             self._told.add(event.why)
             self.set_timer(UNLOGGED_S, partial(self.show_notice, f"{UNLOGGED}{event.why}"))
-
-    def show_error(self, error: HudError) -> None:
-        show_error(self, error)
 
     def show_notice(self, text: str) -> None:
         show_notice(self, text)
@@ -528,13 +518,7 @@ class HudApp(App[None]):
 
     def _go_to(self, place: Place | None) -> None:
         if place is not None:
-            self.run_worker(self._go(place), exclusive=True, group=OPENS)
-
-    async def _go(self, place: Place) -> None:
-        try:
-            await place.go()
-        except HudError as error:
-            self.show_error(error)
+            self.run_worker(place.go(), exclusive=True, group=OPENS)
 
     async def action_view(self, name: str) -> None:
         if self.shown_view is not None:
@@ -606,7 +590,7 @@ class HudApp(App[None]):
         """Show a worker's `HudError` and continue; any other exception ends the app."""
         failure = error.error if isinstance(error, WorkerFailed) else error
         if isinstance(failure, HudError) and self.is_running:
-            self.show_error(failure)
+            show_error(self, failure)
             return
         if self.crash is None and isinstance(failure, Exception):
             self.crash = failure
@@ -640,41 +624,41 @@ class Options:
 # The app as a program: from a terminal to an exit code.
 
 
-@dataclass(frozen=True)
-class Session:
-    """What the app needs besides the service."""
-
-    state: Callable[[], Path]
-    """Returns the state directory, for the user's choices and the traceback of a crash."""
-    config: Config | None = None
-    record: str | None = None
-    """File for the session's events."""
-    clock: Callable[[], float] = time
-    """Unix seconds, for displayed ages."""
-    elsewhere: Elsewhere = field(default_factory=Elsewhere)
-
-
-def run(connect: Connect, mode: str | None, start: Start, session: Session) -> int:
+def run(
+    connect: Connect,
+    mode: str | None,
+    start: Start,
+    state: Callable[[], Path],
+    config: Config,
+    record: str | None = None,
+    elsewhere: Elsewhere | None = None,
+    clock: Callable[[], float] = time,
+) -> int:
     """Run the app until the user leaves; return the exit code. Raises HudUsage: this is not a
-    terminal, or the recording cannot be started."""
+    terminal, or the recording cannot be started.
+
+    Args:
+        state: Returns the state directory, for the user's choices and the traceback of a crash.
+        record: File for the session's events.
+        clock: Unix seconds, for displayed ages.
+    """
     need_terminal()
     gc.disable()
-    recorder, config = None, session.config
-    if session.record is not None:
+    recorder = None
+    if record is not None:
         from hud_tui.client.replay import Recorder
 
-        recorder = Recorder(Path(session.record), lambda text: app.show_notice(text))
-    options = Options(recorder=recorder, settle=settle, elsewhere=session.elsewhere)
-    if config is not None:
-        options = replace(
-            options,
-            thresholds=config.alarms,
-            notify=config.notify,
-            export_dir=config.export_dir,
-        )
-    app = HudApp(connect, mode, start, session.clock, session.state, options)
-    if config is not None:
-        use_keymap(app, config.keys)
+        recorder = Recorder(Path(record), lambda text: app.show_notice(text))
+    options = Options(
+        thresholds=config.alarms,
+        notify=config.notify,
+        recorder=recorder,
+        export_dir=config.export_dir,
+        settle=settle,
+        elsewhere=elsewhere or Elsewhere(),
+    )
+    app = HudApp(connect, mode, start, clock, state, options)
+    use_keymap(app, config.keys)
     crash: Exception | None = None
     try:
         app.run()
@@ -687,7 +671,7 @@ def run(connect: Connect, mode: str | None, start: Start, session: Session) -> i
     crash = app.crash or crash
     if crash is None:
         return app.return_code or 0
-    return report(crash, session.state(), secrets(app))
+    return report(crash, state(), secrets(app))
 
 
 COLLECT_EVERY = 10_000

@@ -15,7 +15,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import one_line
 from hud_tui.rl.work import TRAINING, Work, has_ended, is_lost
 from hud_tui.tui.screens.base import HudScreen, WritePolicy
-from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog, show_error
+from hud_tui.tui.screens.dialogs import ChoiceDialog, ConfirmDialog
 from hud_tui.tui.session import RunSession
 from hud_tui.wire import Checkpoint, WorkState
 
@@ -140,7 +140,8 @@ async def may_end_evaluations(app: App[None], session: RunSession) -> bool:
 async def may_leave(
     app: App[None], session: RunSession, writes: WritePolicy, job: WorkState
 ) -> bool:
-    """Ask whether the active run continues or is cancelled; return whether to quit now."""
+    """Ask whether the active run continues or is cancelled; return whether to quit now. Raises
+    HudError if it could not be cancelled."""
     run = of_session(session, job)
     lines = [
         f"{run.state}.",
@@ -152,23 +153,9 @@ async def may_leave(
     answer = await app.push_screen_wait(dialog)
     if answer != "cancel-run":
         return answer == "leave"
-    try:
-        return await cancel(session, writes, run) is not None
-    except HudError as error:
-        show_error(app, error)
-        return False
+    return await cancel(session, writes, run) is not None
 
 
 def of_session(session: RunSession, job: WorkState) -> Work:
     model = session.run.model
     return replace(Work.of(job), model_id=None if model is None else model.id)
-
-
-async def offer_resume(
-    app: App[None], session: RunSession, writes: WritePolicy, job: WorkState
-) -> None:
-    """`ask_resume` for a run that a service shutdown interrupted; an error is displayed."""
-    try:
-        await ask_resume(app, session, writes, of_session(session, job))
-    except HudError as error:
-        show_error(app, error)

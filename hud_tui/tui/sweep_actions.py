@@ -9,11 +9,10 @@ from typing import Any
 from textual.app import App
 
 from hud_tui.client.submit import SweepDriver, cancel_sweep, refreshed, sweep_to_resume
-from hud_tui.errors import HudError
 from hud_tui.keys import keyed
 from hud_tui.rl.sweep import Member, Sweep
 from hud_tui.rl.tasks.task import Task
-from hud_tui.tui.screens.dialogs import ConfirmDialog, show_error, show_notice
+from hud_tui.tui.screens.dialogs import ConfirmDialog, show_notice
 from hud_tui.tui.session import RunSession
 
 AskSweep = Callable[[App[None], RunSession, Sweep], Coroutine[Any, Any, str | None]]
@@ -38,9 +37,6 @@ async def _drive(
 
     try:
         ended = await SweepDriver(session.works, sweep, tasks, observe, again).run(follow=True)
-    except HudError as error:
-        show_error(app, error)
-    else:
         show_notice(app, f"{ended.name} {ended.status}")
     finally:
         session.sweeps.pop(sweep.id, None)

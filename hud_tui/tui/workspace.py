@@ -7,7 +7,7 @@ wire's models and every dialog, which takes about 250 ms.
 from __future__ import annotations
 
 from asyncio import sleep, to_thread
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,7 +35,7 @@ from hud_tui.rl.text import clean, one_line
 from hud_tui.rl.work import Work
 from hud_tui.service_file import costs_text, keep_budgets, read_rentals, rental_text, url_of
 from hud_tui.settings import read_paths
-from hud_tui.tui.job_actions import may_end_evaluations, may_leave, offer_resume
+from hud_tui.tui.job_actions import ask_resume, may_end_evaluations, may_leave, of_session
 from hud_tui.tui.keys import GAMES, OPENS
 from hud_tui.tui.layout import Layout, LayoutStore
 from hud_tui.tui.places import Places
@@ -153,12 +153,7 @@ class Workspace:
         old = self.session.client
         client.identity = old.identity
         self.session.reconnect(client)
-        readers = [worker for worker in self._app.workers if worker.group in READING]
-        for worker in readers:
-            worker.cancel()
-        for worker in readers:
-            with suppress(WorkerError):
-                await worker.wait()
+        await self._cancel(READING)
         await old.aclose()
         self._former.append(old)
         for each in self._former:
@@ -176,17 +171,17 @@ class Workspace:
         await self.close()
 
     async def close(self) -> None:
-        await self._leave_games()
+        await self._cancel({GAMES})  # each tells the service that its player left
         await self.session.evaluation_runner.stop()
         await self.session.save_last_known()
         await self.session.client.aclose()
 
-    async def _leave_games(self) -> None:
-        """End the games, which tell the service that their player left, while there is a client."""
-        games = [worker for worker in self._app.workers if worker.group == GAMES]
-        for worker in games:
+    async def _cancel(self, groups: Container[str]) -> None:
+        """Cancel the workers of these groups, and wait until they have ended."""
+        workers = [worker for worker in self._app.workers if worker.group in groups]
+        for worker in workers:
             worker.cancel()
-        for worker in games:
+        for worker in workers:
             with suppress(WorkerError):
                 await worker.wait()
 
@@ -208,7 +203,8 @@ class Workspace:
                     self._show_alarms(raised)
 
     def evaluation_begun(self, evaluation_id: str) -> None:
-        self._app.run_worker(self._run_evaluation(evaluation_id), group="evaluate")
+        evaluating = self.session.evaluation_runner.run(evaluation_id)
+        self._app.run_worker(evaluating, group="evaluate")
 
     def detection_behind(self) -> None:
         self._app.run_worker(self.session.detect_alarms(), exclusive=True, group="alarms")
@@ -226,7 +222,8 @@ class Workspace:
 
     def run_interrupted(self, job: WorkState) -> None:
         """Ask whether to resume a run that a service shutdown interrupted."""
-        offer = offer_resume(self._app, self.session, self.writes, job)
+        run = of_session(self.session, job)
+        offer = ask_resume(self._app, self.session, self.writes, run)
         self._app.run_worker(offer, exclusive=True, group="resume")
 
     def head_moved_elsewhere(self, move: HeadMoved) -> None:
@@ -251,16 +248,8 @@ class Workspace:
         frame = self._app.set_interval(FRAME_S, self.session.frame)
         try:
             await self.session.follow()
-        except HudError as error:
-            show_error(self._app, error)
         finally:
             frame.stop()
-
-    async def _run_evaluation(self, evaluation_id: str) -> None:
-        try:
-            await self.session.evaluation_runner.run(evaluation_id)
-        except HudError as error:
-            show_error(self._app, error)
 
     def _keep_saving(self) -> None:
         self._app.run_worker(self.session.keep_saving(), exclusive=True, group="keep")
@@ -419,10 +408,8 @@ class Workspace:
                 leave = await may_leave(self._app, self.session, self.writes, job)
             if leave and costs:
                 leave = await self._may_leave_costs()
-        except HudError as error:
-            show_error(self._app, error)
-            leave = False
-        self._leaving = False
+        finally:
+            self._leaving = False
         if leave:
             self._exit()
 

@@ -24,13 +24,14 @@ PROGRAM = f"""
 import sys
 from pathlib import Path
 from hud_tui.tui.start import Start
-from hud_tui.tui.app import Session, run
+from hud_tui.config import Config
+from hud_tui.tui.app import run
 
 async def connect(mode, key, progress):
     headers = {{"Authorization": "Bearer {KEY}"}}
     raise RuntimeError(f"no header for {{headers}}: \\x1b]0;title\\x07")
 
-sys.exit(run(connect, "hud", Start(), Session(lambda: Path(sys.argv[1]))))
+sys.exit(run(connect, "hud", Start(), lambda: Path(sys.argv[1]), Config()))
 """
 
 
