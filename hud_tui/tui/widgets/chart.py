@@ -313,7 +313,7 @@ class MetricGrid(RunChart):
     def _look(self, width: int) -> Look:
         cell = (width + GAP) // self.per_row - GAP
         tones = {name: self.tone(name) for name in CELL_TONES}
-        tones["cursor"] = self.tone("cursor" if self.has_focus else "cursor-blurred")
+        tones["cursor"] = self.cursor_tone
         chart, alarms = self.chart, self.run.alarms.by_metric
         return Look(chart, tones, alarms, self.pointed, cell, self.curve_rows)
 

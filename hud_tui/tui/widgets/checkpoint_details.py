@@ -89,25 +89,27 @@ def details(
     """A checkpoint's details, as lines of `width` cells; ROOT is the base weights. Where it is
     read-only, no key is offered that would change something. `program`: how commands for this
     service begin."""
+    width = max(8, width)
     evaluations = _evaluations(run, position, now, width, beside, read_only, program)
+    standing = [
+        line
+        for sentence in _standing(run, position)
+        for line in Content.styled(sentence, "$text-muted").wrap(width)
+    ]
     if position == ROOT:
-        lines = _base(run)
-        for part in _standing(run, ROOT):
-            lines += Content.styled(part, "$text-muted").wrap(max(8, width))
-        return [*lines, Content(), *(line.truncate(max(8, width)) for line in evaluations)]
+        told = (line.truncate(width) for line in evaluations)
+        return [*_base(run), *standing, Content(), *told]
     lines = [_title(run, position)]
     if note:
-        lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(max(8, width))
+        lines += Content.styled(f"✎ {one_line(note, 400)}", "$warning").wrap(width)
     for line in _alarms(run, run.tree[position].id):
-        lines += line.wrap(max(8, width))
-    for part in _standing(run, position):
-        lines += Content.styled(part, "$text-muted").wrap(max(8, width))
-    lines += [*_columns(list(_facts(run, position, now)), width)]
+        lines += line.wrap(width)
+    lines += [*standing, *_columns(list(_facts(run, position, now)), width)]
     lines += [*_lineage(run, lanes, position, 1, width), Content()]
     lines += [*evaluations, Content()]
     lines += _columns(list(_metrics(run, position)), width)
     lines += [*_groups(run, position), Content(), _line("id", one_line(run.tree[position].id, 60))]
-    return [line.truncate(max(8, width), ellipsis=True) for line in lines]
+    return [line.truncate(width, ellipsis=True) for line in lines]
 
 
 def fold_details(run: Run, lanes: Lanes, newest: int, oldest: int, width: int) -> list[Content]:
@@ -180,15 +182,13 @@ def _facts(run: Run, position: int, now: float) -> Iterator[Content]:
     yield _line("created", f"{age(node.created_at, now)} ago{job}")
     if node.state is not None:
         state = STATES.get(node.state, one_line(node.state, 20))
-        by = f" by {one_line(node.pinned_by, 20)}" if _has_name(node.pinned_by) else ""
-        kept = f"{node.state} state" if node.state in STATES else state
-        pinned = f"◆ pinned{by}, {kept}"
-        yield _line("state", pinned if node.pinned else state)
-
-
-def _has_name(key: str | None) -> bool:
-    """Whether a key is somebody's: that of a service of one's own is nobody's in particular."""
-    return key not in (None, "", ADMIN_KEY)
+        if node.pinned:
+            # the key of a service of one's own is nobody's in particular
+            is_named = node.pinned_by not in (None, "", ADMIN_KEY)
+            by = f" by {one_line(node.pinned_by, 20)}" if is_named else ""
+            kept = f"{node.state} state" if node.state in STATES else state
+            state = f"◆ pinned{by}, {kept}"
+        yield _line("state", state)
 
 
 def _own(run: Run, position: int) -> Iterator[Content]:
@@ -212,7 +212,7 @@ def _evaluations(
         yield _line("eval", f"not evaluated{offer}")
     for name, paired in beside:
         for sentence in paired.difference.sentences(one_line(name, 40), "this"):
-            yield from Content(sentence).wrap(max(8, width))
+            yield from Content(sentence).wrap(width)
     for evaluation in evaluations[:EVALUATIONS_MOST]:
         named = f", {one_line(evaluation.name, 40)}" if evaluation.name else ""
         ago = f"  {age(evaluation.created_at, now)}" if evaluation.created_at else ""
@@ -223,7 +223,7 @@ def _evaluations(
         model = run.model.model_name if run.model is not None else "MODEL"
         listed = command_line(program, "eval", "-m", model, "--list")
         more = f"and {len(evaluations) - EVALUATIONS_MOST} more: {listed}"
-        yield from Content.styled(more, "$text-muted").wrap(max(8, width))
+        yield from Content.styled(more, "$text-muted").wrap(width)
 
 
 def _figures(evaluation: Evaluation) -> Iterator[Content]:

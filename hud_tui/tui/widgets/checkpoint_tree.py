@@ -14,7 +14,6 @@ from rich.style import Style
 from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Click
-from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.strip import Strip
@@ -34,7 +33,7 @@ from hud_tui.rl.work import has_ended, is_lost, weights_name
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import bar
 from hud_tui.tui.theme import EIGHTHS, eighth, reward_style
-from hud_tui.tui.widgets.lines import LinesView, fit_text, resize_virtually, revealed
+from hud_tui.tui.widgets.lines import LinesView, fit_text, revealed
 from hud_tui.wire import BASE, Estimate, Evaluation, WorkState
 
 # The columns of the checkpoint tree: which of them fit, and their text for a node.
@@ -199,18 +198,14 @@ def reward_cell(reward: float | None, top: float, dim: Style) -> list[Segment]:
     """A reward with a bar of the same height and colour, REWARD.width cells."""
     if reward is None or reward != reward:
         return [Segment(REWARD.pad("–"), dim)]
-    bar = Segment(eighth(max(reward, 1e-6) / top), reward_style(reward, 0.0, top))
-    return [bar, Segment(f"{short(reward):>{REWARD.width - 1}}", PLAIN)]
+    return [_bar(reward, top), Segment(f"{short(reward):>{REWARD.width - 1}}", PLAIN)]
 
 
-def spark(values: Sequence[float], top: float) -> list[Segment]:
-    """Rewards as a row of bars, one cell each, in the ramp's colours; NaN is a gap."""
-    return [
-        Segment(eighth(max(value, 1e-6) / top), reward_style(value, 0.0, top))
-        if value == value
-        else Segment(EIGHTHS[0])
-        for value in values
-    ]
+def _bar(reward: float, top: float) -> Segment:
+    """A reward as a bar in one cell, in the ramp's colour; NaN is a gap."""
+    if reward != reward:
+        return Segment(EIGHTHS[0])
+    return Segment(eighth(max(reward, 1e-6) / top), reward_style(reward, 0.0, top))
 
 
 # Lines of the checkpoint tree: its lanes, and the columns of each row.
@@ -339,19 +334,15 @@ def _marks(marks: Marks, run: Run, row: Row) -> str:
         served = row.kind is Kind.BASE and head is None and run.loaded
         letter = marks.letter(BASE) if row.kind is Kind.BASE else " "
         return f"{letter}{'▶' if served else ' '}".ljust(marks.width)
-    node = run.tree[row.newest]
+    node, choice = run.tree[row.newest], run.tree.choice
     shown = (
         (row.newest == head and run.loaded, "▶"),
-        (row.newest == run.tree.best, _star(run)),
+        (row.newest == run.tree.best, "" if choice is None else choice.glyph),
         (node.pinned, PINNED),
         (node.id in marks.notes, NOTED),
     )
     gutter = marks.letter(node.id) + "".join(glyph if has else " " for has, glyph in shown)
     return gutter[: marks.width]
-
-
-def _star(run: Run) -> str:
-    return "" if run.tree.choice is None else run.tree.choice.glyph
 
 
 def _lanes(look: Look, run: Run, row: Row) -> Iterator[Segment]:
@@ -399,7 +390,8 @@ def _fold(look: Look, run: Run, lanes: Lanes, row: Row) -> Iterator[Segment]:
     room = look.width - look.gutter - NAME.width - 2 * GAP - 16
     if room >= 8:
         yield Segment(" ")
-        yield from spark(curve(run, lanes, row.newest, first, min(room - 1, SPARK)), look.top)
+        steps = curve(run, lanes, row.newest, first, min(room - 1, SPARK))
+        yield from (_bar(reward, look.top) for reward in steps)
 
 
 UNMATCHED = "  No checkpoint matches. {^checkpoints.leave} shows all."
@@ -509,7 +501,7 @@ class CheckpointTree(LinesView, can_focus=True):
         if in_sight:
             self._reveal()
         else:
-            resize_virtually(self, Size(self.width, self.count + self.headed))
+            self.resize_virtually()
         self.redraw()
 
     def _forget_styles(self) -> None:
@@ -540,7 +532,7 @@ class CheckpointTree(LinesView, can_focus=True):
             self.redraw()
 
     def _reveal(self) -> None:
-        resize_virtually(self, Size(self.width, self.count + self.headed))
+        self.resize_virtually()
         self._show_from(revealed(self.cursor.number, self.scroll_offset.y, self._visible))
 
     @property
@@ -580,7 +572,7 @@ class CheckpointTree(LinesView, can_focus=True):
             self.cursor.keep(self.marks.ids)
         self.cursor.show(run.tree, self.follow)
         self._measure(run)  # may draw, which takes the rows of this tree
-        resize_virtually(self, Size(self.width, self.count + self.headed))
+        self.resize_virtually()
         if self.follow and (in_sight or other):
             self._reveal()
         elif self.follow:  # after scrolling away from the head, the visible rows stay

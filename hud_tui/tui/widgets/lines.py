@@ -128,6 +128,9 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         lines += [Strip([])] * (height - len(lines))
         self._show(lines)
 
+    def resize_virtually(self) -> None:
+        resize_virtually(self, Size(self.width, self.count + self.headed))
+
     def redraw_lines(self, lines: Iterable[int]) -> None:
         """As `redraw`, but only these lines below the heading, if they are visible."""
         drawn, width = [*self._drawn], self.width
@@ -211,6 +214,16 @@ class LinesView(ScrollView, metaclass=_AbstractWidget, inherit_bindings=False):
         if name not in self._tones:
             self._tones[name] = self.get_component_rich_style(f"lines--{name}", partial=True)
         return self._tones[name]
+
+    @property
+    def cursor_tone(self) -> Style:
+        return self.tone("cursor" if self.has_focus else "cursor-blurred")
+
+    def under_cursor(self, parts: Iterable[tuple[str, Style]], width: int) -> Strip:
+        """A line of styled texts in `width` cells, on the cursor's ground."""
+        ground = Style(bgcolor=self.cursor_tone.bgcolor, bold=self.cursor_tone.bold)
+        strip = line(*((text, style + ground) for text, style in parts))
+        return strip.adjust_cell_length(width, ground)
 
     def scroll_rows(self, rows: int) -> None:
         self.scroll_to(y=self.scroll_offset.y + rows, animate=False)

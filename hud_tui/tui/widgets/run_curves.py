@@ -398,11 +398,7 @@ class RunLegend(Table, inherit_bindings=False):
             ("".join(texts), tone),
         ]
         if number == self.cursor:
-            ground = self.tone("cursor" if self.has_focus else "cursor-blurred")
-            over = Style(bgcolor=ground.bgcolor, bold=ground.bold)
-            parts = [(text, style + over) for text, style in parts]
-            used = sum(cell_len(text) for text, _ in parts)
-            parts.append((" " * (width - used), over))
+            return self.under_cursor(parts, width)
         return line(*parts).crop(0, width)
 
 

@@ -265,12 +265,7 @@ class RunTable(Table):
             tone = now
             text += _padded(texts[column.key], stop - start, column) + " " * GAP
         parts.append((text[:-GAP], inks[tone]))
-        if number != self.cursor:
-            return line(*parts)
-        cursor = self.tone("cursor" if self.has_focus else "cursor-blurred")
-        ground = Style(bgcolor=cursor.bgcolor, bold=cursor.bold)
-        used = sum(cell_len(text) for text, _ in parts)
-        return line(*((t, tone + ground) for t, tone in parts), (" " * (width - used), ground))
+        return self.under_cursor(parts, width) if number == self.cursor else line(*parts)
 
 
 def _padded(text: str, width: int, column: RunColumn) -> str:

@@ -16,13 +16,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 from textual import events
 from textual.binding import BindingType
 from textual.content import Content
-from textual.geometry import Size
 from textual.message import Message
 from textual.strip import Strip
 from textual.visual import Visual
 
 from hud_tui.tui.keys import bindings
-from hud_tui.tui.widgets.lines import LinesView, resize_virtually, revealed
+from hud_tui.tui.widgets.lines import LinesView, revealed
 
 GAP = 2
 """Cells between two columns."""
@@ -107,7 +106,7 @@ class Table(LinesView, can_focus=True):
         yield
         line = None if key is None else self.line_of(key)
         self.cursor = self._near(max(0, self.cursor)) if line is None else line
-        resize_virtually(self, Size(self.width, self.count + self.headed))
+        self.resize_virtually()
         height = self.styles.height
         if count != self.count and height is not None and height.is_auto:
             self.refresh(layout=True)

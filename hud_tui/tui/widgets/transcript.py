@@ -412,8 +412,7 @@ class TranscriptView(Table):
             mark = Segment(self._mark(block_number, row, side, at), self.tone("accent"))
             strip = Strip([mark, *cells]).adjust_cell_length(self.side_width)
             if at and row == 0 and side == self.side:
-                style = self.tone("cursor" if self.has_focus else "cursor-blurred")
-                strip = Strip([Segment(fit_text(strip.text, self.side_width), style)])
+                strip = line((fit_text(strip.text, self.side_width), self.cursor_tone))
             parts += strip
         return Strip(parts)
 
