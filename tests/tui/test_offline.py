@@ -6,11 +6,12 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 from urllib.parse import urlsplit
 
 import httpx
@@ -28,14 +29,15 @@ from hud_tui.settings import Settings
 from hud_tui.storage import JsonStore
 from hud_tui.tui import session as live_session
 from hud_tui.tui.alarms import AlarmBook, AlarmWatch
-from hud_tui.tui.session import MANY, Follower
+from hud_tui.tui.session import MANY, Follower, RunSession
 from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint
-from tests.conftest import PATIENCE_S, Served, bearer, fork, on_socket, serve_process, until
+from tests.conftest import PATIENCE_S, Served, bearer, on_socket, until
 from tests.service.calls import set_head
 from tests.tui import runs
 from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened, opened
+from tests.tui.still import StillClient
 
 
 @pytest.fixture(autouse=True)
@@ -229,22 +231,35 @@ async def test_closing_ends_a_save_that_has_begun(
     assert len(known.tree) == 4
 
 
+def loaded(state: Path, local: bool = False) -> RunSession:
+    """A session that follows a model with three steps."""
+    client = StillClient()
+    client.settings.local = local
+    made = RunSession(cast(HudClient, client), "hud", Mock(), JsonStore(lambda: state))
+    made.choose(runs.MODEL)
+    made.fold(TreeRead(checkpoints=runs.checkpoints(3)))
+    return made
+
+
 async def test_a_save_that_failed_is_tried_again_though_nothing_changed(
-    served: Served, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, tried = notebook.write_atomic, 0
+    one = loaded(tmp_path)
+    with monkeypatch.context() as full:
+        full.setattr(notebook, "write_atomic", Mock(side_effect=OSError(errno.ENOSPC, "full")))
+        await one.save_last_known()
+    assert one.read_last_known() is None
+    await one.save_last_known()
+    known = one.read_last_known()
+    assert known is not None
+    assert len(known.tree) == 3
 
-    def fill_the_disk(file: Path, text: str) -> None:
-        nonlocal tried
-        tried += 1
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    async with on_socket(served.service) as url:
-        monkeypatch.setattr(notebook, "write_atomic", fill_the_disk)
-        async with session(Remote(url, served.api_key), tmp_path) as app:
-            await app.until(lambda: tried >= 8)  # the state changes less often as the app starts
-            monkeypatch.setattr(notebook, "write_atomic", write)
-            await until_kept(tmp_path, url, served.api_key)
+async def test_nothing_is_kept_of_the_embedded_service(tmp_path: Path) -> None:
+    await loaded(tmp_path, local=True).save_last_known()
+    assert "offline" not in os.listdir(tmp_path)
+    await loaded(tmp_path).save_last_known()
+    assert "offline" in os.listdir(tmp_path)
 
 
 async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_path: Path) -> None:
@@ -255,35 +270,6 @@ async def test_without_anything_kept_the_failure_is_shown(served: Served, tmp_pa
     async with session(Remote(url, served.api_key), tmp_path) as app:
         await app.until(lambda: app.app.connect_screen.state == "failed")
         assert "no answer" in app.said("#connect-text")
-
-
-async def test_nothing_is_kept_of_the_embedded_service(
-    served: Served, model: Any, tmp_path: Path
-) -> None:
-    remote = Remote(served.url, served.api_key)
-    remote.settings = replace(remote.settings, local=True)
-    async with session(remote, tmp_path) as app:
-        await app.until(lambda: app.run.series.length == 3)
-        await app.app.workspace.session.save_last_known()
-    assert "offline" not in os.listdir(tmp_path)
-
-
-async def test_a_process_that_is_killed_and_started_again(tmp_path: Path) -> None:
-    """The whole service, at the same address again."""
-    data = tmp_path / "service"
-    async with serve_process(data, "--port", "0") as first:
-        url, key = first.ready.url, first.ready.api_key
-        async with first.client() as http:
-            await fork(http, "mine")
-        async with session(Remote(url, key), tmp_path / "state", "models") as app:
-            await app.until_view("models")
-            await app.until(lambda: app.run.loaded)
-            first.process.kill()
-            await first.process.wait()
-            await app.until(lambda: is_offline(app))
-            async with serve_process(data, "--port", str(port_of(url))) as second:
-                assert (second.ready.url, second.ready.api_key) == (url, key)
-                await app.until(lambda: not app.screen.has_class("-offline"))
 
 
 async def test_another_account_is_shown_nothing_of_the_first(

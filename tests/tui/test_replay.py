@@ -181,8 +181,7 @@ async def test_a_replay_is_left_without_a_question() -> None:
 
 async def test_views_say_what_a_replay_does_not_have() -> None:
     """Neither a service's refusal nor the advice to launch a run, which cannot be."""
-    async with playing("reward-hacking") as app:
-        await app.until(lambda: is_over(app))
+    async with playing("reward-hacking", 20.0) as app:
         await app.until(lambda: app.screen.query_one(GroupGrid).groups.rows)
         columns = (await app.open(GroupScreen, "tab", "enter")).query_one(RolloutColumns)
         await app.until(lambda: "A replay has the rewards" in app.said("#group-prompt"))
