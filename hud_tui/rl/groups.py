@@ -153,6 +153,15 @@ MIDDLE = 0.5
 """Mean reward from which a zero-variance group counts as solved: the middle of 0…1."""
 
 
+def task_groups(rewards: Iterable[tuple[str, float]]) -> list[Group]:
+    """The groups of rollouts, given by task and reward; tasks in the order in which they come
+    first."""
+    by_task: dict[str, list[float]] = {}
+    for slug, reward in rewards:
+        by_task.setdefault(slug, []).append(reward)
+    return [Group(task_slug=slug, rewards=row) for slug, row in by_task.items()]
+
+
 class GroupStats(NamedTuple):
     size: int
     mean: float

@@ -9,7 +9,7 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from math import isfinite
 from statistics import fmean, pstdev
@@ -152,8 +152,7 @@ def with_penalties(
 def check_groups(count: int, group_size: int | None) -> None:
     """Raises Refused, 422, if this number of inputs is not a multiple of group_size."""
     if group_size and count % group_size:
-        message = f"{count} inputs do not divide into groups of {group_size}"
-        raise bad_field("group_size", message)
+        raise bad_field("group_size", f"{count} inputs do not divide into groups of {group_size}")
 
 
 def check_loss(loss_fn: str) -> None:
@@ -183,23 +182,12 @@ def check_scale(reward_scale: float) -> None:
         raise bad_field("reward_scale", f"must be finite, from -{LARGEST:.0f} to {LARGEST:.0f}")
 
 
-def flat_groups(batch: Batch) -> list[Group]:
-    """The groups whose rewards are all equal."""
-    return [group for group in batch.groups if not has_signal(group.rewards)]
-
-
 def name_flat(groups: Sequence[Group]) -> str:
-    """E.g. ``add-1 (all 1.0), add-2 (all 0.0)``; at most ten of them."""
-    return names_text([f"{g.task_slug} (all {round(fmean(g.rewards), 4)})" for g in groups], 10)
-
-
-def nothing_to_train(groups: Sequence[Group]) -> Refused:
-    """409 for an optimizer step after zero-variance groups only."""
-    return Refused(
-        409,
-        f"nothing to step on: every group had zero variance: {name_flat(groups)}."
-        " Sample again, or choose tasks that sometimes succeed",
-    )
+    """Why groups have no gradient: ``every group had zero variance: add-1 (all 1.0), add-2 (all
+    0.0)``; at most ten of them are named."""
+    flat = [group for group in groups if not has_signal(group.rewards)]
+    named = [f"{group.task_slug} (all {round(fmean(group.rewards), 4)})" for group in flat]
+    return f"every group had zero variance: {names_text(named, 10)}"
 
 
 def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
@@ -211,12 +199,10 @@ def _problem(turn: Turn, base: Base, loss_fn: str) -> tuple[str, str] | None:
     for field, ids in (("prompt_token_ids", turn.prompt), ("output_token_ids", turn.output)):
         if min(ids) < 0 or max(ids) >= base.vocabulary:
             return field, f"a token id is outside the vocabulary of {base.vocabulary}"
-    if len(turn.prompt) + len(turn.output) > base.context:
-        total = len(turn.prompt) + len(turn.output)
-        return (
-            "output_token_ids",
-            f"{total} tokens do not fit this model's context of {base.context}",
-        )
+    total = len(turn.prompt) + len(turn.output)
+    if total > base.context:
+        fits = f"{total} tokens do not fit this model's context of {base.context}"
+        return "output_token_ids", fits
     if len(turn.logprobs) != len(turn.output) and (turn.logprobs or loss_fn != CROSS_ENTROPY):
         counts = f"{len(turn.logprobs)} logprobs for {len(turn.output)} output tokens"
         return "output_logprobs", counts
@@ -302,58 +288,38 @@ def resolve(
     """
     sampled = {item: _turns(db, item, origins) for item in inputs if isinstance(item, str)}
     for number, item in enumerate(inputs):
-        _refuse_played(db, number, item if isinstance(item, str) else item.trace_id)
-        if isinstance(item, str):
-            _refuse_failed(db, number, item, group_size)
+        _refuse_untrainable(db, number, item, group_size)
     empty = [item for item in inputs if isinstance(item, str) and not sampled[item]]
     if len(empty) == len(inputs):
         raise _without_samples("no trainable turns in the provided inputs", empty)
-    if empty and group_size:
-        _refuse_parted(inputs, set(empty), group_size)
-    return list(_trajectories(db, inputs, sampled, base, origins)), len(empty)
-
-
-def _trajectories(
-    db: Db,
-    inputs: Sequence[str | Payload],
-    sampled: Mapping[str, Sequence[tuple[Turn, str]]],
-    base: str,
-    origins: Origins,
-) -> Iterator[Trajectory]:
-    """Of payloads, and of the traces that have turns."""
-    taken: set[str] = set()
+    for number, group in enumerate(_parts(inputs, group_size or len(inputs)), 1):
+        missing = [item for item in group if isinstance(item, str) and not sampled[item]]
+        if group_size and 0 < len(missing) < len(group):
+            problem = f"group {number} has no trainable turns for {len(missing)}"
+            raise _without_samples(f"{problem} of its {len(group)} inputs", missing)
+    trajectories, taken = [], set[str]()
     for number, item in enumerate(inputs):
         if not isinstance(item, str):
-            yield _of_payload(db, item, taken, origins)
+            trajectories.append(_of_payload(db, item, taken, origins))
         elif sampled[item]:
-            yield _of_trace(db, number, item, sampled[item], base)
+            trajectories.append(_of_trace(db, number, item, sampled[item], base))
+    return trajectories, len(empty)
 
 
-def _refuse_played(db: Db, number: int, ref: str | None) -> None:
-    """Raises Refused for a trace that a person has played: its answers are not the policy's."""
-    id_ = canonical(ref or "")
-    if id_ is not None and traces.is_played(db, id_):
+def _refuse_untrainable(db: Db, number: int, item: str | Payload, group_size: int | None) -> None:
+    """Raises Refused for a trace that a person has played: its answers are not the policy's; and
+    for an input's own trace that errored: its reward of 0 does not grade the policy."""
+    id_ = canonical((item if isinstance(item, str) else item.trace_id) or "")
+    if id_ is None:
+        return
+    if traces.is_played(db, id_):
         message = f"trace {id_} was played by a person: it is never trained on"
         raise bad_field(f"inputs.{number}", message)
-
-
-def _refuse_failed(db: Db, number: int, ref: str, group_size: int | None) -> None:
-    """Raises Refused for a trace that errored: its reward of 0 does not grade the policy."""
-    id_ = canonical(ref)
-    status = None if id_ is None else traces.status(db, id_)
+    status = traces.status(db, id_) if isinstance(item, str) else None
     if status in ("error", "cancelled"):
         where = f" (group {number // group_size + 1})" if group_size else ""
         message = f"trace {id_}{where} ended as {status}: leave it and its group out"
         raise bad_field(f"inputs.{number}", message)
-
-
-def _refuse_parted(inputs: Sequence[object], empty: set[str], size: int) -> None:
-    for start in range(0, len(inputs), size):
-        group = inputs[start : start + size]
-        missing = [item for item in group if isinstance(item, str) and item in empty]
-        if 0 < len(missing) < len(group):
-            problem = f"group {start // size + 1} has no trainable turns for {len(missing)}"
-            raise _without_samples(f"{problem} of its {len(group)} inputs", missing)
 
 
 def _without_samples(problem: str, empty: Sequence[str]) -> Refused:
@@ -387,7 +353,7 @@ def _of_payload(db: Db, payload: Payload, taken: set[str], origins: Origins) -> 
         turn = traces.within(db, trace_id, sample) if trace_id else None
         if turn is None:
             same = traces.same(db, sample)
-            turn = min(same, key=lambda row: _unlikeliness(row, payload, taken), default=None)
+            turn = min(same, key=partial(_unlikeliness, payload, taken), default=None)
         if turn is not None:
             slug = slug or turn["task_slug"]
             trace_id = trace_id or turn["trace_id"]
@@ -398,7 +364,7 @@ def _of_payload(db: Db, payload: Payload, taken: set[str], origins: Origins) -> 
     return Trajectory(made, payload.reward, slug, trace_id, errored)
 
 
-def _unlikeliness(row: sqlite3.Row, payload: Payload, taken: set[str]) -> tuple[object, ...]:
+def _unlikeliness(payload: Payload, taken: set[str], row: sqlite3.Row) -> tuple[object, ...]:
     """Sort key of turns with the same tokens: the payload's own turn first, then the oldest."""
     trained, other = row["checkpoint_id"] is not None, row["reward"] != payload.reward
     return row["trace_id"] in taken, trained, other, row["status"] == "error", row["id"]
@@ -462,6 +428,8 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
     groups = [group.rewards for batch in batches for group in batch.groups]
     flat = [fmean(group) for group in groups if not has_signal(group)]
     good = sum(mean >= GOOD for mean in flat)
+    # of a client's rollouts that errored; they are trained on with their reward
+    errored = [t.errored for batch in batches if batch.reported for t in batch.trajectories]
     return {
         "reward_mean": fmean(rewards),
         "reward_std": pstdev(rewards),
@@ -470,14 +438,7 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
         "frac_reward_zero_std": len(flat) / len(groups),
         "frac_groups_all_solved": good / len(groups),
         "frac_groups_all_failed": (len(flat) - good) / len(groups),
-        **_of_endings(batches),
-    }
-
-
-def _of_endings(batches: Sequence[Batch]) -> dict[str, float]:
-    """Share of a client's rollouts that errored; they are trained on with their reward."""
-    ended = [t.errored for batch in batches if batch.reported for t in batch.trajectories]
-    return {"errored_share": fmean(ended)} if ended else {}
+    } | ({"errored_share": fmean(errored)} if errored else {})
 
 
 def left_out(batch: Batch) -> dict[str, float]:

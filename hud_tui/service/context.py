@@ -16,7 +16,7 @@ from hud_tui.rl.stopwatch import EngineCall, Stopwatch
 from hud_tui.rl.timeline import EVALUATING, SAMPLING
 from hud_tui.service.batches import Origins
 from hud_tui.service.data_dir import Retention
-from hud_tui.service.engines.base import Base, Engine, Tokenizer
+from hud_tui.service.engines.base import BEGUN, Base, Engine, Tokenizer
 from hud_tui.service.http import Refused
 from hud_tui.service.policies import Policies, Weights, telling
 from hud_tui.service.session import Session
@@ -158,7 +158,7 @@ class ServiceContext:
         watch, wait = self.session(model).stopwatch, self.policies.waits_for
         call = EngineCall(watch.now)
         try:
-            with telling(call):
+            with telling(BEGUN, call.begun):
                 yield
         finally:
             kind = EVALUATING if pinned and trace_id not in watch.rollouts else SAMPLING

@@ -16,7 +16,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import chain, count
 from pathlib import Path
@@ -44,12 +44,6 @@ HAS_STATES = 4
 """First version of the database whose rows say what is kept of a checkpoint's files."""
 
 
-def read(db: sqlite3.Connection) -> str | None:
-    """The id shared with the directory; None if there is none yet."""
-    row = db.execute("SELECT id FROM identity").fetchone()
-    return None if row is None else str(row[0])
-
-
 def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str]]:
     """Names of the directories that a database of this version needs, and of those whose files were
     deleted to save space."""
@@ -65,12 +59,6 @@ def directories(db: sqlite3.Connection, version: int) -> tuple[set[str], set[str
         whole.add(_directory(path))
     whole.discard("")
     return whole, all_ - whole
-
-
-def damaged_files(db: sqlite3.Connection) -> set[str]:
-    """Names of the directories whose files are missing or differ from what was saved."""
-    query = "SELECT state_path FROM checkpoint WHERE damage IS NOT NULL AND state != 'expired'"
-    return {_directory(path) for [path] in db.execute(query)} - {""}
 
 
 def _directory(path: str) -> str:
@@ -131,7 +119,7 @@ class Contents:
     id: str | None = None
     steps: frozenset[str] = frozenset()
     """Directories named like those of checkpoints."""
-    others: frozenset[str] = field(default_factory=frozenset)
+    others: frozenset[str] = frozenset()
     """Other entries; they are not touched."""
 
 
@@ -186,7 +174,8 @@ def read_database(path: Path) -> Known:
     except TooNew as error:
         raise Unusable(f"{path}: {error}") from error
     except sqlite3.DatabaseError as error:
-        if not _is_damage(error):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        if code not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
             raise
         raise Unusable(f"{path} is damaged, or no database: {error}. {RESTORE}") from error
 
@@ -205,10 +194,12 @@ def tidy(data_dir: Path, stored: Known) -> None:
         path = directory / name
         if name in stored.thinned:
             shutil.rmtree(path, ignore_errors=True)
-        elif not _drop_empty(path):
+            continue
+        try:
+            path.rmdir()
+        except OSError:  # it is not empty
             unknown.append(path)
-    if unknown:
-        _set_aside(data_dir, unknown)
+    _set_aside(data_dir, unknown)
 
 
 def examine(data_dir: Path) -> list[Finding]:
@@ -265,9 +256,13 @@ def _known(db: sqlite3.Connection, path: Path) -> Known:
         raise Unusable(f"{path} is another program's database. {BELONG}")
     _quick_check(db, path)
     whole, thinned = directories(db, version)
-    has_id = "identity" in tables
-    id_, damaged = (read(db), damaged_files(db)) if has_id else (None, set())
-    return Known(id_, False, frozenset(whole), frozenset(thinned), frozenset(damaged))
+    known = Known(None, False, frozenset(whole), frozenset(thinned))
+    if "identity" not in tables:
+        return known
+    query = "SELECT state_path FROM checkpoint WHERE damage IS NOT NULL AND state != 'expired'"
+    damaged = frozenset(_directory(path) for [path] in db.execute(query)) - {""}
+    row = db.execute("SELECT id FROM identity").fetchone()
+    return replace(known, id=row[0] if row else None, damaged=damaged)
 
 
 def _quick_check(db: sqlite3.Connection, path: Path) -> None:
@@ -285,11 +280,6 @@ def _quick_check(db: sqlite3.Connection, path: Path) -> None:
         db.set_progress_handler(None, 0)
     if answer != "ok":
         raise Unusable(f"{path} is damaged: {' '.join(answer.split())[:300]}. {RESTORE}")
-
-
-def _is_damage(error: sqlite3.Error) -> bool:
-    primary = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def _apart(stored: Known, held: Contents) -> str:
@@ -348,15 +338,6 @@ def _free(path: Path) -> Path:
     """The path, with a number appended if it exists."""
     numbered = (path.with_name(f"{path.name}-{number}") for number in count(2))
     return next(free for free in chain([path], numbered) if not os.path.lexists(free))
-
-
-def _drop_empty(path: Path) -> bool:
-    """Remove a directory if it is empty; returns whether it was."""
-    try:
-        path.rmdir()
-    except OSError:
-        return False
-    return True
 
 
 # Retention: limits the size of the checkpoints' files, in the background.

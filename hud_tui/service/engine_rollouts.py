@@ -6,6 +6,7 @@ it does not depend on what else is evaluated.
 """
 
 import asyncio
+import struct
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -14,6 +15,7 @@ from hashlib import blake2b
 from time import perf_counter
 from typing import Any
 
+from hud_tui.rl.groups import task_groups
 from hud_tui.rl.plan import MissingRollouts, in_parts
 from hud_tui.service.batches import Trajectory, Turn
 from hud_tui.service.context import ServiceContext, Stop
@@ -110,10 +112,7 @@ class Rollouts:
     @property
     def groups(self) -> list[Group]:
         """The rewards by task."""
-        rewards: dict[str, list[float]] = {}
-        for rollout in self.all:
-            rewards.setdefault(rollout.planned.slug, []).append(rollout.reward)
-        return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
+        return task_groups((rollout.planned.slug, rollout.reward) for rollout in self.all)
 
 
 def trace_rows(
@@ -123,11 +122,11 @@ def trace_rows(
     temperature: float,
     evaluates: str | None = None,
 ) -> list[TraceRow]:
-    """The rollouts as stored traces, with one turn each. `batch_key`: the job's id, the step, and
+    """The rollouts as stored traces. `batch_key`: the job's id, the step, and
     the attempt at that step, both from 1; `evaluates`: id of the checkpoint that they evaluate."""
     job_id, step, attempt = batch_key
     groups: defaultdict[int, str] = defaultdict(new_id)
-    times, sampled_from = (rollouts.started_at, now()), rollouts.sampled_from
+    ended_at = now()
     return [
         TraceRow(
             id=rollout.trace_id,
@@ -142,31 +141,21 @@ def trace_rows(
             stop_reason="done" if rollout.sampled.finish_reason == "stop" else "length",
             heldout=rollout.planned.heldout,
             evaluates=evaluates,
-            turns=[_turn_row(rollout, model.base, temperature, times, sampled_from)],
+            turn=TurnRow(
+                prompt=rollout.planned.prompt,
+                output=rollout.sampled.tokens,
+                logprobs=rollout.sampled.logprobs,
+                base=model.base,
+                temperature=temperature,
+                prompt_text=rollout.planned.question,
+                completion=rollout.completion,
+                started_at=rollouts.started_at,
+                ended_at=ended_at,
+                sampled_from=rollouts.sampled_from,
+            ),
         )
         for rollout in rollouts.all
     ]
-
-
-def _turn_row(
-    rollout: Rollout,
-    base: str,
-    temperature: float,
-    times: tuple[float, float],
-    sampled_from: str,
-) -> TurnRow:
-    return TurnRow(
-        prompt=rollout.planned.prompt,
-        output=rollout.sampled.tokens,
-        logprobs=rollout.sampled.logprobs,
-        base=base,
-        temperature=temperature,
-        prompt_text=rollout.planned.question,
-        completion=rollout.completion,
-        started_at=times[0],
-        ended_at=times[1],
-        sampled_from=sampled_from,
-    )
 
 
 def training_requests(
@@ -192,20 +181,18 @@ def evaluation_requests(
 ) -> list[SampleRequest]:
     """The engine's requests for rollouts of an evaluation."""
     most = asked.max_tokens or context
-    return [
-        SampleRequest(
-            prompt=task.prompt,
-            max_tokens=min(most, context - len(task.prompt)),
-            temperature=asked.temperature,
-            seed=(asked.seed, EVALUATION_SEED, *_slug_seed(task.slug), j),
+    requests = []
+    for task, j in wanted:
+        of_slug = struct.unpack(">II", blake2b(task.slug.encode(), digest_size=8).digest())
+        requests.append(
+            SampleRequest(
+                prompt=task.prompt,
+                max_tokens=min(most, context - len(task.prompt)),
+                temperature=asked.temperature,
+                seed=(asked.seed, EVALUATION_SEED, *of_slug, j),
+            )
         )
-        for task, j in wanted
-    ]
-
-
-def _slug_seed(slug: str) -> tuple[int, int]:
-    named = blake2b(slug.encode(), digest_size=8).digest()
-    return int.from_bytes(named[:4], "big"), int.from_bytes(named[4:], "big")
+    return requests
 
 
 def grade_all(

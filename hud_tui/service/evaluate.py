@@ -18,16 +18,14 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
-from hud_tui.rl.text import one_line
 from hud_tui.rl.work import EVALUATION, End
 from hud_tui.sampling import sample_missing
 from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engine_rollouts import EngineMaker, Rollouts, trace_rows
-from hud_tui.service.http import Refused, bad_field, canonical, new_id
+from hud_tui.service.http import Refused, bad_field, new_id
 from hud_tui.service.run_plan import Planned, effort_tokens, plan_tasks
 from hud_tui.service.store import checkpoints, evaluations, jobs, models, runs, works
 from hud_tui.service.store.checkpoints import Node
-from hud_tui.service.store.evaluations import NewEvaluation
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.works import Keep, Works
 from hud_tui.wire import Group, WorkState
@@ -48,10 +46,7 @@ class Evaluator:
         """Check everything, queue the evaluation and start it; `model` may be a base. Raises
         Refused, 404, no such checkpoint; 410, its weights were deleted; 422, tasks that cannot be
         rolled out, or none in the split."""
-        ref = body.checkpoint_id
-        if ref is not None:
-            ref = canonical(ref) or ref
-        node = await self._node(model, ref)
+        node = await self._node(model, body.checkpoint_id)
         rows, name = await self._rows(model, body)
         tasks = TaskSplit.of(await self._plan(model, rows))
         try:
@@ -61,21 +56,17 @@ class Evaluator:
         asked = self._filled(model, body.parameters)
         if (count := len(planned) * asked.samples) > MOST:
             raise bad_field("parameters.samples", f"{count} rollouts: at most {MOST} in one")
-        of = node.name if node else "base"
-        new = NewEvaluation(
-            id=new_id(),
-            model_id=model.id,
-            checkpoint_id=node.id if node else None,
-            title=one_line(f"evaluation of {of} of {model.slug} on {name}", 200),
-            tasks_name=name,
-            split=split,
-            samples=asked.samples,
-            num_tasks=len(planned),
-            parameters=asked.model_dump(exclude={"samples"}),
-        )
-        chosen = [rows[task.index] for task in planned]
-        evaluation = EngineEvaluation(self._parts, self._turn, model, node, new.id, asked, planned)
-        return await self._works.queue(evaluation, evaluations.submit, keep, new, chosen)
+        about = {
+            "tasks_name": name,
+            "split": split,
+            "samples": asked.samples,
+            "num_tasks": len(planned),
+            "parameters": asked.model_dump(exclude={"samples"}),
+        }
+        id_, chosen = new_id(), [rows[task.index] for task in planned]
+        evaluation = EngineEvaluation(self._parts, self._turn, model, node, id_, asked, planned)
+        new = (id_, model, node, chosen, about)
+        return await self._works.queue(evaluation, evaluations.submit, keep, *new)
 
     async def usual_tasks(self, model: ModelRow) -> UsualTasks:
         """The tasks that are evaluated if none are given. Raises Refused: there are none."""

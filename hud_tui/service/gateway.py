@@ -6,7 +6,6 @@ that the rollout can be trained on by that id.
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from secrets import randbits
 from typing import Any
 
@@ -23,6 +22,7 @@ from hud_tui.service.engines.base import (
     Tokenizer,
 )
 from hud_tui.service.http import Refused, canonical, now
+from hud_tui.service.policies import telling
 from hud_tui.service.store import checkpoints, models, traces
 from hud_tui.service.store.checkpoints import Node, id_of
 from hud_tui.service.store.models import ModelRow
@@ -176,17 +176,16 @@ async def read(
     model = await parts.store.read(models.find, body.model)
     base, tokens = parts.base(model), await parts.tokenizer(model)
     node = await _node(parts, model, body.checkpoint)
-    prompts = await carry(partial(_prompts, body, tokens))
-    started_at = now()
-    is_full = max(map(len, prompts)) >= base.context and await _is_later_turn(parts, kept_as)
-    requests = None if is_full else [
-        request for ids in prompts for request in _requests(body, ids, base, tokens)
-    ]  # fmt: skip
+    prompts = await carry(
+        lambda: [prompt_ids(body, tokens)] if isinstance(body, Chat) else text_prompts(body, tokens)
+    )
+    started_at, requests = now(), None
+    fits = max(map(len, prompts)) < base.context
+    # A rollout with turns whose context is full by now ends by length, and its reward counts; a
+    # task whose first prompt does not fit is an error.
+    if fits or kept_as is None or not await parts.store.read(traces.turns_of, kept_as):
+        requests = [r for ids in prompts for r in _requests(body, ids, base, tokens)]
     return Asked(model, node, body, tokens, prompts, requests, kept_as, started_at)
-
-
-def _prompts(body: Chat | Completion, tokens: Tokenizer) -> list[list[int]]:
-    return [prompt_ids(body, tokens)] if isinstance(body, Chat) else text_prompts(body, tokens)
 
 
 async def complete(
@@ -204,12 +203,11 @@ async def complete(
     if asked.requests is None:
         return [Sampled([], [], "length") for _ in range(asked.count)]
     pinned = asked.body.checkpoint is not None
-    listening = PROGRESS.set(None if stream is None else stream.add)
-    try:
-        with parts.sampling(asked.model, asked.trace_id, pinned):
-            sampled = await _sample(parts, asked.model, asked.node, pinned, asked.requests)
-    finally:
-        PROGRESS.reset(listening)
+    with (
+        telling(PROGRESS, None if stream is None else stream.add),
+        parts.sampling(asked.model, asked.trace_id, pinned),
+    ):
+        sampled = await _sample(parts, asked.model, asked.node, pinned, asked.requests)
     if stream is not None:
         stream.check(sampled)
     origin = Origin(_temperature(asked.body), id_of(asked.node))
@@ -218,12 +216,6 @@ async def complete(
     if asked.trace_id is not None and len(sampled) == 1:
         await parts.store.write(traces.record_turn, asked.trace_id, _turn(asked, sampled[0]))
     return sampled
-
-
-async def _is_later_turn(parts: ServiceContext, trace_id: str | None) -> bool:
-    """Whether a rollout has turns already. One whose context is full by now ends by length, and its
-    reward counts; a task whose first prompt does not fit is an error."""
-    return trace_id is not None and bool(await parts.store.read(traces.turns_of, trace_id))
 
 
 def _shown(value: Any) -> str:
@@ -263,7 +255,7 @@ async def _node(parts: ServiceContext, model: ModelRow, pin: str | None) -> Node
         return await parts.store.read(checkpoints.head, model.id)
     if pin == BASE:
         return None
-    return await parts.store.read(checkpoints.loadable, model.id, canonical(pin) or pin)
+    return await parts.store.read(checkpoints.loadable, model.id, pin)
 
 
 def _requests(

@@ -166,12 +166,12 @@ class Journal:
         role: str,
         about: dict[str, str] | None = None,
     ) -> LogLine:
-        program, host = program_of(scope)
+        (program, host), client = program_of(scope), scope.get("client")
         return LogLine(
             at=now(),
             key=name,
             role=role,
-            address=_address(scope),
+            address="" if client is None else str(client[0]),
             program=_short(" on ".join(filter(None, (program, host)))),
             what=what,
             method=scope["method"],
@@ -288,11 +288,6 @@ def _at(line: bytes) -> float:
         return float(line.removeprefix(b'{"at":').partition(b",")[0])
     except ValueError:
         return nan
-
-
-def _address(scope: Scope) -> str:
-    client = scope.get("client")
-    return "" if client is None else str(client[0])
 
 
 _PLAIN = str.maketrans(",:", "  ")

@@ -38,7 +38,7 @@ from hud_tui.rl.timeline import (
 )
 from hud_tui.rl.work import TRAINING, End
 from hud_tui.sampling import SampledAhead, sample_missing
-from hud_tui.service.batches import Batch, flat_groups, make_batch, name_flat
+from hud_tui.service.batches import Batch, make_batch, name_flat
 from hud_tui.service.context import ServiceContext, Stop
 from hud_tui.service.engine_rollouts import (
     EngineMaker,
@@ -105,8 +105,13 @@ class Run:
     async def carry_out(self) -> End:
         """As `train`; followers are told what the engine's server is waiting for."""
         await self._parts.store.write(works.mark, self.id, status="running")
+
+        async def stop_sampling_ahead() -> None:  # a step in progress may wait for it
+            await self.stop.requested.wait()
+            await self._ahead.drop()
+
         telling = asyncio.create_task(log_waits(self._parts, self.id, self._watch))
-        stopping = asyncio.create_task(self._stop_sampling_ahead())
+        stopping = asyncio.create_task(stop_sampling_ahead())
         try:
             return await self.train()
         finally:
@@ -116,11 +121,6 @@ class Run:
             await asyncio.gather(telling, stopping, return_exceptions=True)
             self._after_last = self._watch.so_far()
             self._watch.end()
-
-    async def _stop_sampling_ahead(self) -> None:
-        """Once a stop is requested: a step in progress may wait for it."""
-        await self.stop.requested.wait()
-        await self._ahead.drop()
 
     async def finish(self, end: End) -> None:
         await self._parts.store.write(self._finish, end)
@@ -372,14 +372,11 @@ class Run:
             log.warning("%s is not evaluated: %s", node.name if node else "base", error)
             return
         except EngineError as error:
-            raise EngineError(self._unscored(what, error)) from error
+            why, left = f"the {what} failed: {error}", "continue from there"
+            if self._loop.is_over(self._facts):
+                why, left = f"all steps were taken, but {why}", "repeat only that"
+            raise EngineError(f"{why}. Resume the run to {left}") from error
         await scores.record()
-
-    def _unscored(self, what: str, error: EngineError) -> str:
-        if self._loop.is_over(self._facts):
-            why = f"all steps were taken, but the {what} failed: {error}"
-            return f"{why}. Resume the run to repeat only that"
-        return f"the {what} failed: {error}. Resume the run to continue from there"
 
     async def _sample(
         self,
@@ -504,9 +501,8 @@ class Run:
 
     async def _skip(self, facts: LoopFacts, batch: Batch, rollouts: Rollouts, start: float) -> None:
         """Store a batch without a gradient."""
-        why = f"every group had zero variance: {name_flat(flat_groups(batch))}"
-        if self._plan.parameters["loss_fn"] == CROSS_ENTROPY:
-            why = "every reward was 0"
+        is_weighted = self._plan.parameters["loss_fn"] == CROSS_ENTROPY
+        why = "every reward was 0" if is_weighted else name_flat(batch.groups)
         self._skipped = f"step {facts.step + 1}: {why}"
         count = f"{facts.flat.count} of {FLAT_IN_A_ROW}"
         ids = [rollout.trace_id for rollout in rollouts.train]

@@ -9,19 +9,20 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from time import monotonic
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from hud_tui.rl.stopwatch import EngineCall, Stopwatch
 from hud_tui.rl.timeline import ENGINE, EVALUATION
 from hud_tui.service.engines.base import (
     BEGUN,
-    STEPPED,
     Engine,
     EngineError,
     EngineLost,
@@ -42,6 +43,7 @@ from hud_tui.service.store.models import ModelRow
 # need the file are refused. The file is checked again each time, so restoring it is enough.
 
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SURVEY_S = 2.0
@@ -159,23 +161,13 @@ def _mark_all(db: Db, changes: Sequence[tuple[Row, str | None]]) -> None:
 
 
 @contextmanager
-def telling_steps(stepped: Callable[[str], object]) -> Iterator[None]:
-    """Have the engine tell when new weights can be sampled, as `STEPPED`."""
-    token = STEPPED.set(stepped)
+def telling(variable: ContextVar[T], listener: T) -> Iterator[None]:
+    """Have the engine tell a listener what it tells by one of its variables, e.g. `STEPPED`."""
+    token = variable.set(listener)
     try:
         yield
     finally:
-        STEPPED.reset(token)
-
-
-@contextmanager
-def telling(call: EngineCall) -> Iterator[None]:
-    """Have the engine tell when it begins with a call."""
-    token = BEGUN.set(call.begun)
-    try:
-        yield
-    finally:
-        BEGUN.reset(token)
+        variable.reset(token)
 
 
 OPEN = 8
@@ -272,14 +264,19 @@ class Policies:
         try:
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
-            closing = asyncio.ensure_future(self._close(opening))
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+
+            async def close() -> None:
+                with contextlib.suppress(EngineError):
+                    await self._engine.close(await opening)
+
+            self._begin(close())
             raise
 
-    async def _close(self, opening: Awaitable[Handle]) -> None:
-        with contextlib.suppress(EngineError):
-            await self._engine.close(await opening)
+    def _begin(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Begin to close a policy that nobody waits for."""
+        task = asyncio.ensure_future(closing)
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def trains(self, model_id: str, source: str, policy: Policy, is_stored: bool = True) -> None:
         """Record that this policy trains the model and has the weights of `source`. `is_stored`:
@@ -290,14 +287,9 @@ class Policies:
         if view is not None:
             views[source] = Policy(view, policy.generation)
         for other in [other for other in views if is_stored and other != source]:
-            self._retire_soon(views.pop(other))
+            self._begin(self.retire(views.pop(other)))
         self._training[model_id] = Trained(source, policy, views)
         self.release(policy)
-
-    def _retire_soon(self, policy: Policy) -> None:
-        retiring = asyncio.ensure_future(self.retire(policy))
-        self._closing.add(retiring)
-        retiring.add_done_callback(self._closing.discard)
 
     async def hold(self, policy: Policy) -> None:
         """Wait until nobody samples from a policy that is about to step, and let nobody begin.
@@ -357,7 +349,7 @@ class Policies:
     def calling(self, watch: Stopwatch, kind: str, number: float = 1.0) -> Iterator[EngineCall]:
         """Around a call of the engine, which may serve others first; `number`: as in
         `TimedSpan`."""
-        with watch.measure_call(kind, self.waits_for, number) as call, telling(call):
+        with watch.measure_call(kind, self.waits_for, number) as call, telling(BEGUN, call.begun):
             yield call
 
     @property
@@ -379,8 +371,8 @@ class Policies:
             if there is not None and self.alive(there):
                 there.users += 1
                 return there
-        lock = self._locks.setdefault(source, asyncio.Lock())
-        async with lock:  # of all that ask for the same weights at once, one opens them
+        # of all that ask for the same weights at once, one opens them
+        async with self._locks.setdefault(source, asyncio.Lock()):
             policy = self._sampling.get(source)
             if policy is None or not self.alive(policy):
                 policy = self._sampling[source] = await self.open(source, model)
@@ -401,7 +393,7 @@ class Policies:
             del self._sampling[source]
         for model_id in [id_ for id_, of in self._training.items() if of.policy is policy]:
             for view in self._training.pop(model_id).views.values():
-                self._retire_soon(view)
+                self._begin(self.retire(view))
 
     def lost(self, generation: int) -> None:
         """Record that the engine stopped: all handles of this generation are invalid."""

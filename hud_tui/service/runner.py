@@ -222,8 +222,7 @@ class Hosted:
         """The rollout's request to the gateway. Raises Refused, 400 or 422."""
         config = body.agent.config
         options = _flat(config.get("completion_kwargs"))
-        base = self._parts.base(model)
-        effort = effort_tokens(str(options.get("reasoning_effort")), base)
+        effort = effort_tokens(str(options.get("reasoning_effort")), self._parts.base(model))
         messages = [{"role": "user", "content": scenario.prompt(body.args)}]
         if config.get("system_prompt"):
             messages.insert(0, {"role": "system", "content": str(config["system_prompt"])})
@@ -275,10 +274,13 @@ def _graded(choice: dict[str, Any], grade: Callable[[str], float]) -> TraceExit:
 
 
 def _queue(db: Db, trace_id: str, job_id: str, entered: TraceEnter) -> str:
+    """Begin a rollout; returns its status, which is not ``queued`` if it was submitted before and
+    has ended."""
     traces.refuse_of_others(db, trace_id, job_id)
     access.refuse_more_disk(db)
     jobs.enter(db, job_id, None, None, None)
-    return traces.queue(db, trace_id, job_id, entered)
+    traces.enter(db, trace_id, job_id, entered, "queued")
+    return str(traces.status(db, trace_id))
 
 
 def _refuse(db: Db, trace_id: str, job_id: str, entered: TraceEnter, why: str) -> None:

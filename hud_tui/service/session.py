@@ -23,8 +23,9 @@ from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.stopwatch import Stopwatch, time_metrics
 from hud_tui.rl.timeline import DISK, ENGINE, FORWARD_BACKWARD, OPTIM_STEP, SAVING
 from hud_tui.service import batches
-from hud_tui.service.batches import Batch, Trajectory, flat_groups, nothing_to_train, of_step
+from hud_tui.service.batches import Batch, Trajectory, name_flat, of_step
 from hud_tui.service.engines.base import (
+    STEPPED,
     Adam,
     Datum,
     Engine,
@@ -38,14 +39,13 @@ from hud_tui.service.engines.base import (
     StateGone,
 )
 from hud_tui.service.http import Refused, bad_field, new_id, not_found
-from hud_tui.service.policies import Policies, Policy, Weights, saved_file, telling_steps
+from hud_tui.service.policies import Policies, Policy, Weights, saved_file, telling
 from hud_tui.service.store import checkpoints, replies, times
 from hud_tui.service.store.checkpoints import File, HeadRequest, NewCheckpoint, Node
 from hud_tui.service.store.db import Db, Store
 from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.replies import MOST_REPLIES, StoredReply
-from hud_tui.wire import BASE, Checkpoint
-from hud_tui.wire_time import StepTime
+from hud_tui.wire import BASE, Checkpoint, Group
 
 MOST_FORWARDS, LIFETIME_S = 16, 3600.0
 """Most forward passes kept per model, the oldest dropped first, and for how many seconds."""
@@ -269,29 +269,32 @@ class Session:
             await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
         async with self._stepping(policy, directory):
-            with telling_steps(partial(self._stepped, policy, directory.name, coming)):
+            stepped = partial(self._stepped, policy, directory.name, coming)
+            with telling(STEPPED, stepped):
                 saved, file = await self._save(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
             parent_id = self._node.id if self._node else None
             sampled_from, stale = await self._samplers(parent_id)
+            had = self._accumulated
+            for reason, ids in times.flat(had.groups, had.loss_fn).items():
+                self.stopwatch.discard(reason, dict.fromkeys(ids, ""))
+            # the step's own transaction is part of the next one's time
+            time = self.stopwatch.so_far(is_taken=True)
             figures = {**saved.metrics, "train_s": train_s, **stale, **(extra or {})}
-            owner_ids = (self._model.id, parent_id, job_id)
-            new = self._accumulated.checkpoint(directory.name, owner_ids, adam, saved, figures)
-            time = self._time_of(new)
-            more = {
-                "tasks_digest": tasks_digest,
-                "draw": draw,
-                "sampled_from": sampled_from,
-                "metrics": {**new.row.metrics, **time_metrics(time)},
-            }
-            new = replace(
-                new,
-                row=new.row.model_copy(update=more),
-                bytes=file.bytes,
-                sha256=file.sha256,
-                time=time,
-                failed=self.stopwatch.failed() if time.is_outside else {},  # else its run tells
+            row = had.checkpoint(
+                adam,
+                {**figures, **time_metrics(time)},
+                id=directory.name,
+                checkpoint_name=saved.sampler_path,
+                prev_model_checkpoint_id=parent_id,
+                job_id=job_id,
+                tasks_digest=tasks_digest,
+                draw=draw,
+                sampled_from=sampled_from,
             )
+            traced = [trace.trace_id for trace in had.trajectories if trace.trace_id]
+            failed = self.stopwatch.failed() if time.is_outside else {}  # else its run tells
+            new = NewCheckpoint(self._model.id, row, file, traced, time, failed)
             waiting = [answer for answer in self._answers.values() if not answer.dropped]
             with self.stopwatch.measure(DISK):
                 node = await self._store.write(_append, new, waiting, also)
@@ -307,12 +310,6 @@ class Session:
             source = _under(self._data_dir, path)
             self._policies.trains(self._model.id, source, policy, is_stored=False)
             coming(Node(id_, 0, "", "", source))
-
-    def _time_of(self, new: NewCheckpoint) -> StepTime:
-        """Where the time went up to here: the step's own transaction belongs to the next one."""
-        for reason, ids in times.flat(new.row.groups, new.row.loss_fn).items():
-            self.stopwatch.discard(reason, dict.fromkeys(ids, ""))
-        return self.stopwatch.so_far(is_taken=True)
 
     async def _samplers(
         self, parent_id: str | None
@@ -378,7 +375,9 @@ class Session:
             if isinstance(error, Exception):  # an interrupted step may be in the tree already
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             if isinstance(error, EngineRefused):
-                raise self._accumulated.nothing_moved(str(error)) from error
+                had = f"{self._accumulated.num_datums} turns were passed"
+                why = f"no step was taken: {had} ({self._accumulated.loss_fn}), but {error}"
+                raise Refused(409, why) from error
             raise
 
     # The head, and the policy that is open there.
@@ -549,6 +548,10 @@ class Accumulated:
     def trajectories(self) -> list[Trajectory]:
         return [trajectory for batch in self.batches for trajectory in batch.trajectories]
 
+    @property
+    def groups(self) -> list[Group]:
+        return [group for batch in self.batches for group in batch.groups]
+
     def refuse_empty(self) -> None:
         """Raises Refused, 409, if there is no gradient to step on; the message says why."""
         if self.num_datums:
@@ -558,32 +561,17 @@ class Accumulated:
         self.refused = True
         if self.loss_fn == CROSS_ENTROPY:
             raise Refused(409, "nothing to step on: every reward, and so every weight, is 0")
-        raise nothing_to_train([group for batch in self.batches for group in flat_groups(batch)])
-
-    def nothing_moved(self, why: str) -> Refused:
-        """409 for a step that the engine refused although turns were passed."""
-        return Refused(
+        raise Refused(
             409,
-            f"no step was taken: {self.num_datums} turns were passed ({self.loss_fn}), but {why}",
+            f"nothing to step on: {name_flat(self.groups)}. Sample again, or choose tasks that"
+            " sometimes succeed",
         )
 
-    def checkpoint(
-        self,
-        id_: str,
-        owner_ids: tuple[str, str | None, str | None],
-        adam: Adam,
-        saved: Saved,
-        figures: Mapping[str, float],
-    ) -> NewCheckpoint:
-        """The checkpoint of a step on these gradients, for the tree. `owner_ids`: ids of its model,
-        its parent and its managed run; `figures`: further metrics."""
-        model_id, parent_id, job_id = owner_ids
+    def checkpoint(self, adam: Adam, figures: Mapping[str, float], **more: Any) -> Checkpoint:
+        """The row of a step on these gradients. `figures`: further metrics; `more`: the fields that
+        they do not say."""
         trajectories = self.trajectories
-        row = Checkpoint(
-            id=id_,
-            checkpoint_name=saved.sampler_path,
-            prev_model_checkpoint_id=parent_id,
-            job_id=job_id,
+        return Checkpoint(
             learning_rate=adam.learning_rate,
             loss_fn=self.loss_fn,
             num_traces=len(trajectories),
@@ -591,10 +579,9 @@ class Accumulated:
             num_tokens=sum(t.num_tokens for t in trajectories),
             mean_reward=fmean(t.reward for t in trajectories),
             metrics=of_step(self.batches, self.passes, adam.learning_rate, figures),
-            groups=[group for batch in self.batches for group in batch.groups],
+            groups=self.groups,
+            **more,
         )
-        traced = [t.trace_id for t in trajectories if t.trace_id]
-        return NewCheckpoint(model_id, row, saved.state_path, traced)
 
 
 def _size(batch: Batch) -> tuple[int, int]:

@@ -152,8 +152,8 @@ ACCESS = (
     Edit(
         "an evaluation that a client makes counts among the work of a key",
         "service/store/evaluations.py",
-        'status="running", run_id=run_id)\n    access.refuse_too_much_work(db)\n',
-        'status="running", run_id=run_id)\n',
+        'status="running")\n    access.refuse_too_much_work(db)\n',
+        'status="running")\n',
         KEYS,
     ),
     Edit(
@@ -377,7 +377,7 @@ ACCESS = (
     Edit(
         "who takes a step has its files counted",
         "service/store/checkpoints.py",
-        "    db.files += new.bytes\n",
+        "    db.files += new.file.bytes\n",
         "",
         DISK,
     ),
@@ -517,8 +517,8 @@ ACCESS = (
     Edit(
         "of all who ask for the same weights at once one opens them",
         "service/policies.py",
-        "lock = self._locks.setdefault(source, asyncio.Lock())",
-        "lock = asyncio.Lock()",
+        "async with self._locks.setdefault(source, asyncio.Lock()):",
+        "async with asyncio.Lock():",
         ("tests/service/test_gateway.py",),
     ),
     Edit(
@@ -531,14 +531,14 @@ ACCESS = (
     Edit(
         "a view is closed when its weights are no longer the head",
         "service/policies.py",
-        "            self._retire_soon(views.pop(other))\n",
+        "            self._begin(self.retire(views.pop(other)))\n",
         "            pass\n",
         ("tests/service/test_gateway.py",),
     ),
     Edit(
         "the views of a policy are closed with it",
         "service/policies.py",
-        "                self._retire_soon(view)\n",
+        "                self._begin(self.retire(view))\n",
         "                pass\n",
         ("tests/service/test_gateway.py",),
     ),

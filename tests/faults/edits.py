@@ -424,8 +424,8 @@ EDITS = (
     Edit(
         "what was played is never trained on",
         "service/batches.py",
-        "if id_ is not None and traces.is_played(db, id_):",
-        "if False:",
+        "    if traces.is_played(db, id_):",
+        "    if False:",
         PLAYED,
     ),
     Edit(

@@ -10,7 +10,7 @@ import pytest
 from hud_tui.service.http import new_id, now, rollout_id
 from hud_tui.service.service import Service
 from hud_tui.service.store import checkpoints, models
-from hud_tui.service.store.checkpoints import HeadHasMoved, NewCheckpoint
+from hud_tui.service.store.checkpoints import File, HeadHasMoved, NewCheckpoint
 from hud_tui.service.store.db import Db, TooNew, connect, insert
 from hud_tui.service.store.tables import MIGRATIONS
 from hud_tui.wire import Checkpoint
@@ -37,7 +37,7 @@ def new(model_id: str, parent: str | None, id_: str = "c1") -> NewCheckpoint:
         num_tokens=1,
         mean_reward=0.0,
     )
-    return NewCheckpoint(model_id, row, f"{id_}/s")
+    return NewCheckpoint(model_id, row, File(f"{id_}/s", 0, None))
 
 
 def test_a_file_is_durable_and_strict(db: Db) -> None:

@@ -287,26 +287,17 @@ async def cancel(request: Request) -> Response:
     body = await read(request, CancelRollout)
     log_about(request, job=body.job_id, rollout=body.trace_id)
     service = service_of(request)
-    if body.trace_id is None:
-        job_id = canonical_id("job", body.job_id or "")
+    kind, ref = ("job", body.job_id or "") if body.trace_id is None else ("trace", body.trace_id)
+    id_ = canonical_id(kind, ref)
 
-        async def act() -> dict[str, Any]:
-            return {"status": _status(await _cancel(service, job_id))}
-
-        return await _once(request, job_id, act)
-    trace_id = canonical_id("trace", body.trace_id)
-
-    async def act_on_one() -> dict[str, Any]:
-        status = await service.parts.store.write(_cancel_trace, trace_id)
-        service.hosted.cancel(trace_id)
+    async def act() -> dict[str, Any]:
+        if kind == "job":
+            return {"status": _status(await _cancel(service, id_))}
+        status = await service.parts.store.write(traces.cancel, id_)
+        service.hosted.cancel(id_)
         return {"status": status}
 
-    return await _once(request, trace_id, act_on_one)
-
-
-def _cancel_trace(db: Db, trace_id: str) -> str:
-    traces.refuse_of_others(db, trace_id, what="cancel rollouts of")
-    return traces.cancel(db, trace_id)
+    return await _once(request, id_, act)
 
 
 async def cancel_all(request: Request) -> Response:
@@ -316,7 +307,7 @@ async def cancel_all(request: Request) -> Response:
 
 
 async def _cancel_all(service: Service) -> dict[str, Any]:
-    active = await service.parts.store.read(_own_unfinished)
+    active = await service.parts.store.read(jobs.own_unfinished)
     details: list[dict[str, Any]] = [
         {"job_id": id_, "cancelled": await _cancel(service, id_)} for id_ in active
     ]
@@ -327,11 +318,6 @@ async def _cancel_all(service: Service) -> dict[str, Any]:
         "job_details": details,
         "status": _status(total),
     }
-
-
-def _own_unfinished(db: Db) -> list[str]:
-    """Ids of the jobs under way that the caller may cancel."""
-    return [job["id"] for job in jobs.unfinished(db) if access.may_end(db, job["id"])]
 
 
 async def _once(

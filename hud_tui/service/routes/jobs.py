@@ -3,8 +3,9 @@ loop."""
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import isfinite
 from statistics import fmean
 from typing import Any
@@ -38,6 +39,7 @@ from hud_tui.service.http import (
     window,
 )
 from hud_tui.service.routes import Route, absent, parts_of, path, service_of
+from hud_tui.service.service import Service
 from hud_tui.service.store import (
     access,
     evaluations,
@@ -141,19 +143,14 @@ def numbered(events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{"id": str(seq), "seq": seq, **event} for seq, event in enumerate(events)]
 
 
-def _user(body: dict[str, Any]) -> dict[str, Any]:
-    text = content_text(body.get("messages") or body.get("content"))
-    return {"kind": "user_message", "text": text}
+def _said(kind: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "text": content_text(body.get("messages") or body.get("content"))}
 
 
 def _agent(body: dict[str, Any]) -> dict[str, Any]:
     event = {"kind": "agent_message", "text": content_text(body.get("content"))}
     keys = ("reasoning", "tool_calls", "sample")
     return event | {key: body[key] for key in keys if body.get(key)}
-
-
-def _system(body: dict[str, Any]) -> dict[str, Any]:
-    return {"kind": "system", "text": content_text(body.get("messages") or body.get("content"))}
 
 
 def _tool(body: dict[str, Any]) -> dict[str, Any]:
@@ -186,7 +183,13 @@ def _span(name: str) -> dict[str, Any]:
     return {"kind": "system", "text": name.removeprefix("step."), "phase": name}
 
 
-_EVENTS = {"user": _user, "agent": _agent, "system": _system, "tool": _tool, "task": _task}
+_EVENTS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "user": partial(_said, "user_message"),
+    "agent": _agent,
+    "system": partial(_said, "system"),
+    "tool": _tool,
+    "task": _task,
+}
 
 
 IN_THE_LIST = "GET /v2/jobs has every job with its status"
@@ -234,13 +237,8 @@ async def rename(request: Request) -> Response:
     """PATCH changes the name; nothing else of a job can be changed."""
     body = await read(request, RenameJob)
     job = await _find(request)
-    await parts_of(request).store.write(_rename, job["id"], body.name)
+    await parts_of(request).store.write(jobs.rename, job["id"], body.name)
     return await get_job(request)
-
-
-def _rename(db: Db, job_id: str, name: str) -> None:
-    access.refuse_others(db, job_id, "rename")
-    jobs.rename(db, job_id, name)
 
 
 async def _find(request: Request) -> sqlite3.Row:
@@ -427,7 +425,7 @@ def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
     """Store the end of a rollout, as an event of the model that it was sampled from. Raises
     Refused, 507: it has no begin, and the caller may store no more."""
     traces.refuse_of_others(db, trace_id)
-    if not traces.exists(db, trace_id):
+    if traces.status(db, trace_id) is None:
         access.refuse_more_disk(db)
     first = traces.leave(db, trace_id, body)
     trace = traces.get(db, trace_id)
@@ -481,21 +479,18 @@ LONGEST_KEY = 100
 
 async def list_runs(request: Request) -> Response:
     """``?since=REVISION`` leaves out what has not changed."""
-    parts, service = parts_of(request), service_of(request)
     limit, offset = window(request, MOST, MOST)
-    since = number(request, "since", 0, 2**62)
-    rows, total, newest = await parts.store.read(runs.page, since, limit, offset)
-    bases, about = set(parts.bases()), parts.engine.about()
-    items = [record(row, service.works, bases, about) for row in rows]
+    since, store = number(request, "since", 0, 2**62), parts_of(request).store
+    rows, total, newest = await store.read(runs.page, since, limit, offset)
+    items = run_records(service_of(request), rows)
     page = {"items": items, "total": total, "limit": limit, "offset": offset, "revision": newest}
     return reply(page)
 
 
 async def get_run(request: Request) -> Response:
-    parts = parts_of(request)
-    row = await parts.store.read(runs.get, path(request, "run_id"))
-    bases, about = set(parts.bases()), parts.engine.about()
-    return reply(record(row, service_of(request).works, bases, about))
+    row = await parts_of(request).store.read(runs.get, path(request, "run_id"))
+    [shown] = run_records(service_of(request), [row])
+    return reply(shown)
 
 
 async def run_steps(request: Request) -> Response:
@@ -531,8 +526,13 @@ def _keys(text: str) -> list[str]:
     return keys
 
 
-def record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dict[str, Any]:
-    """One row in the wire's format (`hud_tui.wire_runs.RunRecord`)."""
+def run_records(service: Service, rows: Sequence[sqlite3.Row]) -> list[dict[str, Any]]:
+    """Rows in the wire's format (`hud_tui.wire_runs.RunRecord`)."""
+    bases, about = set(service.parts.bases()), service.parts.engine.about()
+    return [_run_record(row, service.works, bases, about) for row in rows]
+
+
+def _run_record(row: sqlite3.Row, works: Works, bases: set[str], about: About) -> dict[str, Any]:
     managed = row["kind"] == TRAINING
     busy = row["busy_s"] if managed else (row["last_at"] or 0.0) - (row["first_at"] or 0.0)
     heldout, of = _heldout(row)

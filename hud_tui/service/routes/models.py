@@ -81,7 +81,7 @@ async def fork(request: Request) -> Response:
     log_about(request, source=body.source_model_id, name=body.name, checkpoint=body.checkpoint_id)
     source = await parts.store.read(models.find, body.source_model_id)
     base = parts.base(source)
-    start = body.checkpoint_id and (canonical(body.checkpoint_id) or body.checkpoint_id)
+    start = body.checkpoint_id
     is_silent = start is None and "checkpoint_id" in body.model_fields_set
     if is_silent and await parts.store.read(checkpoints.head_id, source.id) is not None:
         raise bad_field("checkpoint_id", SAY_START)
@@ -117,9 +117,8 @@ async def tree(request: Request) -> Response:
 async def pin(request: Request) -> Response:
     """PUT exempts a checkpoint from the disk limit, DELETE ends that; answers with its row."""
     parts, model = parts_of(request), await find_model(request)
-    ref = path(request, "checkpoint_id")
-    pinned = request.method == "PUT"
-    row = await parts.store.write(checkpoints.pin, model.id, canonical(ref) or ref, pinned)
+    ref, pinned = path(request, "checkpoint_id"), request.method == "PUT"
+    row = await parts.store.write(checkpoints.pin, model.id, ref, pinned)
     parts.retention.wake()
     return Response(row, media_type="application/json")
 
@@ -128,8 +127,7 @@ async def checkpoint_traces(request: Request) -> Response:
     parts, model = parts_of(request), await find_model(request)
     limit, offset = number(request, "limit", 200, 10_000), number(request, "offset", 0, 2**31)
     ref = path(request, "checkpoint_id")
-    id_ = canonical(ref) or ref
-    rows = await parts.store.read(traces.of_checkpoint, model.id, id_, limit, offset)
+    rows = await parts.store.read(traces.of_checkpoint, model.id, ref, limit, offset)
     names = ("status", "reward", "task_slug", "group_id", "rollout")
     shown = [
         {"trace_id": row["id"], "created_at": iso(row["created_at"])}

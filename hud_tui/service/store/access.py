@@ -4,8 +4,8 @@ import sqlite3
 from hashlib import sha256
 
 from hud_tui.service.caller import Caller
-from hud_tui.service.http import Refused, not_found, now
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.http import Refused, now
+from hud_tui.service.store.db import Db, fetched, insert, value
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_access import ADMIN_KEY, AccessKey, KeyLimits, NewKey, Role
 
@@ -54,10 +54,8 @@ def _key(row: sqlite3.Row) -> AccessKey:
 
 
 def _find(db: Db, name: str) -> AccessKey:
-    row = db.execute(f"{_KEYS} WHERE access_key.name = ?", (name,)).fetchone()
-    if row is None:
-        raise not_found("access key", name[:100])
-    return _key(row)
+    query = f"{_KEYS} WHERE access_key.name = ?"
+    return _key(fetched(db, "access key", name[:100], query, (name,)))
 
 
 def add(db: Db, new: NewKey, key: str) -> AccessKey:
@@ -133,8 +131,7 @@ def author(what: str, id_column: str) -> str:
 def author_of(db: Db, what: str, id_: str) -> str | None:
     """Name of the key by which this was made; None if unknown."""
     query = f"SELECT name, {intact('author')} FROM author WHERE what = ? AND id = ?"
-    row = db.execute(query, (what, id_)).fetchone()
-    return None if row is None else str(row["name"])
+    return value(db, query, (what, id_))
 
 
 def refuse_others(db: Db, work_id: str, what: str) -> None:
@@ -185,8 +182,7 @@ def refuse_more_disk(db: Db) -> None:
 def stored(db: Db, name: str) -> int:
     """Bytes of what is stored for a key."""
     query = f"SELECT bytes, {intact('key_disk')} FROM key_disk WHERE name = ?"
-    row = db.execute(query, (name,)).fetchone()
-    return 0 if row is None else int(row["bytes"])
+    return value(db, query, (name,)) or 0
 
 
 # Protected models: their heads move by what one person proposes and another approves.
@@ -195,8 +191,7 @@ def stored(db: Db, name: str) -> int:
 def protected_by(db: Db, model_id: str) -> str | None:
     """Name of the key that protected a model; None if it is not protected."""
     query = f"SELECT name, {intact('protection')} FROM protection WHERE model_id = ?"
-    row = db.execute(query, (model_id,)).fetchone()
-    return None if row is None else str(row["name"])
+    return value(db, query, (model_id,))
 
 
 PROTECTED_BY = f"""(SELECT iif({intact("protection")}, name, NULL) FROM protection

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hud_tui.events import Act, Actor, CheckpointAdded, HeadMoved, StepTaken
-from hud_tui.service.http import Refused, iso, not_found, now
+from hud_tui.service.http import Refused, canonical, iso, not_found, now
 from hud_tui.service.store import access, events, runs, times
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, insert, value
 from hud_tui.service.store.seals import INTACT_BODY, checksum, intact, is_intact, resealed
 from hud_tui.wire import BASE, Checkpoint
 from hud_tui.wire_time import StepTime
@@ -32,16 +32,6 @@ class Node:
     """What is kept of it: full, weights or expired; damaged if its file is missing or
     incomplete."""
 
-    def refuse_expired(self) -> None:
-        """Raises Refused, 410, if its weights were deleted."""
-        if self.state == "expired":
-            raise Refused(
-                410,
-                f"{self.name} has expired: its weights were deleted, by the disk"
-                " limit here or by the server that stored them. Choose another; pin those"
-                " that must be kept",
-            )
-
 
 def id_of(node: Node | None) -> str:
     """A checkpoint's id, or `BASE` for the weights that the model started from."""
@@ -49,11 +39,13 @@ def id_of(node: Node | None) -> str:
 
 
 def find(db: Db, model_id: str, ref: str) -> Node:
-    """One of the model's checkpoints by id, name or sampler path. Raises Refused, 404."""
+    """One of the model's checkpoints by id, in either spelling, name or sampler path. Raises
+    Refused, 404."""
     # By id first, which does not search a long tree.
-    for which in ("id = :ref", ":ref IN (name, sampler_path)"):
+    for which in ("id = :id", ":ref IN (name, sampler_path)"):
         query = f"{_SELECT} WHERE model_id = :model AND {which}"
-        row = db.execute(query, {"model": model_id, "ref": ref}).fetchone()
+        bound = {"model": model_id, "ref": ref, "id": canonical(ref)}
+        row = db.execute(query, bound).fetchone()
         if row is not None:
             return Node(*row[:-1])
     raise not_found("checkpoint", ref[:200])
@@ -62,7 +54,12 @@ def find(db: Db, model_id: str, ref: str) -> Node:
 def loadable(db: Db, model_id: str, ref: str) -> Node:
     """`find`, for one whose weights are needed. Raises Refused, 404; 410, they were deleted."""
     node = find(db, model_id, ref)
-    node.refuse_expired()
+    if node.state == "expired":
+        raise Refused(
+            410,
+            f"{node.name} has expired: its weights were deleted, by the disk limit here or by the"
+            " server that stored them. Choose another; pin those that must be kept",
+        )
     return node
 
 
@@ -92,8 +89,7 @@ class HeadRequest:
 def head_id(db: Db, model_id: str) -> str | None:
     """The head's id; None while the model serves the weights that it started from."""
     query = f"SELECT checkpoint_id, {intact('head')} FROM head WHERE model_id = ?"
-    row = db.execute(query, (model_id,)).fetchone()
-    return row["checkpoint_id"] if row else None
+    return value(db, query, (model_id,))
 
 
 def head(db: Db, model_id: str) -> Node | None:
@@ -114,8 +110,10 @@ def set_head(db: Db, model_id: str, move: HeadRequest) -> tuple[Node, HeadMoved 
     node = loadable(db, model_id, move.checkpoint_id)
     if move.approved is None:
         access.refuse_protected(db, model_id, "set its head")
-    if move.seen is not None:
-        _refuse_moved(db, model_id, move.seen)
+    if move.seen is not None and not any(_only_trained(db, model_id, id_) for id_ in move.seen):
+        was = " or ".join(id_ or "none" for id_ in move.seen)[:200]
+        shown = _shown_head(db, model_id, "none")
+        raise Refused(409, f"the head is {shown} now, not {was}: check the head, then retry")
     previous = head_id(db, model_id)
     if previous == move.checkpoint_id:
         return node, None
@@ -135,20 +133,16 @@ def set_head(db: Db, model_id: str, move: HeadRequest) -> tuple[Node, HeadMoved 
     return node, moved
 
 
-def _refuse_moved(db: Db, model_id: str, seen: Sequence[str | None]) -> None:
-    if any(_only_trained(db, model_id, id_) for id_ in seen):
-        return
-    now, was = head(db, model_id), " or ".join(id_ or "none" for id_ in seen)
-    shown = f"{now.name} ({now.id})" if now else "none"
-    raise Refused(409, f"the head is {shown} now, not {was[:200]}: check the head, then retry")
+def _shown_head(db: Db, model_id: str, without: str) -> str:
+    node = head(db, model_id)
+    return f"{node.name} ({node.id})" if node else without
 
 
 def refuse_other_start(db: Db, model_id: str, start: str) -> None:
     """Raises Refused, 409: the head is not where a run is to start, by its id, or `BASE` for a
     model without steps."""
-    now = head(db, model_id)
-    if start != (now.id if now else BASE):
-        shown = f"{now.name} ({now.id})" if now else BASE
+    if start != (head_id(db, model_id) or BASE):
+        shown = _shown_head(db, model_id, BASE)
         raise Refused(409, f"the head is {shown}, not {start[:100]}, where the run was to start")
 
 
@@ -186,19 +180,27 @@ has the trace ids."""
 
 
 @dataclass(frozen=True)
+class File:
+    """A checkpoint's file, when it was saved."""
+
+    path: str
+    """Relative to the data directory; a URL if it is stored on a server."""
+    bytes: int
+    """Total size of what was saved with it on this machine."""
+    sha256: str | None
+    """None if it is not on this machine, or was saved by an older version."""
+
+
+@dataclass(frozen=True)
 class NewCheckpoint:
     """A saved optimizer step that is not in the tree yet."""
 
     model_id: str
     row: Checkpoint
     """In the wire's format, without what only the tree knows: its step, name and time."""
-    state_path: str
+    file: File
     trace_ids: Sequence[str] = ()
     """All rollouts that it was trained on."""
-    bytes: int = 0
-    """Size of its files on this machine."""
-    sha256: str | None = None
-    """Checksum of the file at state_path; None if it is not on this machine."""
     time: StepTime | None = None
     """Where its time went."""
     failed: times.Reasons = field(default_factory=dict)
@@ -219,8 +221,8 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     step = next_step(db, new.model_id)
     name = f"step-{step:06d}"
     names = {"step": step, "name": name, "created_at": iso(now())}
-    taker = runs.run_of(db, new.model_id, new.row, new.trace_ids)
-    own = {"is_active": True, "state": "full", "num_discarded": runs.discarded(db, taker)}
+    run_id = runs.run_of(db, new.model_id, new.row, new.trace_ids)
+    own = {"is_active": True, "state": "full", "num_discarded": runs.discarded(db, run_id)}
     row = new.row.model_copy(update={**names, **own})
     _insert(db, new, row)
     db.execute(
@@ -230,8 +232,10 @@ def append(db: Db, new: NewCheckpoint) -> Node:
     )
     access.overtake(db, new.model_id)
     idle = {} if _is_trained_on(db, new.trace_ids) else times.flat(row.groups, row.loss_fn)
-    run_id, number = runs.stepped(db, new.model_id, row, new.trace_ids, now())
-    _link(db, new, run_id, number)
+    number = runs.stepped(db, run_id, new.model_id, row, now())
+    traces = json.dumps(list(new.trace_ids))
+    db.execute(_RENUMBER, {"traces": traces, "run": run_id, "number": number})
+    db.execute(_LINK, {"traces": traces, "id": row.id})
     times.discard(db, run_id, number, {**new.failed, **idle})
     time = new.time
     if time is not None:
@@ -240,7 +244,7 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         times.keep(db, time)
     db.touch(new.model_id, row.id, parent_id)
     _log(db, new.model_id, row, time)
-    return Node(row.id, step, name, row.checkpoint_name or "", new.state_path)
+    return Node(row.id, step, name, row.checkpoint_name or "", new.file.path)
 
 
 _TRAINED = "id IN (SELECT value FROM json_each(:traces))"
@@ -248,13 +252,6 @@ _LINK = f"UPDATE trace SET {resealed('trace', checkpoint_id=':id')} WHERE {_TRAI
 # a rollout is of the first step that it trains, whichever it was sampled for
 _RENUMBER = f"""UPDATE trace SET step = :number WHERE {_TRAINED} AND +job_id IS :run
     AND +checkpoint_id IS NULL AND step IS NOT :number"""  # +: by id, not through all of the run's
-
-
-def _link(db: Db, new: NewCheckpoint, run_id: str, number: int) -> None:
-    """Record which rollouts a step was trained on; it is the run's step with this number."""
-    traces = json.dumps(list(new.trace_ids))
-    db.execute(_RENUMBER, {"traces": traces, "run": run_id, "number": number})
-    db.execute(_LINK, {"traces": traces, "id": new.row.id})
 
 
 def _is_trained_on(db: Db, trace_ids: Sequence[str]) -> bool:
@@ -274,16 +271,16 @@ def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:
         step=row.step,
         name=row.name,
         sampler_path=row.checkpoint_name or "",
-        state_path=new.state_path,
+        state_path=new.file.path,
         job_id=row.job_id,
-        bytes=new.bytes,
-        sha256=new.sha256,
+        bytes=new.file.bytes,
+        sha256=new.file.sha256,
         reward=row.mean_reward,
         body=body,
         body_crc=checksum(body),
     )
     access.sign(db, "checkpoint", row.id)
-    db.files += new.bytes
+    db.files += new.file.bytes
 
 
 MOST_ABOVE = 10_000
@@ -315,9 +312,8 @@ def ages(db: Db, id_: str | None, sources: Collection[str]) -> dict[str, int]:
 
 def next_step(db: Db, model_id: str) -> int:
     """The number of the next step, counted over the whole tree from 1."""
-    query = "SELECT coalesce(max(step), 0) + 1 FROM checkpoint WHERE model_id = ?"
-    [step] = db.execute(query, (model_id,)).fetchone()
-    return int(step)
+    query = "SELECT max(step) FROM checkpoint WHERE model_id = ?"
+    return 1 + (value(db, query, (model_id,)) or 0)
 
 
 def tree(db: Db, model_id: str) -> list[bytes]:
@@ -378,18 +374,6 @@ def _log(db: Db, model_id: str, row: Checkpoint, time: StepTime | None) -> None:
 
 
 # The files with checkpoints' weights: their checksums, and what is wrong with them.
-
-
-@dataclass(frozen=True)
-class File:
-    """A checkpoint's file, when it was saved."""
-
-    path: str
-    """Relative to the data directory; a URL if it is stored on a server."""
-    bytes: int
-    """Total size of what was saved with it."""
-    sha256: str | None
-    """None if it is not on this machine, or was saved by an older version."""
 
 
 @dataclass(frozen=True)
@@ -459,8 +443,7 @@ all rewards are equal, there is none."""
 
 def used(db: Db) -> int:
     """Total size of all checkpoints' files, bytes."""
-    [total, _] = db.execute(f"SELECT bytes, {intact('disk')} FROM disk").fetchone()
-    return int(total)
+    return value(db, f"SELECT bytes, {intact('disk')} FROM disk") or 0
 
 
 def measured(db: Db, base: str) -> int | None:
@@ -469,8 +452,7 @@ def measured(db: Db, base: str) -> int | None:
     query = f"""SELECT c.bytes FROM checkpoint AS c JOIN model ON model.id = c.model_id
         WHERE c.state = 'full' AND c.bytes > 0 AND model.base = ? AND {is_intact("checkpoint", "c")}
         ORDER BY c.rowid DESC LIMIT 1"""
-    row = db.execute(query, (base,)).fetchone()
-    return None if row is None else int(row["bytes"])
+    return value(db, query, (base,))
 
 
 def next_to_thin(db: Db, opened: Collection[str]) -> tuple[str, Node] | None:
@@ -514,7 +496,7 @@ def pin(db: Db, model_id: str, ref: str, pinned: bool) -> bytes:
     already."""
     look_up = loadable if pinned else find
     node = look_up(db, model_id, ref)
-    [was] = db.execute("SELECT pinned FROM checkpoint WHERE id = ?", (node.id,)).fetchone()
+    was = value(db, "SELECT pinned FROM checkpoint WHERE id = ?", (node.id,))
     if bool(was) != pinned:
         db.execute("UPDATE checkpoint SET pinned = ? WHERE id = ?", (pinned, node.id))
         if pinned:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hud_tui.service.caller import CALLER, SERVICE, Caller
 from hud_tui.service.http import NO_TEXT, DamagedRow, not_found
@@ -215,11 +215,25 @@ def insert_all(
     db.executemany(f"{verb} INTO {table} ({names}) VALUES ({marks})", values)
 
 
-def fetched(
-    db: Db, kind: str, ref: str, query: str, values: Sequence[object] | Mapping[str, object]
-) -> sqlite3.Row:
-    """The row of a query. Raises Refused, 404: there is no such `kind`, called `ref`."""
+Values = Sequence[object] | Mapping[str, object]
+"""What is bound in a query."""
+
+
+def first(db: Db, query: str, values: Values) -> sqlite3.Row | None:
+    """The first row of a query; None if there is none."""
     row: sqlite3.Row | None = db.execute(query, values).fetchone()
+    return row
+
+
+def value(db: Db, query: str, values: Values = ()) -> Any | None:
+    """The first column of a query's first row; None if there is no row."""
+    row = first(db, query, values)
+    return None if row is None else row[0]
+
+
+def fetched(db: Db, kind: str, ref: str, query: str, values: Values) -> sqlite3.Row:
+    """The row of a query. Raises Refused, 404: there is no such `kind`, called `ref`."""
+    row = first(db, query, values)
     if row is None:
         raise not_found(kind, ref)
     return row

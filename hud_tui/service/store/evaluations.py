@@ -2,60 +2,60 @@
 
 import json
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import Any
 
 from hud_tui.rl.evaluation import summarize
+from hud_tui.rl.groups import task_groups
+from hud_tui.rl.text import one_line
 from hud_tui.rl.work import EVALUATION, End, has_ended
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import access, checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
-from hud_tui.service.store.db import Db, fetched, insert
+from hud_tui.service.store.db import Db, fetched, insert, value
+from hud_tui.service.store.models import ModelRow
 from hud_tui.service.store.seals import intact
 from hud_tui.service.store.traces import SELECT, TraceRow, cancel_running, keep_rollouts
 from hud_tui.wire import Evaluation, Group, WorkState
 from hud_tui.wire_runs import EvaluationParameters, KeepEvaluation
 
 
-@dataclass(frozen=True)
-class NewEvaluation:
-    """An evaluation whose rollouts have a job of their own."""
-
-    id: str
-    model_id: str
-    checkpoint_id: str | None
-    title: str
-    """The job's name."""
-    tasks_name: str | None
-    split: str
-    samples: int
-    num_tasks: int
-    parameters: dict[str, Any]
-    """max_tokens, temperature, seed and solved_at."""
-
-
-def submit(db: Db, new: NewEvaluation, tasks: Sequence[dict[str, Any]]) -> WorkState:
-    """Queue an evaluation of these rows of tasks. Raises Refused, 429: the caller has too much work
-    under way; 507: it may store no more."""
+def submit(
+    db: Db,
+    id_: str,
+    model: ModelRow,
+    node: Node | None,
+    tasks: Sequence[dict[str, Any]],
+    about: Mapping[str, Any],
+) -> WorkState:
+    """Queue an evaluation of these rows of tasks; `about`: as of `_begin`. Raises Refused, 429: the
+    caller has too much work under way; 507: it may store no more."""
     access.refuse_more_disk(db)
-    _begin(db, new, status="queued", **works.tasks_columns(tasks))
+    _begin(db, id_, model, node, **about, **works.tasks_columns(tasks), status="queued")
     access.refuse_too_much_work(db)
-    return works.changed(db, new.id)
+    return works.changed(db, id_)
 
 
-def _begin(db: Db, new: NewEvaluation, **more: object) -> None:
-    """Add an evaluation, with more of its columns; of a job that a client has begun, its name
-    stays."""
-    columns = {key: value for key, value in vars(new).items() if key not in ("id", "title")}
-    columns |= {"kind": EVALUATION, "parameters": json.dumps(new.parameters), **more}
-    about = {"name": new.title, "created_at": now(), "group_size": new.samples}
-    if not jobs.exists(db, new.id):
-        insert(db, "work", id=new.id, **about, **columns)
-        access.sign(db, "work", new.id)
+def _begin(db: Db, id_: str, model: ModelRow, node: Node | None, **about: Any) -> None:
+    """Add an evaluation whose rollouts have a job of their own: of a checkpoint, or None for the
+    weights that the model started from. `about`: more of its columns, with its parameters as they
+    are. Of a job that a client has begun, its name stays."""
+    columns = {
+        **about,
+        "kind": EVALUATION,
+        "model_id": model.id,
+        "checkpoint_id": node.id if node else None,
+        "parameters": json.dumps(about["parameters"]),
+    }
+    if not jobs.exists(db, id_):
+        title = f"evaluation of {node.name if node else 'base'} of {model.slug}"
+        title += f" on {about['tasks_name']}" if about["tasks_name"] else ""
+        job = {"id": id_, "name": one_line(title, 200), "created_at": now()}
+        insert(db, "work", **job, group_size=about["samples"], **columns)
+        access.sign(db, "work", id_)
     names = ", ".join(f"{name} = :{name}" for name in columns)
-    db.execute(f"UPDATE work SET {names} WHERE id = :id", {**columns, "id": new.id})
+    db.execute(f"UPDATE work SET {names} WHERE id = :id", {**columns, "id": id_})
 
 
 def get(db: Db, ref: str) -> sqlite3.Row:
@@ -67,8 +67,7 @@ def get(db: Db, ref: str) -> sqlite3.Row:
 def known(db: Db, ref: str) -> str | None:
     """The id of an evaluation in its canonical spelling; None if it is none."""
     query = "SELECT id FROM work WHERE id = ? AND kind = 'evaluation'"
-    row = db.execute(query, (canonical(ref),)).fetchone()
-    return None if row is None else str(row["id"])
+    return value(db, query, (canonical(ref),))
 
 
 def of_model(db: Db, model_id: str) -> list[sqlite3.Row]:
@@ -97,11 +96,8 @@ def made(db: Db, evaluation_id: str) -> list[Group]:
 
 
 def _groups(db: Db, condition: str, *values: object) -> list[Group]:
-    query = f"{SELECT} WHERE {condition} ORDER BY rowid"
-    rewards: dict[str, list[float]] = {}
-    for slug, reward in ((row["task_slug"], row["reward"]) for row in db.execute(query, values)):
-        rewards.setdefault(slug, []).append(reward)
-    return [Group(task_slug=slug, rewards=row) for slug, row in rewards.items()]
+    rows = db.execute(f"{SELECT} WHERE {condition} ORDER BY rowid", values)
+    return task_groups((row["task_slug"], row["reward"]) for row in rows)
 
 
 def finish(
@@ -283,20 +279,9 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
     access.refuse_more_disk(db)
     if run_id is not None:
         access.refuse_others(db, run_id, "report on")
-    of = "base" if node is None else node.name
-    title = f"evaluation of {of} of {model.slug}" + (f" on {body.name}" if body.name else "")
-    new = NewEvaluation(
-        id=evaluation_id,
-        model_id=model.id,
-        checkpoint_id=None if node is None else node.id,
-        title=title[:200],
-        tasks_name=body.name,
-        split=body.split,
-        samples=body.samples,
-        num_tasks=body.num_tasks,
-        parameters=body.parameters,
-    )
-    _begin(db, new, status="running", run_id=run_id)
+    about = body.model_dump(include={"split", "samples", "num_tasks", "parameters"})
+    about |= {"tasks_name": body.name, "run_id": run_id}
+    _begin(db, evaluation_id, model, node, **about, status="running")
     access.refuse_too_much_work(db)
 
 

@@ -16,7 +16,7 @@ from hud_tui.events import (
     WorkChanged,
 )
 from hud_tui.service.http import now
-from hud_tui.service.store.db import Db, Store, drop
+from hud_tui.service.store.db import Db, Store, drop, value
 from hud_tui.service.store.seals import checksum, intact
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,10 @@ def after(db: Db, model_id: str, last: int, limit: int = 500) -> list[Logged]:
     """
     query = """SELECT id, type, CAST(body AS BLOB) AS body, body_crc FROM event
         WHERE model_id = ? AND id > ? AND (type != 'rollout' OR id > ?) ORDER BY id LIMIT ?"""
-    over = _newest_step(db, model_id) if _is_far(db, model_id, last) else last
+    over, later = last, "SELECT 1 FROM event WHERE model_id = ? AND id > ? LIMIT 1 OFFSET ?"
+    if value(db, later, (model_id, last, FAR)):
+        step = "SELECT id FROM event WHERE model_id = ? AND type = 'step' ORDER BY id DESC LIMIT 1"
+        over = value(db, step, (model_id,)) or 0
     rows = db.execute(query, (model_id, last, over, limit)).fetchall()
     for row in rows:
         named = f'"type":"{row["type"]}"'.encode()
@@ -102,37 +105,25 @@ def moves(db: Db, model_id: str) -> MovesRead:
     return MovesRead(moves=tuple(reversed(kept)), since=since)
 
 
-def _is_far(db: Db, model_id: str, last: int) -> bool:
-    query = "SELECT 1 FROM event WHERE model_id = ? AND id > ? LIMIT 1 OFFSET ?"
-    return db.execute(query, (model_id, last, FAR)).fetchone() is not None
-
-
-def _newest_step(db: Db, model_id: str) -> int:
-    query = "SELECT id FROM event WHERE model_id = ? AND type = 'step' ORDER BY id DESC LIMIT 1"
-    row = db.execute(query, (model_id,)).fetchone()
-    return 0 if row is None else int(row["id"])
-
-
 def newest(db: Db) -> int:
     """The newest id given to any model; 0 before the first."""
-    row = db.execute("SELECT seq FROM sqlite_sequence WHERE name = 'event'").fetchone()
-    return int(row["seq"]) if row else 0
+    return value(db, "SELECT seq FROM sqlite_sequence WHERE name = 'event'") or 0
 
 
 def can_resume(db: Db, model_id: str, last: int) -> bool:
     """Whether this id is known and all later events are still kept."""
     query = f"SELECT pruned_to, {intact('model')} FROM model WHERE id = ?"
-    row = db.execute(query, (model_id,)).fetchone()
-    return row is not None and int(row["pruned_to"]) <= last <= newest(db)
+    pruned_to = value(db, query, (model_id,))
+    return pruned_to is not None and pruned_to <= last <= newest(db)
 
 
 def _prune(db: Db, model_id: str) -> None:
     query = "SELECT id FROM event WHERE model_id = ? ORDER BY id DESC LIMIT 1 OFFSET ?"
-    row = db.execute(query, (model_id, MOST_EVENTS)).fetchone()
-    if row is not None:
+    last = value(db, query, (model_id, MOST_EVENTS))
+    if last is not None:
         where = f"model_id = :model AND id <= :last AND NOT ({MOVE})"
-        drop(db, "event", where, {"model": model_id, "last": row["id"]})
-        db.execute("UPDATE model SET pruned_to = ? WHERE id = ?", (row["id"], model_id))
+        drop(db, "event", where, {"model": model_id, "last": last})
+        db.execute("UPDATE model SET pruned_to = ? WHERE id = ?", (last, model_id))
 
 
 # Frames: the newest events as sent, made once for all followers of a model.

@@ -11,7 +11,7 @@ from hud_tui.rl.work import EVALUATION, SUCCEEDED, TRAINING, End
 from hud_tui.service.engines.base import EngineError
 from hud_tui.service.http import Refused, bad_field, canonical, not_found, now, refusal
 from hud_tui.service.store import access, checkpoints, runs, times, traces, works
-from hud_tui.service.store.db import Db, fetched, insert, without_damaged
+from hud_tui.service.store.db import Db, fetched, insert, value, without_damaged
 from hud_tui.wire import JobError, WorkState
 from hud_tui.wire_runs import DriveReport, DriveRun
 
@@ -25,16 +25,12 @@ class Stopped(Exception):
 def failed(error: Exception) -> End:
     full = refusal(error)
     if full is not None:
-        return End("failed", JobError(code="disk", message=f"{full.detail} (resume the run)"))
-    match error:
-        case EngineError():
-            code = "engine"
-        case Refused():
-            code = "refused"
-        case _:
-            message = f"{type(error).__name__}: {error}"
-            return End("failed", JobError(code="internal", message=message))
-    return End("failed", JobError(code=code, message=str(error)))
+        code, message = "disk", f"{full.detail} (resume the run)"
+    elif isinstance(error, EngineError | Refused):
+        code, message = "engine" if isinstance(error, EngineError) else "refused", str(error)
+    else:
+        code, message = "internal", f"{type(error).__name__}: {error}"
+    return End("failed", JobError(code=code, message=message))
 
 
 _LISTED = f"""SELECT {works.COLUMNS},
@@ -47,10 +43,11 @@ _LISTED = f"""SELECT {works.COLUMNS},
 """Jobs with counts of their rollouts, from an index."""
 
 
-def unfinished(db: Db) -> list[sqlite3.Row]:
-    """All active jobs: managed runs, and reported jobs with open traces."""
+def own_unfinished(db: Db) -> list[str]:
+    """Ids of the jobs under way that the caller may cancel: managed runs, evaluations, and reported
+    jobs with open traces."""
     query = f"{works.SELECT} WHERE work.is_job AND {works.STATUS} IN ('queued', 'running')"
-    return db.execute(query).fetchall()
+    return [job["id"] for job in db.execute(query).fetchall() if access.may_end(db, job["id"])]
 
 
 def get(db: Db, job_id: str) -> sqlite3.Row:
@@ -109,8 +106,9 @@ def exists(db: Db, job_id: str) -> bool:
 
 
 def rename(db: Db, job_id: str, name: str) -> None:
-    """Give a job another name."""
-    db.execute("UPDATE work SET name = ? WHERE id = ?", (name, get(db, job_id)["id"]))
+    """Give a job another name. Raises Refused, 403: it is somebody else's."""
+    access.refuse_others(db, job_id, "rename")
+    db.execute("UPDATE work SET name = ? WHERE id = ?", (name, job_id))
 
 
 def _one(db: Db, select: str, job_id: str) -> sqlite3.Row:
@@ -322,8 +320,7 @@ def _take_back(db: Db, row: sqlite3.Row) -> None:
 def stepped(db: Db, job_id: str, checkpoint_id: str) -> WorkState:
     """Count a step of a driven run."""
     query = "SELECT json_extract(body, '$.num_tokens') FROM checkpoint WHERE id = ?"
-    [tokens] = db.execute(query, (checkpoint_id,)).fetchone()
-    return advance(db, job_id, steps=1, tokens=tokens or 0)
+    return advance(db, job_id, steps=1, tokens=value(db, query, (checkpoint_id,)) or 0)
 
 
 def ask_to_cancel(db: Db, work_id: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from hud_tui.rl.checkpoint_tree import slug_of
 from hud_tui.service.http import Refused, canonical, named_id, new_id, not_found, now
 from hud_tui.service.store import access, checkpoints
-from hud_tui.service.store.db import Db, fetched, insert
+from hud_tui.service.store.db import Db, fetched, first, insert
 from hud_tui.service.store.seals import intact
 from hud_tui.wire import BASE
 
@@ -92,12 +92,12 @@ def fork(db: Db, source: ModelRow, name: str, checkpoint: str | None = None) -> 
         raise Refused(409, f"a model named {name} exists already: choose another name")
     access.refuse_more_disk(db)
     state, origin = start(db, source, checkpoint)
-    id_ = new_id()
+    id_, slug = new_id(), slug_of(name)
     insert(
         db,
         "model",
         id=id_,
-        slug=_free_slug(db, name, id_),
+        slug=f"{slug}-{id_[:6]}" if _is_called(db, slug) else slug,
         name=name,
         name_key=name.casefold(),
         is_base=0,
@@ -134,11 +134,6 @@ def _is_called(db: Db, name: str) -> bool:
     key = name.casefold()
     query = f"""SELECT 1 FROM model WHERE name_key = :key OR lower(slug) = :key OR {_TAIL}"""
     return db.execute(query, {"key": key}).fetchone() is not None
-
-
-def _free_slug(db: Db, name: str, id_: str) -> str:
-    slug = slug_of(name)
-    return f"{slug}-{id_[:6]}" if _is_called(db, slug) else slug
 
 
 def _row(row: sqlite3.Row) -> ModelRow:
@@ -190,9 +185,7 @@ def put(db: Db, taskset_id: str, rows: Iterable[tuple[str, dict[str, Any]]]) -> 
 
 def by_name(db: Db, name: str) -> sqlite3.Row | None:
     """The taskset with this name, case-insensitively."""
-    query = f"{_SELECT_TASKSET} WHERE name_key = ?"
-    row: sqlite3.Row | None = db.execute(query, (_key(name),)).fetchone()
-    return row
+    return first(db, f"{_SELECT_TASKSET} WHERE name_key = ?", (_key(name),))
 
 
 def _key(name: str) -> str:
@@ -228,6 +221,4 @@ def holding(db: Db, slugs: list[str]) -> sqlite3.Row | None:
         FROM taskset JOIN task ON taskset_id = taskset.id GROUP BY taskset.id
         HAVING count(*) = :count
         AND sum(task.slug IN (SELECT value FROM json_each(:slugs))) = :count LIMIT 1"""
-    bound = {"count": len(slugs), "slugs": json.dumps(slugs)}
-    row: sqlite3.Row | None = db.execute(query, bound).fetchone()
-    return row
+    return first(db, query, {"count": len(slugs), "slugs": json.dumps(slugs)})

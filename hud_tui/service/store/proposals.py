@@ -6,13 +6,11 @@ is made.
 """
 
 import sqlite3
-from collections.abc import Mapping
-from typing import Any
 
-from hud_tui.service.http import Refused, canonical, new_id, not_found, now
+from hud_tui.service.http import Refused, canonical, new_id, now
 from hud_tui.service.store import checkpoints
 from hud_tui.service.store.access import protected_by
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, fetched, insert
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_access import Proposal, ProposalCheck, Propose
 
@@ -38,21 +36,18 @@ def propose(db: Db, model_id: str, body: Propose) -> Proposal:
     _settle(db, model_id)
     if would.proposal is not None:
         return would.proposal
-    id_, head = new_id(), checkpoints.head_id(db, model_id)
-    columns = {
-        "checkpoint_id": would.checkpoint_id,
-        "previous": head,
-        "note": body.note,
-        "at": now(),
-    }
+    id_ = new_id()
     insert(
         db,
         "proposal",
         id=id_,
         model_id=model_id,
+        checkpoint_id=would.checkpoint_id,
+        previous=checkpoints.head_id(db, model_id),
+        note=body.note,
         proposed_by=db.caller.name,
+        at=now(),
         status="open",
-        **columns,
     )
     return get(db, model_id, id_)
 
@@ -62,7 +57,7 @@ def check(db: Db, model_id: str, checkpoint_id: str) -> ProposalCheck:
     is not protected, that is its head, or too many are open; 410, the checkpoint has expired."""
     if protected_by(db, model_id) is None:
         raise Refused(409, "this model is not protected: set its head, nobody has to approve it")
-    node = checkpoints.loadable(db, model_id, canonical(checkpoint_id) or checkpoint_id)
+    node = checkpoints.loadable(db, model_id, checkpoint_id)
     if node.id == checkpoints.head_id(db, model_id):
         raise Refused(409, f"{node.name} is the head already")
     waiting = [before for before in all_of(db, model_id) if before.status == "open"]
@@ -104,18 +99,12 @@ def get(db: Db, model_id: str, id_: str) -> Proposal:
 
 def _find(db: Db, model_id: str, id_: str) -> sqlite3.Row:
     query = f"{_PROPOSALS} AND proposal.id = :id"
-    row: sqlite3.Row | None = db.execute(query, _bound(model_id, canonical(id_))).fetchone()
-    if row is None:
-        raise not_found("proposal", id_[:100])
-    return row
+    return fetched(db, "proposal", id_[:100], query, _bound(model_id, canonical(id_)))
 
 
 def _proposal(row: sqlite3.Row) -> Proposal:
-    columns: Mapping[str, Any] = {**dict(row), "status": row["shown_status"]}
-    return Proposal(
-        **{name: columns[name] for name in Proposal.model_fields if name in columns},
-        by=columns["proposed_by"],
-    )
+    columns = {**dict(row), "status": row["shown_status"], "by": row["proposed_by"]}
+    return Proposal(**{name: columns[name] for name in Proposal.model_fields if name in columns})
 
 
 def withdraw(db: Db, model_id: str, id_: str) -> Proposal:

@@ -22,7 +22,7 @@ from hud_tui.rl.runs import ENDS, MOST_POINTS
 from hud_tui.rl.text import seconds
 from hud_tui.service.http import canonical, now
 from hud_tui.service.store import access
-from hud_tui.service.store.db import Db, Store, fetched, insert
+from hud_tui.service.store.db import Db, Store, fetched, insert, value
 from hud_tui.service.store.seals import INTACT_BODY, intact
 from hud_tui.service.store.works import STATUS
 from hud_tui.wire import Checkpoint
@@ -37,16 +37,12 @@ def begin(db: Db, run_id: str, model_id: str, taskset: str | None) -> None:
     """A run is queued: its first step will be taken from the model's head."""
     head = f"""SELECT checkpoint.name, {intact("head")}, {intact("checkpoint")}
         FROM head JOIN checkpoint ON checkpoint.id = checkpoint_id WHERE head.model_id = ?"""
-    row = db.execute(head, (model_id,)).fetchone()
-    start = row["name"] if row else None
-    _insert(db, run_id, model_id, start, taskset)
+    _insert(db, run_id, model_id, value(db, head, (model_id,)), taskset)
 
 
 def taskset(db: Db, run_id: str) -> str | None:
     """Name of the tasks, or the environment, that a run is on; None if it is not known."""
-    query = f"SELECT taskset, {intact('run')} FROM run WHERE id = ?"
-    row = db.execute(query, (run_id,)).fetchone()
-    return row["taskset"] if row else None
+    return value(db, f"SELECT taskset, {intact('run')} FROM run WHERE id = ?", (run_id,))
 
 
 def run_of(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str]) -> str:
@@ -57,22 +53,16 @@ def run_of(db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str]) ->
 def discarded(db: Db, run_id: str) -> int:
     """Rollouts of a run that were wasted since its last step."""
     query = f"SELECT discarded, {intact('run')} FROM run WHERE id = ?"
-    row = db.execute(query, (run_id,)).fetchone()
-    return int(row["discarded"]) if row else 0
+    return value(db, query, (run_id,)) or 0
 
 
-def stepped(
-    db: Db, model_id: str, node: Checkpoint, trace_ids: Sequence[str], stamp: float
-) -> tuple[str, int]:
-    """Add a step of the tree to its run; it was trained on these rollouts, `stamp` Unix seconds.
-    Returns the run's id, and the step's number within it."""
-    run_id = run_of(db, model_id, node, trace_ids)
+def stepped(db: Db, run_id: str, model_id: str, node: Checkpoint, stamp: float) -> int:
+    """Add a step of the tree to its run, `stamp` Unix seconds. Returns its number within that."""
     query = f"SELECT steps, rewards, times, {intact('run')} FROM run WHERE id = ?"
     row = db.execute(query, (run_id,)).fetchone()
     if row is None or not row["steps"]:
         name = f"SELECT name, {intact('checkpoint')} FROM checkpoint WHERE id = ?"
-        parent = db.execute(name, (node.prev_model_checkpoint_id,)).fetchone()
-        start = parent["name"] if parent else None
+        start = value(db, name, (node.prev_model_checkpoint_id,))
         if row is None:
             _insert(db, run_id, model_id, start, None)
         else:  # the head may have been set elsewhere while it waited
@@ -103,7 +93,7 @@ def stepped(
             "heldout_traces": heldout_rollouts_of(node) or None,
         },
     )
-    return run_id, (row["steps"] if row else 0) + 1
+    return (row["steps"] if row else 0) + 1
 
 
 def wasted(db: Db, run_id: str, rollouts: int) -> None:
@@ -203,7 +193,7 @@ def grown(rewards: Mapping[str, Any], reward: float) -> dict[str, Any]:
 
 
 def _insert(db: Db, run_id: str, model_id: str, start: str | None, taskset: str | None) -> None:
-    [revision] = db.execute(f"SELECT {NEXT}").fetchone()
+    revision = value(db, f"SELECT {NEXT}")
     insert(db, "run", id=run_id, model_id=model_id, start=start, taskset=taskset, revision=revision)
 
 
@@ -239,8 +229,8 @@ def _count_again(db: Db, row: sqlite3.Row) -> None:
     node = Checkpoint.model_validate_json(row["body"]).model_copy(update=parents)
     query = "SELECT id FROM trace WHERE checkpoint_id = ? LIMIT ?"
     traces = [] if row["job_id"] else db.execute(query, (node.id, LOOKED_AT)).fetchall()
-    trace_ids = [trace["id"] for trace in traces]
-    stepped(db, row["model_id"], node, trace_ids, seconds(node.created_at) or now())
+    run_id = run_of(db, row["model_id"], node, [trace["id"] for trace in traces])
+    stepped(db, run_id, row["model_id"], node, seconds(node.created_at) or now())
 
 
 # The table.

@@ -7,7 +7,7 @@ from typing import Any
 
 from hud_tui.rl.groups import idle_rollouts
 from hud_tui.rl.timeline import ZERO_VARIANCE
-from hud_tui.service.store.db import Db, insert
+from hud_tui.service.store.db import Db, Values, insert, value
 from hud_tui.service.store.seals import intact
 from hud_tui.wire import Group
 from hud_tui.wire_time import StepTime
@@ -46,7 +46,7 @@ def of_checkpoint(db: Db, checkpoint_id: str) -> list[StepTime]:
     return _read(db, f"{of_run} AND checkpoint_id = :id", {"id": checkpoint_id})
 
 
-def _read(db: Db, where: str, values: tuple[object, ...] | Mapping[str, object]) -> list[StepTime]:
+def _read(db: Db, where: str, values: Values) -> list[StepTime]:
     query = f"SELECT body, {intact('step_time')} FROM step_time WHERE {where}"
     return [StepTime.model_validate_json(row["body"]) for row in db.execute(query, values)]
 
@@ -54,7 +54,7 @@ def _read(db: Db, where: str, values: tuple[object, ...] | Mapping[str, object])
 def known(db: Db, run_id: str) -> int:
     """Number of a run's steps whose time is known."""
     query = "SELECT count(checkpoint_id) FROM step_time WHERE run_id = ?"
-    return int(db.execute(query, (run_id,)).fetchone()[0])
+    return value(db, query, (run_id,)) or 0
 
 
 def discard(db: Db, run_id: str, step: int, reasons: Reasons) -> None:
@@ -96,8 +96,7 @@ def why_discarded(db: Db, run_id: str, trace_id: str) -> str | None:
     """Why no step was trained on a rollout of a run; None if one was, or may yet be."""
     query = f"""SELECT reason, {intact("discarded")} FROM discarded
         WHERE run_id = ? AND instr(traces, ?) ORDER BY id DESC LIMIT 1"""
-    row = db.execute(query, (run_id, f'"{trace_id}"')).fetchone()
-    return None if row is None else str(row["reason"])
+    return value(db, query, (run_id, f'"{trace_id}"'))
 
 
 def discarded(db: Db, run_id: str, limit: int, offset: int) -> list[dict[str, Any]]:

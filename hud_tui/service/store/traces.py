@@ -15,7 +15,7 @@ from hud_tui.rl.text import with_text
 from hud_tui.service.caller import SERVICE
 from hud_tui.service.http import damaged_row, now
 from hud_tui.service.store import access, checkpoints, events
-from hud_tui.service.store.db import Db, fetched, insert_all, without_damaged
+from hud_tui.service.store.db import Db, fetched, first, insert_all, value, without_damaged
 from hud_tui.service.store.seals import intact
 from hud_tui.wire_rollouts import TraceEnter, TraceExit
 from hud_tui.wire_training import Sample, content_text
@@ -128,12 +128,9 @@ def same(db: Db, sample: Sample) -> list[sqlite3.Row]:
 def within(db: Db, trace_id: str, sample: Sample) -> sqlite3.Row | None:
     """The turn of a trace with these tokens, whatever its logprobs."""
     query = f"{_WITH_TRACE} WHERE trace_id = ? AND prompt_digest = ?"
-    row: sqlite3.Row | None = db.execute(
-        query, (trace_id, digest(sample.prompt_token_ids or ()))
-    ).fetchone()
-    if row is None:
-        return None
-    return row if sample_of(row).output_token_ids == sample.output_token_ids else None
+    row = first(db, query, (trace_id, digest(sample.prompt_token_ids or ())))
+    is_same = row is not None and sample_of(row).output_token_ids == sample.output_token_ids
+    return row if is_same else None
 
 
 SELECT = f"""SELECT *, {intact("trace")}, (SELECT sampled_from FROM turn
@@ -156,9 +153,12 @@ def record_turn(db: Db, trace_id: str, turn: TurnRow) -> None:
     )
 
 
-def enter(db: Db, trace_id: str, job_id: str | None, body: TraceEnter) -> None:
-    """Begin a client's rollout; repeating it changes nothing."""
-    _begin(db, trace_id, now())
+def enter(
+    db: Db, trace_id: str, job_id: str | None, body: TraceEnter, status: str = "running"
+) -> None:
+    """Begin a rollout, a client's, or with status ``queued`` one that the service will make;
+    repeating it changes nothing."""
+    _begin(db, trace_id, now(), status)
     told = (job_id, body.task_slug, body.group_id, body.model, body.parent_trace_id)
     db.execute(
         "UPDATE trace SET job_id = coalesce(?, job_id), task_slug = coalesce(?, task_slug),"
@@ -187,15 +187,7 @@ def leave(db: Db, trace_id: str, body: TraceExit) -> bool:
         "UPDATE trace SET status = :status, reward = :reward, error = :error,"
         " evaluation_result = :result, stop_reason = :stop_reason,"
         " ended_at = coalesce(ended_at, :now) WHERE id = :id",
-        {
-            "status": body.status,
-            "reward": body.reward,
-            "error": body.error,
-            "result": result,
-            "stop_reason": body.stop_reason,
-            "now": now(),
-            "id": trace_id,
-        },
+        {**vars(body), "result": result, "now": now(), "id": trace_id},
     )
     return row is None or row["ended_at"] is None
 
@@ -207,11 +199,6 @@ def _begin(db: Db, trace_id: str, stamp: float, status: str = "running") -> None
         _answer(db, trace_id, sum(map(_sampled_tokens, spans_of(db, trace_id))))
 
 
-def exists(db: Db, trace_id: str) -> bool:
-    """Whether anything has been told of a rollout."""
-    return bool(db.execute("SELECT 1 FROM trace WHERE id = ?", (trace_id,)).fetchone())
-
-
 def get(db: Db, trace_id: str) -> sqlite3.Row:
     """One trace. Raises Refused, 404."""
     return fetched(db, "trace", trace_id, f"{SELECT} WHERE id = ?", (trace_id,))
@@ -219,9 +206,7 @@ def get(db: Db, trace_id: str) -> sqlite3.Row:
 
 def job_id_of(db: Db, trace_id: str) -> str | None:
     """Id of the job that it is a rollout of; None without one, and if there is no such trace."""
-    query = f"SELECT job_id, {intact('trace')} FROM trace WHERE id = ?"
-    row = db.execute(query, (trace_id,)).fetchone()
-    return None if row is None else row["job_id"]
+    return value(db, f"SELECT job_id, {intact('trace')} FROM trace WHERE id = ?", (trace_id,))
 
 
 def refuse_of_others(
@@ -240,20 +225,18 @@ def index_in_group(db: Db, trace: sqlite3.Row) -> int | None:
         return None
     query = """SELECT count(*) FROM trace WHERE job_id = ? AND group_id = ? AND rowid <
         (SELECT rowid FROM trace WHERE id = ?)"""
-    [before] = db.execute(query, (trace["job_id"], trace["group_id"], trace["id"])).fetchone()
-    return int(before)
+    return value(db, query, (trace["job_id"], trace["group_id"], trace["id"]))
 
 
 def status(db: Db, trace_id: str) -> str | None:
-    """A trace's status; None if it is unknown."""
-    row = db.execute(f"{SELECT} WHERE id = ?", (trace_id,)).fetchone()
-    return None if row is None else str(row["status"])
+    """A trace's status; None if nothing has been told of it."""
+    return value(db, f"SELECT status, {intact('trace')} FROM trace WHERE id = ?", (trace_id,))
 
 
 def is_played(db: Db, trace_id: str) -> bool:
     """Whether a person was the policy of a turn; of an unknown trace False."""
-    row = db.execute(f"{SELECT} WHERE id = ?", (trace_id,)).fetchone()
-    return row is not None and bool(row["played"])
+    query = f"SELECT played, {intact('trace')} FROM trace WHERE id = ?"
+    return bool(value(db, query, (trace_id,)))
 
 
 def of_job(
@@ -274,9 +257,9 @@ def of_checkpoint(
 ) -> list[sqlite3.Row]:
     """The traces that one step was trained on, in the order they were sampled. Raises Refused,
     404."""
-    checkpoints.find(db, model_id, checkpoint_id)
+    node = checkpoints.find(db, model_id, checkpoint_id)
     query = f"{SELECT} WHERE checkpoint_id = ? ORDER BY rowid LIMIT ? OFFSET ?"
-    return db.execute(query, (checkpoint_id, limit, offset)).fetchall()
+    return db.execute(query, (node.id, limit, offset)).fetchall()
 
 
 def summary(db: Db, job_id: str) -> sqlite3.Row:
@@ -301,14 +284,6 @@ def cancel_running(db: Db, job_id: str) -> list[str]:
     return [row["id"] for row in stopped]
 
 
-def queue(db: Db, trace_id: str, job_id: str, body: TraceEnter) -> str:
-    """Begin a rollout that the service will make; returns its status, which is not ``queued`` if it
-    was submitted before and has ended."""
-    _begin(db, trace_id, now(), "queued")
-    enter(db, trace_id, job_id, body)
-    return str(status(db, trace_id))
-
-
 def end_queued(db: Db) -> None:
     """End the queued rollouts of the service, e.g. after a restart."""
     error = "the service was stopped before the rollout was made"
@@ -320,7 +295,9 @@ def end_queued(db: Db) -> None:
 
 
 def cancel(db: Db, trace_id: str) -> str:
-    """Mark one unfinished trace as cancelled; returns its status. Raises Refused, 404."""
+    """Mark one unfinished trace as cancelled; returns its status. Raises Refused, 404; 403: it is a
+    rollout of somebody else's job."""
+    refuse_of_others(db, trace_id, what="cancel rollouts of")
     get(db, trace_id)
     db.execute(
         f"UPDATE trace SET status = 'cancelled', ended_at = ? WHERE id = ? AND {_OPEN}",
@@ -333,7 +310,7 @@ def cancel(db: Db, trace_id: str) -> str:
 
 
 class TraceRow(NamedTuple):
-    """A finished rollout of a managed run: columns of its trace, and its turns."""
+    """A finished rollout of a managed run: columns of its trace, and its one turn."""
 
     id: str
     job_id: str
@@ -348,9 +325,9 @@ class TraceRow(NamedTuple):
     reward: float
     stop_reason: str
     heldout: bool
-    evaluates: str | None = None
+    evaluates: str | None
     """Id of the checkpoint that it evaluates."""
-    turns: Sequence[TurnRow] = ()
+    turn: TurnRow
 
 
 def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | None = None) -> None:
@@ -364,22 +341,19 @@ def add_rollouts(db: Db, model_id: str, rows: Sequence[TraceRow], step: int | No
 def keep_rollouts(db: Db, rows: Sequence[TraceRow], stamp: float) -> None:
     """`add_rollouts` without events."""
     insert_all(db, "trace", [_finished(row, stamp) for row in rows], "INSERT OR REPLACE")
-    add_turns(db, ((row.id, turn) for row in rows for turn in row.turns))
+    add_turns(db, ((row.id, row.turn) for row in rows))
 
 
 def _finished(row: TraceRow, stamp: float) -> dict[str, object]:
-    return {
-        **{name: value for name, value in row._asdict().items() if name != "turns"},
+    columns = row._asdict()
+    del columns["turn"]
+    return columns | {
         "status": "completed",
-        "created_at": row.turns[0].started_at,
+        "created_at": row.turn.started_at,
         "ended_at": stamp,
-        "completion": row.turns[-1].completion[:COMPLETION_SHOWN],
-        "num_tokens": _tokens(row.turns),
+        "completion": row.turn.completion[:COMPLETION_SHOWN],
+        "num_tokens": len(row.turn.output),
     }
-
-
-def _tokens(rows: Iterable[TurnRow]) -> int:
-    return sum(len(row.output) for row in rows)
 
 
 def _done(row: TraceRow, stamp: float, step: int) -> RolloutDone:
@@ -393,7 +367,7 @@ def _done(row: TraceRow, stamp: float, step: int) -> RolloutDone:
         attempt=row.attempt,
         reward=row.reward,
         heldout=row.heldout,
-        num_tokens=_tokens(row.turns),
+        num_tokens=len(row.turn.output),
     )
 
 
@@ -403,12 +377,13 @@ def _done(row: TraceRow, stamp: float, step: int) -> RolloutDone:
 def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
     """Store uploaded spans; a repeated one replaces itself. The trace has the last answer in them,
     for the lists of rollouts. The spans that were there before are not read again."""
+    stored = f"SELECT body, {intact('span')} FROM span WHERE trace_id = ? AND span_id = ?"
     rows: dict[str, dict[str, Any]] = {}
     more = 0
     for span in spans:
         body = json.dumps(span)
         id_ = str(span.get("span_id") or blake2b(body.encode(), digest_size=16).hexdigest())
-        before = rows.pop(id_, None) or _span(db, trace_id, id_)
+        before = rows.pop(id_, None) or first(db, stored, (trace_id, id_))
         more += _sampled_tokens(span)
         if before is not None:
             more -= _sampled_tokens(json.loads(before["body"]))
@@ -418,20 +393,14 @@ def add_spans(db: Db, trace_id: str, spans: Iterable[dict[str, Any]]) -> None:
     _answer(db, trace_id, more)
 
 
-def _span(db: Db, trace_id: str, span_id: str) -> sqlite3.Row | None:
-    query = f"SELECT body, {intact('span')} FROM span WHERE trace_id = ? AND span_id = ?"
-    row: sqlite3.Row | None = db.execute(query, (trace_id, span_id)).fetchone()
-    return row
-
-
 def _answer(db: Db, trace_id: str, more: int) -> None:
     """Keep the last answer that a client reports on the trace's row, and count so many tokens more,
     unless the service sampled it."""
     query = f"""SELECT body, {intact("span")} FROM span
         WHERE trace_id = ? AND answered_at IS NOT NULL
         ORDER BY answered_at DESC, rowid DESC LIMIT 1"""
-    row = db.execute(query, (trace_id,)).fetchone()
-    text = None if row is None else _answer_in(json.loads(row["body"]))[:COMPLETION_SHOWN]
+    body = value(db, query, (trace_id,))
+    text = None if body is None else _answer_in(json.loads(body))[:COMPLETION_SHOWN]
     db.execute(
         "UPDATE trace SET completion = coalesce(?, completion),"
         " num_tokens = nullif(coalesce(num_tokens, 0) + ?, 0)"

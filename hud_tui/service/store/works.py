@@ -10,7 +10,7 @@ from hud_tui.rl.progress import Progress, pace
 from hud_tui.rl.work import EVALUATION, TRAINING, End, Work, stopped
 from hud_tui.service.http import DamagedRow, Refused, canonical, now
 from hud_tui.service.store import access, events
-from hud_tui.service.store.db import Db, fetched, without_damaged
+from hud_tui.service.store.db import Db, fetched, first, without_damaged
 from hud_tui.service.store.seals import checksum, intact
 from hud_tui.wire import Group, WorkState
 
@@ -69,8 +69,7 @@ def active(db: Db, model_id: str) -> sqlite3.Row | None:
     """The run that is training a model."""
     query = f"""{SELECT} WHERE work.model_id = ? AND work.kind = 'training'
         AND work.status IN ('queued', 'running')"""
-    row: sqlite3.Row | None = db.execute(query, (model_id,)).fetchone()
-    return row
+    return first(db, query, (model_id,))
 
 
 def refuse_training(db: Db, model_id: str, driven_by: str | None = None) -> None:
