@@ -36,7 +36,6 @@ class Overlay:
     """A lineage drawn over the run's own."""
 
     name: str
-    """Display name."""
     run: Run
     """The other lineage; its newest checkpoint is the head."""
     shift: int = 0
@@ -234,8 +233,6 @@ class RunSeries:
 
 @dataclass(frozen=True)
 class RunLine:
-    """One run in the chart."""
-
     row: Work
     buckets: Sequence[Bucket]
     """What is drawn: one bucket per chart column that has a value; for a smoothed line only the
@@ -248,10 +245,7 @@ class RunLine:
 
 @dataclass(frozen=True)
 class RunOverlay:
-    """Several runs in one chart."""
-
     key: str
-    """The metric."""
     axis: Axis
     low: float
     high: float

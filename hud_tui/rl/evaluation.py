@@ -179,8 +179,6 @@ def estimate(values: Sequence[float], least: float, most: float, comparisons: in
 
 @dataclass(frozen=True)
 class TaskScore:
-    """One task's rollouts."""
-
     slug: str
     rewards: tuple[float, ...]
     """Finite, shape (K,), K ≥ 1."""
@@ -532,8 +530,6 @@ def _at_least(least: int, tasks: int, share: float) -> float:
 
 @dataclass(frozen=True)
 class Figure:
-    """One statistic of an evaluation."""
-
     label: str
     """``mean reward`` or ``pass@4``."""
     estimate: Estimate

@@ -312,8 +312,6 @@ _stats = lru_cache(512)(group_stats)
 
 
 class Order(StrEnum):
-    """Sort order of the group rows."""
-
     TASK = "by task"
     SIGNAL = "signal first"
 
@@ -590,7 +588,6 @@ class Waste:
         return [average] * len(group.rewards)
 
     def _count(self, group: Group, idle: int, idle_tokens: float) -> None:
-        """Add a group to its task's sums."""
         task = self._tasks.setdefault(group.task_slug, TaskWaste(group.task_slug))
         task.groups += 1
         task.rollouts += len(group.rewards)

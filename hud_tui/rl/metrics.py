@@ -22,8 +22,6 @@ from hud_tui.wire import Checkpoint, Estimate
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric of a training step."""
-
     key: str
     """Canonical key: the embedded service's name for it."""
     title: str

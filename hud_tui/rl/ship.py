@@ -253,8 +253,6 @@ def _estimated(estimate: Estimate) -> str:
 
 @dataclass(frozen=True)
 class Column:
-    """A column of the table of candidates."""
-
     title: str
     width: int
     """Cells; 0 takes what is left."""
@@ -395,8 +393,6 @@ def _variance(rewards: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Round:
-    """A round of sampling."""
-
     candidates: int
     """How many are left."""
     samples: int

@@ -36,8 +36,6 @@ NEGLIGIBLE = 0.01
 
 
 class Node(NamedTuple):
-    """A node of the tree."""
-
     parent: int
     """Position of its parent, which is lower than its own; any for the root, which is first."""
     gap: float
@@ -102,7 +100,6 @@ class Smoothed:
 
     @cached_property
     def means(self) -> Sequence[float]:
-        """Posterior means."""
         return [
             sum(fit.share * fit.levels[node] for fit in self.fits)
             for node in range(len(self.nodes))

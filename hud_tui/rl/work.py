@@ -5,7 +5,7 @@ resume it obey the same rules.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from pydantic import ValidationError
@@ -159,40 +159,36 @@ class Work:
     @classmethod
     def of(cls, source: Job | WorkState) -> Self:
         """From a row of the list of jobs, or from its own state."""
-        match source:
-            case Job():
-                return cls._of_row(source, source.metadata or {})
-            case WorkState() if not source.is_evaluation:
-                return cls(
-                    id=source.id,
-                    kind=REPORTED if source.kind == REPORTED else TRAINING,
-                    name=title_of(source.name, source.id),
-                    status=one_line(source.status, 20),
-                    model_id=source.model_id,
-                    done=source.step or 0,
-                    total=source.steps,
-                    step_s=finite(source.step_s),
-                    waits=bool(source.waits),
-                    created_at=source.created_at,
-                    by=one_line(source.by or "", 40),
-                    resumed_by=one_line(source.resumed_by or "", 40),
-                    why=reason(source),
-                )
-            case WorkState():
-                return cls(
-                    id=source.id,
-                    kind=EVALUATION,
-                    name=f"The evaluation of {one_line(weights_name(source), 40)}",
-                    status=source.status,
-                    model_id=source.model_id,
-                    done=source.done,
-                    total=source.total,
-                    created_at=source.created_at,
-                    by=one_line(source.by or "", 40),
-                    resumed_by=one_line(source.resumed_by or "", 40),
-                    run_id=source.job_id or "" if source.job_id != source.id else "",
-                    why=trouble(source),
-                )
+        if isinstance(source, Job):
+            return cls._of_row(source, source.metadata or {})
+        work = cls(
+            id=source.id,
+            status=one_line(source.status, 20),
+            model_id=source.model_id,
+            created_at=source.created_at,
+            by=one_line(source.by or "", 40),
+            resumed_by=one_line(source.resumed_by or "", 40),
+        )
+        if source.is_evaluation:
+            return replace(
+                work,
+                kind=EVALUATION,
+                name=f"The evaluation of {one_line(weights_name(source), 40)}",
+                done=source.done,
+                total=source.total,
+                run_id=source.job_id or "" if source.job_id != source.id else "",
+                why=trouble(source),
+            )
+        return replace(
+            work,
+            kind=REPORTED if source.kind == REPORTED else TRAINING,
+            name=title_of(source.name, source.id),
+            done=source.step or 0,
+            total=source.steps,
+            step_s=finite(source.step_s),
+            waits=bool(source.waits),
+            why=reason(source),
+        )
 
     @classmethod
     def _of_row(cls, job: Job, more: Mapping[str, Any]) -> Self:

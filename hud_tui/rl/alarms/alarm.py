@@ -18,8 +18,6 @@ from hud_tui.wire import WorkState
 
 
 class Level(StrEnum):
-    """Severity of an alarm."""
-
     INFO = "info"
     WARN = "warn"
     CRITICAL = "critical"

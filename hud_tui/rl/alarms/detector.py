@@ -232,7 +232,6 @@ class Detector(ABC, Generic[T]):
     """Whether its warn limit is on the metric that it reads, not e.g. on a slope."""
 
     def __init_subclass__(cls) -> None:
-        """Register the detector under its name."""
         super().__init_subclass__()
         if "NAME" in vars(cls):
             DETECTORS[cls.NAME] = cls
@@ -269,7 +268,6 @@ class Detector(ABC, Generic[T]):
         return self.ADVICE
 
     def read(self, row: Row, context: Context) -> None:
-        """Evaluate the next row."""
         value = self.value(row)
         severity = None if value is None else self.evaluate(value, row, context)
         if severity is not None and self.gate.push(row.index, severity):

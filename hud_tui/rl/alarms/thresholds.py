@@ -60,8 +60,6 @@ class Finite(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Collapse(Tuning):
-    """Of a reward that falls far below its peak."""
-
     sigmas: Positive = 2.0
     """Robust standard deviations below the peak."""
     least: Share = 0.05
@@ -70,8 +68,6 @@ class Collapse(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Plateau(Tuning):
-    """Of a reward that no longer rises."""
-
     share: Share = 0.35
     """Share of the run, from its end, whose slope is tested."""
     gain: Share = 0.02
@@ -82,8 +78,6 @@ class Plateau(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Entropy(Tuning):
-    """Of entropy that collapses."""
-
     floor: Share = 0.1
     """Share of the initial entropy below which it counts as collapsed."""
     horizon: Steps = 200
@@ -92,24 +86,18 @@ class Entropy(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplerKl(Limits):
-    """Of the KL divergence between sampler and trainer."""
-
     growing: Steps = 10
     """Consecutive steps of growth above the warn limit from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReferenceKl(Limits):
-    """Of the KL divergence from the reference policy."""
-
     ratio: Positive = 8.0
     """Warn at this multiple of the early median, while rising."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GradNorm(Tuning):
-    """Of spikes of the gradient's norm."""
-
     sigmas: Positive = 8.0
     """Robust standard deviations above the median."""
     ratio: Positive = 3.0
@@ -120,8 +108,6 @@ class GradNorm(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Length(Tuning):
-    """Of answers that grow long."""
-
     growth: Positive = 0.5
     """Relative growth since the start."""
     correlation: Share = 0.6
@@ -132,16 +118,12 @@ class Length(Tuning):
 
 @dataclass(frozen=True, kw_only=True)
 class Staleness(Limits):
-    """Of rollouts from older weights."""
-
     dropped: Share = 0.1
     """Share of rollouts dropped as stale from which it is critical."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waiting(Limits):
-    """Of the share of a step in which the loop waits."""
-
     least_s: Positive = 0.5
     """Steps that take less are left alone, seconds."""
 

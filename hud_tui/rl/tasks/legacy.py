@@ -261,8 +261,6 @@ VARIABLE = re.compile(
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable that rows use."""
-
     name: str
     missing: bool
     """Whether it is not set and at least one row has no default for it."""

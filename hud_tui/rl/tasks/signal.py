@@ -185,8 +185,6 @@ class Size:
 
 @dataclass(frozen=True)
 class Pace:
-    """Measured speed of rollouts."""
-
     rollouts: int
     seconds: float
     at: str = ""

@@ -161,7 +161,6 @@ class Fields:
 
 
 def refuse(problems: list[Problem], hint: str = HINT) -> NoReturn:
-    """Raise HudBadTasks with these problems."""
     raise HudBadTasks(problems, hint)
 
 
