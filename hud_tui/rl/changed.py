@@ -1,6 +1,6 @@
 """What changed between two checkpoints, from stored rollouts: it takes no new evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import isfinite
@@ -157,11 +157,15 @@ def compare(left: Side, right: Side, read: Read | None = None) -> Comparison:
     own = left.tree.own(left.position), right.tree.own(right.position)
     same_tasks = are_on_same_tasks(*(side.tree.steps(side.position) for side in (left, right)))
     compares = {HELDOUT: _heldout_compares(own, same_tasks)}
-    pairs = _own_pairs(*(side.tree.own_metrics(side.position) for side in (left, right)))
+    before, after = (side.tree.own_metrics(side.position) for side in (left, right))
+    keys = sorted(ranked([*dict.fromkeys([*before, *after])]), key=lambda key: key != HELDOUT)
     return Comparison(
         left,
         right,
-        [replace(pair, compares=compares.get(pair.key, same_tasks)) for pair in pairs],
+        [
+            MetricPair(key, before.get(key), after.get(key), compares.get(key, same_tasks))
+            for key in keys
+        ],
         _step_pairs(left.node, right.node),
         same_tasks,
         training_rollouts(left, right, read or {}),
@@ -174,12 +178,6 @@ def _heldout_compares(own: tuple[Own, Own], same_tasks: bool) -> bool:
     if own[0].apart or own[1].apart:
         return own[0].apart == own[1].apart and same_tasks and not any(o.heldout_tasks for o in own)
     return same_tasks or all(side.heldout_tasks for side in own)
-
-
-def _own_pairs(before: Mapping[str, float], after: Mapping[str, float]) -> list[MetricPair]:
-    keys = ranked(list(dict.fromkeys([*before, *after])))
-    keys.sort(key=lambda key: key != HELDOUT)
-    return [MetricPair(key, before.get(key), after.get(key)) for key in keys]
 
 
 def _step_pairs(left: Checkpoint | None, right: Checkpoint | None) -> list[MetricPair]:

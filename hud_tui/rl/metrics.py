@@ -604,8 +604,10 @@ class Series:
 
     def add(self, checkpoint: Checkpoint) -> "Series":
         """The version with one more step."""
-        series = self if self.length == len(self._tips) else self.truncate_copy()
-        rows = series.length
+        series, rows = self, self.length
+        if rows < len(self._tips):  # another version has grown: this one's columns become its own
+            columns = {key: column[:rows] for key, column in self._columns.items()}
+            series = Series(rows, columns, self._tips[:rows], self._numbers[:rows])
         metrics = metrics_of(checkpoint)
         for key in metrics:
             if key not in series._columns:
@@ -619,12 +621,6 @@ class Series:
     def truncate(self, length: int) -> "Series":
         """The version with only the first rows."""
         return replace(self, length=min(length, self.length))
-
-    def truncate_copy(self) -> "Series":
-        """A copy with columns of its own, which can grow independently."""
-        n = self.length
-        columns = {key: column[:n] for key, column in self._columns.items()}
-        return Series(n, columns, self._tips[:n], self._numbers[:n])
 
 
 # The order of a run's charts; constant metrics need no chart.

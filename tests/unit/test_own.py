@@ -255,7 +255,7 @@ def test_no_reward_spoils_the_others(bad: float) -> None:
     assert tree.own(1).reward == 0.5
 
 
-@given(parents(), st.data())
+@given(parents(most=20), st.data())
 def test_own_numbers_and_the_best_are_those_of_the_steps_that_were_taken(
     chosen: list[int], data: st.DataObject
 ) -> None:

@@ -48,7 +48,7 @@ def test_an_average_is_as_much_surer_as_its_weights_say(weight: float, count: in
 
 
 def test_a_nominal_95_percent_covers_between_93_and_97() -> None:
-    draw, hits, times = Random(7), 0, 3000
+    draw, hits, times = Random(7), 0, 1000
     for _ in range(times):
         skills = [draw.betavariate(1.5, 1.5) for _ in range(12)]
         groups = [[float(draw.random() < skill) for _ in range(8)] for skill in skills]

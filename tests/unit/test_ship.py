@@ -156,8 +156,8 @@ def test_five_differing_tasks_are_not_enough_for_one_of_many() -> None:
 
 
 def test_equals_are_rarely_told_apart_and_halving_loses_less() -> None:
-    assert told_apart(5, 2, 100) <= 0.07
-    losses = [halved([0.1 * number for number in range(8)], seed) for seed in range(60)]
+    assert told_apart(5, 2, 60) <= 0.07
+    losses = [halved([0.1 * number for number in range(8)], seed) for seed in range(30)]
     lost, equally = (fmean(points) for points in zip(*losses, strict=True))
     assert lost < equally
 

@@ -367,17 +367,13 @@ def _remote(tasks: Sequence[Task]) -> list[Finding]:
 
 def _near(servers: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name, server in servers.items():
-        if not server.get("url"):
+        url = str(server.get("url") or "")
+        if not url:
             yield name, "is started on this machine"
-        elif not _is_http(str(server["url"])):
+        elif not VARIABLE.match(url) and not url.lower().startswith(("http://", "https://")):
             yield name, "has a URL that is neither http nor https"
-        elif _is_near(str(server["url"])):
+        elif _is_near(url):
             yield name, "has a URL of this machine or its network"
-
-
-def _is_http(url: str) -> bool:
-    """Whether it is an http(s) URL, or begins with a variable."""
-    return VARIABLE.match(url) is not None or url.lower().startswith(("http://", "https://"))
 
 
 def _is_near(url: str) -> bool:

@@ -221,8 +221,8 @@ def rows_of(name: str, text: str) -> Iterator[Placed]:
 def _lines(name: str, text: str) -> Iterator[Placed]:
     number, end, parser = 1, 0, Parser("")
     for line in LINE.finditer(text):
-        number += _breaks(text, end, line.start())
-        end = line.end()
+        breaks, end = text[end : line.start()], line.end()
+        number += len(breaks) - breaks.count("\r\n")  # which is one
         if not line[0].strip():
             continue
         where = f"{name} line {number}"
@@ -245,12 +245,6 @@ def _items(where: str, value: object) -> Iterator[Placed]:
         yield from _wrapped(where, value, "item")
     else:
         yield where, value
-
-
-def _breaks(text: str, start: int, end: int) -> int:
-    r"""Number of line breaks between two lines; ``\r\n`` is one."""
-    between = text[start:end]
-    return len(between) - between.count("\r\n")
 
 
 def _document(name: str, parser: Parser, value: Parsed) -> Iterator[Placed]:

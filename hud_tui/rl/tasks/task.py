@@ -65,19 +65,15 @@ def _error_text(error: Any, root: str) -> str:
     if rule == "enum":
         return f"{where}: expected one of {one_line(expected, 80)}"
     if rule == "required":
-        return where + _missing([one_line(name, 40) for name in expected if name not in value])
+        missing = [one_line(name, 40) for name in expected if name not in value]
+        several = f": {', '.join(missing)} are missing"
+        return where + (several if len(missing) > 1 else f".{missing[0]}: missing")
     if rule == "additionalProperties" and expected is False:
         return f"{where}.{one_line(_unknown(value, error.schema), 40)}: not known"
     if rule in BOUNDS:
         size = len(value) if isinstance(value, (str, list)) else value
         return f"{where}: {size} is {BOUNDS[rule]} {expected}"
     return f"{where}: does not fit {one_line(rule, 40)} {one_line(expected, 80)}"
-
-
-def _missing(names: Sequence[str]) -> str:
-    if len(names) > 1:
-        return f": {', '.join(names)} are missing"
-    return f".{names[0]}: missing"
 
 
 def _unknown(value: Iterable[str], schema: Any) -> str:
