@@ -8,19 +8,18 @@ Run: python -m tests.bench.bench_access
 """
 
 import asyncio
-import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
 from typing import NamedTuple
 
 import httpx
 
 from tests.bench.bench_service import Witness, connected, turn
+from tests.bench.by_hand import request_of
+from tests.bench.timing import in_turns
 from tests.conftest import bearer, fork, serve_process, submit
 
 CONNECTIONS, ROUNDS = 128, 4
@@ -40,62 +39,30 @@ FLOODS: dict[str, tuple[Chat | None, float]] = {
     "chats with the model in training": (Chat(own=True), 2.0),
 }
 """Each with the most times as long that a step may take beside it."""
-FLOOD = """
-import asyncio, sys
-host, port, request = sys.argv[1], int(sys.argv[2]), sys.argv[3].encode().decode("unicode_escape")
-
-async def one():
-    while True:
-        reader, writer = await asyncio.open_connection(host, port)
-        try:
-            while True:
-                writer.write(request.encode())
-                head = await reader.readuntil(b"\\r\\n\\r\\n")
-                length = next((int(line[15:]) for line in head.split(b"\\r\\n")
-                    if line.lower().startswith(b"content-length:")), 0)
-                await reader.readexactly(length)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-async def main():
-    await asyncio.gather(*(one() for _ in range(int(sys.argv[4]))))
-
-asyncio.run(main())
-"""
 
 
-def request_of(http: httpx.AsyncClient, key: str, model: str, chat: Chat | None) -> str:
-    """A request as text: a read of the model's tree, or a chat."""
-    host = http.base_url.netloc.decode()
+def request_to(http: httpx.AsyncClient, key: str, model: str, chat: Chat | None) -> str:
+    """A read of the model's tree, or a chat."""
+    to = (http.base_url.netloc.decode(), f"Bearer {key}")
     if chat is None:
-        return (
-            f"GET /v2/models/{model}/checkpoints HTTP/1.1\\r\\nHost: {host}\\r\\n"
-            f"Authorization: Bearer {key}\\r\\n\\r\\n"
-        )
-    body = json.dumps(
-        {
-            "model": model if chat.own else "tiny/mixed-0.2M",
-            "messages": [{"role": "user", "content": "3 + 4 = ?"}],
-            "temperature": 5.0,
-            "max_tokens": 100,
-            "n": chat.answers,
-        }
-    )
-    return (
-        f"POST /v1/chat/completions HTTP/1.1\\r\\nHost: {host}\\r\\n"
-        f"Authorization: Bearer {key}\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n{body}"
-    )
+        return request_of(f"GET /v2/models/{model}/checkpoints", *to)
+    body = {
+        "model": model if chat.own else "tiny/mixed-0.2M",
+        "messages": [{"role": "user", "content": "3 + 4 = ?"}],
+        "temperature": 5.0,
+        "max_tokens": 100,
+        "n": chat.answers,
+    }
+    return request_of("POST /v1/chat/completions", *to, body)
 
 
 async def beside(http: httpx.AsyncClient, arrivals: AsyncIterator[float], request: str) -> float:
     """A step's seconds beside a flood, in those alone: the median of turns."""
     alone, flooded = [await turn(arrivals)], list[float]()
-    url = http.base_url
+    where = (http.base_url.host, str(http.base_url.port))
     for _ in range(ROUNDS):
         flood = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", FLOOD, url.host, str(url.port), request, str(CONNECTIONS))
+            *(sys.executable, "-m", "tests.bench.by_hand", *where, str(CONNECTIONS), request)
         )
         await asyncio.sleep(0.5)
         await anext(arrivals)
@@ -105,8 +72,7 @@ async def beside(http: httpx.AsyncClient, arrivals: AsyncIterator[float], reques
         await flood.wait()
         await anext(arrivals)
         alone.append(await turn(arrivals))
-    around = [fmean(pair) for pair in pairwise(alone)]
-    return median(one / both for one, both in zip(flooded, around, strict=True))
+    return in_turns(flooded, alone)
 
 
 async def measure() -> bool:
@@ -123,7 +89,7 @@ async def measure() -> bool:
                 job = await submit(http, model["id"], steps=100_000, seed=1)
                 arrivals = Witness(http, model["id"]).steps()
                 bounded, free = [
-                    await beside(http, arrivals, request_of(http, key, model["id"], chat))
+                    await beside(http, arrivals, request_to(http, key, model["id"], chat))
                     for key in keys.values()
                 ]
                 print(

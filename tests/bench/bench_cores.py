@@ -29,10 +29,10 @@ from pathlib import Path
 from time import perf_counter
 
 import httpx
-import orjson
 
 from hud_tui.service_file import ServiceReady
 from tests.bench.bench_service import Witness
+from tests.bench.by_hand import read_answer, request_of
 from tests.conftest import bearer, submit
 
 ROOT = Path(__file__).parents[2]
@@ -134,10 +134,8 @@ async def chat(served: Served, model: str) -> None:
         while perf_counter() < until:
             served.asked += 1
             writer.write(question(served.http, model, served.asked))
-            head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-            assert " 200 " in head[:20], head
-            fields = dict(row.split(": ", 1) for row in head.splitlines()[1:] if row)
-            await reader.readexactly(int(fields["content-length"]))
+            status, headers = await read_answer(reader)
+            assert status == 200, headers
             count += perf_counter() < until
         writer.close()
 
@@ -149,22 +147,15 @@ async def chat(served: Served, model: str) -> None:
 
 
 def question(http: httpx.AsyncClient, model: str, number: int) -> bytes:
-    """A request that none before is like, which would be remembered. By hand: a client would take
-    the processor that is measured."""
-    body = orjson.dumps(
-        {
-            "model": model,
-            "messages": [{"role": "user", "content": f"{number} {QUESTION}"}],
-            "max_tokens": TOKENS,
-            "seed": number,
-        }
-    )
-    head = (
-        f"POST /chat/completions HTTP/1.1\r\nHost: {http.base_url.netloc.decode()}\r\n"
-        f"Authorization: {http.headers['authorization']}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    """A request that none before is like, which would be remembered."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": f"{number} {QUESTION}"}],
+        "max_tokens": TOKENS,
+        "seed": number,
+    }
+    host, key = http.base_url.netloc.decode(), http.headers["authorization"]
+    return request_of("POST /chat/completions", host, key, body).encode()
 
 
 def processes(pid: int) -> list[int]:

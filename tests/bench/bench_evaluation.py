@@ -11,9 +11,7 @@ import asyncio
 import sys
 import tempfile
 from datetime import UTC, datetime
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
 from time import perf_counter
 
 import httpx
@@ -23,6 +21,7 @@ from hud_tui.service.engines.tiny.engine import ROWS, TinyEngine
 from hud_tui.service.run_plan import plan_tasks
 from hud_tui.service.service import Service
 from hud_tui.wire_runs import EvaluationParameters
+from tests.bench.timing import in_turns
 from tests.conftest import calling, fork, tasks_of
 
 ROUNDS, SAMPLES = 5, 32
@@ -42,8 +41,7 @@ async def measure() -> float:
             for _ in range(ROUNDS):
                 evaluated.append(await evaluation_s(http, model["id"], rows))
                 alone.append(await sampling_s(engine, rows))
-    around = [fmean(pair) for pair in pairwise(alone)]
-    return median(both / one for both, one in zip(around, evaluated, strict=True))
+    return 1 / in_turns(evaluated, alone)
 
 
 async def sampling_s(engine: TinyEngine, rows: list[dict[str, object]]) -> float:

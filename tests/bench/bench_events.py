@@ -14,11 +14,13 @@ import select
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from subprocess import PIPE, Popen
 from time import monotonic
+from typing import IO
 
 from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, StepTaken, WorkChanged
 from hud_tui.service.service import Service
@@ -123,23 +125,20 @@ class Found:
     """From then until the app showed it."""
 
 
-def follow(app: TimedApp, service: Popen[bytes]) -> Found:
+def follow(app: TimedApp, requests: IO[bytes], answers: IO[bytes]) -> Found:
     """Press the key again and again until all events are logged, then look for the end."""
-    assert service.stdin is not None
-    assert service.stdout is not None
     terminal = app.terminal
-    terminal.read_until(b"No run yet")
-    service.stdin.write(b"go\n")
-    service.stdin.flush()
+    requests.write(b"go\n")
+    requests.flush()
     drawn, found = terminal.read_until(b"step 1/"), Found()
-    while not select.select([service.stdout], [], [], 0)[0]:
+    while not select.select([answers], [], [], 0)[0]:
         drawn += drain(terminal, PAUSE_S)
         used, start = app.used_s(), monotonic()
         terminal.type(KEY)
         drawn += terminal.read_until(FOLLOWED if len(found.used_ms) % 2 else FROZEN)
         found.clock_ms.append(1000 * (monotonic() - start))
         found.used_ms.append(1000 * (app.used_s() - used))
-    start, found.logged_s = monotonic(), float(service.stdout.readline())
+    start, found.logged_s = monotonic(), float(answers.readline())
     if ENDED not in drawn:
         terminal.type(KEY * (len(found.used_ms) % 2))
         terminal.read_until(ENDED)
@@ -147,14 +146,19 @@ def follow(app: TimedApp, service: Popen[bytes]) -> Found:
     return found
 
 
-def measure() -> Found:
-    arguments = [sys.executable, "-m", "tests.bench.bench_events", "--serve"]
+@contextmanager
+def live_app(module: str) -> Iterator[tuple[TimedApp, IO[bytes], IO[bytes]]]:
+    """The app in its Live view, and what is told to the service that it follows, and heard of it:
+    a process of a bench."""
+    arguments = [sys.executable, "-m", f"tests.bench.{module}", "--serve"]
     with Popen(arguments, stdin=PIPE, stdout=PIPE) as service:
         try:
+            assert service.stdin is not None
             assert service.stdout is not None
             url, key = service.stdout.readline().decode().split()
             with timed_app(["status", "bench"], pointed_at(url, key)) as app:
-                return follow(app, service)
+                app.terminal.read_until(b"No run yet")
+                yield app, service.stdin, service.stdout
         finally:
             service.kill()
 
@@ -163,7 +167,8 @@ def main() -> int:
     if "--serve" in sys.argv:
         asyncio.run(serve())
         return 0
-    found = measure()
+    with live_app("bench_events") as pipes:
+        found = follow(*pipes)
     used = sorted(found.used_ms)[-len(found.used_ms) // 10]
     print(
         f"a key at {PER_S} events/s: nine of ten in {used:.0f} ms of the app's time"

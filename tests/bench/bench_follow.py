@@ -13,16 +13,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE, Popen
 from time import process_time
 from typing import IO
 
 from hud_tui.service.service import Service
 from hud_tui.service.store import events
-from tests.bench.bench_events import drain, fork, job, step_events
-from tests.bench.timed_app import TimedApp, timed_app
+from tests.bench.bench_events import drain, fork, job, live_app, step_events
+from tests.bench.timed_app import TimedApp
 from tests.bench.timing import floor_s
-from tests.conftest import on_socket, pointed_at
+from tests.conftest import on_socket
 from tests.toy_engine import ToyEngine
 
 BEFORE, STEPS, LATER = 100, 40, 2000
@@ -75,20 +74,11 @@ class Followed:
 @contextmanager
 def followed() -> Iterator[Followed]:
     """The app in its Live view, with BEFORE steps of a run."""
-    arguments = [sys.executable, "-m", "tests.bench.bench_follow", "--serve"]
-    with Popen(arguments, stdin=PIPE, stdout=PIPE) as service:
-        try:
-            assert service.stdin is not None
-            assert service.stdout is not None
-            url, key = service.stdout.readline().decode().split()
-            with timed_app(["status", "bench"], pointed_at(url, key)) as app:
-                app.terminal.read_until(b"No run yet")
-                found = Followed(app, service.stdin, service.stdout)
-                found.log(BEFORE, 0.01)
-                drain(app.terminal, 1.0)
-                yield found
-        finally:
-            service.kill()
+    with live_app("bench_follow") as pipes:
+        found = Followed(*pipes)
+        found.log(BEFORE, 0.01)
+        drain(found.app.terminal, 1.0)
+        yield found
 
 
 def measure() -> tuple[float, float, float]:

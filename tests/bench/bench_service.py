@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from time import perf_counter
 from urllib.parse import urlsplit
 
@@ -34,7 +34,8 @@ from hud_tui.service.store import models
 from hud_tui.service.store.db import Db
 from hud_tui.service.store.models import ModelRow
 from hud_tui.wire import Checkpoint, Group
-from tests.bench.timing import Goal, best_s, missed
+from tests.bench.by_hand import read_answer, request_of
+from tests.bench.timing import Goal, best_s, in_turns, missed
 from tests.conftest import Process, bearer, fork, serve_process, submit
 from tests.toy_engine import ToyEngine
 
@@ -77,12 +78,11 @@ class Load:
         etag = ""
         try:
             while True:
-                writer.write(asked_for(self._http, self._model_id, etag))
-                head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
-                assert " 200 " in head[:20] or " 304 " in head[:20], head
-                fields = dict(row.split(": ", 1) for row in head.splitlines()[1:] if row)
-                await reader.readexactly(int(fields.get("content-length", "0")))
-                etag = fields["etag"]
+                key = self._http.headers["authorization"]
+                writer.write(tree_request(self._model_id, url.netloc.decode(), key, etag))
+                status, headers = await read_answer(reader)
+                assert status in (200, 304), headers
+                etag = headers["etag"]
                 self.polls += 1
                 await asyncio.sleep(BUSY_S)
         finally:
@@ -98,11 +98,9 @@ class Load:
                 ids.append(int(event.id))
 
 
-def asked_for(http: httpx.AsyncClient, model_id: str, etag: str) -> bytes:
-    return (
-        f"GET /v2/models/{model_id}/checkpoints HTTP/1.1\r\nHost: {http.base_url.netloc.decode()}"
-        f"\r\nAuthorization: {http.headers['authorization']}\r\nIf-None-Match: {etag}\r\n\r\n"
-    ).encode()
+def tree_request(model_id: str, host: str, authorization: str, etag: str = "") -> bytes:
+    line = f"GET /v2/models/{model_id}/checkpoints"
+    return request_of(line, host, authorization, etag=etag).encode()
 
 
 class Witness:
@@ -131,13 +129,13 @@ async def readers() -> tuple[float, int, list[str]]:
             model = await fork(http)
             job = await submit(http, model["id"], steps=10_000, seed=1)
             load, witness = Load(http, model["id"]), Witness(http, model["id"])
-            ratios = await in_turns(load, witness)
+            ratio = await under(load, witness)
             await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
-            return median(ratios), load.polls, lost(load, witness)
+            return ratio, load.polls, lost(load, witness)
 
 
-async def in_turns(load: Load, witness: Witness) -> list[float]:
-    """Of each turn under load, a step's seconds in those of the turns alone around it."""
+async def under(load: Load, witness: Witness) -> float:
+    """A step's seconds under load, in those alone."""
     arrivals = witness.steps()
     alone, loaded = [await turn(arrivals)], []
     for _ in range(ROUNDS):
@@ -148,8 +146,7 @@ async def in_turns(load: Load, witness: Witness) -> list[float]:
         await anext(arrivals)
         alone.append(await turn(arrivals))
     await arrivals.aclose()
-    around = [fmean(pair) for pair in pairwise(alone)]
-    return [step / both for step, both in zip(loaded, around, strict=True)]
+    return in_turns(loaded, alone)
 
 
 async def turn(arrivals: AsyncIterator[float]) -> float:
@@ -231,10 +228,7 @@ async def pages() -> tuple[float, int]:
 def page_s(process: Process, model_id: str) -> tuple[float, int]:
     """Least seconds of a page, out of several hundred that are asked for in a row."""
     parts = urlsplit(process.ready.url)
-    asked = (
-        f"GET /v2/models/{model_id}/checkpoints HTTP/1.1\r\nHost: {parts.netloc}\r\n"
-        f"Authorization: Bearer {process.ready.api_key}\r\n\r\n"
-    ).encode()
+    asked = tree_request(model_id, parts.netloc, f"Bearer {process.ready.api_key}")
     buffer = bytearray(1 << 20)
     with socket.create_connection((parts.hostname or "", parts.port or 0)) as line:
         size = read_page(line, asked, buffer)

@@ -9,18 +9,18 @@ Run: python -m tests.bench.bench_streams
 """
 
 import asyncio
-import json
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from itertools import pairwise
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 from time import perf_counter
 
 import httpx
 
 from tests.bench.bench_service import Witness, connected, turn
+from tests.bench.by_hand import request_of
+from tests.bench.timing import in_turns
 from tests.conftest import fork, serve_process, submit
 
 TIMES, TOKENS, FIRST, LAST = 12, 600, 0.25, 1.15
@@ -69,24 +69,19 @@ class Readers:
     async def _one(self, reads: bool) -> None:
         """Reads to the end; or nothing, until the answer must have ended."""
         self._count += 1
-        body = json.dumps(
-            {
-                "model": "tiny/mixed-0.2M",
-                "messages": [ASK],
-                "seed": self._count,
-                "temperature": 5.0,
-                "max_tokens": 100,
-                "stream": True,
-            }
-        )
-        url = self._http.base_url
+        body = {
+            "model": "tiny/mixed-0.2M",
+            "messages": [ASK],
+            "seed": self._count,
+            "temperature": 5.0,
+            "max_tokens": 100,
+            "stream": True,
+        }
+        url, key = self._http.base_url, self._http.headers["authorization"]
+        request = request_of("POST /v1/chat/completions", url.netloc.decode(), key, body)
         reader, writer = await asyncio.open_connection(url.host, url.port, limit=64)
         try:
-            writer.write(
-                f"POST /v1/chat/completions HTTP/1.1\r\nHost: {url.netloc.decode()}\r\n"
-                f"Authorization: {self._http.headers['authorization']}\r\n"
-                f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
-            )
+            writer.write(request.encode())
             end = b""
             while reads and not end.endswith(b"0\r\n\r\n"):
                 end = (end + await reader.read(1 << 16))[-8:]
@@ -107,8 +102,7 @@ async def steps(http: httpx.AsyncClient) -> float:
         read.append(await beside(readers, True, arrivals))
     await arrivals.aclose()
     await http.post("/v2/rollouts/cancel_job", json={"job_id": job})
-    around = [fmean(pair) for pair in pairwise(read)]
-    return median(one / both for one, both in zip(unread, around, strict=True))
+    return in_turns(unread, read)
 
 
 async def beside(readers: Readers, reads: bool, arrivals: AsyncIterator[float]) -> float:

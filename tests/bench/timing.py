@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
 from time import perf_counter
 
 FLOOR_LOOPS = 100_000
@@ -37,6 +39,13 @@ def best_s(
         call()
         times.append(clock() - start)
     return min(times)
+
+
+def in_turns(measured: Sequence[float], others: Sequence[float]) -> float:
+    """What was measured in turns with something else, in that: the median of the ratios to the mean
+    of those before and after it. What the machine does for longer than a turn is in both."""
+    around = [fmean(pair) for pair in pairwise(others)]
+    return median(one / both for one, both in zip(measured, around, strict=True))
 
 
 def floor_s(clock: Callable[[], float] = perf_counter) -> float:

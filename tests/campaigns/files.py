@@ -21,6 +21,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.bench.terminal import places
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.conftest import fork, pointed_at, serve_process
 from tests.hostile import corpus
@@ -35,7 +36,6 @@ KEY = "sk-campaign-0123456789abcdef"
 ACTS = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
 """Bytes that act on a terminal: C0 but for tab and newline, DEL, and C1 in UTF-8."""
 CODES = range(8)
-OWN = ("STATE", "DATA", "CONFIG")
 
 PROGRAM = [sys.executable, "-P", str(Path(__file__).with_name("file_reader.py"))]
 Spoil = Callable[[Random, bytes], bytes]
@@ -353,8 +353,7 @@ class Reader:
             )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        dirs = {f"HUD_TUI_{kind}_DIR": f"{place}/{kind.lower()}" for kind in OWN}
-        environ = {**self.environ, **dirs, "HOME": str(place / "home")}
+        environ = {**self.environ, **places(str(place)), "HOME": str(place / "home")}
         asked = {"argv": argv, "cwd": str(place), "environ": environ}
         self.process.stdin.write(json.dumps(asked).encode() + b"\n")
         try:

@@ -22,6 +22,7 @@ from typing import Any
 from textual.keys import _character_to_key
 
 from hud_tui.keys import VIEWS, of_view
+from tests.bench import terminal
 from tests.campaigns.campaign import Campaign, Plan, Report
 from tests.tui.typed_app import TypedApp, typed_app
 
@@ -163,7 +164,6 @@ async def report_fault(
 class Trainer:
     """The embedded service in a process of its own, and a run on it."""
 
-    home: Path
     environ: dict[str, str]
 
     async def ask(self, *arguments: str) -> dict[str, Any]:
@@ -188,8 +188,7 @@ class Trainer:
 async def training(home: Path) -> AsyncIterator[Trainer]:
     """A service with a model that is trained; ended with the block."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("HUD_")}
-    dirs = {f"HUD_TUI_{kind}_DIR": f"{home}/{kind.lower()}" for kind in ("CONFIG", "STATE", "DATA")}
-    service = Trainer(home, {**kept, **dirs})
+    service = Trainer({**kept, **terminal.places(str(home))})
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "hud_tui", "serve", env=service.environ,
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,

@@ -11,13 +11,12 @@ are graded as `text` grades its own, with little for an answer that is partly ri
 import argparse
 import json
 import sys
-import tempfile
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from hud_tui.service.environments import TASKSETS
-from tests.live.main_job import Program
+from tests.live.main_job import Program, program_of
 
 START, END = 0.05, 0.6
 EVERY = "25"
@@ -34,14 +33,10 @@ def main() -> int:
     parser.add_argument("--env", default="letters", help="letters, or text for its grading")
     args = parser.parse_args()
     misses = 0
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home), PATIENCE_S)
-        try:
-            source = "long" if args.env == "letters" else in_env(args.env, Path(home))
-            for seed in range(args.seeds):
-                misses += not learns(program, source, seed, args.steps)
-        finally:
-            program.lines("stop")
+    with program_of(args.program, PATIENCE_S) as program:
+        source = "long" if args.env == "letters" else in_env(args.env, program.home)
+        for seed in range(args.seeds):
+            misses += not learns(program, source, seed, args.steps)
     print(f"from nothing: {args.seeds - misses} passed, {misses} failed")
     return misses > 0
 

@@ -14,11 +14,10 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from statistics import fmean
 
-from tests.live.main_job import Program
+from tests.live.main_job import Program, program_of
 
 SERVER = """
 from fastmcp import FastMCP
@@ -59,16 +58,11 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=6)
     args = parser.parse_args()
     python = os.environ["HUD_PYTHON"]
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as name:
-        home = Path(name)
-        stand_in(home, python)
-        program = Program(os.path.abspath(args.program), home, 3600.0)
-        program.env["PATH"] = f"{home}:{program.env['PATH']}"
-        os.chdir(home)
-        try:
-            rewards = trained(program, home, python, args.steps)
-        finally:
-            program.lines("stop")
+    with program_of(os.path.abspath(args.program), 3600.0) as program:
+        stand_in(program.home, python)
+        program.env["PATH"] = f"{program.home}:{program.env['PATH']}"
+        os.chdir(program.home)
+        rewards = trained(program, python, args.steps)
     print(f"mean reward {' '.join(f'{reward:.2f}' for reward in rewards)}")
     return int(fmean(rewards[-3:]) <= fmean(rewards[:3]))
 
@@ -96,10 +90,10 @@ def stand_in(home: Path, python: str) -> None:
     (home / "tasks.json").write_text(json.dumps(rows))
 
 
-def trained(program: Program, home: Path, python: str, steps: int) -> list[float]:
+def trained(program: Program, python: str, steps: int) -> list[float]:
     """The mean reward of each step's batch."""
     found = program.data("init", IMAGE)
-    file = home / found["file"]
+    file = program.home / found["file"]
     text = file.read_text()
     short, rest = text.index("system_prompt:"), text.index("defaults:")
     file.write_text(f"{text[:short]}{text[rest:]}".replace("max_turns: 30", "max_turns: 3"))

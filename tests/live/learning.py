@@ -8,11 +8,9 @@ start below 0.6 mean reward (first 2 steps) and end above 0.85 (last 5). Exits 1
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 from statistics import fmean
 
-from tests.live.main_job import Program
+from tests.live.main_job import Program, program_of
 
 LOSSES = ("importance_sampling", "ppo", "cispo", "dro")
 START, END = 0.6, 0.85
@@ -26,14 +24,10 @@ def main() -> int:
     parser.add_argument("--losses", nargs="+", default=LOSSES)
     args = parser.parse_args()
     misses = 0
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home))
-        try:
-            for loss in args.losses:
-                for seed in range(args.seeds):
-                    misses += not learns(program, loss, seed, args.steps)
-        finally:
-            program.lines("stop")
+    with program_of(args.program) as program:
+        for loss in args.losses:
+            for seed in range(args.seeds):
+                misses += not learns(program, loss, seed, args.steps)
     runs = len(args.losses) * args.seeds
     print(f"learning: {runs - misses} passed, {misses} failed")
     return misses > 0

@@ -13,6 +13,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ class Program:
     """The program under test, with a home and directories of its own."""
 
     def __init__(self, path: str, home: Path, timeout_s: float = 600.0) -> None:
-        self.path, self.timeout_s = path, timeout_s
+        self.path, self.home, self.timeout_s = path, home, timeout_s
         hud = ("HUD_", "XDG_")
         inherited = {k: v for k, v in os.environ.items() if not k.startswith(hud)}
         self.env = inherited | {
@@ -63,6 +65,19 @@ class Program:
         return data
 
 
+@contextmanager
+def program_of(path: str, timeout_s: float = 600.0, engine: str = "tiny") -> Iterator[Program]:
+    """A program with a home that is removed in the end, and a service that is stopped then."""
+    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
+        program = Program(path, Path(home), timeout_s)
+        if engine != "tiny":
+            program.serve(engine)
+        try:
+            yield program
+        finally:
+            program.lines("stop")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
@@ -72,14 +87,8 @@ def main() -> int:
         "--taskset", default="arith", help="a model that knows nothing finds spread in text alone"
     )
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home))
-        if args.engine != "tiny":
-            program.serve(args.engine)
-        try:
-            main_job(program, args.taskset, args.steps)
-        finally:
-            program.lines("stop")
+    with program_of(args.program, engine=args.engine) as program:
+        main_job(program, args.taskset, args.steps)
     print("main job: 1 passed, 0 failed")
     return 0
 

@@ -10,12 +10,10 @@ TINKER_BASE_URL says where.
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.live.main_job import Program, expect, say
+from tests.live.main_job import Program, expect, program_of, say
 
 SPOILING = {"tiny": "0.02", "tinker": "0.2"}
 """A learning rate that no policy survives."""
@@ -35,16 +33,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=60)
     args = parser.parse_args()
     taskset = args.taskset or ("arith" if args.engine == "tiny" else "text")
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home), TIMEOUT_S[args.engine])
-        if args.engine != "tiny":
-            program.serve(args.engine)
-        try:
-            tree = spoilt(program, taskset, args.steps, SPOILING[args.engine])
-            judge(tree, program.data("status", "spoilt")["alarms"], args.steps)
-            bisect(program, tree, args.steps)
-        finally:
-            program.lines("stop")
+    with program_of(args.program, TIMEOUT_S[args.engine], args.engine) as program:
+        tree = spoilt(program, taskset, args.steps, SPOILING[args.engine])
+        judge(tree, program.data("status", "spoilt")["alarms"], args.steps)
+        bisect(program, tree, args.steps)
     print("rescue: 1 passed, 0 failed")
     return 0
 

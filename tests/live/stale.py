@@ -9,12 +9,10 @@ to be within the 95 % interval of 0, all seeds together. Exits 1 if it is not.
 
 import argparse
 import sys
-import tempfile
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tests.live.main_job import Program
+from tests.live.main_job import Program, program_of
 
 STALENESS = ("0", "1", "2")
 
@@ -26,24 +24,16 @@ def main() -> int:
     parser.add_argument("--steps", default="200")
     args = parser.parse_args()
     means: dict[str, list[dict[str, Any]]] = {most: [] for most in STALENESS}
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home))
-        try:
-            for seed in range(args.seeds):
-                for most in STALENESS:
-                    means[most].append(trained(program, most, seed, args.steps))
-        finally:
-            program.lines("stop")
-    together = {most: _mean(found) for most, found in means.items()}
+    with program_of(args.program) as program:
+        for seed in range(args.seeds):
+            for most in STALENESS:
+                means[most].append(trained(program, most, seed, args.steps))
+    together = {most: fmean(one["value"] for one in found) for most, found in means.items()}
     lower, upper = (fmean(one[end] for one in means["0"]) for end in ("low", "high"))
     misses = [most for most, mean in together.items() if not lower <= mean <= upper]
     shown = ", ".join(f"{most}: {mean:.3f}" for most, mean in together.items())
     print(f"held-out reward by staleness: {shown}; 0 is within [{lower:.3f}, {upper:.3f}]")
     return bool(misses)
-
-
-def _mean(found: list[dict[str, Any]]) -> float:
-    return fmean(one["value"] for one in found)
 
 
 def trained(program: Program, most: str, seed: int, steps: str) -> dict[str, Any]:

@@ -12,13 +12,11 @@ which the untrained base sampled, by `GAIN`; or the base begins above `SOLVED`.
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import fmean
 from time import monotonic
 
-from tests.live.main_job import Program
+from tests.live.main_job import Program, program_of
 
 GAIN, SOLVED = 0.2, 0.8
 SHAPE = ("--tasks-per-step", "6", "--group-size", "8", "--turns", "4", "--max-tokens", "32")
@@ -33,14 +31,11 @@ def main() -> int:
     parser.add_argument("--kind", default="lookup")
     args = parser.parse_args()
     python, curves = os.environ["HUD_PYTHON"], []
-    with tempfile.TemporaryDirectory(prefix="hud-tui-") as home:
-        program = Program(args.program, Path(home), PATIENCE_S)
-        program.data("init-env", "shop", "--kind", args.kind, "-o", home)
-        try:
-            for seed in range(args.seeds):
-                curves.append(trained(program, f"{home}/shop/env.py", python, seed, args.steps))
-        finally:
-            program.lines("stop")
+    with program_of(args.program, PATIENCE_S) as program:
+        program.data("init-env", "shop", "--kind", args.kind, "-o", str(program.home))
+        source = f"{program.home}/shop/env.py"
+        for seed in range(args.seeds):
+            curves.append(trained(program, source, python, seed, args.steps))
     risen = [rises(curve) for curve in curves]
     print(f"unseen tools: {sum(risen)} passed, {len(risen) - sum(risen)} failed")
     return int(not all(risen))
