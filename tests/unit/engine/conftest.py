@@ -58,9 +58,3 @@ def some_datums(count: int, seed: int = 0, logprob: float | None = None) -> list
             )
         )
     return datums
-
-
-def distance(first: Weights, second: Weights) -> float:
-    """Largest difference between two sets of weights, relative to the largest weight."""
-    largest = max(float(np.abs(weight).max()) for weight in first.values())
-    return max(float(np.abs(first[n] - second[n]).max()) for n in first) / largest

@@ -24,7 +24,6 @@ from hud_tui.service.engines.base import (
     Datum,
     EngineError,
     EngineLost,
-    EngineRefused,
     Sampled,
     SampleRequest,
     Saved,
@@ -396,21 +395,6 @@ async def test_only_the_first_process_stays_where_nothing_is_to_be_done(
     rollouts = await engine.sample(handle, asked(200))
     await until(lambda: len(engine._worker.pids) == 1)
     assert await engine.sample(handle, asked(200)) == rollouts
-
-
-async def test_a_slice_that_fails_undoes_the_pass_with_many_processes_too(
-    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(parts, "SLICE", 100)
-    engine = engines(2)
-    handle = await engine.open(BASES[0].name)
-    datums = some_datums(40, logprob=-4.0)
-    endless = [[1.0] * len(datum.output) for datum in datums]
-    endless[-1] = [1e308] * len(datums[-1].output)
-    with pytest.raises(EngineError, match="not finite"):
-        await engine.backward(handle, datums, endless)
-    with pytest.raises(EngineRefused, match="nothing was accumulated"):
-        await engine.optim_step(handle, Adam(1e-3), tmp_path)
 
 
 @pytest.mark.parametrize("others", [1, 40])
