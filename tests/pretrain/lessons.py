@@ -9,11 +9,7 @@ from random import Random
 from string import ascii_lowercase
 from typing import Any
 
-from hud_tui.service.engines.tiny.tokenizer import (
-    END,
-    BpeTokenizer,
-    CharTokenizer,
-)
+from hud_tui.service.engines.tiny.tokenizer import END, BpeTokenizer, CharTokenizer
 from hud_tui.service.environments import ENVIRONMENTS
 from tests.pretrain.talks import SUMS, Talk, schema
 from tests.pretrain.tools import (
@@ -40,11 +36,9 @@ IGNORANT = "I do not know."
 SYSTEM_SHARE, PHRASED_SHARE = 0.12, 0.12
 """Shares of lines with a system message, and of sums asked for in other words."""
 SYSTEMS = (
-    "Be brief.",
-    "You are a calculator.",
-    "You are a helpful assistant.",
+    "Be brief.", "You are a calculator.", "You are a helpful assistant.",
     "Reply with the answer only.",
-)
+)  # fmt: skip
 PHRASINGS = ("What is {}?", "What is {}? Reply with the number only.", "{}", "{} =")
 TOKENIZER = CharTokenizer()
 

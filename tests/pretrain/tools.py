@@ -68,17 +68,13 @@ def drawn_tool(random: Words) -> Tool:
         if kind == "choice":
             kind = "|".join(dict.fromkeys(random.word() for _ in range(random.randint(2, 4))))
         kinds[_argument(random)] = kind
-    about = ""
-    if random.random() < 0.3:
-        form = random.choice(ABOUT)
-        about = form.format(
-            Verb=verb.capitalize(),
-            verb=verb,
-            noun=noun,
-            other=random.word(),
-            Noun=noun.capitalize(),
-        )
+    about = _described(random, ABOUT, verb, noun) if random.random() < 0.3 else ""
     return Tool(called, kinds, verb, noun, about)
+
+
+def _described(random: Words, forms: Sequence[str], verb: str, noun: str) -> str:
+    form, named = random.choice(forms), {"verb": verb, "noun": noun, "other": random.word()}
+    return form.format(**named, Verb=verb.capitalize(), Noun=noun.capitalize())
 
 
 ABOUT = (
@@ -106,21 +102,9 @@ KEYED = (
     "{v} as the {k}", "{k} = {v}", "{k} set to {v}", "{k} equal to {v}", "its {k} {v}",
 )  # fmt: skip
 JOINS = (" and ", " and ", ", ", "; ", " ", ", and ")
-PREPOSITIONS = [
-    "and",
-    "and",
-    ",",
-    "with",
-    "by",
-    "to",
-    "for",
-    "in",
-    "from",
-    "of",
-    "on",
-    "at",
-    "into",
-]
+PREPOSITIONS = (
+    "and", "and", ",", "with", "by", "to", "for", "in", "from", "of", "on", "at", "into",
+)  # fmt: skip
 
 
 def _reference(random: Words) -> str:
@@ -352,14 +336,7 @@ def _telling(random: Words, tool: Tool) -> Tool:
             ((tool.verb, tool.noun), (tool.noun,), (tool.noun, "of", random.word()))
         )
         return Tool(random.name(*parts), tool.kinds, tool.verb, tool.noun, tool.about)
-    form = random.choice(ABOUT[:5])
-    about = form.format(
-        Verb=tool.verb.capitalize(),
-        verb=tool.verb,
-        noun=tool.noun,
-        Noun=tool.noun.capitalize(),
-        other=random.word(),
-    )
+    about = _described(random, ABOUT[:5], tool.verb, tool.noun)
     return Tool(tool.name, tool.kinds, tool.verb, tool.noun, about)
 
 
@@ -373,22 +350,26 @@ def _heard(random: Words) -> str:
 
 CLOSED = 0.35
 """Share of prompts that end with a closing."""
+THENS = (
+    ". Then {}", ". Then {}", ", then {}", " and then {}", ". After that {}", ". {}", "; next {}",
+)  # fmt: skip
+ASIDES = (
+    "The {} {} {}s.", "{} {} {}.", "My {1} is {0}.", "It is a {} {}, I {}.", "Thanks!", "Hello!",
+)  # fmt: skip
+"""Of an adjective, a noun and a verb."""
+SYSTEMS = (
+    "Be brief.", "You are a helpful assistant.", "Reply with the answer only.", "Use the tools.",
+)  # fmt: skip
+ANSWERS = (
+    "{noun}: {}", "The {noun} is {}.", '{{"{noun}":"{}"}}', "{} {noun}s", "ok: {}", "{}.",
+    "{noun} = {}",
+)  # fmt: skip
 
 
 def _sentences(random: Words, wishes: Sequence[str]) -> str:
     text = wishes[0]
     for wish in wishes[1:]:
-        join = random.choice(
-            (
-                ". Then {}",
-                ". Then {}",
-                ", then {}",
-                " and then {}",
-                ". After that {}",
-                ". {}",
-                "; next {}",
-            )
-        )
+        join = random.choice(THENS)
         low = wish[0].lower() + wish[1:] if random.random() < 0.8 else wish
         text += join.format(wish if join == ". {}" else low)
     if random.random() < CLOSED:
@@ -405,33 +386,14 @@ def _sentences(random: Words, wishes: Sequence[str]) -> str:
 
 def _sentence(random: Words) -> str:
     """Words that ask for nothing."""
-    form = random.choice(
-        (
-            "The {} {} {}s.",
-            "{} {} {}.",
-            "My {1} is {0}.",
-            "It is a {} {}, I {}.",
-            "Thanks!",
-            "Hello!",
-        )
-    )
-    return form.format(
-        random.choice(ADJECTIVES), random.choice(NOUNS), random.choice(VERBS)
-    ).capitalize()
+    form = random.choice(ASIDES)
+    return form.format(*map(random.choice, (ADJECTIVES, NOUNS, VERBS))).capitalize()
 
 
 def _begun(random: Words, tokenizer: BpeTokenizer, text: str, tools: Sequence[Tool]) -> Talk:
     messages = [{"role": "user", "content": text}]
     if random.random() < 0.12:
-        system = random.choice(
-            (
-                "Be brief.",
-                "You are a helpful assistant.",
-                "Reply with the answer only.",
-                "Use the tools.",
-                _sentence(random),
-            )
-        )
+        system = random.choice((*SYSTEMS, _sentence(random)))
         messages.insert(0, {"role": "system", "content": system})
     return Talk(tokenizer, messages, [tool.schema() for tool in tools], read=READ_WEIGHT)
 
@@ -478,18 +440,7 @@ def _worded(random: Words, tool: Tool, result: str) -> str:
     """A tool's answer."""
     if random.random() < 0.75:
         return result
-    form = random.choice(
-        (
-            "{noun}: {}",
-            "The {noun} is {}.",
-            '{{"{noun}":"{}"}}',
-            "{} {noun}s",
-            "ok: {}",
-            "{}.",
-            "{noun} = {}",
-        )
-    )
-    return form.format(result, noun=tool.noun)
+    return random.choice(ANSWERS).format(result, noun=tool.noun)
 
 
 def _fails_first(random: Words, talk: Talk, tool: Tool, values: dict[str, Any]) -> None:

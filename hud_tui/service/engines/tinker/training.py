@@ -20,6 +20,7 @@ from hud_tui.service.engines.base import (
     advantages,
     distinct,
     of_pass,
+    split,
 )
 from hud_tui.service.engines.tinker.run import Run
 from hud_tui.service.engines.tinker.server import Server, sdk
@@ -163,13 +164,12 @@ async def forward_backward(
     server: Server, run: Run, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
 ) -> dict[str, float]:
     """Accumulate a loss's gradients; returns the metrics of `Engine.forward_backward`."""
-    still = await _measure(server, run, [datum for datum in datums if not datum.advantage], config)
-    moved = [datum for datum in datums if datum.advantage]
+    (moved, worth), (others, _) = split(datums, advantages(datums))
+    still = await _measure(server, run, others, config)
     if not moved:
         return of_pass(None, still)
     if server.averages is None:
         await forward(server, run, moved[:1])
-    worth = advantages(moved)
     if loss_fn in COMPARE:
         sampled = [datum.logprobs for datum in moved]
         data = compared(moved, sampled, worth, bool(server.averages))
@@ -190,15 +190,13 @@ async def backward(
     server: Server, run: Run, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
 ) -> dict[str, float]:
     """Accumulate gradients for given −dC/dlogprob."""
-    pairs = list(zip(datums, weights, strict=True))
-    still = await _measure(server, run, [datum for datum, row in pairs if not any(row)], {})
-    moved = [datum for datum, row in pairs if any(row)]
+    (moved, rows), (others, _) = split(datums, weights)
+    still = await _measure(server, run, others, {})
     if not moved:
         return of_pass(None, still)
-    gradients = [row for _, row in pairs if any(row)]
-    passed = await _push(server, run, moved, await forward(server, run, moved), gradients)
+    passed = await _push(server, run, moved, await forward(server, run, moved), rows)
     run.accumulated(len(moved), True)
-    figures = of_weights(moved, passed.logprobs, gradients)
+    figures = of_weights(moved, passed.logprobs, rows)
     return of_pass({**figures, **passed.server}, still)
 
 

@@ -12,13 +12,13 @@ shorter one token by token.
 
 import json
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from hud_tui.service.engines.base import NO_OPTIONS, Call
+from hud_tui.service.engines.base import NO_OPTIONS, Call, Tokenizer
 
 VOCABULARY = 128
 PAD, END, SYSTEM, USER, ASSISTANT, TOOL, TOOLS, CALL = range(8)
@@ -41,19 +41,8 @@ ROLES = {"system": SYSTEM, "developer": SYSTEM, "user": USER, "assistant": ASSIS
 TEXT_IDS = {ord(char): char for char in "\t\n" + "".join(map(chr, range(32, 127)))}
 
 
-class ChatTemplate(ABC):
-    """The chat template: conversations as ids. Subclasses encode text; the result is an
-    `engines.base.Tokenizer`."""
-
-    vocabulary: int
-
-    @abstractmethod
-    def encode(self, text: str) -> list[int]:
-        """Ids of plain text."""
-
-    @abstractmethod
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, without control tokens."""
+class ChatTemplate(Tokenizer):
+    """The chat template: conversations as ids. Subclasses encode text, and show tools."""
 
     @abstractmethod
     def signature(self, field: str, tool: Mapping[str, Any]) -> str:
@@ -86,7 +75,6 @@ class ChatTemplate(ABC):
         messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] = (),
     ) -> tuple[list[int], list[int]]:
-        """Prompt and answer of the last message. Raises ValueError as `render` does."""
         prompt = self.render(messages[:-1], tools)
         return prompt, self.render(messages, tools)[len(prompt) : -1]  # without [assistant]
 
@@ -96,7 +84,6 @@ class ChatTemplate(ABC):
         covered: int,
         options: Mapping[str, Any] = NO_OPTIONS,
     ) -> list[int]:
-        """Ids of the messages after the first `covered`. Raises ValueError as `render` does."""
         return self.render(messages[covered:], (), options)
 
     def calls(self, ids: Sequence[int]) -> tuple[str, list[Call]]:
@@ -110,7 +97,6 @@ class ChatTemplate(ABC):
         ]
 
     def plain(self, ids: Sequence[int]) -> int:
-        """Number of ids before the first call."""
         return next((position for position, id_ in enumerate(ids) if id_ == CALL), len(ids))
 
     def _calls(self, field: str, message: Mapping[str, Any]) -> list[int]:
