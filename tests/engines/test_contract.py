@@ -194,14 +194,15 @@ async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: s
     one, other = [await trial.open(trial.base.name) for _ in range(2)]
     datums = await trial.datums(one, shift=-0.3)
     await trial.engine.forward_backward(one, datums, loss_fn)
-    await trial.step(one)
+    by_loss = await trial.step(one)
     rows = await trial.engine.forward(other, datums)
     weights = [
         [weight(loss_fn, lp, q, datum.advantage) for lp, q in zip(row, datum.logprobs, strict=True)]
         for datum, row in zip(datums, rows, strict=True)
     ]
     await trial.engine.backward(other, datums, weights)
-    await trial.step(other)
+    norm = (await trial.step(other)).metrics["grad_norm"]
+    assert norm == pytest.approx(by_loss.metrics["grad_norm"], rel=1e-2)
     stepped = await trial.logprobs(one, datums)
     assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
 

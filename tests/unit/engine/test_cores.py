@@ -111,7 +111,7 @@ async def everything(
     return found
 
 
-@pytest.mark.parametrize(("base", "count", "cores"), [(AGENT, 9, 2), (BASES[0].name, 40, 6)])
+@pytest.mark.parametrize(("base", "count", "cores"), [(AGENT, 5, 2), (BASES[0].name, 24, 4)])
 async def test_every_number_is_the_same_with_any_number_of_processes(
     engines: Callable[[int], TinyEngine],
     monkeypatch: pytest.MonkeyPatch,
