@@ -20,9 +20,8 @@ from time import monotonic
 import httpx
 
 from hud_tui.service.connections import raise_open_files
-from hud_tui.service_file import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
-from tests.conftest import bearer, fork, serve_process, submit, until
+from tests.conftest import Process, fork, serve_process, submit, until
 from tests.service.calls import Json
 
 AT_ONCE = 1100
@@ -44,9 +43,10 @@ KINDS = ("crashes", "hangs", "leaks")
 
 
 class Target:
-    def __init__(self, ready: ServiceReady, process: asyncio.subprocess.Process, log: Path) -> None:
-        self.url, self.key, self.process, self.log = ready.url, ready.api_key, process, log
-        self.port = int(ready.url.rpartition(":")[2])
+    def __init__(self, service: Process, log: Path) -> None:
+        self.key, self.process, self.log = service.ready.api_key, service.process, log
+        self.port = int(service.ready.url.rpartition(":")[2])
+        self.client = service.client
 
     def head(self, path: str, *lines: str, host: str = "127.0.0.1", method: str = "POST") -> bytes:
         said = (f"{method} {path} HTTP/1.1", f"Host: {host}", *lines)
@@ -165,7 +165,7 @@ async def watch(target: Target, report: Report) -> None:
         while True:
             began, said = monotonic(), ""
             try:
-                async with client(target) as http:
+                async with target.client() as http:
                     answer = await http.get("/v2/auth/me")
                     said = "" if answer.status_code == 200 else answer.text
             except httpx.HTTPError as error:
@@ -186,12 +186,6 @@ async def watch(target: Target, report: Report) -> None:
         print(f"worst answer {worst_s:.2f} s, most memory {most / 2**20:.0f} MB, log {logged} B")
 
 
-def client(target: Target) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        base_url=target.url, headers=bearer(target.key), timeout=60, verify=False
-    )
-
-
 async def memory(pid: int) -> int:
     asked = await asyncio.create_subprocess_exec(
         "ps", "-o", "rss=", "-p", str(pid), stdout=asyncio.subprocess.PIPE
@@ -206,7 +200,7 @@ async def target_in(directory: Path) -> AsyncIterator[Target]:
     log = directory / "log"
     with log.open("wb") as stderr:
         async with serve_process(directory / "data", stderr=stderr) as service:
-            yield Target(service.ready, service.process, log)
+            yield Target(service, log)
 
 
 async def outcome(http: httpx.AsyncClient, job_id: str) -> Json:
@@ -230,7 +224,7 @@ async def play(plan: Plan, report: Report) -> None:
     chance = plan.random
     attacks, weights = zip(*ATTACKS.values(), strict=True)
     with tempfile.TemporaryDirectory() as directory:
-        async with target_in(Path(directory)) as target, client(target) as http:
+        async with target_in(Path(directory)) as target, target.client() as http:
             model = await fork(http)
             job_id = await submit(http, model["id"], steps=STEPS, tasks_per_step=4)
             watching = asyncio.create_task(watch(target, report))

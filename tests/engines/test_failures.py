@@ -175,24 +175,32 @@ async def test_a_managed_run_outlives_the_server_s_death(server: SkyRL, tmp_path
     async with Service(tmp_path / "data", engine) as service, calling(service) as http:
         model = await fork(http)
         job = await submit(http, model["id"], steps=3)
-
-        async def reached(step: int) -> bool:
-            now = await status_of(http, job)
-            assert now["status"] in ("queued", "running", "succeeded"), now
-            return bool(now["step"] >= step)
-
-        await until(lambda: reached(1), 300.0)
+        await reach(http, job, 1)
         server.kill()
         await until(lambda: engine.about().queue != "active", 60.0)
         await asyncio.to_thread(server.start)
-        await until(lambda: reached(3), 400.0)
-        rows = await tree(http, model["id"])
-    assert [row["step"] for row in rows] == [1, 2, 3]
+        await reach(http, job, 3)
+        await check_chain(http, model, 3)
+
+
+LONG_S = 400.0
+
+
+async def reach(http: httpx.AsyncClient, job: str, place: int) -> None:
+    async def reached() -> bool:
+        now = await status_of(http, job)
+        assert now["status"] in ("queued", "running", "succeeded"), now
+        return bool(now["step"] >= place)
+
+    await until(reached, LONG_S)
+
+
+async def check_chain(http: httpx.AsyncClient, model: dict[str, Any], count: int) -> None:
+    """So many steps are in the tree, each once, in a row."""
+    rows = await tree(http, model["id"])
+    assert [row["step"] for row in rows] == [*range(1, count + 1)]
     parents = [row["prev_model_checkpoint_id"] for row in rows]
-    assert parents == [None, rows[0]["id"], rows[1]["id"]]
-
-
-LONG_S = 300.0
+    assert parents == [None, *(row["id"] for row in rows[:-1])]
 
 
 @pytest.fixture
@@ -222,13 +230,12 @@ async def begin(http: httpx.AsyncClient, model: dict[str, Any], steps: int) -> s
     return await submit(http, model["id"], "text", steps=steps, tasks_per_step=4, group_size=4)
 
 
-async def reach(http: httpx.AsyncClient, job: str, place: int) -> None:
-    async def reached() -> bool:
-        now = await status_of(http, job)
-        assert now["status"] in ("queued", "running", "succeeded"), now
-        return bool(now["step"] >= place)
-
-    await until(reached, LONG_S)
+async def begun(http: httpx.AsyncClient, steps: int) -> tuple[dict[str, Any], str]:
+    """A fresh fork, and a run on it that has taken its first step."""
+    model = await fork(http)
+    job = await begin(http, model, steps)
+    await reach(http, job, 1)
+    return model, job
 
 
 async def said(service: Service, model_id: str, key: str) -> list[str]:
@@ -253,9 +260,7 @@ async def said(service: Service, model_id: str, key: str) -> list[str]:
 async def test_a_run_says_what_it_waits_for_and_goes_on(
     gate: Gate, http: httpx.AsyncClient, path: str, code: int, body: Any, words: str
 ) -> None:
-    model = await fork(http)
-    job = await begin(http, model, steps=2)
-    await reach(http, job, 1)
+    model, job = await begun(http, 2)
     gate.shut(path, code, body)
 
     async def says_so() -> bool:
@@ -279,9 +284,7 @@ CORRUPTED = {"error": "the model is corrupted", "category": "server"}
 async def test_a_corrupted_run_is_opened_again_and_said_to_have_been(
     gate: Gate, service: Service, http: httpx.AsyncClient
 ) -> None:
-    model = await fork(http)
-    job = await begin(http, model, steps=2)
-    await reach(http, job, 1)
+    model, job = await begun(http, 2)
     gate.shut("retrieve_future", 200, CORRUPTED, kind="ForwardBackward", times=1)
     await reach(http, job, 2)
     notes = set(await said(service, model["id"], "note"))
@@ -295,23 +298,16 @@ async def test_a_step_whose_answer_is_lost_is_in_the_tree_once(
     gate: Gate, http: httpx.AsyncClient
 ) -> None:
     """Whether the server had saved it by then, or it is taken again."""
-    model = await fork(http)
-    job = await begin(http, model, steps=3)
-    await reach(http, job, 1)
+    model, job = await begun(http, 3)
     gate.shut("retrieve_future", 200, CORRUPTED, kind="OptimStep", times=1)
     await reach(http, job, 3)
-    rows = await tree(http, model["id"])
-    assert [row["step"] for row in rows] == [1, 2, 3]
-    parents = [row["prev_model_checkpoint_id"] for row in rows]
-    assert parents == [None, rows[0]["id"], rows[1]["id"]]
+    await check_chain(http, model, 3)
 
 
 async def test_a_run_that_the_server_lost_is_opened_again_and_said_to_have_been(
     skyrl: SkyRL, service: Service, http: httpx.AsyncClient, tmp_path: Path
 ) -> None:
-    model = await fork(http)
-    job = await begin(http, model, steps=6)
-    await reach(http, job, 1)
+    model, job = await begun(http, 6)
     run = pointed_states(tmp_path / "data" / "checkpoints").pop().split("/")[2]
     await asyncio.to_thread(post, skyrl, "unload_model", {"model_id": run})
     await reach(http, job, 6)
