@@ -17,7 +17,8 @@ from time import perf_counter
 import httpx
 
 from hud_tui.service.engine_rollouts import evaluation_requests
-from hud_tui.service.engines.tiny.engine import ROWS, TinyEngine
+from hud_tui.service.engines.tiny.engine import TinyEngine
+from hud_tui.service.engines.tiny.parts import ROWS
 from hud_tui.service.run_plan import plan_tasks
 from hud_tui.service.service import Service
 from hud_tui.wire_runs import EvaluationParameters
