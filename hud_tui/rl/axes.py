@@ -5,6 +5,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from math import ceil, floor, inf, isfinite, log10
 
 from hud_tui.rl.metrics import Series, short
@@ -300,8 +301,5 @@ def duration_text(value: float, digits: int = 3) -> str:
 def _stamps(run: Run, count: int) -> list[float | None]:
     """Creation times of the newest `count` steps, oldest first, in Unix seconds; None where
     unknown."""
-    stamps: list[float | None] = []
-    lineage = run.tree.lineage(run.tree.head)
-    while len(stamps) < count and (position := next(lineage, None)) is not None:
-        stamps.append(seconds(run.tree[position].created_at))
-    return stamps[::-1]
+    newest = islice(run.tree.lineage(run.tree.head), max(0, count))
+    return [seconds(run.tree[position].created_at) for position in newest][::-1]

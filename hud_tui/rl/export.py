@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any
 
-from hud_tui.rl.alarms.alarm import Alarm, Report
+from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import Tree
 from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, ks
 from hud_tui.rl.groups import group_stats
@@ -195,8 +195,7 @@ def groups_sheet(run: Run) -> Sheet:
 
 def alarms_sheet(run: Run) -> Sheet:
     """Alarms of the head's lineage, then those of steps that the head has left."""
-    report: Report = run.alarms
-    rows = (_alarm(alarm) for alarm in (*report.alarms, *report.left))
+    rows = (_alarm(alarm) for alarm in (*run.alarms.alarms, *run.alarms.left))
     return Sheet("alarms", ALARM, rows, _facts(run))
 
 

@@ -188,9 +188,6 @@ class HeadMove:
     """Shown in the preview."""
 
 
-FOLDED = "This row folds several steps: {^checkpoints.open} unfolds them."
-
-
 def to_selected(run: Run, position: int, folded: bool) -> HeadMove:
     """Serve the checkpoint under the cursor.
 
@@ -198,7 +195,7 @@ def to_selected(run: Run, position: int, folded: bool) -> HeadMove:
         HudUsage: The row is not a single checkpoint, or it has expired.
     """
     if folded:
-        raise HudUsage(keyed(FOLDED))
+        raise HudUsage(keyed("This row folds several steps: {^checkpoints.open} unfolds them."))
     return _served(run, position)
 
 

@@ -9,7 +9,7 @@ verl (`ppo_trainer.yaml`), prime-rl (`configs/`), tinker-cookbook (`rl/train.py`
 """
 
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import islice, pairwise
 from math import isfinite
@@ -95,6 +95,7 @@ class ImportedRun(Body):
     def work(self) -> Work:
         """Its row in the table of runs."""
         given, times = self.parameters, [at for at in self.at if at is not None]
+        gaps = [after - before for before, after in pairwise(times)]
         rewards = self._values(REWARD)
         ends = ends_of(len(rewards))
         return Work(
@@ -118,7 +119,7 @@ class ImportedRun(Body):
             heldout=_last(self._values(HELDOUT)),
             no_gradient=_mean(self._values(NO_GRADIENT)),
             duration_s=times[-1] - times[0] if times else None,
-            step_s=_seconds_per_step(times),
+            step_s=median(gaps[-RECENT:]) if gaps else None,
             created_at=self.created_at,
             stepped_at=_last(times),
         )
@@ -199,12 +200,6 @@ def _last(values: Sequence[float]) -> float | None:
     return values[-1] if values else None
 
 
-def _seconds_per_step(times: Sequence[float]) -> float | None:
-    """The median of the newest steps."""
-    gaps = [after - before for before, after in pairwise(times)]
-    return median(gaps[-RECENT:]) if gaps else None
-
-
 def _steps(rows: Iterable[Mapping[str, Any]]) -> dict[int, dict[str, Any]]:
     """What was logged of each step, by its number; rows of no number, and those of nothing but
     texts, are left out."""
@@ -236,12 +231,9 @@ def _bare(key: str) -> str:
     return key
 
 
-def _trainer(names: Iterable[str]) -> str:
-    every = list(names)
-    for trainer, beginnings in TRAINERS.items():
-        if any(name.startswith(beginnings) for name in every):
-            return trainer
-    return ""
+def _trainer(names: Collection[str]) -> str:
+    found = (t for t, starts in TRAINERS.items() if any(name.startswith(starts) for name in names))
+    return next(found, "")
 
 
 def _parameters(config: Mapping[str, Any]) -> dict[str, Any]:

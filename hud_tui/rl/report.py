@@ -412,12 +412,6 @@ def report_files(run: Run, local: LocalFacts, now: float) -> dict[str, str]:
     return files | {chart.file: chart.svg for chart in drawn}
 
 
-def _chosen(tree: Tree) -> str:
-    if tree.choice is None:
-        return "–"
-    return escaped("; ".join(tree.choice_sentences), 400)
-
-
 def _head(run: Run, local: LocalFacts, now: float) -> str:
     model, tree = run.model, run.tree
     name = "base" if model is None else model.model_name
@@ -427,7 +421,7 @@ def _head(run: Run, local: LocalFacts, now: float) -> str:
         ("base", code(None if model is None else model.base_model)),
         ("forked from", code(None if model is None else model.forked_from)),
         ("head", scored(tree, tree.head)),
-        ("best", _chosen(tree)),
+        ("best", escaped("; ".join(tree.choice_sentences), 400) or "–"),
         ("checkpoints", str(len(tree))),
         ("steps of the head's lineage", str(run.series.length)),
         *_job(run),

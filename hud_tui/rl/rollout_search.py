@@ -115,22 +115,13 @@ NUMBERS: Mapping[str, Callable[[Sought], float | None]] = {
     "calls": lambda sought: len(sought.read.calls),
     "errors": lambda sought: sum(bool(call.error) for call in sought.read.calls),
 }
-_ALL_NUMBERS = {**ROW_NUMBERS, **NUMBERS}
 _ROW: Fields[[Sought]] = Fields(
-    "rollout",
-    _row_text,
-    ROW_TEXTS,
-    ROW_TRAITS,
-    lambda name: ROW_NUMBERS.get(name),
-    list(ROW_NUMBERS),
+    "rollout", _row_text, ROW_TEXTS, ROW_TRAITS, ROW_NUMBERS.get, [*ROW_NUMBERS]
 )
+_ALL_TEXTS, _ALL_TRAITS = {**ROW_TEXTS, **TEXTS}, {**ROW_TRAITS, **TRAITS}
+_ALL_NUMBERS = {**ROW_NUMBERS, **NUMBERS}
 _ALL: Fields[[Sought]] = Fields(
-    "rollout",
-    _words,
-    {**ROW_TEXTS, **TEXTS},
-    {**ROW_TRAITS, **TRAITS},
-    lambda name: _ALL_NUMBERS.get(name),
-    list(_ALL_NUMBERS),
+    "rollout", _words, _ALL_TEXTS, _ALL_TRAITS, _ALL_NUMBERS.get, [*_ALL_NUMBERS]
 )
 
 

