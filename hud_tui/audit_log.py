@@ -214,11 +214,7 @@ class CommandLog:
     def __init__(self, directory: Path, by: str = "") -> None:
         """`by`: the program that sends, e.g. ``app``."""
         self.file, self._by = directory / NAME, by
-
-    @property
-    def before(self) -> Path:
-        """The rotated file."""
-        return self.file.with_suffix(".jsonl.1")
+        self._rotated = self.file.with_suffix(".jsonl.1")
 
     def add(self, written: AuditEntry) -> str:
         """Append an entry; returns why that failed, else an empty text. It is no error, since the
@@ -231,7 +227,7 @@ class CommandLog:
                 with locked(self.file.parent):
                     self._append(line)
                     if self.file.stat().st_size > MOST:
-                        self.file.replace(self.before)
+                        self.file.replace(self._rotated)
             except TimeoutError:  # a line is whole without the lock too
                 self._append(line)
         except OSError as error:
@@ -241,7 +237,7 @@ class CommandLog:
     def read(self) -> tuple[list[AuditEntry], int]:
         """All entries, oldest first, and the number of unreadable lines."""
         lines: list[str] = []
-        for file in (self.before, self.file):
+        for file in (self._rotated, self.file):
             with suppress(OSError), open_regular(file) as opened:
                 body = opened.read(2 * MOST)
                 lines += body.decode("utf-8", "replace").split("\n")

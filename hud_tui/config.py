@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Export:
-    """Settings of exports."""
-
     __pydantic_config__ = TABLE
 
     directory: str = ""
@@ -236,7 +234,6 @@ def _expected(usual: "DataclassInstance", error: "ErrorDetails") -> str:
 
 
 def config_dir(environ: Mapping[str, str]) -> Path:
-    """Config directory: HUD_TUI_CONFIG_DIR, else the platform's default."""
     return directory("config", environ.get("HUD_TUI_CONFIG_DIR"), environ)
 
 

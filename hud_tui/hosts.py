@@ -68,15 +68,12 @@ def chosen_host(flag: str | None, local: bool, environ: Mapping[str, str] = os.e
     return usable_host(named, HOST) if named and not local else ""
 
 
-def host_settings(
-    url: str, state: Path, environ: Mapping[str, str] = os.environ, needs_key: bool = True
-) -> Settings:
+def host_settings(url: str, state: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     """Settings for a service elsewhere, which plays the part of every host.
 
     Args:
         url: As of `usable_host`.
         state: Has the stored keys.
-        needs_key: Else there may be none.
 
     Raises:
         HudNoKey: No key for it is set or stored.
@@ -85,10 +82,10 @@ def host_settings(
     login, named = read_logins(state).get(url), environ.get(HOST, "").strip()
     key = environ.get(KEY, "") if not named or usable_host(named, HOST) == url else ""
     key = key or ("" if login is None else login.key)
-    if not key and needs_key:
+    if not key:
         raise HudNoKey(f"no key for {one_line(url, 200)}", f"hud-tui login {one_line(url, 200)}")
     ca = "" if login is None else login.ca
-    return settings_with(url, usable_key(key, KEY) if key else "", ca, environ)
+    return settings_with(url, usable_key(key, KEY), ca, environ)
 
 
 def settings_with(

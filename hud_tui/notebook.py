@@ -14,7 +14,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -45,20 +45,12 @@ class Notebook:
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._notes: dict[str, str] = {}
-        self._moves: tuple[HeadMoved, ...] = ()
+        self.notes: dict[str, str] = {}
+        """By id of the checkpoint or run."""
+        self.moves: tuple[HeadMoved, ...] = ()
+        """Moves of the head that were seen, oldest first; not who made them."""
         with suppress(OSError):
             self._read()
-
-    @property
-    def notes(self) -> Mapping[str, str]:
-        """By id of the checkpoint or run."""
-        return self._notes
-
-    @property
-    def moves(self) -> tuple[HeadMoved, ...]:
-        """Moves of the head that were seen, oldest first; not who made them."""
-        return self._moves
 
     def keep(self, checkpoint_id: str, note: str) -> str:
         """As `write`; returns what to tell the user if it could not be written, else nothing."""
@@ -76,9 +68,9 @@ class Notebook:
         """
 
         def change() -> None:
-            self._notes.pop(checkpoint_id, None)
+            self.notes.pop(checkpoint_id, None)
             if note.strip():
-                self._notes[checkpoint_id] = note.strip()[:NOTE_MOST]
+                self.notes[checkpoint_id] = note.strip()[:NOTE_MOST]
 
         self._change(change)
 
@@ -90,7 +82,7 @@ class Notebook:
         """
 
         def change() -> None:
-            self._moves = merged([*self._moves, move])[-MOVES_MOST:]
+            self.moves = merged([*self.moves, move])[-MOVES_MOST:]
 
         self._change(change)
 
@@ -102,8 +94,8 @@ class Notebook:
             self._read()
             change()
             made = True
-            moves = [[m.previous, m.checkpoint_id, m.at] for m in self._moves]
-            return json.dumps({"notes": self._notes, "moves": moves})
+            moves = [[m.previous, m.checkpoint_id, m.at] for m in self.moves]
+            return json.dumps({"notes": self.notes, "moves": moves})
 
         if self._file is None:
             change()
@@ -135,7 +127,7 @@ class Notebook:
         except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             self._file.replace(self._file.with_suffix(".unreadable"))
         else:
-            self._notes, self._moves = notes, moves
+            self.notes, self.moves = notes, moves
 
 
 def notebook_file(state: Path, model_id: str) -> Path:
@@ -165,8 +157,6 @@ MOST_FILES = 8
 
 @dataclass(frozen=True)
 class LastKnown:
-    """Last known state of a service."""
-
     at: float
     """Unix seconds of its last response."""
     models: tuple[Model, ...]

@@ -104,7 +104,6 @@ def usable_directories() -> Iterator[None]:
 
 
 def register(file: Path, ready: ServiceReady) -> None:
-    """Write a service.json for this service."""
     write_atomic(file, _line(ready))
 
 
@@ -180,7 +179,6 @@ def is_daemon(pid: int) -> bool:
 
 
 def same_directory(ready: ServiceReady, data: Path) -> bool:
-    """Whether a service serves this data directory."""
     return Path(ready.data_dir).resolve() == data.resolve()
 
 

@@ -351,7 +351,6 @@ def local_settings(url: str, api_key: str, telemetry_url: str, data_dir: str = "
 
 
 def has_key(environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether a key for HUD is configured anywhere."""
     return bool(read_variables(environ).get("HUD_API_KEY"))
 
 

@@ -30,8 +30,6 @@ Ask = Callable[..., str]
 
 @dataclass(frozen=True)
 class Terminal:
-    """Capabilities of a terminal."""
-
     is_terminal: bool
     term: str
     columns: int | None
@@ -74,7 +72,6 @@ def terminal(
 
 
 def this_terminal() -> Terminal:
-    """The terminal of this process."""
     out = sys.__stdout__  # the app replaces sys.stdout
     return terminal(os.environ, _size(), out.encoding if out else None, ask_tmux)
 

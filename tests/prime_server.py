@@ -242,11 +242,11 @@ class PrimeServer:
     def _now(self) -> str:
         return datetime.fromtimestamp(self.clock(), UTC).isoformat()
 
-    def runs(self, name: str = "p", id_: str = "pod1") -> None:
-        """Have a pod run that was not rented by a request."""
+    def runs(self, name: str = "p", id_: str = "pod1", **more: Any) -> None:
+        """Have a pod run that was not rented by a request; `more`: what is odd about it."""
         texts = dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), "")
         rest = {"gpuCount": 1, "priceHr": 1.0, "userId": None, "teamId": None, "status": "ACTIVE"}
-        self.pods[id_] = {"id": id_, "name": name, **texts, **rest}
+        self.pods[id_] = {"id": id_, "name": name, **texts, **rest, **more}
 
     def end(self, pod: dict[str, Any], billed: float = 0.42) -> None:
         keys = ("id", "name", "providerType", "type", "createdAt", "gpuName", "gpuCount", "socket")

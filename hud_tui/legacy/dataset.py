@@ -50,7 +50,6 @@ tags:
 
 
 def dataset_card(name: str, tasks: Sequence[Task], columns: Sequence[str]) -> str:
-    """The README of a data set."""
     envs = sorted({task.env for task in tasks})
     shown = ", ".join(f"`{_code(env)}`" for env in envs[:10]) + (" …" if len(envs) > 10 else "")
     loading = f'from datasets import load_dataset\n\nload_dataset("{name}", split="train")'

@@ -118,8 +118,6 @@ class Rubric(_Part):
 
 
 class GymConfig(_Part):
-    """The whole file."""
-
     job: Job | None = None
     system_prompt: str = ""
     defaults: Defaults = Field(default_factory=Defaults)
@@ -143,8 +141,6 @@ class GymConfig(_Part):
 
 @dataclass(frozen=True)
 class Transform:
-    """Python code of a configuration."""
-
     action: str
     argument: str
     text: str
@@ -245,8 +241,6 @@ MAX_ABOUT = 2000
 
 @dataclass(frozen=True)
 class Described:
-    """What is known about an environment."""
-
     name: str
     tools: Sequence[Tool] = ()
     scenarios: Sequence[tuple[str, str]] = ()

@@ -50,8 +50,6 @@ NO_ENGINE = "neither docker nor podman is here, so the image cannot be looked in
 
 
 class ImageFailed(HudError):
-    """An image could not be analysed."""
-
     kind = "image_failed"
 
 
@@ -238,8 +236,6 @@ class _Answers:
 
 
 class _Talk:
-    """A conversation with one container."""
-
     def __init__(self, image: str, program: str) -> None:
         self._image, self._program = image, program
         self._answers = _Answers()

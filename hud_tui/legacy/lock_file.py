@@ -34,8 +34,6 @@ FIX = "build the environment again: hud build"
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool of the environment."""
-
     name: str
     description: str = ""
     input_schema: dict[str, Any] | None = None
@@ -55,8 +53,6 @@ class Tool:
 
 @dataclass(frozen=True)
 class PrimaryDataset:
-    """The data set made from the environment's tasks."""
-
     name: str
     task_count: int | None = None
     updated_at: str = ""
@@ -66,8 +62,6 @@ class PrimaryDataset:
 
 @dataclass(frozen=True)
 class Lock:
-    """The content of a lock file."""
-
     file: str
     version: str
     image: str

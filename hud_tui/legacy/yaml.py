@@ -146,8 +146,6 @@ KeyPath = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Document:
-    """One YAML document."""
-
     name: str
     """Name of the file, for messages."""
     text: str
@@ -173,7 +171,6 @@ class Document:
         return line + 1
 
     def wrong(self, path: KeyPath, message: str, fix: str = "") -> HudUsage:
-        """The error for one field."""
         return HudUsage(f"{self.where(path)}: field {field_name(path)}: {message}", fix)
 
 

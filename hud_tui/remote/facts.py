@@ -70,11 +70,9 @@ class Facts:
 
     @property
     def gpu_bytes(self) -> int:
-        """Memory of all GPUs together."""
         return sum(gpu.total_mb for gpu in self.gpus) * 2**20
 
     def lines(self) -> list[str]:
-        """The facts as text, one per line."""
         gpus = [f"{gpu.name}, {gpu.total_mb / 1024:.0f} GB" for gpu in self.gpus[:1]]
         more = f" ×{len(self.gpus)}, driver {self.gpus[0].driver}, CUDA {self.cuda}" if gpus else ""
         tools = [name for name, where in self.tools.items() if where and name != "python"]

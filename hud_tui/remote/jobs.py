@@ -19,8 +19,6 @@ _AGAIN = "is its disk full? the same command looks what is done, and starts the 
 
 @dataclass(frozen=True)
 class Poll:
-    """State of a job."""
-
     code: int | None
     """Its exit code; None if it has not ended."""
     gone: bool

@@ -128,14 +128,27 @@ def read_use(text: str, client: str) -> Use:
     pairs = [line.partition("=")[::2] for line in text.splitlines()]
     values = dict(pairs)
     now = read_number(values.get("now")) or 0
-    passed = _passed(pairs, values)
-    leases = [
-        lease for key, value in pairs if key == "lease" for lease in _lease(value, now, passed)
-    ]
-    others = [lease for lease in leases if lease.client != client and lease.age_s < FRESH_S]
-    is_ours = any(lease.client == client and lease.age_s < CALLED_S for lease in leases)
+    others, is_ours = [], False
+    for holder, age_s, owner in _leases(pairs, now, _passed(pairs, values)):
+        if holder == client:
+            is_ours = is_ours or age_s < CALLED_S
+        elif age_s < FRESH_S:
+            others.append(f"{owner or holder}, {age(0, age_s)} ago")
     called = "" if is_ours else _called([value for key, value in pairs if key == "used"], now)
-    return Use(tuple(lease.text for lease in others), called, tuple(_goes(values)))
+    return Use(tuple(others), called, tuple(_goes(values)))
+
+
+def _leases(
+    pairs: Iterable[tuple[str, str]], now: int, passed: Mapping[str, int]
+) -> Iterator[tuple[str, int, str]]:
+    """The leases that make sense: client, seconds since it was renewed, and owner. `now`: Unix
+    seconds there; `passed`: as of `_passed`."""
+    for key, value in pairs:
+        words = value.split(maxsplit=2)
+        renewed = read_number(words[1]) if key == "lease" and len(words) > 1 else None
+        if renewed is not None and _ID.fullmatch(words[0]):
+            owner = one_line(words[2], 100) if len(words) > 2 else ""
+            yield words[0], passed.get(words[0], now - renewed), owner
 
 
 def _passed(pairs: Iterable[tuple[str, str]], values: Mapping[str, str]) -> dict[str, int]:
@@ -169,27 +182,3 @@ def _goes(values: Mapping[str, str]) -> Iterator[str]:
         if name == "state" and saved:
             about += f" ({counted(saved, 'checkpoint')})"
         yield f"{about}, {size(kb * 1024)}"
-
-
-@dataclass(frozen=True)
-class _Lease:
-    client: str
-    age_s: int
-    """Seconds since it was renewed."""
-    owner: str
-
-    @property
-    def text(self) -> str:
-        """E.g. ``ann@desk, 2 m ago``."""
-        return f"{self.owner or self.client}, {age(0, self.age_s)} ago"
-
-
-def _lease(value: str, now: int, passed: Mapping[str, int]) -> list[_Lease]:
-    """A lease as it is printed; none if it makes no sense. `now`: Unix seconds there; `passed`: as
-    of `_passed`."""
-    words = value.split(maxsplit=2)
-    renewed = read_number(words[1]) if len(words) > 1 else None
-    if renewed is None or not _ID.fullmatch(words[0]):
-        return []
-    owner = one_line(words[2], 100) if len(words) > 2 else ""
-    return [_Lease(words[0], passed.get(words[0], now - renewed), owner)]

@@ -36,8 +36,6 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine, and the progress of its set-up."""
-
     name: str
     address: Address
     engine: str
@@ -129,7 +127,6 @@ class Machines:
         return self.folder / name
 
     def write(self, machine: Machine) -> Machine:
-        """Store a machine."""
         file = self.folder_of(machine.name) / MACHINE
         write_atomic(file, json.dumps({"version": 1, **asdict(machine)}, indent=1) + "\n")
         return machine

@@ -207,8 +207,6 @@ def _price(offer: Offer, disk: int | None) -> float:
 
 @dataclass(frozen=True)
 class RentalRequest:
-    """An offer and how to rent it."""
-
     offer: Offer
     price_hr: float
     """Dollars per hour, as displayed."""
@@ -298,7 +296,6 @@ def begun(machines: Machines, at_work: Collection[str] = ()) -> Rental | None:
 
 
 def wish_of(rental: Rental) -> Wish:
-    """How a pod is to be set up."""
     wish = {name: text for name, text in rental.wish.items() if name != "package"}
     return Wish(rental.name, **wish, pod=rental.id)
 

@@ -198,8 +198,6 @@ IDENTITY = (
 
 @dataclass(frozen=True)
 class Offers:
-    """What can be rented."""
-
     offers: tuple[Offer, ...]
     """Cheapest first."""
     unread: tuple[str, ...] = ()
@@ -257,16 +255,12 @@ class Pod(Read):
 
 @dataclass(frozen=True)
 class Listing:
-    """The account's pods."""
-
     pods: tuple[Pod, ...]
     whole: bool
     """Whether it is all of them: only then a pod that is not in it may be gone."""
 
 
 class PodStatus(Read):
-    """Progress of a pod."""
-
     pod_id: str
     status: Text = ""
     ssh_connection: str | None = None
@@ -353,7 +347,6 @@ class Prime:
         return Offers(tuple(offers), tuple(unread))
 
     async def _pages(self, path: str, query: Mapping[str, Any]) -> list[Any]:
-        """The items of all pages."""
         items: list[Any] = []
         for page in range(1, MOST_PAGES + 1):
             answer = await self._read(path, {**query, "page": page, "page_size": PAGE})

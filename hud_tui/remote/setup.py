@@ -60,8 +60,6 @@ LARGEST_FILE = 64_000_000
 
 @dataclass(frozen=True)
 class StepReport:
-    """A message of a step."""
-
     step: str
     state: State
     text: str = ""
@@ -469,7 +467,6 @@ class Setup:
         await self._ssh.aclose()
 
     async def log(self, lines: int) -> str:
-        """The end of the server's log."""
         script = f'tail -n {lines} "$R/server.log" | tail -c {MOST_BYTES // 2}'
         return clean(await self._direct(script))
 

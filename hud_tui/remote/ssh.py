@@ -57,15 +57,11 @@ class HostKeyChanged(HudError):
 
 
 class SshDenied(HudError):
-    """The host refused to log this user in."""
-
     exit_code = 4
     kind = "unauthorized"
 
 
 class ScriptFailed(HudError):
-    """A script failed on the other machine."""
-
     kind = "script_failed"
 
     def __init__(self, message: str, hint: str = "", output: str = "", code: int = 1) -> None:
@@ -143,8 +139,6 @@ def _pod_alias(pod: str) -> str:
 
 @dataclass(frozen=True)
 class Output:
-    """A script's complete output."""
-
     code: int
     out: str
     err: str

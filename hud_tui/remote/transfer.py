@@ -37,8 +37,6 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class FarFile:
-    """A file on the machine."""
-
     path: str
     bytes: int
     sha256: str

@@ -731,7 +731,6 @@ def chunks_of(groups: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any
 
 
 def loss_of(parameters: Mapping[str, Any]) -> str:
-    """The loss that a run trains with."""
     return parameters.get("loss_fn") or str(USUAL["loss_fn"])
 
 
@@ -771,7 +770,6 @@ def main() -> int:
 
 
 def log_to_stderr() -> None:
-    """Log what a driver does."""
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s"
     )

@@ -1,6 +1,6 @@
 """DriverWatch: what only the driver of a run knows of its time, for its reports."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any
@@ -14,8 +14,8 @@ MOST_SPANS = 1000
 
 
 class DriverWatch:
-    def __init__(self, now: Callable[[], float] | None = None) -> None:
-        self.now = now or steady_clock()
+    def __init__(self) -> None:
+        self.now = steady_clock()
         self._ids = count()
         self._open: dict[int, TimedSpan] = {}
         self._ended: list[TimedSpan] = []

@@ -200,7 +200,6 @@ def check_tasks(loaded: Loaded) -> list[Finding]:
 
 
 def digest_of(source: str) -> str:
-    """Digest of the environment's Python files."""
     path, digest = Path(source), sha256()
     for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
         if ".venv" in file.parts or "site-packages" in file.parts:

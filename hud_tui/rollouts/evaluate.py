@@ -48,7 +48,6 @@ def evaluation_files(state: Path | None) -> EvaluationFiles:
 
 
 def order_of_evaluation(stored: StoredEvaluation) -> Order:
-    """How its rollouts are made."""
     assert stored.environment is not None
     order = Order.model_validate(stored.environment["order"])
     sampled = {key: stored.evaluation.parameters.get(key) for key in SAMPLED}

@@ -19,15 +19,9 @@ from hud_tui.processes import holding
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts.driver import log_to_stderr
 from hud_tui.rollouts.evaluate import evaluation_files, order_of_evaluation
-from hud_tui.rollouts.process import WorkerProcess
 from hud_tui.rollouts.run_files import DriverFolder, evaluation_folder
 from hud_tui.rollouts.service import ServiceLink, connect_to
-from hud_tui.rollouts.worker_rollouts import (
-    EvaluationMaker,
-    MakeWorker,
-    WorkerHost,
-    report_until_stopped,
-)
+from hud_tui.rollouts.worker_rollouts import EvaluationMaker, WorkerHost, report_until_stopped
 from hud_tui.settings import read_paths
 from hud_tui.wire import BASE, WorkState
 from hud_tui.wire_rollouts import JobEnter
@@ -48,7 +42,6 @@ class EvaluationDriver:
         stored: StoredEvaluation,
         folder: DriverFolder,
         connect: Callable[[], HudClient | None],
-        make_worker: MakeWorker = WorkerProcess,
     ) -> None:
         """`connect` returns a client of the evaluation's service; None if none runs now."""
         self._stored, self._folder = stored, folder
@@ -59,7 +52,6 @@ class EvaluationDriver:
             self._service,
             folder.environment_log,
             self._stopping,
-            make_worker,
         )
         self._ledger = EvaluationLedger(files, stored, self._service.call)
 

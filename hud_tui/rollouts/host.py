@@ -202,7 +202,6 @@ async def _served(env: Any, report: Report, doing: Doing) -> None:
 
 
 def _inspect(command: dict[str, Any], report: Report, doing: Doing) -> None:
-    """Report the environments, templates and tasks."""
     source = Path(command["source"])
     modules = list(iter_modules(source))
     rows = list(Taskset.from_module(source))

@@ -35,7 +35,7 @@ from hud_tui.rollouts.control import order_of
 from hud_tui.rollouts.environment import CALLS_TOOLS, load, rollout_of, setting_of
 from hud_tui.rollouts.play_link import PlayLink
 from hud_tui.rollouts.play_report import PlayReport, to_its_end
-from hud_tui.rollouts.process import EnvironmentFailed, Setting, WorkerGone, WorkerProcess
+from hud_tui.rollouts.process import EnvironmentFailed, WorkerGone, WorkerProcess
 from hud_tui.rollouts.run_files import Options, Order, environment_name, keep_order, log_of_checks
 from hud_tui.rollouts.seat import SERVICE, Request, Seat
 from hud_tui.rollouts.watched import error_text, failure_text
@@ -56,8 +56,6 @@ SENT = frozenset(Chat.model_fields) - {"prompt_token_ids", "continuation_from", 
 
 
 class GameFailed(HudError):
-    """A game ended without a grade."""
-
     kind = "environment"
 
     def __init__(self, game: Game) -> None:
@@ -66,8 +64,6 @@ class GameFailed(HudError):
 
 
 class Result(NamedTuple):
-    """How a game ended."""
-
     grade: Grade | None
     trouble: str
     trace_id: str
@@ -286,17 +282,9 @@ async def own_play(
 class OwnWorld:
     """The worker makes one rollout, as it does for training; its agent asks the seat."""
 
-    def __init__(
-        self,
-        link: PlayLink,
-        order: Order,
-        state: Path,
-        task: str | None = None,
-        make_worker: Callable[[Setting], WorkerProcess] = WorkerProcess,
-    ) -> None:
+    def __init__(self, link: PlayLink, order: Order, state: Path, task: str | None) -> None:
         """Arguments: `task` as `task_named` takes it; `state`: the state directory."""
         self._link, self._order, self._state, self._task = link, order, state, task
-        self._make_worker = make_worker
         self._seat = Seat(link.client.settings.api_key, self._take, self._pass_on)
         self._asked: Callable[[Request], object] = lambda request: None
         self._works_since: float | None = None
@@ -318,7 +306,7 @@ class OwnWorld:
         async with self._seat.listening() as url:
             setting = setting_of(order, client.settings, log)
             variables = seated(setting.variables, url, client.settings.local)
-            worker = self._make_worker(replace(setting, variables=variables))
+            worker = WorkerProcess(replace(setting, variables=variables))
             try:
                 await worker.start()
                 loaded = await load(worker, client, order)

@@ -65,8 +65,6 @@ class WorkerGone(HudError):
 
 @dataclass(frozen=True)
 class Interpreter:
-    """The interpreter that runs the environment's code."""
-
     python: str
     why: str
     before: tuple[str, ...] = ()
@@ -177,8 +175,6 @@ def variables(
 
 @dataclass(frozen=True)
 class Setting:
-    """Settings of a worker."""
-
     interpreter: Interpreter
     variables: Mapping[str, str]
     directory: Path

@@ -245,15 +245,10 @@ class DriverFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-
-    @property
-    def environment_log(self) -> Path:
+        self.environment_log = path / "environment.log"
         """Output of the worker and of environments."""
-        return self.path / "environment.log"
-
-    @property
-    def driver_log(self) -> Path:
-        return self.path / "driver.log"
+        self.driver_log = path / "driver.log"
+        self._lock, self._cancel = path / "driver.lock", path / "cancel"
 
     @contextmanager
     def starting(self) -> Iterator[bool]:
@@ -269,35 +264,34 @@ class DriverFolder:
         Raises:
             HudUsage: Another process drives it.
         """
-        with holding(self.path / "driver.lock") as is_ours:
+        with holding(self._lock) as is_ours:
             if not is_ours:
                 raise HudUsage(f"it is being driven by process {self.driver_pid()}")
             yield
 
     def driver_pid(self) -> int | None:
         """Id of the process that drives it, or did last."""
-        driver = last_holder(self.path / "driver.lock")
+        driver = last_holder(self._lock)
         return driver.pid if driver is not None else None
 
     @property
     def is_driven(self) -> bool:
         """Whether a process drives it."""
-        return is_held(self.path / "driver.lock")
+        return is_held(self._lock)
 
     def ask_to_cancel(self) -> None:
         """Request an end, also where no service can pass that on."""
-        write_atomic(self.path / "cancel", "")
+        write_atomic(self._cancel, "")
 
     def is_cancelled(self) -> bool:
-        return (self.path / "cancel").exists()
+        return self._cancel.exists()
 
     def forget_cancel(self) -> None:
-        (self.path / "cancel").unlink(missing_ok=True)
+        self._cancel.unlink(missing_ok=True)
 
 
 class RunFolder(DriverFolder):
     def begin(self, order: Order) -> None:
-        """Store a new run."""
         self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.save(State())
         self.save_order(order)  # last: it makes the run known

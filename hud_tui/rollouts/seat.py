@@ -59,7 +59,6 @@ class Seat:
         return self._request if self._answer is not None and not self._answer.done() else None
 
     def answer(self, completion: Mapping[str, Any]) -> None:
-        """Answer the request."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_result(json.dumps(completion).encode())
 

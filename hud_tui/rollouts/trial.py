@@ -64,8 +64,6 @@ failure."""
 
 @dataclass(frozen=True)
 class Calls:
-    """Tool calls of some rollouts."""
-
     made: int = 0
     known: int = 0
     """Those that name a tool there is."""
@@ -77,8 +75,6 @@ class Calls:
 
 @dataclass(frozen=True)
 class Trial:
-    """Rollouts of some tasks."""
-
     job_id: str
     runs: Sequence[tuple[str, Report]]
     """Slug of the task and report of each."""
@@ -319,7 +315,6 @@ def evaluated_by(order: Order, model: Model, tasks: Sequence[Task]) -> int:
 
 
 def size_of(order: Order, tasks: Sequence[Task]) -> Size:
-    """Size of the run that is ordered."""
     sizes = order.parameters
     return Size(
         group_size=sizes["group_size"],

@@ -178,7 +178,6 @@ def missing_await(error: BaseException, root: str) -> str:
 
 
 def process_ended(why: str, phase: str) -> dict[str, Any]:
-    """The failure of a rollout whose process is gone."""
     return {"phase": phase, "type": "ProcessEnded", "message": f"{phase}: {why}"}
 
 

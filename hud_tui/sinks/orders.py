@@ -53,25 +53,14 @@ class SinkOrder(ServicePlace):
 
 
 class SinkFolder:
-    """The files of one order."""
-
     def __init__(self, state: Path, work_id: str) -> None:
         self.path = state / FOLDER / work_id
         self._open = state / FOLDER / OPEN / work_id
-
-    @property
-    def log(self) -> Path:
-        return self.path / "sink.log"
-
-    @property
-    def lock(self) -> Path:
+        self.log = self.path / "sink.log"
+        self.lock = self.path / "sink.lock"
         """Held by the process that writes."""
-        return self.path / "sink.lock"
-
-    @property
-    def writers(self) -> Path:
+        self.writers = self.path / "writers"
         """The SDK's own processes, which end a little after the one that started them."""
-        return self.path / "writers"
 
     def order(self) -> SinkOrder | None:
         """None if there is none, or it cannot be read."""

@@ -122,8 +122,6 @@ class WandbLog:
 
 @dataclass
 class Facts:
-    """What was read of the service."""
-
     work: WorkState
     model: Model | None
     run: Run = field(default_factory=Run)

@@ -1,9 +1,11 @@
 """Machines over ssh, each test with a far machine and a state directory of its own."""
 
+import asyncio
 import getpass
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +15,13 @@ import pytest
 
 from hud_tui import service_file
 from hud_tui.remote import keeper
-from hud_tui.remote.engines import ENGINES, Engine, Wish, describe
+from hud_tui.remote.engines import ENGINES, Engine, Wish, describe, free_port
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup
 from hud_tui.remote.ssh import Address, Ssh, quote
+from tests.conftest import until
 from tests.prime_server import KEY, PrimeServer, offer, serving
-from tests.remote.far import HAS_SSHD, WHY_NOT, Far, far_machine, free_port
+from tests.remote.far import HAS_SSHD, WHY_NOT, Far, far_machine
 from tests.service.headless import Command, runner
 
 OFFERS = [
@@ -121,6 +124,16 @@ async def box(machines: Machines, near: None) -> AsyncIterator[Machine]:
         await keeper.end(machines, "box")
         await setup.stop()
         await setup.aclose()
+
+
+@asynccontextmanager
+async def keeping(machines: Machines) -> AsyncIterator[None]:
+    """Keep the tunnel to ``box`` in this process; it is up as the block begins."""
+    task = asyncio.create_task(keeper.Keeper(machines, machines.state, "box").run())
+    await until(lambda: machines.line("box").get("state") == "up")
+    yield
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.fixture

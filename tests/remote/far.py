@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from hud_tui.remote.engines import free_port
 from tests.service.proxy import all_accepted
 
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -133,12 +134,6 @@ def _start(place: Path) -> subprocess.Popen[bytes]:
     command = [SSHD, "-D", "-e", "-f", str(place / "sshd_config")]
     with (place / "sshd.log").open("ab") as log:
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-
-def free_port() -> int:
-    with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))
-        return int(bound.getsockname()[1])
 
 
 def wait_for(port: int) -> None:

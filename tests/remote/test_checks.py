@@ -9,12 +9,13 @@ from time import time
 
 from hud_tui.processes import holding
 from hud_tui.remote.checks import check_costs, check_keys, check_line, check_machines
+from hud_tui.remote.engines import free_port
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.ssh import Address
 from hud_tui.rl.findings import Finding
 from hud_tui.service_file import BUDGET_LOCKS, Rental, keeper_lock, write_rental
 from hud_tui.storage import held
-from tests.remote.far import Far, free_port
+from tests.remote.far import Far
 
 BOX = Machine("box", Address("far"), "hud-tui", local_port=4711, done=("server", "health"))
 

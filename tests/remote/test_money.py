@@ -92,12 +92,6 @@ def late(state: Path, seconds: float = 7300.0) -> Budgets:
     return Budgets(Machines(state), clock=lambda: clock.prime_now(state) + seconds)
 
 
-def foreign(name: str = "box", **more: Any) -> dict[str, Any]:
-    texts = dict.fromkeys(("providerType", "type", "createdAt", "gpuName", "socket"), "")
-    rest = {"gpuCount": 1, "priceHr": 1.0, "userId": None, "teamId": None, "status": "ACTIVE"}
-    return {"id": "theirs", "name": name, **texts, **rest, **more}
-
-
 @pytest.mark.parametrize("trouble", [500, 403, "gpuName", "gpuCount", "id"])
 async def test_hours_are_enforced_without_a_list(
     api: Prime, state: Path, prime: PrimeServer, trouble: int | str
@@ -108,7 +102,7 @@ async def test_hours_are_enforced_without_a_list(
         for _ in range(20):
             prime.refuse("GET /pods", trouble)
     else:
-        prime.pods["theirs"] = foreign(**{trouble: None})
+        prime.runs("box", "theirs", **{trouble: None})
     with suppress(HudRefused):  # of the list
         await late(state).check()
     assert {*prime.pods} - {"theirs"} == set()
@@ -144,7 +138,7 @@ async def test_missing_from_one_answer_is_no_end(
         prime.refuse("GET /pods/pod0001", 403)
         assert await runs(), "so many lists within no time"
     now[0] += 400
-    prime.pods["theirs"] = foreign(id=None)
+    prime.runs("box", "theirs", id=None)
     prime.refuse("GET /pods/pod0001", 403)
     assert await runs(), "a list that cannot be read whole"
     prime.pods = {"pod0001": kept}
@@ -204,7 +198,7 @@ async def test_a_colleagues_pod_of_the_same_name_is_left_alone(
     api: Prime, state: Path, prime: PrimeServer, lost: str
 ) -> None:
     """Whether the lost request was carried out or not."""
-    prime.pods["theirs"] = foreign()
+    prime.runs("box", "theirs")
     setattr(prime, lost, 1)
     if lost == "dropped":
         with pytest.raises(HudUnclear):

@@ -14,7 +14,7 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.errors import HudUsage
-from hud_tui.remote.engines import Engine
+from hud_tui.remote.engines import Engine, free_port
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.pods import IMAGE, Filter, choose_image, find_rental, is_gpu, is_in, read_gpus
 from hud_tui.remote.prime import Offer, PodStatus, Prime, read_prime
@@ -22,7 +22,7 @@ from hud_tui.service_file import Rental, read_rentals, write_rental
 from tests import prime_server
 from tests.prime_server import PrimeServer, offer
 from tests.remote.conftest import OFFERS
-from tests.remote.far import Far, free_port
+from tests.remote.far import Far
 from tests.service.headless import Command
 
 pytestmark = pytest.mark.usefixtures("near")

@@ -12,6 +12,7 @@ import pytest
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.processes import alive
+from hud_tui.remote.engines import free_port
 from hud_tui.remote.facts import Gpu, fetch_facts, read_facts, short_gpu
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.shared import end_hung
@@ -30,7 +31,7 @@ from hud_tui.remote.ssh import (
     read_address,
 )
 from tests.conftest import until
-from tests.remote.far import Far, cut_line, free_port
+from tests.remote.far import Far, cut_line
 
 FAR = Address("far")
 

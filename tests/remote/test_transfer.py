@@ -14,13 +14,12 @@ import pytest
 
 from hud_tui.errors import HudMalformed, HudUsage
 from hud_tui.remote.engines import ENGINES, Engine, Wish, describe
-from hud_tui.remote.keeper import Keeper
 from hud_tui.remote.machines import Machine, Machines
 from hud_tui.remote.setup import Setup, StepReport
 from hud_tui.remote.ssh import Address, LineLost, ScriptFailed, Ssh
 from hud_tui.remote.transfer import FarFile, copy_file, list_files
 from hud_tui.tinker_options import model_files
-from tests.conftest import until
+from tests.remote.conftest import keeping
 from tests.remote.far import Far, cut_line
 
 FAR = Address("far")
@@ -281,12 +280,9 @@ async def test_what_differs_is_copied_again_where_it_is_used(
         with pytest.raises(HudUsage, match="at work on box"):
             await setup.compare_tokenizer()
     machines.use(ready, "tinker")
-    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
-    await until(lambda: machines.line("box").get("state") == "up")
-    assert copy.read_text() == '{"whole": true}', "before anything trains through the tunnel"
-    assert machines.get("box") == ready
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with keeping(machines):
+        assert copy.read_text() == '{"whole": true}', "before anything trains through the tunnel"
+        assert machines.get("box") == ready
     machines.use(None)
     await setup.aclose()
 

@@ -17,6 +17,7 @@ from hud_tui.remote.ssh import HostKeyChanged, Tunnel
 from hud_tui.service_file import guard_line, keep_line, keeper_lock, line_text, with_machine
 from hud_tui.settings import Paths, read_paths
 from tests.conftest import PATIENCE_S, until
+from tests.remote.conftest import keeping
 from tests.remote.far import Far
 from tests.service.headless import Command
 
@@ -170,12 +171,9 @@ async def test_an_ssh_that_hangs_before_the_first_answer_is_replaced(
 
     monkeypatch.setattr(Keeper, "_forwarding", forwarding)
     machines.use(box, "hud")
-    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
-    await until(lambda: machines.line("box").get("state") == "up")
-    assert len(started) == 2
-    assert not alive(started[0])
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with keeping(machines):
+        assert len(started) == 2
+        assert not alive(started[0])
 
 
 async def test_a_server_that_takes_its_time_is_no_reason_to_open_the_tunnel_anew(
@@ -214,20 +212,17 @@ async def test_a_host_key_that_changes_is_said_and_ends_nothing_that_is_open(
     """What is open ends where the key was checked; each new connection is refused."""
     monkeypatch.setattr("hud_tui.remote.keeper.POLL_S", 0.2)
     machines.use(box, "hud")
-    keeping = asyncio.create_task(Keeper(machines, machines.state, "box").run())
-    await until(lambda: machines.line("box").get("state") == "up")
-    ssh = machines.line("box")["ssh"]
-    far.new_host_key()
-    refused = await hud("remote", "status", "box")
-    assert refused.error["type"] == "host_key"
-    assert "ssh-keygen" in refused.error["hint"]
-    shared = machines.ssh(box)
-    await shared.aclose()
-    with pytest.raises(HostKeyChanged):
-        await shared.run("true")
-    now = boot_s()
-    await until(lambda: is_up(machines, now + 1))
-    assert (machines.line("box")["ssh"], machines.line("box")["breaks"]) == (ssh, 0)
-    keeping.cancel()
-    await asyncio.gather(keeping, return_exceptions=True)
+    async with keeping(machines):
+        ssh = machines.line("box")["ssh"]
+        far.new_host_key()
+        refused = await hud("remote", "status", "box")
+        assert refused.error["type"] == "host_key"
+        assert "ssh-keygen" in refused.error["hint"]
+        shared = machines.ssh(box)
+        await shared.aclose()
+        with pytest.raises(HostKeyChanged):
+            await shared.run("true")
+        now = boot_s()
+        await until(lambda: is_up(machines, now + 1))
+        assert (machines.line("box")["ssh"], machines.line("box")["breaks"]) == (ssh, 0)
     (far.place / "near/known_hosts").unlink()  # the machine is to be left as any other
