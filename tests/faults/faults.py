@@ -39,21 +39,22 @@ class Fault:
 
 @dataclass(frozen=True)
 class Edit:
-    """A fault that is written down; its old text stands in the file once."""
+    """A fault that is written down."""
 
     rule: str
     file: str
-    old: str
-    new: str
+    edit: str
+    """A text that stands in the file once, and what is edited in it: ``if ‹is_old → False›:``."""
     tests: tuple[str, ...]
 
     def fault(self) -> Fault:
-        """Raises ValueError: the old text is not there once."""
-        text = (PACKAGE / self.file).read_text()
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.file}: {text.count(self.old)} times: {self.old!r}")
-        start = text.index(self.old)
-        return Fault(self.file, start, self.old, self.new, self.rule, tests=self.tests)
+        """Raises ValueError: the text is not there once."""
+        before, old, new, after = re.split("‹| → |›", self.edit)
+        text, there = (PACKAGE / self.file).read_text(), before + old + after
+        if text.count(there) != 1:
+            raise ValueError(f"{self.file}: {text.count(there)} times: {there!r}")
+        start = text.index(there) + len(before)
+        return Fault(self.file, start, old, new, self.rule, tests=self.tests)
 
 
 # Generated faults: an operator or constant is another one, a condition the opposite, a statement
