@@ -188,6 +188,9 @@ class HeadMove:
     """Shown in the preview."""
 
 
+FOLDED = "This row folds several steps: {^checkpoints.open} unfolds them."
+
+
 def to_selected(run: Run, position: int, folded: bool) -> HeadMove:
     """Serve the checkpoint under the cursor.
 
@@ -195,7 +198,7 @@ def to_selected(run: Run, position: int, folded: bool) -> HeadMove:
         HudUsage: The row is not a single checkpoint, or it has expired.
     """
     if folded:
-        raise HudUsage(keyed("This row folds several steps: {^checkpoints.open} unfolds them."))
+        raise HudUsage(keyed(FOLDED))
     return _served(run, position)
 
 
