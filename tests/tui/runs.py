@@ -1,6 +1,7 @@
 """Runs to look at: deterministic, made of the wire's own values, as a feed folds them."""
 
 from datetime import UTC, datetime
+from functools import cache
 from math import cos, exp, nan, sin
 
 from hud_tui.events import CheckpointAdded, HeadMoved, RolloutDone, StepTaken, TreeRead, WorkChanged
@@ -76,6 +77,7 @@ def groups(step: int, tasks: int, size: int = 8) -> list[Group]:
     ]
 
 
+@cache
 def checkpoints(steps: int, tasks: int = 12, grouped: int = 120) -> tuple[Checkpoint, ...]:
     """A chain of checkpoints; the newest `grouped` of them carry their groups."""
     return tuple(

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, cast
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from hud_tui.client.client import HudClient
 from hud_tui.client.guard import Guard
@@ -19,6 +20,7 @@ from hud_tui.tui.screens.live import LiveScreen
 from hud_tui.tui.session import RunSession, SessionOwner
 from hud_tui.tui.start import Start
 from hud_tui.tui.workspace import Workspace
+from tests.tui.hand import Hand
 from tests.tui.still import StillClient
 
 LIVE = Liveness(State.LIVE, "stream", 0.0)
@@ -93,6 +95,22 @@ class Stage(HudApp):
     def play(self, run: Run, freshness: Liveness | None = None) -> None:
         self.staged.scene, self.staged.fresh = run, freshness or self.staged.fresh
         self.live.run, self.live.freshness = self.staged.scene, self.staged.fresh
+
+
+class Bare(Stage):
+    """The stage with nothing on it, for a screen that is looked at alone."""
+
+    def get_default_screen(self) -> Screen[object]:  # type: ignore[override]
+        return Screen()
+
+
+@asynccontextmanager
+async def bare(size: tuple[int, int] = (120, 40), **more: Any) -> AsyncIterator[Hand]:
+    """A bare stage, and a hand over it; `more` is the stage's. Half of what a stage takes is
+    drawing Live."""
+    stage = Bare(Run(), **more)
+    async with stage.run_test(size=size, notifications=True) as pilot:
+        yield Hand(stage, pilot)
 
 
 @asynccontextmanager

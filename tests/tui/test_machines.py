@@ -19,7 +19,6 @@ from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS
 from hud_tui.remote.engines import Engine
 from hud_tui.remote.machines import Machines
-from hud_tui.rl.run import Run
 from hud_tui.service_file import read_rentals, use_machine, write_rental
 from hud_tui.settings import Paths
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
@@ -31,7 +30,7 @@ from tests.remote.conftest import far, kept, light
 from tests.remote.far import Far
 from tests.tui import scene_data as data
 from tests.tui.conftest import Connector, Opened, opened
-from tests.tui.stage import staged
+from tests.tui.stage import bare
 
 __all__ = ["far", "kept", "light"]
 LINE = {key: value for key, value in data.LINE.items() if key != "since"}
@@ -61,12 +60,11 @@ async def shown(
 
 
 @asynccontextmanager
-async def alone(state: Path, width: int = 120) -> AsyncIterator[Opened]:
-    """The screen over Live, without a service."""
-    size, kept = (width, 30), {"state": lambda: state}
-    async with staged(Run(), size=size, notifications=True, **kept) as (stage, pilot):
-        app = Opened(stage, pilot)
-        await app.press("8", then="machines")
+async def listed(state: Path, width: int = 120) -> AsyncIterator[Opened]:
+    """The screen without a service."""
+    async with bare((width, 30), state=lambda: state) as app:
+        app.app.workspace.show_machines()
+        await app.until_view("machines")
         await app.until(lambda: screen(app)._entries is not None)
         yield app
 
@@ -213,7 +211,7 @@ async def test_details_and_logs(state: Path) -> None:
     machines = use_box(state)
     write_rental(state, replace(data.POD, at=time() - 7200, provider="runpod", idle_min=60))
     (machines.folder_of("gpubox") / "setup.log").write_text("[engine] log: fetched 1\x1b[2J\n")
-    async with alone(state) as app:
+    async with listed(state) as app:
         said = app.said("#machines-text")
         assert "2 breaks" not in said
         assert "trains   skyrl-ray Qwen/Qwen3-4B" in said
@@ -235,7 +233,7 @@ async def test_details_and_logs(state: Path) -> None:
 async def test_what_happens_now_is_in_sight_with_costs(state: Path, height: int) -> None:
     """The pane is half the screen: what does not fit there is what was known before."""
     write_rental(state, replace(data.POD, at=time() - 7200, provider="runpod", idle_min=60))
-    async with alone(state, width=80) as app:
+    async with listed(state, width=80) as app:
         await app.pilot.resize_terminal(80, height)
         for number in range(12):
             screen(app)._set_ups.add_line(data.POD.name, f"… {number}/12 fetch: {'file ' * 12}")
@@ -250,7 +248,7 @@ async def test_what_happens_now_is_in_sight_with_costs(state: Path, height: int)
 async def test_a_set_up_that_fails_says_why_once_and_what_it_costs(state: Path) -> None:
     """Above the messages of its steps, which scroll."""
     write_rental(state, replace(data.POD, at=time()))
-    async with alone(state) as app:
+    async with listed(state) as app:
         set_ups, [rental] = screen(app)._set_ups, read_rentals(state)
         for text in ("✔ 1/2 folder: /root/x", "✘ 2/2 uv: no uv there"):
             set_ups.add_line(rental.name, text)
@@ -263,7 +261,7 @@ async def test_a_set_up_that_fails_says_why_once_and_what_it_costs(state: Path) 
 
 async def test_columns_are_as_wide_as_what_is_in_them(state: Path) -> None:
     use_box(state)
-    async with alone(state, width=80) as app:
+    async with listed(state, width=80) as app:
         text = str(screen(app).list.render_line(1).text)
         assert "Qwen/Qwen3-4B" in text
         assert "85 %, 60 of 160 GB" in text
@@ -316,7 +314,7 @@ async def test_a_machine_that_does_not_answer_is_not_used(
     monkeypatch.setattr("hud_tui.remote.keeper.keep_line", refused)
     monkeypatch.setattr("hud_tui.remote.keeper.USE_S", 0.0)
     use_machine(state, None)
-    async with alone(state) as app:
+    async with listed(state) as app:
         first = app.app.workspace
         await app.until_notice("Connection refused", "enter")
         assert (machines.used(), app.app.workspace) == (None, first)
@@ -333,7 +331,7 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
         'chmod +x "$last/bin/python"',
     )
     monkeypatch.setattr("hud_tui.remote.engines.choose_engine", lambda facts: "hud-tui")
-    async with alone(state) as app:
+    async with listed(state) as app:
         await app.open(InputDialog, "i")
         field = app.screen.query_one(Input)
         assert field.placeholder == "gpubox, me@10.0.0.7 -p 2222, or 1xH100"
@@ -360,7 +358,7 @@ async def test_a_pod_is_terminated_by_name_where_it_is_protected(
     ) as prime:
         monkeypatch.setenv("PRIME_API_BASE_URL", prime.url)
         monkeypatch.setenv("PRIME_API_KEY", KEY)
-        async with alone(state) as app:
+        async with listed(state) as app:
             await app.press("P")
             await app.until(lambda: read_rentals(state)[0].protected)
             await app.until(lambda: "protected" in app.said("#machines-text"))
@@ -379,7 +377,7 @@ async def test_what_is_unreadable_is_said(state: Path) -> None:
     (state / "remotes").mkdir(parents=True)
     (state / "remotes/rentals.json").write_text("{")
     assert aside(state, time()).warning == "⚠ machines: a file is unreadable"
-    async with alone(state) as app:
+    async with listed(state) as app:
         await app.until(lambda: "is not a list of rentals" in app.said("#machines-text"))
 
 

@@ -17,6 +17,7 @@ from textual.widgets import Static
 from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import PLAIN
 from hud_tui.rl.rollouts import Shade, known_group
+from hud_tui.rl.run import Run
 from hud_tui.rl.transcript import GRADING, EnvironmentPart, Transcript
 from hud_tui.settings import local_settings
 from hud_tui.tui.keys import KeyLine
@@ -30,10 +31,10 @@ from hud_tui.tui.widgets.transcript_blocks import Side, blocks_of, rows_of
 from hud_tui.wire import Group
 from hud_tui.wire_rollouts import JobEnter, Trace, TraceEnter, TraceExit
 from tests.conftest import Served, on_socket, until
-from tests.tui import reading, runs
+from tests.tui import reading
 from tests.tui.cockpit import cockpit
 from tests.tui.hand import Hand
-from tests.tui.stage import Stage, staged
+from tests.tui.stage import Bare, bare
 
 
 @asynccontextmanager
@@ -43,12 +44,11 @@ async def reader_of(
     """The reader over these rollouts, once it has read the first."""
     evaluated = more.pop("evaluated", False)
     groups = more.pop("groups", None) or shelf.groups(None if evaluated else PLAIN)
-    async with staged(runs.run_of(3), size=size, notifications=True) as (app, pilot):
+    async with bare(size) as hand:
         screen = RolloutScreen(shelf, groups, first, **more)  # type: ignore[arg-type]
-        await app.push_screen(screen)
-        hand = Hand(app, pilot)
+        await hand.app.push_screen(screen)
         await hand.until(lambda: screen.transcript is not None or screen.view.failure)
-        await pilot.pause()
+        await hand.pilot.pause()
         yield screen, hand
 
 
@@ -504,7 +504,7 @@ def test_the_reader_looks(
             await pilot.press("k", "enter")
         await pilot.pause()
 
-    assert snap_compare(Stage(runs.run_of(3)), run_before=ready, terminal_size=size)
+    assert snap_compare(Bare(Run()), run_before=ready, terminal_size=size)
 
 
 def test_what_only_one_environment_did_stands_alone() -> None:

@@ -12,9 +12,9 @@ from hud_tui.tui.screens import rollout_search as screen
 from hud_tui.tui.screens.rollout import RolloutScreen
 from hud_tui.tui.screens.rollout_search import MATCHES, RolloutSearch
 from hud_tui.tui.widgets.table import Row, item_row
-from tests.tui import reading, runs
+from tests.tui import reading
 from tests.tui.hand import Hand
-from tests.tui.stage import staged
+from tests.tui.stage import bare
 
 
 @asynccontextmanager
@@ -22,10 +22,9 @@ async def searching(
     shelf: reading.Shelf, text: str = "", size: tuple[int, int] = (100, 30)
 ) -> AsyncIterator[tuple[RolloutSearch, Hand]]:
     """The search, opened from the reader of step 12; `text` is in the reader's own search."""
-    async with staged(runs.run_of(3), size=size, notifications=True) as (app, pilot):
+    async with bare(size) as hand:
         reader = RolloutScreen(shelf, shelf.groups(), "a", search=text)  # type: ignore[arg-type]
-        await app.push_screen(reader)
-        hand = Hand(app, pilot)
+        await hand.app.push_screen(reader)
         await hand.until(lambda: reader.transcript is not None)
         await hand.press("backslash")
         search = await hand.until_screen(RolloutSearch)

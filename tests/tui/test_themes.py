@@ -14,13 +14,12 @@ from textual.color import Color
 from textual.theme import Theme
 
 import hud_tui
-from hud_tui.rl.run import Run
 from hud_tui.tui.app import HudApp
 from hud_tui.tui.start import Start
 from hud_tui.tui.theme import ASCII, RAMPS, THEMES, TITLES, PlainFilter, RampFilter, to_ascii
 from tests.conftest import Served
-from tests.tui.conftest import Connector, Opened, forked, opened
-from tests.tui.stage import staged
+from tests.tui.conftest import Connector, forked, opened
+from tests.tui.stage import bare
 from tests.tui.test_crash import at_a_terminal
 
 
@@ -30,8 +29,8 @@ def ramp(app: HudApp) -> tuple[str, ...]:
 
 
 async def test_a_key_goes_through_them_all(tmp_path: Path) -> None:
-    async with staged(Run(), state=lambda: tmp_path, notifications=True) as (stage, pilot):
-        app, worn = Opened(stage, pilot), []
+    worn = []
+    async with bare(state=lambda: tmp_path) as app:
         for _ in TITLES:
             await app.press("t")
             worn.append(app.app.theme)
@@ -67,8 +66,7 @@ def test_the_choice_is_kept_and_a_broken_one_is_none(
 async def test_a_broken_choice_is_told_and_left(tmp_path: Path, kept: str, said: str) -> None:
     file = tmp_path / "look.json"
     file.write_text(kept)
-    async with staged(Run(), state=lambda: tmp_path, notifications=True) as (stage, pilot):
-        app = Opened(stage, pilot)
+    async with bare(state=lambda: tmp_path) as app:
         await app.until_notice(f"{file}: {said}")
         assert [notification.severity for notification in app.app._notifications] == ["warning"]
         await app.press("t")
@@ -78,7 +76,6 @@ async def test_a_broken_choice_is_told_and_left(tmp_path: Path, kept: str, said:
 
 PAINTED = """
 from hud_tui.tui.start import Start
-from hud_tui.rl.run import Run
 from hud_tui.tui.app import HudApp
 
 async def connect(mode, key, progress):
