@@ -113,10 +113,6 @@ class Access:
             raise Refused(429, f"{why}: send fewer, or ask an admin for a key with more")
         self._spent[name] = spent + 1, at
 
-    async def keys(self) -> list[AccessKey]:
-        """All keys that were made, oldest first."""
-        return await self._store.read(access.keys)
-
     async def add(self, new: NewKey) -> KeyMade:
         """Make a key. Raises Refused, 409: its name is taken."""
         key = PREFIX + secrets.token_urlsafe(32)

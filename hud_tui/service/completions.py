@@ -47,12 +47,6 @@ class Asked:
         """Prompt of the choice with this index."""
         return self.prompts[number // (self.body.n or 1)]
 
-    def ids(self, number: int, sampled: Sampled) -> dict[str, Any]:
-        """The token ids of a choice, if they are asked for."""
-        if not self.body.return_token_ids:
-            return {}
-        return {"prompt_token_ids": list(self.prompt(number)), "token_ids": sampled.tokens}
-
     def text(self, sampled: Sampled) -> str:
         """A completion's text, without the stop sequence that ended it."""
         text = self.tokens.decode(sampled.tokens)
@@ -286,7 +280,10 @@ class _ChatForm:
             "finish_reason": "tool_calls" if calls else sampled.finish_reason,
             "logprobs": self._logprobs(sampled, 0, len(sampled.tokens)),
         }
-        return choice | self._asked.ids(number, sampled)
+        if self._body.return_token_ids:
+            ids = list(self._asked.prompt(number))
+            choice |= {"prompt_token_ids": ids, "token_ids": sampled.tokens}
+        return choice
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
         """The role."""
@@ -346,13 +343,9 @@ class _TextForm:
         self._asked, self._body = asked, body
 
     def choice(self, number: int, sampled: Sampled) -> dict[str, Any]:
-        choice: dict[str, Any] = {
-            "index": number,
-            "text": self._asked.text(sampled),
-            "finish_reason": sampled.finish_reason,
-            "logprobs": self._logprobs(sampled, 0, len(sampled.tokens), 0),
-        }
-        return choice | self._asked.ids(number, sampled)
+        text, end = self._asked.text(sampled), len(sampled.tokens)
+        piece = self.piece(number, sampled, 0, end, text, 0)
+        return {**piece, "finish_reason": sampled.finish_reason}
 
     def begin(self, number: int) -> Iterator[dict[str, Any]]:
         """Nothing."""

@@ -90,16 +90,6 @@ class Rollouts:
     def heldout(self) -> list[Rollout]:
         return [rollout for rollout in self.all if rollout.planned.heldout]
 
-    @property
-    def tokens(self) -> int:
-        return sum(len(rollout.sampled.tokens) for rollout in self.all)
-
-    @property
-    def truncated(self) -> float:
-        """Share of the training rollouts that ended at max_tokens."""
-        train = self.train
-        return sum(rollout.sampled.finish_reason == "length" for rollout in train) / len(train)
-
     def bars(self, seconds: float) -> list[TimedRollouts]:
         """Those to train on, by task, that began together and took so long."""
         first = {rollout.planned.slug: rollout.trace_id for rollout in reversed(self.train)}

@@ -53,7 +53,9 @@ class Evaluator:
             planned, split = tasks.chosen(body.split)
         except HudUsage as error:
             raise bad_field("split", error.message) from error
-        asked = self._filled(model, body.parameters)
+        base = self._parts.base(model)
+        most = min(body.parameters.max_tokens or effort_tokens(None, base), base.context - 1)
+        asked = body.parameters.model_copy(update={"max_tokens": most})
         if (count := len(planned) * asked.samples) > MOST:
             raise bad_field("parameters.samples", f"{count} rollouts: at most {MOST} in one")
         about = {
@@ -125,11 +127,6 @@ class Evaluator:
     async def _plan(self, model: ModelRow, rows: Sequence[dict[str, Any]]) -> list[Planned]:
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)
         return await asyncio.to_thread(plan_tasks, rows, base, tokens, "tasks")
-
-    def _filled(self, model: ModelRow, asked: EvaluationParameters) -> EvaluationParameters:
-        base = self._parts.base(model)
-        most = min(asked.max_tokens or effort_tokens(None, base), base.context - 1)
-        return asked.model_copy(update={"max_tokens": most})
 
 
 @dataclass(eq=False)

@@ -9,7 +9,6 @@ without one. Bodies are not read here: a refused request costs no more than its 
 import asyncio
 from collections import Counter
 from collections.abc import Collection, Mapping
-from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.responses import Response
@@ -17,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from hud_tui.service.access import Access, Unknown
 from hud_tui.service.caller import SERVICE, called_by
+from hud_tui.service.entrance import address_of
 from hud_tui.service.http import Refused, reply
 from hud_tui.service.journal import Journal
 
@@ -107,7 +107,8 @@ class Gate:
             return False
         if name.rstrip(".") in self._names:
             return True
-        return _is_wildcard(self._host) and _is_address(name)
+        bound = address_of(self._host)  # DNS rebinding needs a host name
+        return bound is not None and bound.is_unspecified and address_of(name) is not None
 
 
 def _closing(answer: Response, headers: Mapping[bytes, bytes]) -> Response:
@@ -121,16 +122,3 @@ def _closing(answer: Response, headers: Mapping[bytes, bytes]) -> Response:
 def _is_own(origin: bytes, scheme: str, host: str) -> bool:
     """Whether a page of this origin came from here."""
     return origin.decode("latin-1").casefold() == f"{scheme}://{host}".casefold()
-
-
-def _is_wildcard(host: str) -> bool:
-    return _is_address(host) and ip_address(host).is_unspecified
-
-
-def _is_address(name: str) -> bool:
-    """Whether it is an IP address. DNS rebinding needs a host name."""
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

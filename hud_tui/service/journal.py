@@ -142,13 +142,10 @@ class Journal:
         """Add in time what is held, until cancelled."""
         while True:
             await asyncio.sleep(REFUSED_S)
-            self._release(monotonic())
+            self.release(monotonic())
 
-    def close(self) -> None:
-        """Add what is held."""
-        self._release(None)
-
-    def _release(self, at: float | None) -> None:
+    def release(self, at: float | None = None) -> None:
+        """Add what was held for long enough; by default everything."""
         self._add_all([*self._changes.release(at), *self._of_key.release(at)])
         self._refuse_all(self._of_address.release(at), monotonic())
         self._add_all(self._of_all.release(at))

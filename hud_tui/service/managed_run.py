@@ -550,10 +550,11 @@ class _Scores:
 
 def _extra(rollouts: Rollouts, heldout: Sequence[Rollout]) -> dict[str, float]:
     """Metrics of the step that only sampling knows."""
+    tokens = sum(len(rollout.sampled.tokens) for rollout in rollouts.all)
     metrics = {
         "rollout_s": rollouts.seconds,
-        "tokens_per_s": rollouts.tokens / max(rollouts.seconds, 1e-9),
-        "truncated_share": rollouts.truncated,
+        "tokens_per_s": tokens / max(rollouts.seconds, 1e-9),
+        "truncated_share": fmean(r.sampled.finish_reason == "length" for r in rollouts.train),
         **rollouts.counts,
     }
     if heldout:

@@ -73,7 +73,7 @@ class Service:
         await self._close()
         if self._logging is not None:
             self._logging.cancel()
-        await asyncio.to_thread(self.journal.close)
+        await asyncio.to_thread(self.journal.release)
 
     async def _close(self) -> None:
         await self._engine.stop()

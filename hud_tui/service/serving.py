@@ -338,8 +338,9 @@ async def _serve(
         except (OSError, sqlite3.Error, TooNew, Refused, json.JSONDecodeError) as error:
             why = refusal(error) or error
             raise CannotServe(f"cannot open {service.data_dir}: {why}") from error
-        for task in (_guard_tunnel(service.data_dir), _renew(listening.tls)):
-            stack.callback(task.cancel)
+        beside = {"tunnel": _guard_tunnel(service.data_dir), "certificate": _renew(listening.tls)}
+        for name, work in beside.items():
+            stack.callback(asyncio.create_task(work, name=name).cancel)
         files = raise_open_files()
         names = (*entrance.names, *(listening.tls.pair.names if listening.tls else ()))
         config = uvicorn.Config(
@@ -358,26 +359,17 @@ async def _serve(
         await _Server(config, service, listening, say_ready).serve([listening.plain])
 
 
-def _renew(tls: RenewedTls | None) -> "asyncio.Task[None]":
+async def _renew(tls: RenewedTls | None) -> None:
     """Take a renewed certificate within a minute."""
-
-    async def renew() -> None:
-        while tls is not None:
-            await asyncio.sleep(LOOK_S)
-            tls.look()
-
-    return asyncio.create_task(renew(), name="certificate")
+    while tls is not None:
+        await asyncio.sleep(LOOK_S)
+        tls.look()
 
 
-def _guard_tunnel(data_dir: Path) -> "asyncio.Task[None]":
+async def _guard_tunnel(data_dir: Path) -> None:
     """Keep the tunnel's process going, if the data directory is that of another machine."""
-
-    async def guard() -> None:
-        paths, name = replace(read_paths(), data=data_dir), machine_in(data_dir)
-        if name:
-            await guard_line(paths, name, for_good=True)
-
-    return asyncio.create_task(guard(), name="tunnel")
+    if name := machine_in(data_dir):
+        await guard_line(replace(read_paths(), data=data_dir), name, for_good=True)
 
 
 def _ready(listening: Listening, entrance: Entrance, service: Service) -> ServiceReady:

@@ -12,7 +12,6 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from time import monotonic, perf_counter
@@ -268,8 +267,14 @@ class Session:
             policy, start = await self._open(), perf_counter()
             await self._policies.hold(policy)
         directory = self._data_dir / "checkpoints" / new_id()
+
+        def stepped(path: str) -> None:  # the new weights, which are saved there
+            if coming is not None:
+                source = _under(self._data_dir, path)
+                self._policies.trains(self._model.id, source, policy, is_stored=False)
+                coming(Node(directory.name, 0, "", "", source))
+
         async with self._stepping(policy, directory):
-            stepped = partial(self._stepped, policy, directory.name, coming)
             with telling(STEPPED, stepped):
                 saved, file = await self._save(policy.handle, adam, directory)
             train_s = self._accumulated.seconds + perf_counter() - start
@@ -301,15 +306,6 @@ class Session:
         self.stopwatch.step(time.end)
         self._go_on_from(node, policy, waiting)
         return node
-
-    def _stepped(
-        self, policy: Policy, id_: str, coming: Callable[[Node], object] | None, path: str
-    ) -> None:
-        """The open policy has the weights of a coming checkpoint, which are saved there."""
-        if coming is not None:
-            source = _under(self._data_dir, path)
-            self._policies.trains(self._model.id, source, policy, is_stored=False)
-            coming(Node(id_, 0, "", "", source))
 
     async def _samplers(
         self, parent_id: str | None

@@ -280,7 +280,7 @@ ACCESS = (
     Edit(
         "what is held is written in time",
         "service/journal.py",
-        "            ‹self._release(monotonic()) → pass›\n",
+        "            ‹self.release(monotonic()) → pass›\n",
         LOG,
     ),
     Edit(

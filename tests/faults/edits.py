@@ -523,8 +523,8 @@ EDITS = (
     Edit(
         "the next batch is sampled from the weights of the step that is being saved",
         "service/session.py",
-        "            ‹self._policies.trains(self._model.id, source, policy, is_stored=False)\n"
-        "             → ›coming(",
+        "                ‹self._policies.trains(self._model.id, source, policy, is_stored=False)\n"
+        "                 → ›coming(",
         ("tests/service/test_ahead.py",),
     ),
     Edit(

@@ -37,6 +37,7 @@ from tests.service.calls import (
 )
 
 ROUTES = [route for area in AREAS for route in area.ROUTES]
+Team = dict[str, AsyncClient]
 OPEN = "/telemetry/v3/api/sdk-events/cli"
 """Needs no key."""
 
@@ -75,7 +76,7 @@ async def test_every_route_says_which_role_it_needs_and_none_that_changes_someth
 
 
 async def test_no_route_lets_through_who_may_not(
-    http: AsyncClient, team: dict[str, AsyncClient], service: Service
+    http: AsyncClient, team: Team, service: Service
 ) -> None:
     """Every route and method, by every role and by keys that are revoked, expired, foreign, cut
     off, or none."""
@@ -92,7 +93,7 @@ async def test_no_route_lets_through_who_may_not(
     for route, method in product(ROUTES, ("GET", "POST", "PUT", "PATCH", "DELETE")):
         path = path_of(route, model)
         matches = method in (route.methods or ())
-        for header in headers:
+        for header in headers if matches else headers[:1]:
             answer = await http.request(method, path, headers={b"authorization": header})
             calls += 1
             is_open = (method, path) == ("POST", OPEN)
@@ -104,10 +105,10 @@ async def test_no_route_lets_through_who_may_not(
             calls += 1
             is_refused = answer.status_code == 403 and "may not" in detail(answer)
             assert is_refused is not role.may(route.needs), (method, path, name, answer.text)
-    assert (passed, calls > 5000) == (0, True), calls
+    assert (passed, calls > 1500) == (0, True), calls
 
 
-async def test_what_each_role_may_do(team: dict[str, AsyncClient], http: AsyncClient) -> None:
+async def test_what_each_role_may_do(team: Team, http: AsyncClient) -> None:
     model = await fork(team["tim"])
     assert model["by"] == "tim"
     first, second = await steps(team["tom"], model, 2)
@@ -126,15 +127,13 @@ async def test_what_each_role_may_do(team: dict[str, AsyncClient], http: AsyncCl
     assert [row.get("pinned_by") for row in rows] == [None, "tim"]
     await team["sue"].delete(f"/v2/models/{model['id']}/checkpoints/{second}/pin")
     assert [row.get("pinned_by") for row in await tree(http, model["id"])] == [None, None]
-    [move] = (await http.get(f"/v2/models/{model['id']}/head/moves")).json()["moves"]
+    [move] = await moves_of(http, model)
     assert (move["by"]["key"], move["checkpoint_id"]) == ("sue", first)
     me = (await team["sue"].get("/v2/auth/me")).json()
     assert (me["key"], me["role"], me["expires_at"]) == ("sue", "steer", None)
 
 
-async def test_who_trains_ends_only_what_is_theirs(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
+async def test_who_trains_ends_only_what_is_theirs(team: Team, http: AsyncClient) -> None:
     model = await fork(team["tim"])
     job = await submit(team["tim"], model["id"], steps=500)
     others = await cancel(team["tom"], job)
@@ -161,9 +160,7 @@ async def test_who_trains_ends_only_what_is_theirs(
     await at_end(http, f"/v1/evaluations/{asked.json()['id']}")
 
 
-async def test_what_is_resumed_counts_for_who_resumed_it(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
+async def test_what_is_resumed_counts_for_who_resumed_it(team: Team, http: AsyncClient) -> None:
     async def counted() -> dict[str, int]:
         keys = (await http.get("/v1/keys")).json()
         return {key["name"]: key["work"] for key in keys if key["work"]}
@@ -182,7 +179,7 @@ async def test_what_is_resumed_counts_for_who_resumed_it(
 
 
 async def test_what_a_client_carries_out_counts_for_who_resumed_it(
-    team: dict[str, AsyncClient], http: AsyncClient
+    team: Team, http: AsyncClient
 ) -> None:
     model, job, evaluation = await fork(team["tim"]), uuid4().hex, uuid4().hex
     run = {"model_id": model["id"], "name": "own", "driver": "d", "parameters": {"steps": 9}}
@@ -199,9 +196,7 @@ async def test_what_a_client_carries_out_counts_for_who_resumed_it(
                 await team["tim"].put(path, json=over)
 
 
-async def test_rollouts_of_anothers_job_cannot_be_reported(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
+async def test_rollouts_of_anothers_job_cannot_be_reported(team: Team, http: AsyncClient) -> None:
     job, trace = uuid4().hex, uuid4().hex
     await team["tim"].post(f"/v2/trace/job/{job}/enter", json={"name": "loop"})
     enter, leave = f"/v2/trace/{trace}/enter", f"/v2/trace/{trace}/exit"
@@ -269,237 +264,200 @@ async def test_a_clock_that_is_set_back_gives_a_key_no_more_time(
         service.access.caller(header)
 
 
-async def test_an_expired_key_is_refused_with_its_name(http: AsyncClient) -> None:
-    key = await new_key(http, "late", "read", expires_s=0.000001)
-    answer = await http.get("/v2/models", headers=bearer(key))
-    assert (answer.status_code, "late has expired" in detail(answer)) == (401, True)
-
-
 # Protected models.
 
 
-async def test_a_protected_head_moves_by_two_people(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
-    model = await fork(http)
-    first, second = await steps(http, model, 2)
-    at = f"/v2/models/{model['id']}"
-    assert (await team["sue"].put(f"{at}/protection")).status_code == 403
-    assert (await http.put(f"{at}/protection")).json()["protected_by"] == "admin"
-    assert (await http.get(at)).json()["protected_by"] == "admin"
+class Proposals:
+    """The proposals for a model's head, as people of a team make and decide them."""
+
+    def __init__(self, team: Team, model: Json) -> None:
+        self._team, self._at = team, f"/v2/models/{model['id']}"
+
+    async def protect(self) -> Response:
+        return await self._team["admin"].put(f"{self._at}/protection")
+
+    async def unprotect(self) -> Response:
+        return await self._team["admin"].delete(f"{self._at}/protection")
+
+    async def send(self, checkpoint_id: str, note: str = "") -> Response:
+        body = {"checkpoint_id": checkpoint_id, "note": note}
+        return await self._team["sue"].post(f"{self._at}/head/proposals", json=body)
+
+    async def make(self, checkpoint_id: str) -> str:
+        """A proposal's id."""
+        return str((await self.send(checkpoint_id)).json()["id"])
+
+    async def decide(self, id_: str, verb: str = "approve", by: str = "sam") -> Response:
+        return await self._team[by].post(f"{self._at}/head/proposals/{id_}/{verb}")
+
+    async def refused(self, id_: str, why: str, verb: str = "approve") -> bool:
+        late = await self.decide(id_, verb)
+        return late.status_code == 409 and why in detail(late)
+
+    async def all(self) -> list[Json]:
+        return list((await self._team["rea"].get(f"{self._at}/head/proposals")).json()["proposals"])
+
+    async def statuses(self) -> list[str]:
+        return [proposal["status"] for proposal in await self.all()]
+
+
+async def protected(team: Team, count: int) -> tuple[Json, list[str], Proposals]:
+    """A model that is protected, so many steps of it, and its proposals."""
+    model = await fork(team["admin"])
+    nodes, asked = await steps(team["admin"], model, count), Proposals(team, model)
+    assert (await asked.protect()).json()["protected_by"] == "admin"
+    return model, nodes, asked
+
+
+async def moves_of(http: AsyncClient, model: Json) -> list[Json]:
+    return list((await http.get(f"/v2/models/{model['id']}/head/moves")).json()["moves"])
+
+
+async def test_a_protected_head_moves_by_two_people(team: Team, http: AsyncClient) -> None:
+    model, [first, second], asked = await protected(team, 2)
+    assert (await team["sue"].put(f"/v2/models/{model['id']}/protection")).status_code == 403
+    assert (await http.get(f"/v2/models/{model['id']}")).json()["protected_by"] == "admin"
     for client in team.values():
         answer = await set_head(client, model["id"], first)
         assert answer.status_code == 403
     assert "--propose" in detail(answer)
-    body = {"checkpoint_id": first, "note": "2 is overfitted"}
-    asked = await team["sue"].post(f"{at}/head/proposals", json=body)
-    assert (asked.status_code, asked.json()["by"]) == (201, "sue")
-    again = await team["sue"].post(f"{at}/head/proposals", json=body)
-    assert again.json()["id"] == asked.json()["id"]
-    approve = f"{at}/head/proposals/{asked.json()['id']}/approve"
-    own = await team["sue"].post(approve)
+    sent = await asked.send(first, note="2 is overfitted")
+    assert (sent.status_code, sent.json()["by"]) == (201, "sue")
+    id_ = sent.json()["id"]
+    assert await asked.make(first) == id_
+    own = await asked.decide(id_, by="sue")
     assert (own.status_code, detail(own)) == (
         403,
         "another person has to approve what you proposed",
     )
-    assert (await team["tim"].post(approve)).status_code == 403
-    agreed = await team["sam"].post(approve)
+    assert (await asked.decide(id_, by="tim")).status_code == 403
+    agreed = await asked.decide(id_)
     assert (agreed.status_code, agreed.json()["decided_by"]) == (200, "sam")
     assert [row["is_active"] for row in await tree(http, model["id"])] == [True, False]
-    [move] = (await http.get(f"{at}/head/moves")).json()["moves"]
+    [move] = await moves_of(http, model)
     assert (move["by"]["key"], move["by"]["proposed_by"]) == ("sam", "sue")
-    assert (await team["sam"].post(approve)).status_code == 409
-    listed = (await team["rea"].get(f"{at}/head/proposals")).json()["proposals"]
-    assert [(p["status"], p["note"], p["checkpoint"]) for p in listed] == [
-        ("approved", "2 is overfitted", "step-000001")
-    ]
-    assert (await http.delete(f"{at}/protection")).json()["protected_by"] is None
+    assert await asked.refused(id_, "the head is step-000001")
+    [listed] = await asked.all()
+    assert (listed["status"], listed["note"]) == ("approved", "2 is overfitted")
+    assert listed["checkpoint"] == "step-000001"
+    assert (await asked.unprotect()).json()["protected_by"] is None
     assert (await set_head(team["sue"], model["id"], second)).status_code == 200
 
 
-async def test_no_program_is_called_as_a_person_who_proposed(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
+async def test_no_program_is_called_as_a_person_who_proposed(team: Team, http: AsyncClient) -> None:
     model = await fork(http)
     first, _ = await steps(http, model, 2)
     told = {"HUD-TUI-Move": "program=sam:%20app&host=box,%20proposed%20by%20sam&key=sam"}
     body = {"checkpoint_id": first}
     await team["sue"].put(f"/v2/models/{model['id']}/head", json=body, headers=told)
-    [move] = (await http.get(f"/v2/models/{model['id']}/head/moves")).json()["moves"]
+    [move] = await moves_of(http, model)
     assert (move["by"]["key"], move["by"].get("proposed_by", "")) == ("sue", "")
     assert who(Actor(**move["by"])) == "sue: sam  app on box  proposed by sam"
 
 
-async def test_a_proposal_that_another_move_overtook_is_refused(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
-    model = await fork(http)
-    first, second, _ = await steps(http, model, 3)
-    at = f"/v2/models/{model['id']}"
-    nobody_asked = await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": first})
-    assert nobody_asked.status_code == 409
-    await http.put(f"{at}/protection")
-
-    async def proposed(checkpoint: str) -> str:
-        body = {"checkpoint_id": checkpoint}
-        return str((await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"])
-
-    one, two = await proposed(first), await proposed(second)
-    assert (await team["sam"].post(f"{at}/head/proposals/{one}/approve")).status_code == 200
-    late = await team["sam"].post(f"{at}/head/proposals/{two}/approve")
-    assert (late.status_code, "the head is step-000001" in detail(late)) == (409, True)
-    listed = (await http.get(f"{at}/head/proposals")).json()["proposals"]
-    assert [proposal["status"] for proposal in listed] == ["approved", "overtaken"]
-    three = await proposed(second)
-    assert (three != two, await proposed(second)) == (True, three)
-    withdrawn = await team["sam"].post(f"{at}/head/proposals/{three}/withdraw")
-    assert (withdrawn.json()["status"], withdrawn.json()["decided_by"]) == ("withdrawn", "sam")
-    assert (await team["sam"].post(f"{at}/head/proposals/{three}/approve")).status_code == 409
+async def test_a_proposal_that_another_move_overtook_is_refused(team: Team) -> None:
+    _, [first, second, third], asked = await protected(team, 3)
+    await asked.unprotect()
+    assert (await asked.send(first)).status_code == 409, "nobody has to approve it"
+    await asked.protect()
+    one, two = await asked.make(first), await asked.make(second)
+    assert (await asked.decide(one)).status_code == 200
+    assert await asked.refused(two, "the head is step-000001")
+    assert await asked.statuses() == ["approved", "overtaken"]
+    three = await asked.make(second)
+    assert (three != two, await asked.make(second)) == (True, three)
+    withdrawn = (await asked.decide(three, "withdraw")).json()
+    assert (withdrawn["status"], withdrawn["decided_by"]) == ("withdrawn", "sam")
+    assert await asked.refused(three, "was withdrawn by sam")
+    assert (await asked.decide(await asked.make(third))).status_code == 200
+    assert (await asked.statuses())[1] == "overtaken", "though the head is back"
 
 
 async def test_who_proposes_again_after_the_head_moved_proposes_anew(
-    team: dict[str, AsyncClient], http: AsyncClient
+    team: Team, http: AsyncClient
 ) -> None:
     """Else what they get is a proposal that nobody can approve."""
-    model = await fork(http)
-    first, second, _ = await steps(http, model, 3)
-    at = f"/v2/models/{model['id']}"
-    body = {"checkpoint_id": first}
-    await http.put(f"{at}/protection")
-    old = (await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"]
-    await http.delete(f"{at}/protection")
+    model, [first, second, _], asked = await protected(team, 3)
+    old = await asked.make(first)
+    await asked.unprotect()
     assert (await set_head(http, model["id"], second)).status_code == 200
-    await http.put(f"{at}/protection")
-    late = await team["sam"].post(f"{at}/head/proposals/{old}/approve")
-    assert (late.status_code, "the head is step-000002" in detail(late)) == (409, True)
-    new = (await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"]
-    assert (await team["sam"].post(f"{at}/head/proposals/{new}/approve")).status_code == 200
-    listed = (await http.get(f"{at}/head/proposals")).json()["proposals"]
-    assert [proposal["status"] for proposal in listed] == ["overtaken", "approved"]
+    await asked.protect()
+    assert await asked.refused(old, "the head is step-000002")
+    assert (await asked.decide(await asked.make(first))).status_code == 200
+    assert await asked.statuses() == ["overtaken", "approved"]
 
 
 async def test_a_proposal_that_nobody_can_approve_reads_as_ended_and_the_list_is_bounded(
-    team: dict[str, AsyncClient], http: AsyncClient, monkeypatch: pytest.MonkeyPatch
+    team: Team, http: AsyncClient, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proposals, "MOST_OPEN", 2)
     monkeypatch.setattr(proposals, "MOST_ENDED", 3)
-    model = await fork(http)
-    nodes = await steps(http, model, 4)
-    at = f"/v2/models/{model['id']}"
-    await http.put(f"{at}/protection")
-
-    async def propose(node: str) -> Response:
-        return await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": node})
-
-    async def listed() -> list[tuple[str, str | None]]:
-        found = (await http.get(f"{at}/head/proposals")).json()["proposals"]
-        return [(asked["status"], asked["decided_by"]) for asked in found]
-
+    model, nodes, asked = await protected(team, 4)
     for node in nodes[:2]:
-        assert (await propose(node)).status_code == 201
-    many = await propose(nodes[2])
+        assert (await asked.send(node)).status_code == 201
+    many = await asked.send(nodes[2])
     assert (many.status_code, "2 proposals are open" in detail(many)) == (409, True)
-    await http.delete(f"{at}/protection")
+    await asked.unprotect()
     await set_head(http, model["id"], nodes[2])
-    await http.put(f"{at}/protection")
-    assert await listed() == [("overtaken", None)] * 2, "though nobody has looked since"
-    new = (await propose(nodes[0])).json()["id"]
-    stamp = now()
+    await asked.protect()
+    assert await asked.statuses() == ["overtaken"] * 2, "though nobody has looked since"
+    new, stamp = await asked.make(nodes[0]), now()
     monkeypatch.setattr(proposals, "now", lambda: stamp + proposals.VALID_S)
-    assert (await listed())[-1] == ("expired", None)
+    assert (await asked.statuses())[-1] == "expired"
     for verb in ("approve", "withdraw"):
-        late = await team["sam"].post(f"{at}/head/proposals/{new}/{verb}")
-        assert (late.status_code, "has expired: propose" in detail(late)) == (409, True)
-    again = (await propose(nodes[0])).json()["id"]
-    await team["sam"].post(f"{at}/head/proposals/{again}/withdraw")
-    assert (await propose(nodes[1])).status_code == 201
+        assert await asked.refused(new, "has expired: propose", verb)
+    await asked.decide(await asked.make(nodes[0]), "withdraw")
+    assert (await asked.send(nodes[1])).status_code == 201
     ends = [("overtaken", None), ("expired", None), ("withdrawn", "sam"), ("open", None)]
-    assert await listed() == ends
-
-
-async def test_a_proposal_that_was_overtaken_or_whose_checkpoint_expired_stays_ended(
-    team: dict[str, AsyncClient], http: AsyncClient, service: Service
-) -> None:
-    model = await fork(http)
-    first, second, third = await steps(http, model, 3)
-    at = f"/v2/models/{model['id']}"
-    await http.put(f"{at}/protection")
-
-    async def propose(node: str) -> str:
-        body = {"checkpoint_id": node}
-        return str((await team["sue"].post(f"{at}/head/proposals", json=body)).json()["id"])
-
-    async def listed() -> list[str]:
-        found = (await http.get(f"{at}/head/proposals")).json()["proposals"]
-        return [asked["status"] for asked in found]
-
-    there, other = await propose(first), await propose(second)
-    await team["sam"].post(f"{at}/head/proposals/{there}/approve")
-    back = await propose(third)
-    await team["sam"].post(f"{at}/head/proposals/{back}/approve")
-    assert await listed() == ["approved", "overtaken", "approved"], "though the head is back"
-    assert (await team["sam"].post(f"{at}/head/proposals/{other}/approve")).status_code == 409
-    await propose(second)
+    assert [(each["status"], each["decided_by"]) for each in await asked.all()] == ends
     expire = "UPDATE checkpoint SET state = 'expired' WHERE id = ?"
-    await service.parts.store.write(lambda db: db.execute(expire, (second,)))
-    assert (await listed())[-1] == "expired"
+    await service.parts.store.write(lambda db: db.execute(expire, (nodes[1],)))
+    assert (await asked.statuses())[-1] == "expired", "with its checkpoint"
 
 
 @pytest.mark.parametrize("by", ["a move", "a step"])
 async def test_what_is_overtaken_while_a_model_is_not_protected_stays_ended(
-    team: dict[str, AsyncClient], http: AsyncClient, by: str
+    team: Team, http: AsyncClient, by: str
 ) -> None:
-    model = await fork(http)
-    first, second = await steps(http, model, 2)
-    at = f"/v2/models/{model['id']}"
-    await http.put(f"{at}/protection")
-    asked = await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": first})
-    await http.delete(f"{at}/protection")
+    model, [first, second], asked = await protected(team, 2)
+    id_ = await asked.make(first)
+    await asked.unprotect()
     if by == "a move":
         await set_head(http, model["id"], first)
         await set_head(http, model["id"], second)
     else:
         await steps(http, model, 1)
-    await http.put(f"{at}/protection")
-    [found] = (await http.get(f"{at}/head/proposals")).json()["proposals"]
-    assert (found["status"], found["decided_by"]) == ("overtaken", None)
-    late = await team["sam"].post(f"{at}/head/proposals/{asked.json()['id']}/approve")
-    assert (late.status_code, "overtaken: the head has moved" in detail(late)) == (409, True)
+    await asked.protect()
+    [listed] = await asked.all()
+    assert (listed["status"], listed["decided_by"]) == ("overtaken", None)
+    assert await asked.refused(id_, "overtaken: the head has moved")
 
 
 async def test_what_was_overtaken_in_an_older_version_stays_ended(
-    team: dict[str, AsyncClient], http: AsyncClient, service: Service
+    team: Team, http: AsyncClient, service: Service
 ) -> None:
     """It stored an end only when the next one was proposed."""
-    model = await fork(http)
-    first, second = await steps(http, model, 2)
-    at = f"/v2/models/{model['id']}"
+    model, [first, second], asked = await protected(team, 2)
     script = next(one for one in MIGRATIONS if "SET status = 'overtaken'" in one)
 
-    async def propose() -> None:
-        await http.put(f"{at}/protection")
-        await team["sue"].post(f"{at}/head/proposals", json={"checkpoint_id": first})
-        await http.delete(f"{at}/protection")
-
-    async def listed(change: str = "UPDATE proposal SET status = 'open'") -> list[str]:
+    async def migrated(change: str = "UPDATE proposal SET status = 'open'") -> list[str]:
         await service.parts.store.write(lambda db: db.execute(change))
         await service.parts.store.write(lambda db: db.execute(script))
-        found = (await http.get(f"{at}/head/proposals")).json()["proposals"]
-        return [asked["status"] for asked in found]
+        return await asked.statuses()
 
-    await propose()
+    await asked.make(first)
+    await asked.unprotect()
     await set_head(http, model["id"], first)
     await service.parts.store.write(lambda db: db.execute("DELETE FROM event"))
-    assert await listed() == ["overtaken"], "though its event is not kept"
+    assert await migrated() == ["overtaken"], "though its event is not kept"
     await set_head(http, model["id"], second)
-    assert await listed() == ["overtaken"], "though the head is back"
-    await propose()
-    assert await listed("SELECT 1") == ["overtaken", "open"]
+    assert await migrated() == ["overtaken"], "though the head is back"
+    await asked.protect()
+    await asked.make(first)
+    assert await migrated("SELECT 1") == ["overtaken", "open"]
 
 
-async def test_a_protected_model_is_not_trained(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
+async def test_a_protected_model_is_not_trained(team: Team, http: AsyncClient) -> None:
     model = await fork(http)
     await steps(http, model, 1)
     job = await submit(http, model["id"], steps=500)
@@ -558,9 +516,7 @@ async def test_a_key_has_at_most_so_much_work(http: AsyncClient) -> None:
     await cancel(http, third.json()["job_id"])
 
 
-async def test_what_a_key_takes_over_is_bounded_too(
-    team: dict[str, AsyncClient], http: AsyncClient
-) -> None:
+async def test_what_a_key_takes_over_is_bounded_too(team: Team, http: AsyncClient) -> None:
     """By whatever a client sends: running work, what has ended, and what was given up."""
     owns = bearer(await new_key(http, "one", "steer", max_work=1))
     models = [await fork(team["tim"], name) for name in ("one", "two")]
@@ -669,7 +625,7 @@ async def test_nobody_is_left_as_the_caller(http: AsyncClient) -> None:
 
 
 async def test_the_engine_is_told_for_whom_it_samples_and_steps(
-    team: dict[str, AsyncClient], http: AsyncClient, service: Service, monkeypatch: Any
+    team: Team, http: AsyncClient, service: Service, monkeypatch: Any
 ) -> None:
     """So that it can have keys take turns."""
     told: set[tuple[str, str]] = set()

@@ -110,7 +110,7 @@ async def test_a_flood_that_is_refused_rotates_nothing_away(
         kept.refuse({**SCOPE, "client": (f"2001:db8::{number:x}", 1)})
     clock[0] += journal.REFUSED_S
     kept.refuse({**SCOPE, "client": ("2001:db8::ff", 1)})
-    kept.close()
+    kept.release()
     lines = (await http.get("/v1/log")).json()["lines"]
     counts = [line["count"] for line in lines if not line["key"]]
     assert (sum(counts), counts[-3:], len(counts) < 8) == (21, [1] * 3, True)
@@ -151,7 +151,7 @@ async def test_a_flood_of_changes_has_lines_that_say_how_many_they_were(
     assert sorted(await lines()) == sorted([*others * 2, *held, *own])
     await rename("tim", 4)
     assert renamed_by(service.data_dir, "tim") == 7 + 3
-    service.journal.close()
+    service.journal.release()
     assert renamed_by(service.data_dir, "tim") == 7 + 4
     written = (service.data_dir / journal.FILE).read_text().splitlines()
     times = [json.loads(line)["at"] for line in written]

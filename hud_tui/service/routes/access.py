@@ -18,7 +18,7 @@ from hud_tui.wire_access import NewKey, Proposals, Propose, Role
 
 
 async def list_keys(request: Request) -> Response:
-    return reply(await service_of(request).access.keys())
+    return reply(await parts_of(request).store.read(access.keys))
 
 
 async def add_key(request: Request) -> Response:

@@ -50,7 +50,7 @@ async def answer(
 
 def driven_by(request: Request) -> str | None:
     """Id of the run that a client drives and this call is part of, from its header."""
-    return canonical(request.headers.get("hud-tui-run", "")) or None
+    return canonical(request.headers.get("hud-tui-run", ""))
 
 
 async def once(

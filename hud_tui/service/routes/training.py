@@ -273,9 +273,11 @@ async def optim_step(request: Request) -> Response:
             raise bad_field(name, f"must be a number from {least} to {most}")
     adam = Adam(**body.model_dump(exclude={"draw", "tasks"}))
     tasks = {key: count for key, count in (body.tasks or {}).items() if key in TASK_COUNTS}
+    driven = driven_by(request)
 
     async def act(session: Session, asked: Asked | None) -> Any:
-        run = await parts_of(request).store.read(_driven, driven_by(request), model)
+        job = await parts_of(request).store.read(works.active, model.id) if driven else None
+        run = driven if job is not None and job["id"] == driven else None
 
         def keep(db: Db, node: Node) -> None:
             if asked is not None:
@@ -287,12 +289,6 @@ async def optim_step(request: Request) -> Response:
         return _stepped(node, model)
 
     return await answer(request, model, act)
-
-
-def _driven(db: Db, run: str | None, model: ModelRow) -> str | None:
-    """The run that a client drives and this step belongs to; None without one."""
-    job = works.active(db, model.id) if run is not None else None
-    return run if job is not None and job["id"] == run else None
 
 
 def _passed(
