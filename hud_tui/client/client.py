@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from hud_tui.change import Change
 from hud_tui.client.guard import Guard, ignore_write
-from hud_tui.client.transport import NOT_THERE, Arrived, Connection, Lookup
+from hud_tui.client.transport import Arrived, Connection, Lookup, if_there
 from hud_tui.client.tree_reader import TreeReader
 from hud_tui.errors import HudNotFound, HudRefused, HudUsage
 from hud_tui.rl.names import find_job as find_among
@@ -248,13 +248,8 @@ class HudClient:
 
     async def evaluations(self, model_id: str) -> list[WorkState] | None:
         """The service's evaluations of a model; None if it makes none."""
-        try:
-            url = self.wire.rl("/v1/models/{}/evaluations", model_id)
-            return await self.wire.get(url, list[WorkState])
-        except HudRefused as error:
-            if error.status not in NOT_THERE:
-                raise
-            return None
+        url = self.wire.rl("/v1/models/{}/evaluations", model_id)
+        return await if_there(self.wire.get(url, list[WorkState]))
 
     async def set_head(
         self,
@@ -323,14 +318,8 @@ class HudClient:
         keeps none."""
         from hud_tui.events import MovesRead
 
-        try:
-            return await self.wire.get(
-                self.wire.api("/v2/models/{}/head/moves", model_id), MovesRead
-            )
-        except HudRefused as error:
-            if error.status not in NOT_THERE:
-                raise
-            return None
+        url = self.wire.api("/v2/models/{}/head/moves", model_id)
+        return await if_there(self.wire.get(url, MovesRead))
 
     async def pin(self, model_id: str, checkpoint_id: str, pinned: bool) -> Checkpoint:
         """Pin or unpin a checkpoint (embedded service). The service keeps the state of a pinned one

@@ -21,8 +21,8 @@ from hud_tui.change import UNNAMED, Change, TaskSource
 from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation, without_groups
 from hud_tui.client.evaluation_ledger import Drivers, Graded
 from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
-from hud_tui.client.transport import NOT_THERE, SUBMIT_S, Lookup
-from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUsage
+from hud_tui.client.transport import SUBMIT_S, Lookup, if_there
+from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, find_evaluation, pair_of
 from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
@@ -73,14 +73,15 @@ class Evaluations:
         url = self._client.wire.rl("/v1/evaluations/{}", evaluation_id)
         return await self._client.wire.get(url, WorkState, {} if groups else {"groups": 0})
 
+    async def known(self, evaluation_id: str) -> WorkState | None:
+        """An evaluation without its rewards by task; None if there is none of this id."""
+        return await if_there(self.get(evaluation_id, groups=False))
+
     async def find(self, ref: str) -> WorkState:
         """An evaluation by its id or a prefix of it, without rewards by task. Raises HudAmbiguous:
         several match; the hint lists them; HudUsage: none matches; the hint lists the newest."""
-        try:
-            return await self.get(ref, groups=False)
-        except HudRefused as error:
-            if error.status not in NOT_THERE:
-                raise
+        if (named := await self.known(ref)) is not None:
+            return named
         evaluations: list[WorkState] = []
         for model in await self._client.models():
             evaluations += await self.of_model(model)

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-NOT_THERE = (400, 404, 405, 501)
-"""HTTP statuses of a service without a call."""
 DETAIL = 400
 """Maximum length of a server's explanation."""
 
@@ -114,6 +112,20 @@ def _problem(entry: object) -> str:
 
 AGENT = f"hud-tui/{__version__}"
 """The User-Agent of every request."""
+
+
+NOT_THERE = (400, 404, 405, 501)
+"""HTTP statuses of a service without a call."""
+
+
+async def if_there(answer: Awaitable[T]) -> T | None:
+    """The answer; None if the service has no such call."""
+    try:
+        return await answer
+    except HudRefused as error:
+        if error.status not in NOT_THERE:
+            raise
+        return None
 
 
 async def _nothing() -> None:

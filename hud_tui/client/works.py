@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation, without_groups
-from hud_tui.client.transport import NOT_THERE
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
 from hud_tui.rl.work import End, has_ended
 from hud_tui.wire import Job, WorkState
@@ -85,20 +84,12 @@ class WorkClient:
         stored = await self._files.find(self.client, work_id)
         if stored is None:
             driven = await self._drivers.state(self.client, work_id)
-            return driven or await self.client.known_job(work_id) or await self._listed(work_id)
+            run = driven or await self.client.known_job(work_id)
+            return run or await self.evaluations.known(work_id)
         now = self.evaluations.now(stored)
         if has_ended(now.status) and not has_ended(stored.evaluation.status):
             await tell_end(self.client, work_id, End(now.status, now.error))
         return without_groups(now)
-
-    async def _listed(self, evaluation_id: str) -> WorkState | None:
-        """An evaluation of the service; None if it has no such."""
-        try:
-            return await self.evaluations.get(evaluation_id, groups=False)
-        except HudRefused as error:
-            if error.status not in NOT_THERE:
-                raise
-            return None
 
     async def jobs(self) -> list[Job]:
         """The newest jobs. The service is told now of evaluations of this machine that ended while

@@ -1,5 +1,6 @@
 """``access``, ``log --server``, ``protect --for-all`` and proposals on the command line."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import httpx
@@ -9,8 +10,32 @@ from hud_tui.cli import access
 from hud_tui.cli.access import read_time
 from hud_tui.errors import HudUsage
 from tests.conftest import Served
-from tests.service.headless import Command, commands, model_of
+from tests.service.headless import Command, Result, commands, model_of
 from tests.tui.cockpit import grow
+
+Person = Callable[[str, str], Awaitable[Command]]
+
+
+@pytest.fixture
+def person(
+    hud: Command,
+    served: Served,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Person:
+    """Makes a key with a role; runs commands with it."""
+
+    async def make(name: str, role: str) -> Command:
+        made = await hud("access", "add", name, "--role", role, "-y")
+        theirs = replace(served, api_key=made.data["key"]["key"])
+
+        async def run(*argv: str) -> Result:
+            with monkeypatch.context() as patched:
+                return await commands(theirs, patched, capsys)(*argv)
+
+        return run
+
+    return make
 
 
 async def test_keys_are_made_listed_and_revoked(hud: Command) -> None:
@@ -49,15 +74,9 @@ async def test_what_cannot_be_a_key_is_refused(
 
 
 async def test_who_may_not_is_told_which_role_that_needs(
-    hud: Command,
-    served: Served,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    person: Person,
 ) -> None:
-    made = await hud("access", "add", "ana", "--role", "train", "-y")
-    ana = replace(served, api_key=made.data["key"]["key"])
-    hud = commands(ana, monkeypatch, capsys)
-    refused = await hud("access")
+    refused = await (await person("ana", "train"))("access")
     assert refused.code == 4
     assert refused.error["message"] == (
         "key ana may not list keys: its role is train, and that needs admin: ask an admin"
@@ -65,18 +84,11 @@ async def test_who_may_not_is_told_which_role_that_needs(
 
 
 async def test_a_head_is_proposed_and_approved(
-    hud: Command,
-    served: Served,
-    http: httpx.AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    hud: Command, person: Person, http: httpx.AsyncClient
 ) -> None:
     model = await model_of(hud)
     await grow(http, model["id"], 2)
-    made = await hud("access", "add", "sue", "--role", "steer", "-y")
-    sue = replace(served, api_key=made.data["key"]["key"])
-    made = await hud("access", "add", "sam", "--role", "steer", "-y")
-    sam = replace(served, api_key=made.data["key"]["key"])
+    as_sue, as_sam = await person("sue", "steer"), await person("sam", "steer")
     asks = await hud("protect", "arith-rl", "--for-all")
     assert (asks.code, "needs confirmation" in asks.error["message"]) == (2, True)
     done = await hud("protect", "arith-rl", "--for-all", "-y")
@@ -102,15 +114,12 @@ async def test_a_head_is_proposed_and_approved(
     assert (shown["protected_by"], shown["proposals"][0]["note"]) == ("admin", "why")
     own = await hud("head", "arith-rl", "--approve", "-y")
     assert (own.code, "another person" in own.error["message"]) == (4, True)
-    as_sue = commands(sue, monkeypatch, capsys)
     assert (await as_sue("head", "arith-rl", "--propose", "step-000001", "-y")).code == 0
-    as_sam = commands(sam, monkeypatch, capsys)
     several = await as_sam("head", "arith-rl", "--approve", "-y")
     assert (several.code, several.error["message"].partition(":")[0]) == (
         2,
         "2 heads are proposed for arith-rl",
     )
-    as_sue = commands(sue, monkeypatch, capsys)
     withdrawn = await as_sue("head", "arith-rl", "--withdraw", "-y")
     assert withdrawn.data["proposal"]["by"] == "sue", "not what somebody else proposed"
     approved = await as_sue("head", "arith-rl", "--approve", "-y")
@@ -129,20 +138,15 @@ async def test_a_head_is_proposed_and_approved(
         ("sue", "propose a head", 201),
         ("sue", "approve a head", 200),
     ]
-    assert (await hud("protect", "arith-rl", "--for-all", "--off", "-y")).code == 4
+    assert (await as_sue("protect", "arith-rl", "--for-all", "--off", "-y")).code == 4
 
 
 async def test_a_dry_run_of_a_proposal_is_refused_as_the_proposal(
-    hud: Command,
-    served: Served,
-    http: httpx.AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    hud: Command, person: Person, http: httpx.AsyncClient
 ) -> None:
     model = await model_of(hud)
     await grow(http, model["id"], 2)
-    made = await hud("access", "add", "tim", "--role", "train", "-y")
-    tim = replace(served, api_key=made.data["key"]["key"])
+    as_tim = await person("tim", "train")
 
     async def both(command: Command, name: str) -> tuple[int, str]:
         words = ("head", "arith-rl", "--propose", name, "-y")
@@ -155,21 +159,15 @@ async def test_a_dry_run_of_a_proposal_is_refused_as_the_proposal(
     assert refused == (1, "this model is not protected: set its head, nobody has to approve it")
     await hud("protect", "arith-rl", "--for-all", "-y")
     assert (await both(hud, "head"))[1] == "step-000002 is the head already"
-    as_tim = commands(tim, monkeypatch, capsys)
     assert "key tim may not propose a head" in (await both(as_tim, "step-000001"))[1]
 
 
 async def test_a_dry_run_of_a_move_or_a_decision_is_refused_as_that(
-    hud: Command,
-    served: Served,
-    http: httpx.AsyncClient,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    hud: Command, person: Person, http: httpx.AsyncClient
 ) -> None:
     model = await model_of(hud)
     await grow(http, model["id"], 2)
-    made = await hud("access", "add", "tim", "--role", "train", "-y")
-    tim = replace(served, api_key=made.data["key"]["key"])
+    as_tim = await person("tim", "train")
 
     async def both(command: Command, *words: str) -> str:
         words = ("head", "arith-rl", *words, "-y")
@@ -187,12 +185,9 @@ async def test_a_dry_run_of_a_move_or_a_decision_is_refused_as_that(
     )
     assert would.code == 0, "it sends nothing"
     await hud("protect", "arith-rl", "--off", "--confirm", "arith-rl")
-    as_tim = commands(tim, monkeypatch, capsys)
     assert "key tim may not move a head" in await both(as_tim, "--back", "1")
-    hud = commands(served, monkeypatch, capsys)
     await hud("protect", "arith-rl", "--for-all", "-y")
     await hud("head", "arith-rl", "--propose", "step-000001", "-y")
-    as_tim = commands(tim, monkeypatch, capsys)
     assert "key tim may not approve a head" in await both(as_tim, "--approve")
     assert "key tim may not withdraw a proposal" in await both(as_tim, "--withdraw")
 

@@ -9,8 +9,8 @@ import re
 import signal
 import sys
 from asyncio.subprocess import PIPE, STDOUT
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from platform import node
 from select import select
@@ -41,48 +41,50 @@ from tests.toy_engine import ToyEngine
 class Terminal:
     """A command whose stdin is a terminal."""
 
-    def __init__(self, process: asyncio.subprocess.Process, keyboard: int) -> None:
-        self.process = process
-        self._keyboard = keyboard
+    def __init__(
+        self, argv: Sequence[str], keyboard: int, read: Callable[[], tuple[str, str]]
+    ) -> None:
+        """`read` returns what was printed since it was called last."""
+        self._keyboard, self._read = keyboard, read
+        self._out = self._err = ""
+        self._running = asyncio.ensure_future(asyncio.to_thread(main, argv))
 
-    async def prompt(self) -> str:
-        return await self.asked("[y/N] ")
+    async def asked(self, ending: str = "[y/N] ") -> str:
+        """What it has said up to a question, which it waits with."""
+        await until(lambda: ending in self._said())
+        said, self._err = self._err, ""
+        return said
 
-    async def asked(self, ending: str) -> str:
-        assert self.process.stderr is not None
-        async with asyncio.timeout(PATIENCE_S):
-            return (await self.process.stderr.readuntil(ending.encode())).decode()
-
-    async def ended(self) -> bytes:
-        """Its stdout, once it has ended."""
-        async with asyncio.timeout(PATIENCE_S):
-            out, _ = await self.process.communicate()
-        return out
+    def _said(self) -> str:
+        out, err = self._read()
+        self._out += out
+        self._err += err
+        return self._err
 
     def type(self, text: str) -> None:
         os.write(self._keyboard, text.encode())
 
+    async def ended(self) -> tuple[int, str]:
+        """Its exit code and its stdout, once it has ended."""
+        code = await self._running
+        self._said()
+        return code, self._out
 
-@asynccontextmanager
-async def at_a_terminal(
-    served: Served, *argv: str, headless: bool = True
-) -> AsyncIterator[Terminal]:
-    keyboard, stdin = pty.openpty()
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hud_tui", *(["--headless"] if headless else []), *argv),
-        stdin=stdin,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=os.environ | pointed_at(served.url, served.api_key),
-    )
-    os.close(stdin)
-    try:
-        yield Terminal(process, keyboard)
-    finally:
-        os.close(keyboard)
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def open_terminal(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Open]:
+    """Begins a command at a terminal."""
+    point_at(monkeypatch, served.url, served.api_key)
+    keyboard, screen = pty.openpty()
+    with os.fdopen(screen) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield lambda *argv: Terminal(argv, keyboard, capsys.readouterr)
+    os.close(keyboard)
 
 
 @pytest.fixture(autouse=True)
@@ -101,124 +103,130 @@ async def head_of(client: HudClient, model: Model) -> str | None:
     return next((c.name for c in await client.checkpoints(model.id) if c.is_active), None)
 
 
-async def test_only_yes_is_yes(served: Served, client: HudClient) -> None:
+async def test_only_yes_is_yes(open_terminal: Open, client: HudClient) -> None:
     model = await trained(client, "mine", steps=3, group_size=2, tasks_per_step=2)
     for answer, code, head in (("\n", 2, 3), ("no\n", 2, 3), ("y\n", 0, 2)):
-        async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
-            assert "serve step-000002 instead of step-000003" in await terminal.prompt()
-            terminal.type(answer)
-            out = await terminal.ended()
-        assert terminal.process.returncode == code
-        assert len(out.splitlines()) == 1
+        terminal = open_terminal("--headless", "head", "mine", "--back", "1")
+        assert "serve step-000002 instead of step-000003" in await terminal.asked()
+        terminal.type(answer)
+        ended, out = await terminal.ended()
+        assert (ended, len(out.splitlines())) == (code, 1)
         assert await head_of(client, model) == f"step-00000{head}"
 
 
 async def test_a_head_that_moves_while_somebody_thinks_is_left_alone(
-    served: Served, client: HudClient
+    open_terminal: Open, client: HudClient
 ) -> None:
     model = await trained(client, "mine", steps=3, group_size=2)
     first = (await client.checkpoints(model.id))[0]
-    async with at_a_terminal(served, "head", "mine", "--back", "1") as terminal:
-        await terminal.prompt()
-        await client.set_head(model.id, first.id)
-        terminal.type("y\n")
-        out = await terminal.ended()
+    terminal = open_terminal("--headless", "head", "mine", "--back", "1")
+    await terminal.asked()
+    await client.set_head(model.id, first.id)
+    terminal.type("y\n")
+    code, out = await terminal.ended()
     error = json.loads(out)["error"]
-    assert (terminal.process.returncode, error["type"]) == (1, "conflict")
+    assert (code, error["type"]) == (1, "conflict")
     assert "nothing was sent" in error["message"]
     assert await head_of(client, model) == first.name
 
 
-@pytest.mark.parametrize(("way", "code"), [("interrupted", 130), ("end of file", 2)])
-async def test_a_question_can_be_left(
-    served: Served, client: HudClient, way: str, code: int
-) -> None:
+async def test_a_question_can_be_left(open_terminal: Open, client: HudClient) -> None:
     await fork_of(client, "mine")
-    async with at_a_terminal(served, "fork", "mine", "--name", "other") as terminal:
-        assert "fork mine at base weights as other?" in await terminal.prompt()
-        if way == "interrupted":
-            terminal.process.send_signal(signal.SIGINT)
-        else:
-            terminal.type("\x04")
-        await terminal.ended()
-    assert terminal.process.returncode == code
+    terminal = open_terminal("--headless", "fork", "mine", "--name", "other")
+    assert "fork mine at base weights as other?" in await terminal.asked()
+    terminal.type("\x04")
+    assert (await terminal.ended())[0] == 2
+    assert "other" not in [known.name for known in await client.models()]
+
+
+async def test_a_question_can_be_interrupted(served: Served, client: HudClient) -> None:
+    await fork_of(client, "mine")
+    keyboard, stdin = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", "fork", "mine", "--name", "other"),
+        stdin=stdin,
+        stderr=PIPE,
+        env=os.environ | pointed_at(served.url, served.api_key),
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(PATIENCE_S):
+        await process.stderr.readuntil(b"[y/N] ")
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == INTERRUPTED
+    os.close(stdin)
+    os.close(keyboard)
     assert "other" not in [known.name for known in await client.models()]
 
 
 async def test_a_model_is_picked_and_all_that_is_sent_is_said(
-    served: Served, client: HudClient
+    open_terminal: Open, client: HudClient
 ) -> None:
     first, second = await fork_of(client, "first"), await fork_of(client, "second")
     flags = ("--steps", "1", "--group-size", "2", "--reasoning-effort", "low")
-    async with at_a_terminal(served, "run", "arith", *flags) as terminal:
-        offered = await terminal.asked("or a name] ")
-        assert offered.index("1  second") < offered.index("2  first")
-        terminal.type("2\n")
-        said = await terminal.prompt()
-        for words in ("first", "training task", "taskset arith", "group size", '"low"', "other "):
-            assert words in said
-        assert f"train {first.model_name} on" in said
-        terminal.type("y\n")
-        out = await terminal.ended()
-    assert terminal.process.returncode == 0
+    terminal = open_terminal("--headless", "run", "arith", *flags)
+    offered = await terminal.asked("or a name] ")
+    assert offered.index("1  second") < offered.index("2  first")
+    terminal.type("2\n")
+    said = await terminal.asked()
+    for words in ("first", "training task", "taskset arith", "group size", '"low"', "other "):
+        assert words in said
+    assert f"train {first.model_name} on" in said
+    terminal.type("y\n")
+    code, out = await terminal.ended()
     job = json.loads(out)["data"]
-    assert job["model"] == first.model_name
+    assert (code, job["model"]) == (0, first.model_name)
     assert job["url"].endswith(f"/jobs/{job['job_id']}")
     assert await client.known_job(second.id) is None
 
 
 async def test_an_answer_that_names_no_model_sends_nothing(
-    served: Served, client: HudClient
+    open_terminal: Open, client: HudClient
 ) -> None:
     models = [await fork_of(client, name) for name in ("first", "second")]
-    async with at_a_terminal(served, "run", "arith") as terminal:
-        await terminal.asked("or a name] ")
-        terminal.type("7\n")
-        out = await terminal.ended()
-    assert terminal.process.returncode == 2
-    assert json.loads(out)["error"]["message"] == "no model named 7"
+    terminal = open_terminal("--headless", "run", "arith")
+    await terminal.asked("or a name] ")
+    terminal.type("7\n")
+    code, out = await terminal.ended()
+    assert (code, json.loads(out)["error"]["message"]) == (2, "no model named 7")
     assert [await client.known_job(model.id) for model in models] == [None, None]
 
 
-async def asked_and_done(served: Served, *argv: str, question: str) -> str:
+async def confirmed(terminal: Terminal, question: str) -> str:
     """Answer y to the question of a command without --headless; what it printed at its end."""
-    async with at_a_terminal(served, *argv, headless=False) as terminal:
-        assert question in await terminal.prompt()
-        terminal.type("y\n")
-        out = (await terminal.ended()).decode()
-    assert terminal.process.returncode == 0
+    assert question in await terminal.asked()
+    terminal.type("y\n")
+    code, out = await terminal.ended()
+    assert code == 0
     return out
 
 
 async def test_without_headless_a_change_is_asked_for_done_and_told_in_a_line(
-    served: Served, client: HudClient
+    open_terminal: Open, text: Text, client: HudClient
 ) -> None:
     model = await trained(client, "mine", steps=3, group_size=2)
-    out = await asked_and_done(served, "head", "mine", "--back", "2", question="serve step-000001")
+    out = await confirmed(open_terminal("head", "mine", "--back", "2"), "serve step-000001")
     assert out == "mine serves step-000001 instead of step-000003; verified\n"
     assert await head_of(client, model) == "step-000001"
-    async with at_a_terminal(served, "head", "mine", "--history", headless=False) as terminal:
-        *_, moved, summary = (await terminal.ended()).decode().splitlines()
+    *_, moved, summary = (await text("head", "mine", "--history"))[1].splitlines()
     assert moved.endswith(f"head set  step-000003  step-000001  command line on {node()}")
     assert summary == "moves of the head: complete"
-    out = await asked_and_done(
-        served, "head", "mine", "--set", "step-000001", question="serve step-000001"
-    )
+    again = open_terminal("head", "mine", "--set", "step-000001")
+    out = await confirmed(again, "serve step-000001")
     assert out == "mine serves step-000001 already; verified\n"
-    out = await asked_and_done(served, "fork", "mine", "--name", "other", question="as other?")
+    out = await confirmed(open_terminal("fork", "mine", "--name", "other"), "as other?")
     assert out == "forked mine at step-000001 as other; train it: hud-tui run TASKS -m other\n"
     assert "other" in [known.name for known in await client.models()]
 
 
 async def test_without_headless_a_job_is_cancelled_and_resumed(
-    served: Served, client: HudClient, engine: ToyEngine
+    open_terminal: Open, client: HudClient, engine: ToyEngine
 ) -> None:
     model = await fork_of(client, "mine")
     engine.rest_after(1)
     job_id = (await client.runs.submit(await run_of(client, model, steps=3, group_size=2))).job_id
     await until(lambda: engine.rests)
     for flag, done in (("--cancel", "cancelled"), ("--resume", "resumed")):
-        out = await asked_and_done(served, "jobs", job_id[:8], flag, question=f"{flag[2:]} job")
+        out = await confirmed(open_terminal("jobs", job_id[:8], flag), f"{flag[2:]} job")
         assert out.startswith(f"{done} job {job_id}")
     assert (await client.job_status(job_id)).status in ("queued", "running")
 

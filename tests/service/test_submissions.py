@@ -64,13 +64,8 @@ async def test_parameters_are_checked(http: AsyncClient, model: Json) -> None:
     for parameters, says in (
         ({"loss_fn": "magic"}, "unknown loss 'magic'"),
         ({"steps": 0}, "greater than or equal to 1"),
-        ({"group_size": 1}, "greater than or equal to 2"),
-        ({"learning_rate": 0}, "greater than 0"),
         ({"learning_rate": float("nan")}, "learning_rate"),
-        ({"temperature": 0}, "greater than or equal to 0.01"),
-        ({"temperature": 0.001}, "greater than or equal to 0.01"),
         ({"seed": 99999999999999999999999}, "less than or equal to 9223372036854775807"),
-        ({"seed": 2**63}, "less than or equal to 9223372036854775807"),
         ({"reasoning_effort": "extreme"}, "'low', 'medium' or 'high'"),
         ({"stepz": 3}, "Extra inputs"),
         ({"loss_fn": "ppo", "loss_fn_config": {"clip": 1.0}}, "no config key 'clip'"),
@@ -79,9 +74,6 @@ async def test_parameters_are_checked(http: AsyncClient, model: Json) -> None:
             "finite number from 0",
         ),
         ({"reward_scale": 0}, "0 leaves no gradient"),
-        ({"beta1": 1.0}, "less than 1"),
-        ({"eps": 0}, "greater than or equal to"),
-        ({"weight_decay": -0.1}, "greater than or equal to 0"),
     ):
         answer = await submit(http, model["id"], [GOOD], **parameters)
         assert (answer.status_code, says in detail(answer)) == (422, True), answer.text

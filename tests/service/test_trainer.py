@@ -53,17 +53,18 @@ async def graded(trainer: TrainingClient, *rewards: float, seed: int = 1) -> lis
 
 async def test_a_loop_learns(trainer: TrainingClient) -> None:
     means = []
-    for number in range(1, 11):
+    for number in range(1, 7):
         batch = []
         for seed in (number, number + 100):
             group = await trainer.sample(QUESTION, group_size=16, max_tokens=20, seed=seed)
             for rollout in group:
                 rollout.reward = float(rollout.text == "7")
             batch += group
-        step = await trainer.step(batch, learning_rate=0.2, group_size=16)
+        step = await trainer.step(batch, learning_rate=0.4, group_size=16)
         assert step.step == number
         means.append(sum(rollout.reward for rollout in batch) / 32)
-    assert sum(means[-3:]) > sum(means[:3]) + 0.9
+    print(means)
+    assert sum(means[-2:]) > sum(means[:2]) + 0.6
     tree = await trainer.checkpoints()
     assert [node.mean_reward for node in tree] == pytest.approx(means)
     assert (await trainer.head()) == tree[-1]

@@ -19,7 +19,7 @@ from hud_tui.cli.sinks import check_wandb
 from hud_tui.client import HudClient
 from hud_tui.client.imported import read_folder
 from hud_tui.errors import HudUsage
-from hud_tui.processes import last_holder
+from hud_tui.processes import holding, last_holder
 from hud_tui.rl.sink_rows import RECORD, SinkRow
 from hud_tui.rollouts.control import works_of
 from hud_tui.rollouts.evaluate import evaluation_files
@@ -231,7 +231,7 @@ async def test_whoever_comes_by_starts_a_killed_one_again_but_not_one_that_works
     hud: Command, started: list[list[str]], model: Json
 ) -> None:
     folder, order = ordered(state_dir(), "run-1", model)
-    with orders_held(folder.lock):
+    with holding(folder.lock):
         await hud("models")
         assert started == []
     await hud("models")
@@ -241,27 +241,6 @@ async def test_whoever_comes_by_starts_a_killed_one_again_but_not_one_that_works
     assert len(started) == 1, "its sync failed just now"
     folder.close()
     assert unfinished(state_dir()) == []
-
-
-class orders_held:
-    """Another process holds a lock."""
-
-    def __init__(self, lock: Path) -> None:
-        code = f"""import sys
-from pathlib import Path
-from hud_tui.processes import holding
-with holding(Path({str(lock)!r})):
-    print("held", flush=True)
-    sys.stdin.read()"""
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe)
-
-    def __enter__(self) -> None:
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == b"held\n"
-
-    def __exit__(self, *error: object) -> None:
-        self._process.communicate()
 
 
 # Evaluations from hosted rollouts, as on HUD: whoever follows one makes it.

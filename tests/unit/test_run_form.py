@@ -8,7 +8,6 @@ from hud_tui.rl.cost import cost
 from hud_tui.rl.settings import defaults, form_values, max_tokens, parameters, write
 from hud_tui.rl.tasks.task import Task
 from hud_tui.wire import EngineState, Model, TrainingDefaults
-from hud_tui.wire_runs import JobParameters
 
 ROWS = {row.name: row for row in RUN_PARAMETERS if row.in_form}
 MODEL = Model(
@@ -24,45 +23,16 @@ HELD = Task("arith", "add", slug="h", columns={"split": "heldout"})
 
 @pytest.mark.parametrize(
     ("key", "text", "value"),
-    [
-        ("steps", "1", 1),
-        ("steps", "100 000", 100_000),
-        ("group_size", "256", 256),
-        ("learning_rate", "3e-4", 3e-4),
-        ("learning_rate", "1", 1.0),
-        ("temperature", "0.7", 0.7),
-        ("seed", "0", 0),
-        ("eval_every", "", None),
-        ("eval_every", "10", 10),
-        ("eval_samples", "256", 256),
-    ],
+    [("steps", "100 000", 100_000), ("learning_rate", "3e-4", 3e-4), ("eval_every", "", None)],
 )
-def test_a_number_is_read(key: str, text: str, value: float) -> None:
+def test_a_number_is_read(key: str, text: str, value: float | None) -> None:
     assert ROWS[key].read(text) == value
 
 
-@pytest.mark.parametrize(
-    ("key", "text"),
-    [
-        ("steps", "0"),
-        ("steps", "1.5"),
-        ("steps", ""),
-        ("group_size", "1"),
-        ("tasks_per_step", "1025"),
-        ("learning_rate", "0"),
-        ("learning_rate", "inf"),
-        ("learning_rate", "nan"),
-        ("temperature", "5.1"),
-        ("seed", "-1"),
-        ("eval_every", "0"),
-        ("eval_samples", "257"),
-    ],
-)
-def test_a_wrong_number_is_refused_as_the_wire_would(key: str, text: str) -> None:
-    with pytest.raises(ValueError, match=r"to|from|least|≤"):
-        ROWS[key].read(text)
-    with pytest.raises(ValidationError):
-        JobParameters.model_validate({key: text})
+@pytest.mark.parametrize("text", ["1.5", ""])
+def test_what_is_no_whole_number_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="to"):
+        ROWS["steps"].read(text)
 
 
 def test_defaults_are_the_model_s_own_unless_the_service_decides_itself() -> None:
