@@ -109,11 +109,7 @@ def _document(both: Comparison) -> dict[str, Any]:
             for key, *values in zip(settings.keys, *(row for _, row in settings.rows), strict=True)
         },
         "one_run": both.is_of_one_run,
-        "summary": [
-            *made_sentences(both),
-            *heldout_sentences(both),
-            *training_sentences(both),
-        ],
+        "summary": [*made_sentences(both), *heldout_sentences(both), *training_sentences(both)],
     }
 
 

@@ -20,9 +20,7 @@ from hud_tui.legacy.dataset import (
     to_rows,
     write_parquet_folder,
 )
-from hud_tui.legacy.lock_file import (
-    write_dataset,
-)
+from hud_tui.legacy.lock_file import write_dataset
 from hud_tui.rl.findings import verdict
 from hud_tui.rl.text import counted, one_line
 from hud_tui.settings import every_variable

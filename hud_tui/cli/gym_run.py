@@ -33,18 +33,8 @@ from hud_tui.rollouts.template import write_files
 from hud_tui.settings import every_variable
 
 SHARED = (
-    *(
-        "model",
-        "yes",
-        "headless",
-        "local",
-        "service_url",
-        "read_only",
-        "insecure",
-        "state_dir",
-        "data_dir",
-    ),
-    *("confirm", "follow", "fail_on", "leave_out", "wandb", "version"),
+    *("model", "yes", "headless", "local", "service_url", "read_only", "insecure", "version"),
+    *("state_dir", "data_dir", "confirm", "follow", "fail_on", "leave_out", "wandb"),
     *(row.name for row in RUN_PARAMETERS if TRAIN in row.takers),
 )
 """Flags of ``run`` that ``train`` has, too."""

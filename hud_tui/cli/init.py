@@ -21,13 +21,7 @@ from hud_tui.legacy.gym import (
     signature,
 )
 from hud_tui.legacy.image import ImageFacts, analyze_image, image_lines, is_image
-from hud_tui.legacy.lock_file import (
-    LOCK_NAME,
-    image_name,
-    load_lock,
-    read_bounded,
-    replace_file,
-)
+from hud_tui.legacy.lock_file import LOCK_NAME, image_name, load_lock, read_bounded, replace_file
 from hud_tui.legacy.yaml import MAX_BYTES
 from hud_tui.rl.text import clean, counted, one_line
 from hud_tui.settings import every_variable

@@ -13,14 +13,7 @@ from hud_tui.cli.output import show
 from hud_tui.client.client import HudClient
 from hud_tui.client.trust import context_of
 from hud_tui.errors import HudNoKey, HudNotFound, HudUsage
-from hud_tui.hosts import (
-    HOST,
-    forget_login,
-    read_logins,
-    settings_with,
-    usable_host,
-    write_login,
-)
+from hud_tui.hosts import HOST, forget_login, read_logins, settings_with, usable_host, write_login
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.service_file import usable_directories
 from hud_tui.settings import Settings, usable_key

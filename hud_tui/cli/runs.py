@@ -259,10 +259,7 @@ def _works(args: argparse.Namespace, client: HudClient) -> WorkClient:
     return works_of(client, paths_of(args).state)
 
 
-COSTS = (
-    *("sampled_tokens", "trained_tokens", "seconds", "basis"),
-    *("dollars", "machine_dollars"),
-)
+COSTS = ("sampled_tokens", "trained_tokens", "seconds", "basis", "dollars", "machine_dollars")
 """Of a single run, beside the fields of its `RunSize`."""
 
 

@@ -54,12 +54,7 @@ class Bisector:
         )
 
     async def begin(
-        self,
-        model: Model,
-        tree: Tree,
-        positions: Sequence[int],
-        asked: Asked,
-        budget: int,
+        self, model: Model, tree: Tree, positions: Sequence[int], asked: Asked, budget: int
     ) -> Lineage:
         """A new bisection, stored.
 

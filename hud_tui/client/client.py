@@ -22,13 +22,7 @@ from hud_tui.rl.names import find_job as find_among
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
 from hud_tui.settings import DEFAULTS, Settings, is_loopback
-from hud_tui.wire import (
-    Checkpoint,
-    Identity,
-    Job,
-    Model,
-    WorkState,
-)
+from hud_tui.wire import Checkpoint, Identity, Job, Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry

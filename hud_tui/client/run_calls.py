@@ -65,11 +65,7 @@ class RunCalls:
         return await self._wire.get(self._wire.rl("/v1/runs"), RunPage, asked)
 
     async def run_time(
-        self,
-        run_id: str,
-        last: int = 20,
-        step: int | None = None,
-        checkpoint_id: str | None = None,
+        self, run_id: str, last: int = 20, step: int | None = None, checkpoint_id: str | None = None
     ) -> RunTime:
         """Where the time of a run's newest steps went; of one of its steps, by its number within
         the run; or of the step that made a checkpoint (embedded service). Raises HudNotFound: no

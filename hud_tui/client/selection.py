@@ -138,11 +138,7 @@ class Selector:
         return [Entry.of(model, tree.node(position)) for position in usual_candidates(tree)]
 
     async def begin(
-        self,
-        entries: Sequence[Entry],
-        reference: int,
-        asked: Asked,
-        budget: int,
+        self, entries: Sequence[Entry], reference: int, asked: Asked, budget: int
     ) -> Selection:
         """A new selection, stored; its seed is one that none of the candidates was sampled with.
         Raises HudUsage: the budget is too small, there are no tasks, or it cannot be stored;

@@ -73,9 +73,7 @@ async def test_what_cannot_be_a_key_is_refused(
     assert (await hud("access")).data["keys"] == []
 
 
-async def test_who_may_not_is_told_which_role_that_needs(
-    person: Person,
-) -> None:
+async def test_who_may_not_is_told_which_role_that_needs(person: Person) -> None:
     refused = await (await person("ana", "train"))("access")
     assert refused.code == 4
     assert refused.error["message"] == (

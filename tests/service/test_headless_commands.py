@@ -123,10 +123,7 @@ async def test_the_head_goes_back_and_is_set_and_the_tree_branches(hud: Command)
     history = (await hud("head", "arith-rl", "--history")).data
     assert (history["complete"], history["since"]) == (True, 0.0)
     ends = [(line["what"], line["before"], line["after"]) for line in history["lines"]]
-    assert ends == [
-        ("3 steps", "base", "step-000003"),
-        ("head set", "step-000003", "step-000001"),
-    ]
+    assert ends == [("3 steps", "base", "step-000003"), ("head set", "step-000003", "step-000001")]
     assert history["lines"][1]["by"] == f"command line on {node()}"
     assert history["lines"][1]["checkpoint_id"] == first
     await hud(*RUN, "1")

@@ -72,11 +72,7 @@ def types(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 
 
 async def test_who_has_logged_in_uses_it_for_everything(
-    far: Served,
-    run: Command,
-    authority: Authority,
-    state: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    far: Served, run: Command, authority: Authority, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     types(monkeypatch, f"{far.api_key}\n")
     done = await run("login", far.url, "--ca", str(authority.certificate))

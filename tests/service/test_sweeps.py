@@ -380,10 +380,7 @@ async def test_as_text_a_dry_run_is_the_plan_and_a_state_is_said_once(
     hud: Command, text: Text
 ) -> None:
     one = ("run", "arith", "-m", "arith-rl", "--steps", "2")
-    for argv, said in (
-        (one, "rollouts         64 training"),
-        ((*one[:4], *FLAGS), "4 runs, 2 "),
-    ):
+    for argv, said in ((one, "rollouts         64 training"), ((*one[:4], *FLAGS), "4 runs, 2 ")):
         code, out, err = await text(*argv, "--dry-run")
         assert code == 0
         for part in (said, "starts from" if argv == one else "start from", "nothing was submitted"):

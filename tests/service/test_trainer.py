@@ -63,8 +63,7 @@ async def test_a_loop_learns(trainer: TrainingClient) -> None:
         step = await trainer.step(batch, learning_rate=0.4, group_size=16)
         assert step.step == number
         means.append(sum(rollout.reward for rollout in batch) / 32)
-    print(means)
-    assert sum(means[-2:]) > sum(means[:2]) + 0.6
+    assert sum(means[-2:]) > sum(means[:2]) + 0.9
     tree = await trainer.checkpoints()
     assert [node.mean_reward for node in tree] == pytest.approx(means)
     assert (await trainer.head()) == tree[-1]
