@@ -1,6 +1,5 @@
 """One key's flood beside another's run.
 
-Run: python -m tests.bench.bench_access
 - A run on the tiny engine in a service of its own, alone and in turns beside a client with a key of
   its own that keeps CONNECTIONS connections busy: with reads of the tree, or with chats. The run's
   steps may take so many times as long (`FLOODS`). The same flood with the admin's key, which has no
@@ -106,7 +105,3 @@ async def measure() -> bool:
 
 def main() -> int:
     return asyncio.run(measure())
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,11 @@
 """What sampling ahead is worth where an engine takes as long to sample as to train.
 
-Run: python -m tests.bench.bench_ahead
 Managed runs of 40 steps on a toy engine whose batches take a fifth of a second to sample and a
 fifth to train, by turns with --max-staleness 0 and 1. Steps an hour with 1, as a multiple of
 those with 0.
 """
 
 import asyncio
-import sys
 import tempfile
 from pathlib import Path
 from time import perf_counter
@@ -58,7 +56,3 @@ async def _run(http: httpx.AsyncClient, name: str, most: int) -> float:
     status = await ended(http, job_id)
     assert status["step"] == STEPS, status
     return perf_counter() - start - SECONDS
-
-
-if __name__ == "__main__":
-    sys.exit(main())

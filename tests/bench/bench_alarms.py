@@ -1,12 +1,10 @@
 """What the detectors cost: all of them, over a run of 100 000 steps and for one step more.
 
-Run: python -m tests.bench.bench_alarms
 Figures are multiples of a floor measured in the same process, so that a slow machine gives
 the same. A run is read once, in slices between two keys; then each step costs the same,
 however long the run is.
 """
 
-import sys
 from time import perf_counter
 
 from hud_tui.rl.alarms.demos import healthy
@@ -54,7 +52,3 @@ def main() -> int:
         f" goal {GROWTH:.2f}"
     )
     return whole_s > WHOLE * floor or late > GROWTH * early
-
-
-if __name__ == "__main__":
-    sys.exit(main())

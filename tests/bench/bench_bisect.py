@@ -1,12 +1,10 @@
 """How often bisection finds the step that did the damage, and how many rollouts that takes.
 
-Run: python -m tests.bench.bench_bisect
 Simulated lineages of 128 steps and 32 tasks, with fixed seeds, whose reward wanders by 2 points
 from step to step: one falls by 20 points at some step, one does not fall, one falls by 20 points
 over all steps.
 """
 
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -102,7 +100,3 @@ def main() -> int:
     print(f"no drop called a drop: {false:.0%} (goal: at most {FALSE:.0%})")
     print(f"slow decline called that: {slow:.0%} (goal: at least {SLOW:.0%})")
     return near < WITHIN or spent > SPENT or false > FALSE or slow < SLOW
-
-
-if __name__ == "__main__":
-    sys.exit(main())

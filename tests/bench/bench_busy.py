@@ -1,6 +1,5 @@
 """Keys while a fast run is followed on busy processors: from the key to its answer on the terminal.
 
-Run: python -m tests.bench.bench_busy
 The run of bench_follow, but ten steps a second, and eight processes beside it that never rest. The
 key freezes the view, or lets it go on, which draws every pane anew. The time is that on the clock,
 so nothing else should run on the machine.
@@ -57,7 +56,3 @@ def main() -> int:
         f" (median {median(found):.0f} ms); goal {GOAL_MS:.0f} ms"
     )
     return slow > GOAL_MS
-
-
-if __name__ == "__main__":
-    sys.exit(main())

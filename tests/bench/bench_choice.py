@@ -1,6 +1,5 @@
 """What choosing a checkpoint by ☆ and ★ loses against the truly best one.
 
-Run: python -m tests.bench.bench_choice
 Simulated runs of 20 checkpoints, each evaluated once on 48 tasks, with fixed seeds: one kind rises
 and levels off, one rises and falls. In logits, every task has its own difficulty, every checkpoint
 its own level, which wanders from step to step. Points are hundredths of the mean reward. Beside the
@@ -8,7 +7,6 @@ choice: the highest mean, and the last checkpoint. Then the three likeliest are 
 fresh rollouts per task, and the choice is made again.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import exp
@@ -172,7 +170,3 @@ def main() -> int:
         missed |= made.confirmed_lost > goals.confirmed_lost or made.covered < goals.covered
         missed |= abs(made.confirmed_shown) > goals.confirmed_shown
     return int(missed)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

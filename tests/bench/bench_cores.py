@@ -1,6 +1,6 @@
 """The tiny engine on two cores beside one: a run's step, chats of several callers, memory.
 
-Run: python -m tests.bench.bench_cores [CHECKOUT]
+Run: python -m tests.bench cores [CHECKOUT]
 
 A service of its own for each: one process of the engine, two, and the program of another checkout,
 if there is one. They take turns, so that what else the machine does is in all of them, and the
@@ -239,7 +239,3 @@ def main() -> int:
     print(f"checkpoints with one and two: {'the same files' if two.is_same else 'NOT the same'}")
     print(f"the machine's load was {load:.1f} before, {os.getloadavg()[0]:.1f} after")
     return missed or not two.is_same or two.memory_mb > MEMORY_MB
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """An evaluation beside sampling alone: the same rollouts, from the same weights, in one process.
 
-Run: python -m tests.bench.bench_evaluation
 In turns: all requests of an evaluation handed to the tiny engine at once, in its largest batches,
 and the evaluation itself, from its submission to its figures, with every rollout graded and on
 disk. Of the ratios of each turn to those around it the median counts; an evaluation must make at
@@ -8,7 +7,6 @@ least .9 as many rollouts a second.
 """
 
 import asyncio
-import sys
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,7 +78,3 @@ def main() -> int:
     ratio = asyncio.run(measure())
     print(f"evaluation: {ratio:.2f} of sampling alone, rollouts a second (at least {LEAST})")
     return int(ratio < LEAST)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """Keys while 5 000 events a second arrive: from the key to its answer on the terminal.
 
-Run: python -m tests.bench.bench_events
 An embedded service in a process of its own logs the rollouts of 64 groups of 64 and the steps
 that they make, and sends them as it sends all events. The whole app follows them in its Live
 view, on a pseudo-terminal of 120 × 40. The key freezes the view, or lets it go on, which draws
@@ -147,10 +146,10 @@ def follow(app: TimedApp, requests: IO[bytes], answers: IO[bytes]) -> Found:
 
 
 @contextmanager
-def live_app(module: str) -> Iterator[tuple[TimedApp, IO[bytes], IO[bytes]]]:
+def live_app(name: str) -> Iterator[tuple[TimedApp, IO[bytes], IO[bytes]]]:
     """The app in its Live view, and what is told to the service that it follows, and heard of it:
     a process of a bench."""
-    arguments = [sys.executable, "-m", f"tests.bench.{module}", "--serve"]
+    arguments = [sys.executable, "-m", "tests.bench", name, "--serve"]
     with Popen(arguments, stdin=PIPE, stdout=PIPE) as service:
         try:
             assert service.stdin is not None
@@ -167,7 +166,7 @@ def main() -> int:
     if "--serve" in sys.argv:
         asyncio.run(serve())
         return 0
-    with live_app("bench_events") as pipes:
+    with live_app("events") as pipes:
         found = follow(*pipes)
     used = sorted(found.used_ms)[-len(found.used_ms) // 10]
     print(
@@ -180,7 +179,3 @@ def main() -> int:
         f" service logged {found.logged_s:.2f} s late; goal {LATE_S:.2f} s"
     )
     return used > GOAL_MS or found.late_s > LATE_S
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,11 +1,9 @@
 """How long until `hud-tui` has drawn its first frame, beside an empty Textual app.
 
-Run: python -m tests.bench.bench_first_frame
 Both run as processes of their own on a pseudo-terminal of 80 × 24, by turns, and the least
 time of each counts. A frame is there when its last line is.
 """
 
-import sys
 from statistics import median
 from time import perf_counter
 
@@ -42,7 +40,3 @@ def main() -> int:
         f" median {middle:.2f}); goal {GOAL:.2f}"
     )
     return ratio > GOAL
-
-
-if __name__ == "__main__":
-    sys.exit(main())

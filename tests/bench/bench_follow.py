@@ -1,6 +1,5 @@
 """What following a run costs the app: processor time and memory a step.
 
-Run: python -m tests.bench.bench_follow
 An embedded service in a process of its own logs the events of a run of 12 groups of 8, a step in
 half a second, with the rollouts on the way. The whole app follows them in its Live view, on a
 pseudo-terminal of 120 × 40. Its time is that of all of its threads, so it does not matter what else
@@ -74,7 +73,7 @@ class Followed:
 @contextmanager
 def followed() -> Iterator[Followed]:
     """The app in its Live view, with BEFORE steps of a run."""
-    with live_app("bench_follow") as pipes:
+    with live_app("follow") as pipes:
         found = Followed(*pipes)
         found.log(BEFORE, 0.01)
         drain(found.app.terminal, 1.0)
@@ -105,7 +104,3 @@ def main() -> int:
     )
     print(f"following a run: {held / 1000:.1f} kB of memory a step; goal {GOAL_KB:.1f} kB")
     return floors > GOAL_FLOORS or held > 1000 * GOAL_KB
-
-
-if __name__ == "__main__":
-    sys.exit(main())

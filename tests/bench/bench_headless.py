@@ -1,6 +1,5 @@
 """How long `hud-tui --headless status` takes, as a multiple of a bare script's time.
 
-Run: python -m tests.bench.bench_headless
 Both run as processes of their own against one embedded service with a run of 20 steps,
 by turns, and the least time of each counts. The bare script (bare_status.py) makes the
 same four GETs with httpx and json. No host is https, as with ``--local``.
@@ -45,7 +44,3 @@ def _ratio(environ: Mapping[str, str]) -> float:
             )
             taken.append(perf_counter() - start)
     return min(times[HUD]) / min(times[BARE])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """What the app does when nothing happens: processor time, and bytes to the terminal.
 
-Run: python -m tests.bench.bench_idle
 The whole app runs in a process of its own on a pseudo-terminal of 120 × 40, connected to an
 embedded service whose run has just ended. Each view is shown for some seconds; Checkpoints, where
 ages grow, first and longer. Its time is that of all of its threads, so it does not matter what
@@ -8,7 +7,6 @@ else the machine does.
 """
 
 import asyncio
-import sys
 from time import monotonic
 
 from tests.bench import trained
@@ -72,7 +70,3 @@ def main() -> int:
         print(f"idle {view}: {written} bytes to the terminal in {seconds:.0f} s; goal {most}")
         missed = missed or percent > GOAL_PERCENT or written > most
     return missed
-
-
-if __name__ == "__main__":
-    sys.exit(main())

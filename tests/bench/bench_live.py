@@ -1,6 +1,5 @@
 """The Live view on a screen of 120 × 40: a step, a key in a long run, a key in large groups.
 
-Run: python -m tests.bench.bench_live
 Measured is our own work: fold the step's events or take the key, draw every pane, and hand out
 every line. What Textual then does with the lines is not ours. Memory is what Python allocates for
 the metrics and for the curves of all of them, beside the checkpoints that they came in.
@@ -8,7 +7,6 @@ the metrics and for the curves of all of them, beside the checkpoints that they 
 
 import asyncio
 import gc
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from math import sin
@@ -188,7 +186,3 @@ def main() -> int:
     for name, spent in asyncio.run(group_keys()).items():
         found.append((f"groups {name} key to repaint, {GROUPS} × {SIZE} rewards", spent, KEY))
     return missed(found) or used > GOAL_MB
-
-
-if __name__ == "__main__":
-    sys.exit(main())

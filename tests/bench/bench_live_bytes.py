@@ -1,6 +1,5 @@
 """Bytes that the Live view writes to a terminal: at four updates a second, and when idle.
 
-Run: python -m tests.bench.bench_live_bytes
 The app runs in a process of its own on a pseudo-terminal of 120 × 40, with Textual's own
 driver. Each update is one more step of a run: curves, numbers, groups, log and progress
 change. Then nothing happens, and nothing may be written.
@@ -44,7 +43,7 @@ class Played(Stage):
 def measure() -> tuple[float, int]:
     """Bytes a second while the run goes on, and all bytes while it does not."""
     told, report = os.pipe()
-    command = ("-m", "tests.bench.bench_live_bytes", "--child", str(report))
+    command = ("-m", "tests.bench", "live_bytes", "--child", str(report))
     written, phase = {"": 0, "a": 0, "b": 0}, ""
     with program(command, pass_fds=(report,)) as terminal:
         while phase != "c":
@@ -68,7 +67,3 @@ def main() -> int:
     print(f"live bytes to the terminal: {busy / 1000:.1f} kB/s at 4 updates/s; goal {GOAL_KB:.1f}")
     print(f"live bytes to the terminal, idle {IDLE_S:.0f} s: {idle}; goal 0")
     return busy > 1000 * GOAL_KB or idle > 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

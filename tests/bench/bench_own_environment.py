@@ -1,6 +1,6 @@
 """Processor time of a rollout on an environment of one's own: on the one that `init-env` writes.
 
-Run: HUD_PYTHON=VENV/bin/python python -m tests.bench.bench_own_environment [CHECKOUT]
+Run: HUD_PYTHON=VENV/bin/python python -m tests.bench own_environment [CHECKOUT]
 HUD_PYTHON names the Python of a virtual environment that has hud; without it nothing is measured.
 A run takes steps of 48 rollouts; counted are all its processes, from the first step to the last:
 service, engine, driver, worker, and the host with the rollouts' processes. With a CHECKOUT of an
@@ -125,7 +125,3 @@ def spent_s(home: str) -> dict[int, float]:
         own, waited_for = sum(map(int, fields[11:13])), sum(map(int, fields[13:15]))
         spent[int(entry)] = (own + waited_for * is_host) / TICKS
     return spent
-
-
-if __name__ == "__main__":
-    sys.exit(main())

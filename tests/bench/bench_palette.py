@@ -1,10 +1,8 @@
 """The palette over 100 000 checkpoints and 10 000 jobs: one key, and the longest wait for another.
 
-Run: python -m tests.bench.bench_palette
 Every beginning of each text is searched, as it is typed.
 """
 
-import sys
 from time import thread_time
 
 from hud_tui.tui.name_search import MOST, Place, Section, search
@@ -59,7 +57,3 @@ def main() -> int:
             ("palette, longest wait for the next key", longest, WAIT),
         ]
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,11 @@
 """The table of all runs: 10 000 rows, on the screen too, and 20 runs of 10 000 steps in one chart.
 
-Run: python -m tests.bench.bench_runs
 The list is read by the client from a service over its store, in one process: what the network
 adds is not in it.
 """
 
 import asyncio
 import json
-import sys
 import tempfile
 from dataclasses import replace
 from math import sin
@@ -236,7 +234,3 @@ def main() -> int:
             (f"runs view, one of {RUNS} moved", move_s, CHANGE),
         ]
     )
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,5 @@
 """The embedded service under load: many readers, a long tree, a store that is full.
 
-Run: python -m tests.bench.bench_service
 - A run on the tiny engine in a service of its own, in turns alone and with 64 clients that
   poll the tree and 8 that follow the events; its steps may take 1.10 times as long, no
   request may fail, and no follower may miss an event. Each turn under load is compared with
@@ -14,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from itertools import pairwise
@@ -292,7 +290,3 @@ def main() -> int:
     longer = asyncio.run(long_trees())
     print(f"a step after {MANY} checkpoints: {longer:.2f} of one after {FEW}; goal {STEP_RATIO}")
     return bool(wrong) or slow or ratio > SLOWER or longer > STEP_RATIO
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,10 @@
 """How often candidates are told apart that are equal, and what successive halving loses.
 
-Run: python -m tests.bench.bench_ship
 Simulated candidates on 48 tasks, with fixed seeds: in logits, every task has its own difficulty,
 every candidate its own level and a part of its own on every task. Points are hundredths of the mean
 reward.
 """
 
-import sys
 from collections.abc import Sequence
 from math import exp
 from random import Random
@@ -84,7 +82,3 @@ def main() -> int:
     print(f"halving of 8 with {BUDGET} rollouts loses {lost:.2f} points, spent equally")
     print(f"they lose {equally:.2f}: {lost / equally:.2f} of it (goal: at most {LOST})")
     return max(apart.values()) > FALSE or lost > LOST * equally
-
-
-if __name__ == "__main__":
-    sys.exit(main())

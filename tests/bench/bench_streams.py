@@ -1,6 +1,5 @@
 """Streams of the gateway: the first token beside a whole answer, and a run beside slow readers.
 
-Run: python -m tests.bench.bench_streams
 - Of an answer of 600 tokens by the agent's base: the time to the first token, and to the last one,
   each in the time of the same answer that is not streamed. They are asked for in turns.
 - A run on the tiny engine in a service of its own, with STREAMS answers begun each second, in turns
@@ -9,7 +8,6 @@ Run: python -m tests.bench.bench_streams
 """
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -132,7 +130,3 @@ def main() -> int:
         f" long as beside as many that are read; goal {SLOWER:.2f}"
     )
     return first > FIRST or last > LAST or longer > SLOWER
-
-
-if __name__ == "__main__":
-    sys.exit(main())

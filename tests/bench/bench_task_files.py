@@ -1,6 +1,5 @@
 """How long 100 000 task rows take to read and check, as a multiple of json.loads alone.
 
-Run: python -m tests.bench.bench_task_files
 The file has v6 rows with args, as long as common ones (170 bytes). The ratio is of two
 timings in one process, the least of several; the memory is what a process of its own that
 reads the file has at its peak, all of Python in it.
@@ -58,7 +57,3 @@ def _row(number: int) -> dict[str, object]:
         "slug": f"add-{number}-{number * 7}",
         "columns": {"split": "train", "difficulty": number % 5},
     }
-
-
-if __name__ == "__main__":
-    sys.exit(main())

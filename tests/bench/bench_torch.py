@@ -1,6 +1,5 @@
 """The base for agents beside the same net in torch: tokens per second, sampling and training.
 
-Run: python -m tests.bench.bench_torch
 In turns, one thread each: eight games of 2048, whose turns share a sequence, trained on; and
 eight conversations of 500 tokens read, each of which then says 32 more with cached keys and
 values. The two nets' logits must agree. Of the ratios of processor time of each turn the median
@@ -10,7 +9,6 @@ is said.
 
 import importlib
 import os
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -184,7 +182,3 @@ def main() -> int:
         print(f"{name} beside torch: {ratio:.2f} {speeds}, at least {LEAST}")
         missed += ratio < LEAST
     return int(missed > 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

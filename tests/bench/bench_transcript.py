@@ -1,6 +1,5 @@
 """Reading a rollout of 10 000 turns, and one with a turn of 5 MB: opening, unfolding, scrolling.
 
-Run: python -m tests.bench.bench_transcript
 Measured on a screen of 120 × 40: from the bytes that the service answers to the drawn lines; from
 a key to the drawn lines. What Textual then does with the lines is not ours. Garbage is collected
 as in the app.
@@ -8,7 +7,6 @@ as in the app.
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import thread_time
@@ -151,7 +149,3 @@ async def all_measured() -> list[tuple[str, float, Goal]]:
 
 def main() -> int:
     return missed(asyncio.run(all_measured()))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,11 @@
 """From a key to the repaint in a checkpoint tree, at 1 000 and at 100 000 checkpoints.
 
-Run: python -m tests.bench.bench_tree
 Measured is our own work on a screen of 120 × 40, every step unfolded: move the cursor a
 row, work out the details, draw every line in sight, which is more than the two lines that
 a key changes. What Textual then does with the lines is not ours.
 """
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from time import perf_counter
 
@@ -83,7 +81,3 @@ def main() -> int:
         (f"tree one more step, {LARGE} checkpoints", step_, KEY),
     ]
     return missed(found) or large > GROWTH * small
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,9 +8,6 @@ A module has one::
             report.found("crashes", f"round {number}: …")
 
     CAMPAIGN = Campaign("kills", "kills", count=10_000, small=20, play=play)
-
-    if __name__ == "__main__":
-        sys.exit(CAMPAIGN.main())
 """
 
 import argparse
@@ -128,7 +125,7 @@ class Campaign:
         return self._parser().parse_args([])
 
     def _parser(self) -> argparse.ArgumentParser:
-        parser = argparse.ArgumentParser(f"python -m tests.campaigns.{self.name}")
+        parser = argparse.ArgumentParser(f"python -m tests.campaigns {self.name}")
         parser.add_argument("--count", type=int, help=f"{self.unit} (default {self.count})")
         parser.add_argument("--minutes", type=float, help="end after so long")
         parser.add_argument(

@@ -496,6 +496,3 @@ CAMPAIGN = Campaign(
     "files", "files", count=1000, small=12, play=play,
     kinds=("tracebacks", "hangs", "control bytes", "keys"),
 )  # fmt: skip
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

@@ -1,6 +1,6 @@
 """Floods: connections and bodies that mean no good, while a run trains.
 
-``python -m tests.campaigns.floods --count 1100`` opens so many silent connections at once to a
+``python -m tests.campaigns floods --count 1100`` opens so many silent connections at once to a
 service in a process of its own, and beside every fourth of them another: headers and bodies drop
 by drop, bodies without end with a key and without, other hosts, other origins, and bytes that
 are no HTTP. Loopback only. Meanwhile
@@ -9,7 +9,6 @@ stay small, and the run must succeed.
 """
 
 import asyncio
-import sys
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -251,6 +250,3 @@ async def play(plan: Plan, report: Report) -> None:
 
 
 CAMPAIGN = Campaign("floods", "silent connections", AT_ONCE, 24, play, KINDS)
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

@@ -210,6 +210,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 CAMPAIGN = Campaign("keys", "keys", 20_000, 100, play, add_arguments=add_arguments)
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

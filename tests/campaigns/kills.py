@@ -398,6 +398,3 @@ async def _safely(directory: Directory, last: bool, number: int, report: Report)
 
 
 CAMPAIGN = Campaign("kills", "kills", count=1000, small=6, play=play, kinds=KINDS)
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

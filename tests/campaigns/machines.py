@@ -11,7 +11,6 @@ that were ended and what is said of them must add up.
 import argparse
 import asyncio
 import random
-import sys
 import tempfile
 import traceback
 from collections import Counter
@@ -667,6 +666,3 @@ CAMPAIGN = Campaign(
     kinds=("crashes", *KINDS, "unreached"),
     add_arguments=add_arguments,
 )
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import random
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
@@ -410,6 +409,3 @@ async def play(plan: Plan, report: Report) -> None:
 
 
 CAMPAIGN = Campaign("network", "faults", count=2_000, small=25, play=play, kinds=KINDS)
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

@@ -214,6 +214,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 CAMPAIGN = Campaign(
     "renters", "rentings", count=60, small=1, play=play, kinds=KINDS, add_arguments=add_arguments
 )
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())

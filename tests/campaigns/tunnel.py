@@ -480,6 +480,3 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 CAMPAIGN = Campaign(
     "tunnel", "faults", count=200, small=2, play=play, kinds=KINDS, add_arguments=add_arguments
 )
-
-if __name__ == "__main__":
-    sys.exit(CAMPAIGN.main())
