@@ -125,35 +125,29 @@ class _Reader:
     def __init__(self, document: Document) -> None:
         self.document = document
 
-    def get(self, path: KeyPath) -> Any:
-        node = self.document.value
+    def get(self, path: KeyPath, kind: Any, expected: str) -> Any:
+        """A value of this type; None if there is none."""
+        value = self.document.value
         for step in path:
-            node = node.get(step) if isinstance(node, dict) else None
-        return node
+            if isinstance(step, int):
+                value = value[step]
+            else:
+                value = value.get(step) if isinstance(value, dict) else None
+        if value is None or isinstance(value, kind):
+            return value
+        raise self._expected(path, expected, value)
 
     def mapping(self, path: KeyPath) -> dict[str, Any]:
-        value = self.get(path)
-        if value is None:
-            return {}
-        if not isinstance(value, dict):
-            raise self._expected(path, "a mapping", value)
-        return value
+        return self.get(path, dict, "a mapping") or {}
 
     def text(self, path: KeyPath) -> str:
-        value = self.get(path)
-        if value is None:
-            return ""
-        if not isinstance(value, str):
-            raise self._expected(path, "text", value)
-        return value
+        return self.get(path, str, "text") or ""
 
     def names(self, path: KeyPath) -> tuple[str, ...]:
         """Names in a list of texts, a list of mappings with ``name``, or the keys of a mapping."""
-        value = self.get(path)
+        value = self.get(path, dict | list, "a list of names")
         if isinstance(value, dict):
             return tuple(value)
-        if value is not None and not isinstance(value, list):
-            raise self._expected(path, "a list of names", value)
         parts = [part.get("name") if isinstance(part, dict) else part for part in value or []]
         for index, part in enumerate(parts):
             if not isinstance(part, str):
@@ -172,10 +166,8 @@ class _Reader:
         return self.text(("images", "full")) or self.text(("images", "local")), False
 
     def tools(self, hubs: dict[str, tuple[str, ...]]) -> tuple[Tool, ...]:
-        value = self.get(("tools",))
-        if value is not None and not isinstance(value, list):
-            raise self._expected(("tools",), "a list of tools", value)
-        tools = [self._tool(index, part, hubs) for index, part in enumerate(value or [])]
+        listed = self.get(("tools",), list, "a list of tools") or []
+        tools = [self._tool(index, tool, hubs) for index, tool in enumerate(listed)]
         named = {tool.name for tool in tools}
         hidden = [Tool(hub, internal=parts) for hub, parts in hubs.items() if hub not in named]
         return (*tools, *hidden)
@@ -186,17 +178,13 @@ class _Reader:
             return Tool(tool, internal=hubs.get(tool, ()))
         if not isinstance(tool, dict) or not isinstance(tool.get("name"), str):
             raise self._expected(path, "a tool: {name, description}", tool)
-        schema, description = tool.get("inputSchema"), tool.get("description")
-        if schema is not None and not isinstance(schema, dict):
-            raise self._expected((*path, "inputSchema"), "a JSON Schema", schema)
-        if description is not None and not isinstance(description, str):
-            raise self._expected((*path, "description"), "text", description)
-        internal = tool.get("internalTools")
-        is_list = isinstance(internal, list | None)
-        if not is_list or not all(isinstance(name, str) for name in internal or ()):
+        schema = self.get((*path, "inputSchema"), dict, "a JSON Schema")
+        description = self.text((*path, "description"))
+        internal = self.get((*path, "internalTools"), list, "a list of names") or []
+        if not all(isinstance(name, str) for name in internal):
             raise self._expected((*path, "internalTools"), "a list of names", internal)
         internals = tuple(internal or hubs.get(tool["name"], ()))
-        return Tool(tool["name"], description or "", schema, internals)
+        return Tool(tool["name"], description, schema, internals)
 
     def variables(self) -> tuple[str, ...]:
         path: KeyPath = ("environment", "variables")
@@ -205,14 +193,16 @@ class _Reader:
 
     def dataset(self) -> PrimaryDataset | None:
         path: KeyPath = ("primary_dataset",)
-        value = self.get(path)
-        if value is None or isinstance(value, str):
-            return PrimaryDataset(value) if value else None
-        name = self.mapping(path).get("name")
+        value = self.get(path, dict | str, "a mapping")
+        if not value and not isinstance(value, dict):
+            return None
+        if isinstance(value, str):
+            return PrimaryDataset(value)
+        name = value.get("name")
         if not isinstance(name, str) or not name:
             raise self._expected((*path, "name"), "the data set's name", name)
-        count = self.get((*path, "task_count"))
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+        count = self.get((*path, "task_count"), int, "a whole number")
+        if isinstance(count, bool):
             raise self._expected((*path, "task_count"), "a whole number", count)
         texts = (self.text((*path, key)) for key in ("updated_at", "path"))
         return PrimaryDataset(name, count, *texts)

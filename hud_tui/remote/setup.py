@@ -222,8 +222,6 @@ export HF_HOME="$R/hf"
 "$ENV/bin/hf" download "$MODEL" --quiet || exit 1
 """
 HUB_THERE = 'HF_HOME="$R/hf" HF_HUB_OFFLINE=1 "$ENV/bin/hf" download "$MODEL" >/dev/null 2>&1'
-FOLDER_THERE = '[ -f "$MODEL/config.json" ]'
-NO_FOLDER = 'echo "$MODEL on the machine holds no model: config.json is missing" >&2; exit 1'
 MODEL_FOLDER = """\
 case $MODEL in /*) echo "$MODEL" ;;
 *) HF_HOME="$R/hf" HF_HUB_OFFLINE=1 "$ENV/bin/hf" download "$MODEL" 2>/dev/null | tail -n 1 ;; esac
@@ -287,7 +285,8 @@ echo "$R"
 
 def _weights(model: str) -> Step:
     if is_folder(model):
-        return Step("weights", f"find {model}", FOLDER_THERE, NO_FOLDER)
+        fails = 'echo "$MODEL on the machine holds no model: config.json is missing" >&2; exit 1'
+        return Step("weights", f"find {model}", '[ -f "$MODEL/config.json" ]', fails)
     about = f"fetch {model} from the Hub"
     return Step("weights", about, HUB_THERE, HUB, job=True, timeout_s=1800)
 
@@ -593,7 +592,8 @@ class Setup:
         files = await list_files(partial(self._direct, timeout_s=300.0), folder, TOKENIZER)
         shown = f"{one_line(folder, 200)} on {self.machine.name}"
         if not VOCABULARIES & files.keys():
-            raise ScriptFailed(f"{shown} holds no tokenizer", f"it needs {_EITHER}")
+            either = "tokenizer.json, vocab.json or tokenizer.model"
+            raise ScriptFailed(f"{shown} holds no tokenizer", f"it needs {either}")
         for name, file in files.items():
             if file.bytes > LARGEST_FILE:
                 much = f"{size(file.bytes)}, and {size(LARGEST_FILE)} at most are copied"
@@ -641,7 +641,6 @@ class Setup:
                     log.write(clean(text, PIECE) + "\n")
 
 
-_EITHER = "tokenizer.json, vocab.json or tokenizer.model"
 KEYS = {"tinker": "tml-", "hud": "hud-local-"}
 """Prefix of the keys of each kind of server."""
 MOST_LOG = 20_000_000

@@ -44,8 +44,6 @@ from tests.remote.far import Far
 from tests.remote.test_pods import RENT
 from tests.service.headless import Command
 
-pytestmark = pytest.mark.usefixtures("near")
-
 
 @pytest.fixture
 def state(tmp_path: Path, prime: PrimeServer, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -119,6 +117,27 @@ async def test_one_that_fails_to_end_holds_up_no_other(
     with pytest.raises(HudUnclear):
         await late(state).check()
     assert {*prime.pods} <= {"pod0001"}
+
+
+async def test_a_refusal_is_no_end_and_is_asked_again(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    rental = await rented(api, state)
+    prime.refuse("DELETE /pods/pod0001", 500)
+    budgets = Budgets(Machines(state), clock=lambda: rental.deadline + 1, poll_s=0.01)
+    await asyncio.wait_for(budgets.run(), 30)
+    assert prime.pods == {}
+    assert not read_rentals(state)[0].runs
+
+
+async def test_one_that_its_watcher_shut_down_is_not_billed_on(
+    api: Prime, state: Path, prime: PrimeServer
+) -> None:
+    write_rental(state, await rented(api, state), watched=True)
+    prime.pods["pod0001"]["status"] = "STOPPED"
+    await late(state, 0.0).check()
+    assert prime.pods == {}
+    assert [rental.why for rental in read_rentals(state)] == ["its watcher shut it down"]
 
 
 async def test_missing_from_one_answer_is_no_end(

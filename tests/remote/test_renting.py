@@ -277,33 +277,6 @@ async def test_one_that_is_worked_or_trained_on_is_not_idle(
     assert pod.pods == {}
 
 
-async def test_one_that_its_watcher_shut_down_is_not_billed_on(
-    hud: Command, pod: PrimeServer, machines: Machines
-) -> None:
-    assert (await hud(*RENT)).code == 0
-    pod.pods["pod0001"]["status"] = "STOPPED"
-    await Budgets(machines).check()
-    assert pod.pods == {}
-    assert [rental.why for rental in read_rentals(machines.state)] == ["its watcher shut it down"]
-
-
-async def test_a_budget_is_kept_whatever_prime_answers(
-    hud: Command, pod: PrimeServer, machines: Machines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A refusal, or a lost answer, is no end: it is asked again."""
-    monkeypatch.setattr("hud_tui.client.transport.ATTEMPTS", 1)
-    assert (await hud(*RENT)).code == 0
-    [rental] = read_rentals(machines.state)
-    pod.refuse("DELETE /pods/pod0001", 500)
-    pod.lost = 0
-    late = [rental.deadline + 1]
-    budgets = Budgets(machines, clock=lambda: late[0], poll_s=0.01)
-    going = asyncio.create_task(budgets.run())
-    await asyncio.wait_for(going, 30)
-    assert pod.pods == {}
-    assert not read_rentals(machines.state)[0].runs
-
-
 async def test_the_process_itself(
     pod: PrimeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -335,13 +335,6 @@ def loop_of(root: Path) -> int:
     return int(os.readlink(root / "loop").partition("@")[0])
 
 
-async def test_an_environment_without_the_engine(machines: Machines, far: Far) -> None:
-    setup = Setup(machines, await machine_of(machines, env=str(far.home)))
-    with pytest.raises(ScriptFailed, match="hud-tui is not installed in"):
-        await setup.run({})
-    await setup.aclose()
-
-
 async def test_a_folder_that_is_not_ours_is_not_removed(machines: Machines, far: Far) -> None:
     (far.home / "work").mkdir()
     (far.home / "work/thesis.tex").touch()

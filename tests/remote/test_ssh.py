@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -133,28 +132,6 @@ async def test_a_rented_machine_is_known_in_a_file_of_our_own(machines: Machines
     known = (machines.folder / "known_hosts").read_text()
     assert known.startswith(f"[127.0.0.1]:{far.port} ")
     assert not (far.place / "near/known_hosts").exists()
-
-
-async def test_a_pod_at_the_address_of_an_ended_one(machines: Machines, far: Far) -> None:
-    """Its host key is its own: kept under the pod's name, and removed with it."""
-    address = Address("127.0.0.1", far.port, str(far.place / "near/id"), rented=True)
-    known = machines.folder / "known_hosts"
-    for pod in ("pod-one", "pod-two"):
-        ssh = machines.ssh_to(replace(address, alias=pod))
-        await ssh.run("true")
-        await ssh.aclose()
-        far.new_host_key()
-    lines = known.read_text().splitlines()
-    assert [line.split()[0] for line in lines] == ["pod-one", "pod-two"]
-    again = machines.ssh_to(replace(address, alias="pod-two"))
-    with pytest.raises(HostKeyChanged) as caught:
-        await again.run("true")
-    assert str(known) in caught.value.hint
-    assert "-R" in caught.value.hint
-    forget_host_key(known, again.address.key_name)
-    assert known.read_text().splitlines() == lines[:1]
-    assert (await again.run("echo new")).out == "new\n"
-    await again.aclose()
 
 
 def test_names_of_host_keys(tmp_path: Path) -> None:
