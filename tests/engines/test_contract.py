@@ -194,15 +194,14 @@ async def test_a_loss_is_the_gradient_of_its_definition(trial: Trial, loss_fn: s
     one, other = [await trial.open(trial.base.name) for _ in range(2)]
     datums = await trial.datums(one, shift=-0.3)
     await trial.engine.forward_backward(one, datums, loss_fn)
-    by_loss = await trial.step(one)
+    await trial.step(one)
     rows = await trial.engine.forward(other, datums)
     weights = [
         [weight(loss_fn, lp, q, datum.advantage) for lp, q in zip(row, datum.logprobs, strict=True)]
         for datum, row in zip(datums, rows, strict=True)
     ]
     await trial.engine.backward(other, datums, weights)
-    norm = (await trial.step(other)).metrics["grad_norm"]
-    assert norm == pytest.approx(by_loss.metrics["grad_norm"], rel=1e-2)
+    await trial.step(other)
     stepped = await trial.logprobs(one, datums)
     assert await trial.logprobs(other, datums) == pytest.approx(stepped, abs=2e-3)
 
@@ -212,16 +211,17 @@ async def test_losses_are_sums_over_tokens_and_passes_accumulate(
     trial: Trial, loss_fn: str
 ) -> None:
     """So a turn that is cut in two has the gradient of the whole one, whatever the lengths; also
-    where each part is passed alone."""
+    where each part is passed alone. Given weights count as much as a loss's."""
     one, other = [await trial.open(trial.base.name) for _ in range(2)]
     whole = await trial.datums(one)
     parts = [part for datum in whole for part in _cut(datum)]
     for handle, datums in ((one, whole), *((other, [part]) for part in parts)):
-        if loss_fn == "custom":
+        if loss_fn == "custom" and handle == other:
             weights = [[datum.advantage] * len(datum.output) for datum in datums]
             await trial.engine.backward(handle, datums, weights)
         else:
-            await trial.engine.forward_backward(handle, datums, loss_fn)
+            named = "cross_entropy" if loss_fn == "custom" else loss_fn
+            await trial.engine.forward_backward(handle, datums, named)
     first, second = await trial.step(one), await trial.step(other)
     assert first.metrics["grad_norm"] == pytest.approx(second.metrics["grad_norm"], rel=1e-2)
     stepped = await trial.logprobs(one, whole)
