@@ -305,14 +305,11 @@ def _outcome(
 
 
 def _took(before: Tree, after: Tree, target: Checkpoint) -> bool:
-    """Whether the head is the target, or descends from it by training."""
-    ids = {checkpoint.id for checkpoint in before}
-    for position in after.lineage(after.head):
-        if after[position].id == target.id:
-            return True
-        if after[position].id in ids:
-            return False
-    return False
+    """Whether the head is the target, or descends from it by steps taken since."""
+    position = after.find(target.id)
+    if position is None:
+        return False
+    return after.head == position or after.grew_from(position, len(before))
 
 
 def _conflict(message: str, hint: str) -> HudConflict:

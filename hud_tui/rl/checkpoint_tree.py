@@ -344,6 +344,12 @@ class Tree:
                 return node == ancestor
         return False
 
+    def grew_from(self, start: int, size: int) -> bool:
+        """Whether the head descends from `start` by steps added after there were `size` nodes."""
+        if self.head is None or self.head < size:
+            return False
+        return start == next((p for p in self.lineage(self.head) if p < size), ROOT)
+
     def common_ancestor(self, one: int | None, other: int | None) -> int:
         """Position of the newest common ancestor, or ROOT."""
         left, right = ROOT if one is None else one, ROOT if other is None else other

@@ -10,7 +10,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.events import Act, HeadMoved
 from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm
-from hud_tui.rl.checkpoint_tree import DAMAGED, EXPIRED, ROOT, Tree, label
+from hud_tui.rl.checkpoint_tree import DAMAGED, EXPIRED, ROOT, label
 from hud_tui.rl.history import who
 from hud_tui.rl.metrics import change
 from hud_tui.rl.own_numbers import NONE, Own
@@ -112,7 +112,7 @@ def outcome(before: Run, run: Run, checkpoint_id: str, answered: bool) -> Outcom
     unsure = "" if answered else "no answer, but "
     if target is not None and tree.head == target:
         return Outcome(True, f"{unsure}head is {head} · verified")
-    if target is not None and _grew_from(tree, target, len(before.tree)):
+    if target is not None and tree.grew_from(target, len(before.tree)):
         grown = f"head is {head}, trained on from {named(run, checkpoint_id)}"
         return Outcome(True, f"{unsure}{grown} · verified")
     if answered:
@@ -133,7 +133,7 @@ def only_trained(before: Run, run: Run) -> bool:
     if run.head is None or run.head.id == seen:
         return (None if run.head is None else run.head.id) == seen
     start = ROOT if seen is None else run.tree.find(seen)
-    return start is not None and _grew_from(run.tree, start, len(before.tree))
+    return start is not None and run.tree.grew_from(start, len(before.tree))
 
 
 def refusal(checkpoint: Checkpoint) -> str:
@@ -159,13 +159,6 @@ def named(run: Run, checkpoint_id: str | None) -> str:
     if position is None and checkpoint_id is not None:
         return one_line(checkpoint_id[:8], 8)
     return name(run.tree.node(position))
-
-
-def _grew_from(tree: Tree, start: int, size: int) -> bool:
-    """Whether the head descends from `start` by steps added after the tree had `size` nodes."""
-    if tree.head is None or tree.head < size:
-        return False
-    return start == next((p for p in tree.lineage(tree.head) if p < size), ROOT)
 
 
 def _relation(head: int | None, target: int, meet: int) -> Relation:
