@@ -7,18 +7,13 @@ from pathlib import Path
 from time import time
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
-from hud_tui.errors import HudUsage
+from hud_tui.client.kept_files import KeptFiles
 from hud_tui.rl.work import EVALUATION
-from hud_tui.storage import read_regular, stored_in, write_atomic
+from hud_tui.storage import stored_in, write_atomic
 from hud_tui.wire import Body, Group, JobError, Json, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.client import HudClient
-
-MOST_BYTES = 64 * 1024 * 1024
-"""Maximum size of a file that is read."""
 
 
 class StoredEvaluation(Body):
@@ -76,17 +71,17 @@ class StoredEvaluation(Body):
         return ended.changed(result=result.model_copy(update=fields))
 
 
-class EvaluationFiles:
+class EvaluationFiles(KeptFiles[StoredEvaluation]):
     def __init__(self, folder: Path | None) -> None:
         """`folder`: where they are; None: nothing is kept."""
-        self._folder = folder
+        super().__init__(folder, StoredEvaluation)
 
     def read(self, evaluation_id: str) -> StoredEvaluation | None:
         """An evaluation by its id, of whichever service; None if this program does not make it."""
-        folder = self._folder
-        if folder is None or not all(letter.isalnum() or letter == "-" for letter in evaluation_id):
+        is_plain = all(letter.isalnum() or letter == "-" for letter in evaluation_id)
+        if self._folder is None or not is_plain:
             return None
-        return _read(folder / f"{evaluation_id}.json")
+        return self._read(self._file(evaluation_id))
 
     async def find(self, client: "HudClient", evaluation_id: str) -> StoredEvaluation | None:
         """As `read`, of the client's service."""
@@ -95,9 +90,7 @@ class EvaluationFiles:
 
     async def of_model(self, client: "HudClient", model_id: str) -> list[StoredEvaluation]:
         """All evaluations of a model, oldest first."""
-        files = () if self._folder is None else self._folder.glob("*.json")
-        stored = map(_read, files)
-        matches = [kept for kept in stored if kept and kept.evaluation.model_id == model_id]
+        matches = [kept for kept in self.all() if kept.evaluation.model_id == model_id]
         services = {kept.service for kept in matches}
         own = {service: await client.is_of(service) for service in services}
         matches = [kept for kept in matches if own[kept.service]]
@@ -105,21 +98,15 @@ class EvaluationFiles:
 
     def write(self, stored: StoredEvaluation) -> None:
         """Store an evaluation. Raises HudUsage if it cannot be written."""
-        if self._folder is None:
-            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
-        file = self._folder / f"{stored.evaluation.id}.json"
+        file = self._file(stored.evaluation.id)
         with stored_in(file):
             write_atomic(file, json.dumps(stored.model_dump(mode="json"), allow_nan=False))
+
+    def _read(self, file: Path) -> StoredEvaluation | None:
+        stored = super()._read(file)
+        # older versions did not write its kind
+        return None if stored is None else stored.changed(kind=EVALUATION)
 
 
 def without_groups(evaluation: WorkState) -> WorkState:
     return evaluation.model_copy(update={"groups": []})
-
-
-def _read(file: Path) -> StoredEvaluation | None:
-    """The evaluation in a file; None if the file is invalid."""
-    try:
-        stored = StoredEvaluation.model_validate_json(read_regular(file, MOST_BYTES))
-    except (OSError, ValueError, ValidationError):
-        return None
-    return stored.changed(kind=EVALUATION)  # which older versions did not write

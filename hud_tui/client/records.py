@@ -5,26 +5,24 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from time import time
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from hud_tui.change import UNNAMED, TaskSource
+from hud_tui.client.kept_files import KeptFiles
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.rl.evaluation import Scores
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.work import SUCCEEDED, Work, trouble
-from hud_tui.storage import lock_of, read_regular, write_atomic
+from hud_tui.storage import lock_of, write_atomic
 from hud_tui.wire import Body, Evaluation, Group, Json, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
 
 if TYPE_CHECKING:
     from hud_tui.client.works import WorkClient
-
-MOST_BYTES = 64 * 1024 * 1024
-"""Maximum size of a file that is read."""
 
 
 class Asked(Body):
@@ -69,20 +67,16 @@ class Record(Asked):
 R = TypeVar("R", bound=Record)
 
 
-class RecordFiles(Generic[R]):
-    """The records of one kind that were begun on this machine, one file each."""
+class RecordFiles(KeptFiles[R]):
+    """The records of one kind that were begun on this machine."""
 
     def __init__(self, state: Path | None, folder: str, kind: type[R]) -> None:
         """`state`: the directory that has them; None: nothing is kept."""
-        self._folder, self._kind = None if state is None else state / folder, kind
+        super().__init__(None if state is None else state / folder, kind)
 
     def newest(self, service: str, fits: Callable[[R], bool]) -> R | None:
-        """The newest record of a service that fits; invalid files are skipped."""
-        matches = list[R]()
-        for file in () if self._folder is None else self._folder.glob("*.json"):
-            record = self._read(file)
-            if record is not None and record.service == service and fits(record):
-                matches.append(record)
+        """The newest record of a service that fits."""
+        matches = (record for record in self.all() if record.service == service and fits(record))
         return max(matches, key=lambda record: record.created_at, default=None)
 
     def keep(self, record: R) -> None:
@@ -105,18 +99,6 @@ class RecordFiles(Generic[R]):
             for name in type(record).model_fields:
                 setattr(record, name, getattr(stored, name))
             yield
-
-    def _read(self, file: Path) -> R | None:
-        """The record in a file; None if there is none, or it is invalid."""
-        try:
-            return self._kind.model_validate_json(read_regular(file, MOST_BYTES))
-        except (OSError, ValueError, ValidationError):
-            return None
-
-    def _file(self, id_: str) -> Path:
-        if self._folder is None:
-            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
-        return self._folder / f"{id_}.json"
 
 
 class Sampler:

@@ -6,36 +6,22 @@ from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from pydantic import ValidationError
-
+from hud_tui.client.kept_files import MOST_BYTES, KeptFiles
 from hud_tui.errors import HudNotStored, HudUsage
 from hud_tui.rl.sweep import Sweep
 from hud_tui.rl.text import command_line, one_line
 from hud_tui.settings import program
 from hud_tui.storage import change_atomic, lock_of, read_regular
 
-MOST_BYTES = 4_000_000
-"""Maximum size of a file that is read."""
-FOLDER = "sweeps"
 
-
-class SweepFiles:
-    """The sweeps started on this machine, one file each."""
-
+class SweepFiles(KeptFiles[Sweep]):
     def __init__(self, state: Path | None) -> None:
         """`state`: the directory that has them; None: nothing is kept."""
-        self._folder = None if state is None else state / FOLDER
+        super().__init__(None if state is None else state / "sweeps", Sweep)
 
     def all(self) -> list[Sweep]:
         """All sweeps, newest first; invalid files are skipped."""
-        sweeps = []
-        files = () if self._folder is None else self._folder.glob("*.json")
-        for file in sorted(files):
-            try:
-                sweeps.append(Sweep.model_validate_json(read_regular(file, MOST_BYTES)))
-            except (OSError, ValueError, ValidationError):
-                continue
-        return sorted(sweeps, key=lambda sweep: -sweep.created_at)
+        return sorted(super().all(), key=lambda sweep: -sweep.created_at)
 
     def find(self, ref: str) -> Sweep:
         """A sweep by its name, its id or a prefix of its id. Raises HudUsage: there is none; the
@@ -51,10 +37,7 @@ class SweepFiles:
 
     def stored(self, sweep: Sweep) -> Sweep:
         """The sweep as it is stored now; as given if it is not, or the file is invalid."""
-        try:
-            return Sweep.model_validate_json(read_regular(self._file(sweep.id), MOST_BYTES))
-        except (OSError, ValueError, ValidationError):
-            return sweep
+        return self._read(self._file(sweep.id)) or sweep
 
     def cancel(self, sweep: Sweep) -> Sweep:
         """Store that a sweep is cancelled, and nothing else; returns it as it is stored. Raises
@@ -121,10 +104,8 @@ class SweepFiles:
             yield self.stored(sweep)
 
     def _file(self, id_: str) -> Path:
-        if self._folder is None:
-            raise HudUsage("nothing is kept of this session", "start it with a --state-dir")
         plain = id_ if id_.isalnum() else sha256(id_.encode()).hexdigest()
-        return self._folder / f"{plain[:64]}.json"
+        return super()._file(plain[:64])
 
     def _cancelled(self, file: Path) -> bool:
         try:
