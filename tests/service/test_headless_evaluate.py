@@ -3,17 +3,17 @@ that makes no evaluations, too."""
 
 import asyncio
 import json
-import os
 import re
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from httpx import AsyncClient
 
-from hud_tui.cli.main import main
 from hud_tui.client.client import HudClient
 from hud_tui.client.evaluation_ledger import EvaluationLedger
 from hud_tui.client.works import WorkClient
@@ -25,10 +25,10 @@ from hud_tui.service.engines.base import EngineError
 from hud_tui.service.service import Service
 from hud_tui.wire import Model, WorkState
 from hud_tui.wire_runs import EvaluationParameters, SubmitEvaluation
-from tests.conftest import PATIENCE_S, Served, calling, fork, on_socket, serve_process, tasks_of
+from tests.conftest import PATIENCE_S, Served, calling, fork, on_socket, tasks_of
 from tests.service.calls import Held, Json, step, stepped, tree
 from tests.service.clients import fork_of, in_process
-from tests.service.headless import Command, Text, commands, point_at
+from tests.service.headless import Command, Text, commands
 from tests.toy_engine import ToyEngine
 
 HELDOUT = 36
@@ -220,32 +220,32 @@ async def test_a_single_task_is_counted_in_the_singular(
 
 
 async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    hud: Command, http: AsyncClient, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """^C in a terminal, against a service in a process of its own."""
-    async with serve_process(tmp_path / "data") as process:
-        point_at(monkeypatch, process.ready.url, process.ready.api_key)
-        async with process.client() as http:
-            await fork(http, "arith-rl")
-        words = ("eval", "arith", "-m", "arith-rl", "--split", "all", "--samples", "8")
-        command = (sys.executable, "-m", "hud_tui", "--headless", *words)
-        pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-        child = await asyncio.create_subprocess_exec(*command, **pipes, env={**os.environ})
-        assert child.stderr is not None
-        begun = await asyncio.wait_for(child.stderr.readline(), PATIENCE_S)
-        assert b"rollouts of base" in begun
+    """^C in a terminal, when some rollouts are there."""
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 10)
+    passed = iter(range(2))
+    sampling = Held(engine, "sample", lambda *given: next(passed, None) is None)
+    words = ("eval", "arith", "-m", "arith-rl", "--split", "all", "--samples", "1")
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "hud_tui", "--headless", *words), stdout=PIPE, stderr=PIPE
+    )
+    assert child.stderr is not None
+    async with asyncio.timeout(PATIENCE_S):
+        assert b"rollouts of base" in await child.stderr.readline()
+        await sampling.begun.wait()
         child.send_signal(signal.SIGINT)
-        out, err = await asyncio.wait_for(child.communicate(), PATIENCE_S)
-        assert (child.returncode, out) == (130, b"")
-        assert b"which are kept: hud-tui eval --resume" in err
-        id_ = err.split(b"--resume ")[1].split()[0].decode()
-        async with process.client() as http:
-            cancelled = (await http.get(f"/v1/evaluations/{id_}?groups=0")).json()
-        assert (cancelled["status"], cancelled["groups"]) == ("cancelled", [])
-        resumed = await asyncio.to_thread(main, ["--headless", "eval", "--resume", id_])
-    assert resumed == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])["data"]["evaluation"]
-    assert (found["id"], found["done"], found["status"]) == (id_, 132 * 8, "succeeded")
+        out, err = await child.communicate()
+    assert (child.returncode, out) == (130, b"")
+    assert b"which are kept: hud-tui eval --resume" in err
+    id_ = err.split(b"--resume ")[1].split()[0].decode()
+    cancelled = (await http.get(f"/v1/evaluations/{id_}")).json()
+    assert (cancelled["status"], 0 < cancelled["done"] < 132) == ("cancelled", True)
+    sampling.go_on.set()
+    resumed = await hud("eval", "--resume", id_)
+    found = resumed.data["evaluation"]
+    assert (resumed.code, found["id"]) == (0, id_)
+    assert (found["done"], found["status"]) == (132, "succeeded")
 
 
 async def test_exports_and_reports_show_what_was_found(
