@@ -213,6 +213,11 @@ class RunSeries:
         """The x of each step, shape (N,), non-decreasing; seconds for time."""
         return self._xs[axis]
 
+    def row_at(self, axis: Axis, x: float) -> int | None:
+        """Index of the newest step at an x; None outside the run."""
+        xs = self.x(axis)
+        return bisect_right(xs, x) - 1 if len(self) and xs[0] <= x <= xs[-1] else None
+
     @property
     def keys(self) -> list[str]:
         """Metrics that at least one step has."""
@@ -347,10 +352,8 @@ def best_first(valued: Iterable[tuple[T, float]], key: str) -> list[T]:
 
 def score_at(series: RunSeries, axis: Axis, x: float) -> Score | None:
     """A run's newest held-out reward at a crosshair; None outside the run, or before the first."""
-    xs = series.x(axis)
-    if not len(series) or x < xs[0] or x > xs[-1]:
-        return None
-    scores = [score for index, score in series.scores.items() if xs[index] <= x]
+    row = series.row_at(axis, x)
+    scores = [] if row is None else [s for index, s in series.scores.items() if index <= row]
     return scores[-1] if scores else None
 
 
@@ -360,10 +363,8 @@ def value_at(series: RunSeries, key: str, axis: Axis, x: float, weight: float = 
     if canonical(key) == HELDOUT:
         score = score_at(series, axis, x)
         return nan if score is None else score.value
-    xs, curve = series.x(axis), series.curve(key, weight)
-    if curve is None or not len(series) or x < xs[0] or x > xs[-1]:
-        return nan
-    return curve.ema.average(curve.column, bisect_right(xs, x) - 1)
+    row, curve = series.row_at(axis, x), series.curve(key, weight)
+    return nan if curve is None or row is None else curve.ema.average(curve.column, row)
 
 
 # What the Live view's charts show of a run, as chosen by the user.
@@ -453,9 +454,8 @@ class ChartView:
         if self.span is None:
             return self
         _, end = self.rows(length)
-        return replace(
-            self, end=_clamped_end(end + halves * max(1, self.span // 2), self.span, length)
-        )
+        end += halves * max(1, self.span // 2)
+        return replace(self, end=_clamped_end(end, self.span, length))
 
     def showing(self, row: int, length: int) -> "ChartView":
         """Moved as little as makes a row visible."""

@@ -20,7 +20,7 @@ held-out rewards that its step reports.
 """
 
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
@@ -251,12 +251,11 @@ class Evaluated:
     def __init__(self) -> None:
         self._by_position: dict[int, list[Evaluation]] = {}
         self._checkpoints: Counter[Conditions] = Counter()
-        self._by_runs: Counter[Conditions] = Counter()
         self._rollouts: dict[Conditions, int] = {}
         """Rollouts of the largest evaluation under each."""
         self._tasks: dict[Conditions, int] = {}
         """Number of tasks under each."""
-        self._jobs: dict[Conditions, Counter[str]] = {}
+        self._jobs = defaultdict[Conditions, Counter[str]](Counter)
         """Runs that evaluated their own checkpoints under each, by job id."""
         self.common: Conditions | None = None
         """The common conditions; None if nothing was evaluated."""
@@ -296,9 +295,7 @@ class Evaluated:
     @property
     def runs(self) -> Iterator[str]:
         """Ids of the runs that evaluated their own checkpoints under common conditions."""
-        if self.common is None or self.common not in self._jobs:
-            return iter(())
-        return iter(+self._jobs[self.common])
+        return iter(() if self.common is None else +self._jobs[self.common])
 
     def best_known(self, position: int) -> tuple[Evaluation, bool] | None:
         """The held-out evaluation of a checkpoint, and whether it is under the common
@@ -332,19 +329,13 @@ class Evaluated:
     def _tally(self, held: Sequence[Evaluation], sign: int) -> None:
         for key in {conditions(evaluation) for evaluation in held}:
             self._checkpoints[key] += sign
-        own = {
-            (conditions(evaluation), evaluation.job_id)
-            for evaluation in held
-            if is_of_run(evaluation)
-        }
-        for key, job_id in own:
-            self._jobs.setdefault(key, Counter())[job_id or ""] += sign
-        for key in {key for key, _ in own}:
-            self._by_runs[key] += sign
+        own = (evaluation for evaluation in held if is_of_run(evaluation))
+        for key, job_id in {(conditions(evaluation), evaluation.job_id) for evaluation in own}:
+            self._jobs[key][job_id or ""] += sign
 
     def _rank(self, key: Conditions) -> tuple[bool, int, int, str]:
         # The last part: of equals the same ones, in whatever order evaluations were told.
-        return self._by_runs[key] > 0, self._checkpoints[key], self._rollouts[key], repr(key)
+        return bool(+self._jobs[key]), self._checkpoints[key], self._rollouts[key], repr(key)
 
 
 class TaskNumbers:

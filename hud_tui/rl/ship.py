@@ -20,14 +20,7 @@ from math import ceil, comb, fsum, inf
 from statistics import NormalDist, fmean, variance
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.evaluation import (
-    POWER,
-    Difference,
-    Scores,
-    difference,
-    effect_of,
-    normal_quantile,
-)
+from hud_tui.rl.evaluation import POWER, Difference, Scores, difference, effect_of, normal_quantile
 from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.own_numbers import Conditions, conditions, independent
 from hud_tui.rl.smoothing import VARIANCE

@@ -357,16 +357,14 @@ def alarm(row: int, raised: int, before: str | None) -> Alarm:
 
 
 @pytest.mark.parametrize(
-    ("raised", "good", "pair"),
-    [(9, "c4", (3, 7)), (9, None, (4, 7)), (6, "c5", (4, 5))],
+    ("raised", "good", "pair"), [(9, "c4", (3, 7)), (9, None, (4, 7)), (6, "c5", (4, 5))]
 )
 def test_an_alarm_asks_from_the_last_healthy_one_to_where_it_was_raised(
     raised: int, good: str | None, pair: tuple[int, int]
 ) -> None:
-    run = Run(
-        model=runs.MODEL,
-        alarms=Report(alarms=(alarm(5, raised, good),)),
-    ).fold(TreeRead(checkpoints=runs.checkpoints(12)))
+    run = Run(model=runs.MODEL, alarms=Report(alarms=(alarm(5, raised, good),))).fold(
+        TreeRead(checkpoints=runs.checkpoints(12))
+    )
     for row in (None, 5):
         assert pair_at(run, "reward_mean", row) == pair
     assert pair_at(run, "reward_mean", 8) == (6, 7), "elsewhere it is that step"

@@ -44,7 +44,7 @@ def listed(status: str | None, **more: object) -> Work:
 def test_a_status_is_active_has_succeeded_or_is_lost() -> None:
     assert [word for word in STATUSES if is_active(word)] == ["queued", "running", "warming_up"]
     assert [word for word in STATUSES if is_lost(word)] == [
-        *("cancelled", "error", "failed", "interrupted"),
+        *("cancelled", "error", "failed", "interrupted")
     ]
     assert not is_active(None)
     assert not is_lost(None)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import make_dataclass, replace
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from math import nan
 
 from hud_tui.rl.alarms import policy as of_policy
@@ -128,11 +128,10 @@ class DetectorSet:
 
     def report(self, *more: Alarm) -> Report:
         """The result of all detectors as of the last row, together with the given alarms."""
-        alarms = list(more)
-        for detector in self._detectors:
-            alarms += detector.alarms(self.context, self._row_at)
+        of_each = (detector.alarms(self.context, self._row_at) for detector in self._detectors)
         skipped = (detector.skipped() for detector in self._detectors)
-        return Report(ordered(alarms), tuple(s for s in skipped if s), len(self))
+        alarms = ordered([*more, *chain.from_iterable(of_each)])
+        return Report(alarms, tuple(s for s in skipped if s), len(self))
 
     def _time(self, row: Row) -> None:
         stamp = usable(row.at)

@@ -41,15 +41,11 @@ def check_rows(tasks: Sequence[Task]) -> list[Finding]:
         return [Finding("rows", "failure", "the taskset is empty", fix=fix)]
     train = sum(not task.heldout for task in tasks)
     forms = Counter(task.form for task in tasks)
-    mixed = ", ".join(f"{number} {form}" for form, number in sorted(forms.items()))
-    shown = mixed if len(forms) > 1 else f"format {next(iter(forms))}"
-    fix = "write all of them in one form" if len(forms) > 1 else ""
-    rows = Finding(
-        "rows",
-        "warning" if len(forms) > 1 else "ok",
-        f"{counted(len(tasks), 'task')}, {shown}",
-        fix=fix,
-    )
+    rows = Finding("rows", "ok", f"{counted(len(tasks), 'task')}, format {next(iter(forms))}")
+    if len(forms) > 1:
+        mixed = ", ".join(f"{number} {form}" for form, number in sorted(forms.items()))
+        message = f"{counted(len(tasks), 'task')}, {mixed}"
+        rows = Finding("rows", "warning", message, fix="write all of them in one form")
     if not train:
         fix = 'remove "split": "heldout" from the columns of some tasks'
         return [rows, Finding("train", "failure", "every task is held out", fix=fix)]
@@ -311,15 +307,10 @@ def _variables(tasks: Sequence[Task], names: Collection[str]) -> list[Finding]:
 
 def _keys(tasks: Sequence[Task]) -> list[Finding]:
     """Warn about plain-text keys, which tend to end up in a repository."""
+    counts = {field: counted(len(holders), "task") for field, holders in bare_keys(tasks).items()}
     return [
-        Finding(
-            "variables",
-            "warning",
-            f"plain-text key in {counted(len(holders), 'task')}",
-            field,
-            NAME_INSTEAD,
-        )
-        for field, holders in bare_keys(tasks).items()
+        Finding("variables", "warning", f"plain-text key in {count}", field, NAME_INSTEAD)
+        for field, count in counts.items()
     ]
 
 
@@ -351,16 +342,11 @@ def _remote(tasks: Sequence[Task]) -> list[Finding]:
     for task in tasks:
         for name, why in _near(task.more.get("mcp_config", {})):
             near.setdefault(f"{one_line(name, 40)} {why}", []).append(task)
-    findings = [
-        Finding(
-            "remote",
-            "failure",
-            f"the MCP server {server}, which a remote run cannot reach",
-            locations(holders),
-            "give it a URL that the platform can reach, e.g. https://mcp.hud.ai/v3/mcp",
-        )
-        for server, holders in near.items()
-    ]
+    findings = []
+    for server, holders in near.items():
+        message = f"the MCP server {server}, which a remote run cannot reach"
+        fix = "give it a URL that the platform can reach, e.g. https://mcp.hud.ai/v3/mcp"
+        findings.append(Finding("remote", "failure", message, locations(holders), fix))
     servers = any(task.form == "v4" for task in tasks)
     return findings or [Finding("remote", "ok", "every MCP server has a remote URL")] * servers
 

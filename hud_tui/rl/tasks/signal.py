@@ -69,13 +69,12 @@ class TaskSignal:
 
     @property
     def mean(self) -> float | None:
-        return fmean(self.rewards) if self.rewards else None
+        return _mean(self.rewards)
 
     @property
     def pass_rate(self) -> float | None:
         """Share of rollouts with the full reward."""
-        rewards = self.rewards
-        return sum(reward >= PASS for reward in rewards) / len(rewards) if rewards else None
+        return _mean(reward >= PASS for reward in self.rewards)
 
     @property
     def std(self) -> float | None:
@@ -89,8 +88,7 @@ class TaskSignal:
     @property
     def truncated(self) -> float | None:
         """Share of rollouts that reached the token limit."""
-        cut = [outcome.truncated for outcome in self.outcomes]
-        return sum(cut) / len(cut) if cut else None
+        return _mean(outcome.truncated for outcome in self.outcomes)
 
     @property
     def tokens(self) -> float | None:
