@@ -423,6 +423,11 @@ class Evaluation(Response):
         """The mean reward, with its interval if there is one."""
         return self.mean or Estimate(value=self.mean_reward)
 
+    @property
+    def samples_per_task(self) -> int:
+        """`samples`, at least 1; of an old row by the number of all rollouts."""
+        return self.samples or max(1, self.num_traces // max(1, self.num_tasks))
+
 
 class Checkpoint(Response):
     """A node of a model's checkpoint tree. Every optim-step appends one."""

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 from typing import NamedTuple
 
 from hud_tui.rl.checkpoint_tree import ROOT, Tree
-from hud_tui.rl.evaluation import size, student_t
+from hud_tui.rl.evaluation import sample_size, student_t
 from hud_tui.rl.metrics import Series, are_equal, change
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, count_rollouts, is_of_run
 from hud_tui.rl.run import Run
@@ -483,7 +483,7 @@ class Score(NamedTuple):
 
 
 def evaluation_score(evaluation: Evaluation, joins: bool = True) -> Score:
-    mean, over = evaluation.estimate, size(evaluation.num_tasks, evaluation.samples or 1)
+    mean, over = evaluation.estimate, sample_size(evaluation)
     return Score(evaluation.mean_reward, mean.low, mean.high, over, joins)
 
 

@@ -554,15 +554,14 @@ def figures(evaluation: Evaluation) -> list[Figure]:
 
 def mean_text(evaluation: Evaluation) -> str:
     """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
-    mean = figures(evaluation)[0].estimate
+    mean = evaluation.estimate
     value = estimate_text(mean.value, mean.low, mean.high)
     return f"{value}, {sample_size(evaluation)}"
 
 
 def sample_size(evaluation: Evaluation) -> str:
-    """The sample, e.g. ``36 tasks × 4``. An old row reports only the total number of rollouts."""
-    each = evaluation.samples or max(1, evaluation.num_traces // max(1, evaluation.num_tasks))
-    return size(evaluation.num_tasks, each)
+    """The sample, e.g. ``36 tasks × 4``."""
+    return size(evaluation.num_tasks, evaluation.samples_per_task)
 
 
 def evaluation_results(

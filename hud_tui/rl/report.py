@@ -14,7 +14,7 @@ from hud_tui.rl.chart import y_range
 from hud_tui.rl.checkpoint_tree import ROOT, Tree, label
 from hud_tui.rl.compare import ChartView
 from hud_tui.rl.curves import Curve, Sign
-from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, size
+from hud_tui.rl.evaluation import EvaluationResult, evaluation_results, figures, sample_size
 from hud_tui.rl.groups import AT_ONCE, Waste
 from hud_tui.rl.metrics import (
     METRICS,
@@ -243,7 +243,7 @@ def _evaluation_row(
     labels = "mean reward", "pass@1", f"pass@{evaluation.samples}"
     return (
         *(code(result.name, 60), escaped(evaluation.split, 20), _tasks_of(evaluation, named)),
-        size(evaluation.num_tasks, evaluation.samples or 1),
+        sample_size(evaluation),
         *(_estimated(evaluation, label) for label in labels),
     )
 

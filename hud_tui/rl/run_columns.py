@@ -164,8 +164,7 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
         return "–"
     mean, size = evaluation.estimate, ""
     if evaluation.num_tasks:
-        each = evaluation.samples or max(1, evaluation.num_traces // evaluation.num_tasks)
-        size = f" {evaluation.num_tasks}×{each}"
+        size = f" {evaluation.num_tasks}×{evaluation.samples_per_task}"
     return f"{estimate_text(mean.value, mean.low, mean.high)}{size}"
 
 

@@ -14,7 +14,7 @@ from textual.screen import Screen
 from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS, WRITES, Action, of_view
 from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
-from hud_tui.rl.evaluation import size
+from hud_tui.rl.evaluation import sample_size
 from hud_tui.rl.sides import step_of_run
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.work import Work
@@ -238,7 +238,7 @@ class Places:
     async def _rollouts(self, evaluation: Evaluation, node: Checkpoint | None, slug: str) -> None:
         number = None if node is None else step_of_run(self._session.run.tree, node)
         group = await self._session.evaluations.rollouts(evaluation, node, slug, number)
-        name = f"{label(node)}, evaluated on {size(evaluation.num_tasks, evaluation.samples or 1)}"
+        name = f"{label(node)}, evaluated on {sample_size(evaluation)}"
         step = StepGroups(name, [group], index=0, node=node, names=[name])
         await self._app.push_screen(GroupScreen(self._session.client, step))
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hud_tui.errors import HudAmbiguous
 from hud_tui.events import CheckpointAdded, EvaluationsRead, TreeRead, WorkChanged
+from hud_tui.rl.curves import evaluation_score
 from hud_tui.rl.evaluation import (
     RESIDUE,
     Difference,
@@ -29,12 +30,14 @@ from hud_tui.rl.evaluation import (
     pass_at,
     rollout_seconds,
     rollouts_to_decide,
+    sample_size,
     seconds_left,
     sentence,
     student_t,
     summarize,
 )
 from hud_tui.rl.run import Run
+from hud_tui.rl.run_columns import evaluation_text
 from hud_tui.rl.text import spaced
 from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
 
@@ -491,6 +494,12 @@ def test_the_evaluation_of_a_checkpoint_and_the_best_of_all() -> None:
     with pytest.raises(HudAmbiguous) as refused:
         find_evaluation("e1", [jobs[0], jobs[0]])
     assert "e1 (lucky of arith-rl)" in refused.value.hint
+
+
+def test_an_old_row_has_its_samples_in_tables_charts_and_reports_alike() -> None:
+    old = Evaluation(mean_reward=0.5, num_tasks=48, num_traces=192)
+    assert sample_size(old) == evaluation_score(old).over == "48 tasks × 4"
+    assert evaluation_text(old) == ".500 48×4"
 
 
 def test_an_evaluation_of_all_tasks_is_compared_with_one_of_a_split() -> None:

@@ -154,8 +154,7 @@ def evaluation_cell(
     evaluation `heldout`, a held-out reward that has no column of its own."""
     if evaluation is None:
         return [Segment(EVALUATION.pad(_heldout(heldout)), dim)]
-    tasks = evaluation.num_tasks
-    size = f"{tasks}×{evaluation.samples or evaluation.num_traces // max(1, tasks)}"
+    size = f"{evaluation.num_tasks}×{evaluation.samples_per_task}"
     before, dot, after = error_bar(evaluation.estimate, scale)
     return [
         Segment(before, dim),
