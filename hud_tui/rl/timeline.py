@@ -9,7 +9,7 @@ nothing of the loop's own is done.
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import accumulate, groupby, pairwise
 
 from hud_tui.rl.text import percent
 from hud_tui.wire_time import StepTime, TimedRollouts, TimedSpan
@@ -262,12 +262,9 @@ def tail(time: StepTime) -> float:
     count = sum(number for _, number in ends)
     if count < LEAST_ROLLOUTS:
         return 0.0
-    seen = 0
-    for end, number in ends:
-        seen += number
-        if seen >= (1 - SLOWEST) * count:
-            return ends[-1][0] - max(0.0, end) if ends[-1][0] > 0 else 0.0
-    return 0.0
+    seen = accumulate(number for _, number in ends)
+    others = next(end for (end, _), n in zip(ends, seen, strict=True) if n >= (1 - SLOWEST) * count)
+    return max(0.0, ends[-1][0] - max(0.0, others))
 
 
 # What it says, in one sentence.
@@ -314,8 +311,7 @@ def compact(spans: Iterable[TimedSpan], most: int = MOST_SPANS) -> list[TimedSpa
     """The spans in order, at most so many. If there are more, those of one kind that overlap or are
     close become one with their mean number at a time: what a kind covers stays the same, but for
     the shortest gaps."""
-    ordered = sorted(span for span in spans if span.seconds > 0)
-    ordered.sort(key=lambda span: span.start)
+    ordered = sorted((span for span in spans if span.seconds > 0), key=lambda s: (s.start, s))
     if len(ordered) <= most:
         return ordered
     whole = max(span.start + span.seconds for span in ordered) - ordered[0].start

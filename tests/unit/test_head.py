@@ -61,12 +61,10 @@ def test_relations(
     assert (change.now.id if change.now else None) == (None if head is None else f"c{head}")
 
 
-@given(parents(), st.data())
+@given(parents(least=1), st.data())
 def test_leaving_and_joining_count_the_steps_that_differ(
     chosen: list[int], data: st.DataObject
 ) -> None:
-    if not chosen:
-        return
     node = st.integers(0, len(chosen) - 1)
     head, target = data.draw(node), data.draw(node)
     run = run_of(chosen, head)

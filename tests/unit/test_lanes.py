@@ -143,12 +143,10 @@ def test_what_is_open_stays_open_while_the_tree_grows_and_forks(
     assert rows(lanes) == rows(drawn(tree))
 
 
-@given(parents(most=60), st.data())
+@given(parents(most=60, least=1), st.data())
 def test_marked_nodes_forks_and_tips_stay_visible_on_one_unbroken_served_line(
     chosen: list[int], data: st.DataObject
 ) -> None:
-    if not chosen:
-        return
     any_node = st.integers(0, len(chosen) - 1)
     head, selected = data.draw(any_node), data.draw(any_node)
     tree = tree_of(chosen, head)
@@ -187,12 +185,10 @@ def test_a_row_knows_its_nodes_and_they_know_their_row(
 
 
 @settings(max_examples=15)  # each draws a tree at every step
-@given(parents(most=60), st.data())
+@given(parents(most=60, least=1), st.data())
 def test_what_is_held_stays_visible_when_the_head_moves_on(
     chosen: list[int], data: st.DataObject
 ) -> None:
-    if not chosen:
-        return
     cut = data.draw(st.integers(1, len(chosen)))
     head = data.draw(st.integers(0, cut - 1))
     tree = tree_of(chosen[:cut], head)

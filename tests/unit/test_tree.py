@@ -26,12 +26,12 @@ def ancestry(chosen: list[int], position: int | None) -> list[int]:
     return line
 
 
-@given(parents(), st.data())
+@given(parents(least=1), st.data())
 def test_lineages_depths_and_meetings_agree_with_the_parents(
     chosen: list[int], data: st.DataObject
 ) -> None:
     tree = tree_of(chosen)
-    some = st.none() | st.integers(0, len(chosen) - 1) if chosen else st.none()
+    some = st.none() | st.integers(0, len(chosen) - 1)
     one, other = data.draw(some), data.draw(some)
     lines = ancestry(chosen, one), ancestry(chosen, other)
     assert list(tree.lineage(one)) == lines[0]
@@ -42,10 +42,8 @@ def test_lineages_depths_and_meetings_agree_with_the_parents(
         assert tree.is_ancestor(node, one) == (node in lines[0])
 
 
-@given(parents(), st.data())
+@given(parents(least=1), st.data())
 def test_segments_find_ancestors_by_depth(chosen: list[int], data: st.DataObject) -> None:
-    if not chosen:
-        return
     segments = Segments()
     for parent in chosen:
         segments.add(parent)
@@ -200,10 +198,8 @@ def shape(run: Run) -> tuple[object, ...]:
     return told, tree.head, tree.best, tree.peak, tree.pinned, rows, values
 
 
-@given(parents(), st.data())
+@given(parents(least=1), st.data())
 def test_reading_again_is_reading_anew(chosen: list[int], data: st.DataObject) -> None:
-    if not chosen:
-        return
     heads = st.none() | st.integers(0, len(chosen) - 1)
     size = data.draw(st.integers(1, len(chosen)))
     first = nodes_of(chosen[:size], data.draw(heads.filter(lambda at: at is None or at < size)))

@@ -13,10 +13,10 @@ REWARDS = st.one_of(st.none(), st.floats(-1, 1), st.just(float("nan")))
 
 
 @st.composite
-def parents(draw: st.DrawFn, most: int = 40) -> list[int]:
+def parents(draw: st.DrawFn, most: int = 40, least: int = 0) -> list[int]:
     """The parent of each node: usually the one before it, else any older one, or ROOT."""
     chosen: list[int] = []
-    for position in range(draw(st.integers(0, most))):
+    for position in range(draw(st.integers(least, most))):
         fork = draw(st.integers(0, 3)) == 0
         chosen.append(draw(st.integers(ROOT, position - 1)) if fork else position - 1)
     return chosen
