@@ -47,6 +47,11 @@ MOST_TIMES = 100
 _NORMAL = NormalDist()
 
 
+def is_solved(reward: float, solved_at: float = SOLVED_AT) -> bool:
+    """Whether a rollout solved its task; its reward may have been rounded to 32 bits."""
+    return reward >= solved_at - RESIDUE
+
+
 def pass_at(samples: int, solved: int, k: int) -> float:
     """Unbiased estimate of the probability that at least one of k rollouts of a task solves it.
 
@@ -201,9 +206,8 @@ class Scores:
     @classmethod
     def of(cls, groups: Sequence[Group], solved_at: float = SOLVED_AT) -> "Scores":
         """From groups; groups of the same task are joined, and non-finite rewards dropped."""
-        least = solved_at - RESIDUE
         scores = (
-            TaskScore(slug, tuple(rewards), sum(reward >= least for reward in rewards))
+            TaskScore(slug, tuple(rewards), sum(is_solved(reward, solved_at) for reward in rewards))
             for slug, rewards in sorted(rewards_by_task(groups).items())
         )
         return cls(tuple(scores), solved_at)

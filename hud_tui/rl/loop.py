@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
-from hud_tui.rl.evaluation import SOLVED_AT
-from hud_tui.rl.groups import RESIDUE
+from hud_tui.rl.evaluation import is_solved
 from hud_tui.rl.metrics import short
 from hud_tui.rl.work import End
 from hud_tui.wire import JobError
@@ -53,7 +52,7 @@ class Streak:
     @property
     def is_solved(self) -> bool:
         """Whether every rollout in them solved its task, by the rule of evaluations."""
-        return self.count > 0 and self.low >= SOLVED_AT - RESIDUE
+        return self.count > 0 and is_solved(self.low)
 
     @property
     def verdict(self) -> str:

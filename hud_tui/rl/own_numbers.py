@@ -384,8 +384,8 @@ class ReportedHeldout:
 
     def add(self, position: int, tasks: int, step: Checkpoint, sign: int) -> None:
         """Add what a step reports of a checkpoint, or with `sign` −1 subtract it."""
-        reward = _finite_metric(step.metrics, HELDOUT)
-        if reward is None or not isfinite(reward):
+        reward = finite(_metric(step.metrics, HELDOUT))
+        if reward is None:
             return
         sums = self._sums.setdefault(position, [])
         entry = next((heldout for heldout in sums if heldout.tasks == tasks), None)
@@ -585,7 +585,7 @@ class Sampled:
         """Add a node's rewards to its sampler, or with `sign` −1 subtract them."""
         self._ranked, source = None, self.sources[position]
         has_heldout = bool(self.evaluated) or bool(self._reported)
-        self.told += not has_heldout or _finite_metric(checkpoint.metrics, HELDOUT) is not None
+        self.told += not has_heldout or _metric(checkpoint.metrics, HELDOUT) is not None
         tasks = self._tasks.of(checkpoint)
         self.evaluate(position, checkpoint.evaluations)
         if position in self._uncounted:
@@ -593,8 +593,8 @@ class Sampled:
         self._reported.add(source, tasks, checkpoint, sign)
         if not _is_fair(checkpoint):
             return
-        reward, rollouts = reward_of(checkpoint), count_rollouts(checkpoint)
-        if reward is not None and isfinite(reward):
+        reward, rollouts = finite(reward_of(checkpoint)), count_rollouts(checkpoint)
+        if reward is not None:
             weight = sign * max(1, rollouts)
             self._rewards[source + 1] += weight * reward
             self._weights[source + 1] += weight
@@ -663,16 +663,15 @@ def reward_of(checkpoint: Checkpoint) -> float | None:
     """Mean reward of the rollouts that a step was trained on, under any known key."""
     if checkpoint.mean_reward is not None:
         return checkpoint.mean_reward
-    return _finite_metric(checkpoint.metrics, REWARD)
+    return _metric(checkpoint.metrics, REWARD)
 
 
 def heldout_rollouts_of(checkpoint: Checkpoint) -> int:
     """Number of rollouts of that reward; 0 if the step does not report it."""
-    count = checkpoint.metrics.get(HELDOUT_TRACES, 0.0)
-    return int(max(0.0, min(count, MOST))) if isfinite(count) else 0
+    return int(max(0.0, min(finite(checkpoint.metrics.get(HELDOUT_TRACES)) or 0.0, MOST)))
 
 
-def _finite_metric(metrics: Mapping[str, float], key: str) -> float | None:
+def _metric(metrics: Mapping[str, float], key: str) -> float | None:
     name = key if key in metrics else spelling(tuple(metrics), key)
     return None if name is None else metrics[name]
 

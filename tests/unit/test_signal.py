@@ -87,6 +87,7 @@ def test_means_are_of_what_is_known() -> None:
     empty = task()
     assert [empty.mean, empty.pass_rate, empty.std, empty.tokens, empty.truncated] == [None] * 5
     assert empty.zero_gradient(8) is None
+    assert task(1.0 - 1e-7, 0.999).pass_rate == 0.5, "rewards may be rounded to 32 bits"
 
 
 @given(st.lists(REWARDS, min_size=1, max_size=8))

@@ -19,13 +19,12 @@ from math import fsum
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
+from hud_tui.rl.evaluation import is_solved
 from hud_tui.rl.findings import Finding, Severity
 from hud_tui.rl.text import command_line, counted, names_text, one_line, percent
 
 SIZES = (4, 8, 16)
 """The group sizes that are compared."""
-PASS = 1.0
-"""Reward from which a rollout counts as passed."""
 EASY, HARD = 0.95, 0.05
 """Mean rewards beyond which a task without signal is too easy or too hard."""
 DEAD = 0.9
@@ -73,8 +72,8 @@ class TaskSignal:
 
     @property
     def pass_rate(self) -> float | None:
-        """Share of rollouts with the full reward."""
-        return _mean(reward >= PASS for reward in self.rewards)
+        """Share of rollouts that solved the task, by the rule of evaluations."""
+        return _mean(map(is_solved, self.rewards))
 
     @property
     def std(self) -> float | None:
@@ -227,7 +226,7 @@ def _solved(tasks: Sequence[TaskSignal], group: int) -> str:
     """Why tasks have no signal, e.g. ``7 too easy, 0 too hard; pass rate 98% of 64 rollouts``."""
     labels = Counter(task.label(group) for task in tasks)
     rewards = [reward for task in tasks for reward in task.rewards]
-    rate = sum(reward >= PASS for reward in rewards) / len(rewards)
+    rate = fmean(map(is_solved, rewards))
     apart = f"{labels['too easy']} too easy, {labels['too hard']} too hard"
     return f"{apart}; pass rate {percent(rate)} of {counted(len(rewards), 'rollout')}"
 
