@@ -171,13 +171,12 @@ class Tree:
                 position = tree._append(checkpoint)
             if checkpoint.is_active:
                 head = position
-        peak = max((r for r in map(tree._reward, range(len(tree._nodes)))), default=0.0)
         pinned = frozenset(position for position, node in enumerate(tree._nodes) if node.pinned)
         return replace(
             tree,
             size=len(tree._nodes),
             head=head,
-            peak=max(0.0, peak),
+            peak=max([0.0, *map(tree._reward, range(len(tree._nodes)))]),
             pinned=pinned,
             base_evaluations=base_evaluations,
         )
@@ -440,19 +439,16 @@ class Tree:
         if above is not None:  # of two equal ids, one is kept
             object.__setattr__(checkpoint, "prev_model_checkpoint_id", above.id)
         self._sampled.append(checkpoint, parent, above, self._position_of)
-        self._add_child(parent)
-        return position
-
-    def _position_of(self, id_: str) -> int | None:
-        """The position of a checkpoint, ROOT for `BASE`; None if it is not in the tree."""
-        return ROOT if id_ == BASE else self._index.get(id_)
-
-    def _add_child(self, parent: int) -> None:
         self._children.append(0)
         if parent != ROOT:
             self._children[parent] += 1
             if self._children[parent] == 2:
                 self._forks.append(parent)
+        return position
+
+    def _position_of(self, id_: str) -> int | None:
+        """The position of a checkpoint, ROOT for `BASE`; None if it is not in the tree."""
+        return ROOT if id_ == BASE else self._index.get(id_)
 
     def _reward(self, position: int) -> float:
         """A step's mean reward for comparison; −inf if there is none."""
@@ -460,27 +456,11 @@ class Tree:
         return -inf if reward is None or reward != reward else reward
 
     def _copy(self) -> "Tree":
-        n = self.size
-        nodes, parents = self._nodes[:n], self._parents[:n]
-        sampled = Sampled()
-        sampled.evaluate(ROOT, self.base_evaluations)
-        for node, parent in zip(nodes, parents, strict=True):
-            above = None if parent == ROOT else nodes[parent]
-            sampled.append(node, parent, above, self._position_of)
-        tree = replace(
-            self,
-            _nodes=nodes,
-            _parents=parents,
-            _depths=self._depths[:n],
-            _index={node.id: position for position, node in enumerate(nodes)},
-            _sampled=sampled,
-            _last_choice=[],
-            _children=array("q"),
-            _forks=[],
+        """This version with nodes of its own."""
+        copy = Tree.of(self._nodes[: self.size], self.base_evaluations)
+        return replace(
+            copy, head=self.head, peak=self.peak, pinned=self.pinned, edition=self.edition
         )
-        for parent in parents:
-            tree._add_child(parent)
-        return tree
 
 
 def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:

@@ -130,8 +130,7 @@ def _group(traces: list[Trace], rule: Advantages | None) -> RolloutGroup:
     compared = compared and not evaluated and not first.played
     heldout, rule = bool(first.heldout), rule or PLAIN
     trained = compared and not heldout
-    advantages = _advantages(ordered, rule) if trained else [None] * len(ordered)
-    rollouts = _numbered(ordered, advantages)
+    rollouts = _rollouts(ordered, rule if trained else None)
     slug, attempt = first.task_slug or "", first.attempt or 1
     return RolloutGroup(slug, heldout, rollouts, compared, attempt, rule, evaluated)
 
@@ -148,12 +147,10 @@ def known_group(
         Trace(id=id_, task_slug=group.task_slug, step=step, rollout=number, reward=reward)
         for number, (id_, reward) in enumerate(zip(group.trace_ids, group.rewards, strict=False))
     ]
-    advantages = [None] * len(traces) if rule is None else _advantages(traces, rule)
-    rollouts = _numbered(traces, advantages)
     return RolloutGroup(
         group.task_slug,
         False,
-        rollouts,
+        _rollouts(traces, rule),
         rule is not None,
         rule=rule or PLAIN,
         evaluated=evaluated,
@@ -161,17 +158,18 @@ def known_group(
     )
 
 
-def _numbered(traces: Sequence[Trace], advantages: Sequence[float | None]) -> tuple[Rollout, ...]:
-    return tuple(
-        Rollout(trace, advantage, 1 + (place if trace.rollout is None else trace.rollout))
-        for place, (trace, advantage) in enumerate(zip(traces, advantages, strict=True))
-    )
-
-
-def _advantages(traces: list[Trace], rule: Advantages) -> list[float | None]:
+def _rollouts(traces: Sequence[Trace], rule: Advantages | None) -> tuple[Rollout, ...]:
+    """The traces of a group as its rollouts; without a rule they have no advantages."""
     rewards = [trace.reward for trace in traces if trace.reward is not None]
-    advantages = iter(rule.of(rewards) if rewards else ())
-    return [None if trace.reward is None else next(advantages) for trace in traces]
+    advantages = iter(rule.of(rewards) if rule is not None and rewards else ())
+    return tuple(
+        Rollout(
+            trace,
+            None if trace.reward is None else next(advantages, None),
+            1 + (place if trace.rollout is None else trace.rollout),
+        )
+        for place, trace in enumerate(traces)
+    )
 
 
 # Shading of an answer's tokens by surprise, importance ratio or advantage.

@@ -55,23 +55,29 @@ def test_every_combination_comes_once_the_last_parameter_fastest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("statuses", "cancelled", "may_cancel", "may_resume"),
+    ("statuses", "cancelled", "status", "may_cancel", "may_resume"),
     [
-        (("running", "waiting"), False, True, True),
-        (("running", "running"), False, True, False),
-        (("running", "waiting"), True, True, True),
-        (("cancelled", "waiting"), True, False, True),
-        (("succeeded", "refused"), False, False, True),
-        (("succeeded", "failed"), False, False, False),
-        (("succeeded", "interrupted"), False, False, True),
+        (("running", "waiting"), False, "running", True, True),
+        (("running", "running"), False, "running", True, False),
+        (("succeeded", "running"), False, "running", True, False),
+        (("running", "waiting"), True, "cancelled", True, True),
+        (("succeeded", "running"), True, "cancelled", True, False),
+        (("cancelled", "waiting"), True, "cancelled", False, True),
+        (("cancelled", "succeeded"), True, "cancelled", False, True),
+        (("waiting", "waiting"), False, "waiting", True, True),
+        (("succeeded", "waiting"), False, "waiting", True, True),
+        (("succeeded", "refused"), False, "failed", False, True),
+        (("succeeded", "failed"), False, "failed", False, False),
+        (("succeeded", "interrupted"), False, "failed", False, True),
+        (("succeeded", "succeeded"), False, "succeeded", False, False),
     ],
 )
-def test_a_sweep_is_cancelled_while_it_goes_on_and_resumed_if_something_is_left(
-    statuses: tuple[str, str], cancelled: bool, may_cancel: bool, may_resume: bool
+def test_a_sweep_stands_as_its_runs_do_and_is_resumed_if_something_is_left(
+    statuses: tuple[str, str], cancelled: bool, status: str, may_cancel: bool, may_resume: bool
 ) -> None:
     members = [Member(name=s, differs={}, job_id=s, status=s) for s in statuses]
     found = sweep(members=members, cancelled=cancelled)
-    assert (found.may_cancel, found.may_resume) == (may_cancel, may_resume)
+    assert (found.status, found.may_cancel, found.may_resume) == (status, may_cancel, may_resume)
 
 
 def test_a_sweep_takes_over_the_statuses_of_the_runs_it_has_started() -> None:
@@ -222,22 +228,3 @@ def test_a_sweep_says_what_each_run_and_all_of_them_do() -> None:
     [of] = [text for label, text in sweep_facts(every, size_of(every, model, HELD), model, HELD)
             if label == "evaluation"]  # fmt: skip
     assert of.count("; or ") == 1, "where runs differ each way is said"
-
-
-@pytest.mark.parametrize(
-    ("statuses", "cancelled", "status"),
-    [
-        (("waiting", "waiting"), False, "waiting"),
-        (("succeeded", "waiting"), False, "waiting"),
-        (("succeeded", "running"), False, "running"),
-        (("succeeded", "running"), True, "cancelled"),
-        (("succeeded", "succeeded"), False, "succeeded"),
-        (("succeeded", "refused"), False, "failed"),
-        (("cancelled", "succeeded"), True, "cancelled"),
-    ],
-)
-def test_a_sweep_stands_as_its_runs_do(
-    statuses: tuple[str, str], cancelled: bool, status: str
-) -> None:
-    members = tuple(Member(name=s, differs={}, status=s, job_id="j") for s in statuses)
-    assert sweep(members=members, cancelled=cancelled).status == status
