@@ -98,11 +98,6 @@ def label() -> str:
     return f"hud-tui {__version__}, build {digest()}, {where}"
 
 
-def unchanged_since(stamp: float) -> bool:
-    """Whether no file of the package was written after this time, Unix seconds."""
-    return all(entry.stat().st_mtime < stamp for entry in _files(PACKAGE))
-
-
 def is_other(version: str, build: str, package: str, began: float) -> bool:
     """Whether a service is another hud-tui than this.
 
@@ -113,6 +108,6 @@ def is_other(version: str, build: str, package: str, began: float) -> bool:
     """
     if version != __version__:
         return True
-    if package == PACKAGE and unchanged_since(began):
-        return False  # the digest need not be computed
+    if package == PACKAGE and all(entry.stat().st_mtime < began for entry in _files(PACKAGE)):
+        return False  # nothing was written since: the digest need not be computed
     return build != digest()

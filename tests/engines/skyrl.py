@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -18,14 +17,27 @@ SERVE = Path(__file__).parents[1] / "live" / "skyrl" / "serve"
 START_S = 180.0
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        return int(bound.getsockname()[1])
+
+
+def answers(url: str) -> bool:
+    """Whether a server of this kind does."""
+    try:
+        with urllib.request.urlopen(f"{url}/api/v1/healthz", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except (OSError, ValueError):
+        return False
+
+
 class SkyRL:
     """One server on a state directory and a port of its own."""
 
     def __init__(self, state: Path, slots: int = 16) -> None:
         self.state = state
         self.slots = slots
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -43,19 +55,12 @@ class SkyRL:
                 env={**os.environ, "STATE": str(self.state), "SLOTS": str(self.slots)},
             )  # fmt: skip
         until = time.monotonic() + START_S
-        while not self.answers():
+        while not answers(self.url):
             said = (self.state / "server.log").read_text()[-2000:]
             assert time.monotonic() < until, said
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.1)
                 raise AssertionError(said)
-
-    def answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"{self.url}/api/v1/healthz", timeout=5) as answer:
-                return bool(answer.status == 200)
-        except (urllib.error.URLError, OSError):
-            return False
 
     def kill(self) -> None:
         """SIGKILL, to it and to its engine."""

@@ -23,8 +23,9 @@ from random import Random
 from statistics import fmean
 from typing import Any
 
-from hud_tui.rl.drawing import SIGNAL, Drawing, draw
+from hud_tui.rl.drawing import Drawing, draw
 from hud_tui.rl.groups import has_signal
+from hud_tui.rl.metrics import SIGNAL
 from hud_tui.service.batches import make_batch
 from hud_tui.service.engine_rollouts import Rollout, grade_all, training_requests
 from hud_tui.service.engines.base import Adam, Handle

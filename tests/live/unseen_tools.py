@@ -181,30 +181,24 @@ class Kind:
     """Right ones of 64."""
 
 
+def calls(goal: int, kinds: Sequence[str], count: int = 1, **how: bool) -> Kind:
+    """Of a `task`."""
+    return Kind(lambda random: task(random, kinds, count, **how), goal)
+
+
 KINDS: Mapping[str, Kind] = {
-    "one tool, string": Kind(lambda random: task(random, STRING), 48),
-    "one tool, integer": Kind(lambda random: task(random, INTEGER), 48),
-    "three tools, string": Kind(lambda random: task(random, STRING, 3), 40),
-    "three tools, integer": Kind(lambda random: task(random, INTEGER, 3), 40),
-    **{
-        f"{kind}, sentences of somebody else": goal
-        for kind, goal in {
-            "one tool, string": Kind(lambda random: task(random, STRING, others=True), 48),
-            "one tool, integer": Kind(lambda random: task(random, INTEGER, others=True), 48),
-            "three tools, string": Kind(lambda random: task(random, STRING, 3, others=True), 40),
-            "three tools, integer": Kind(lambda random: task(random, INTEGER, 3, others=True), 40),
-            "two calls": Kind(
-                lambda random: task(random, EITHER, 2, chained=True, others=True), 20
-            ),
-        }.items()
-    },
-    "six tools": Kind(lambda random: task(random, EITHER, 6), 0),
-    "two calls, the second with the first's answer": Kind(
-        lambda random: task(random, EITHER, 2, chained=True), 20
-    ),
-    "a call that fails, and the same again": Kind(
-        lambda random: task(random, EITHER, 1, fails=True), 0
-    ),
+    "one tool, string": calls(48, STRING),
+    "one tool, integer": calls(48, INTEGER),
+    "three tools, string": calls(40, STRING, 3),
+    "three tools, integer": calls(40, INTEGER, 3),
+    "one tool, string, sentences of somebody else": calls(48, STRING, others=True),
+    "one tool, integer, sentences of somebody else": calls(48, INTEGER, others=True),
+    "three tools, string, sentences of somebody else": calls(40, STRING, 3, others=True),
+    "three tools, integer, sentences of somebody else": calls(40, INTEGER, 3, others=True),
+    "two calls, sentences of somebody else": calls(20, EITHER, 2, chained=True, others=True),
+    "six tools": calls(0, EITHER, 6),
+    "two calls, the second with the first's answer": calls(20, EITHER, 2, chained=True),
+    "a call that fails, and the same again": calls(0, EITHER, fails=True),
     "three tools, asked for by a description": Kind(described, 0),
     "three tools, none of which is asked for": Kind(unfit, 0),
 }

@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -36,6 +35,7 @@ from statistics import median
 from time import monotonic, sleep
 from typing import Any
 
+from tests.engines.skyrl import answers, free_port
 from tests.live.main_job import Program
 from tests.live.skyrl import wheels
 
@@ -92,7 +92,7 @@ class Proof:
         self.size = SIZES[self.platform]
         self.python = self.scratch / "venv/bin/python"
         self.hud_tui = self.scratch / "hud-tui"
-        self.port = _free_port()
+        self.port = free_port()
         self.program = Program(str(self.hud_tui), self.scratch / "home", 600)
         self.program.env["TINKER_BASE_URL"] = f"http://127.0.0.1:{self.port}"
         self.log = self.scratch / "server.log"
@@ -193,7 +193,7 @@ class Proof:
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
                 env={**os.environ, **variables},
             )  # fmt: skip
-        while not _answers(f"http://127.0.0.1:{self.port}/api/v1/healthz"):
+        while not answers(f"http://127.0.0.1:{self.port}"):
             if self._server.poll() is not None or monotonic() > self.until:
                 raise Failed(f"it does not answer: {self._said()}")
             sleep(0.2)
@@ -419,19 +419,6 @@ def _difference(one: list[float], other: list[float]) -> float:
     if len(one) != len(other) or not one:
         raise Failed(f"{len(one)} and {len(other)} logprobs")
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return bool(answer.status == 200)
-    except (OSError, ValueError):
-        return False
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as bound:
-        return int(bound.getsockname()[1])
 
 
 def _smi(query: str) -> list[str]:

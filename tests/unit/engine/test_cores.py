@@ -285,21 +285,6 @@ async def test_processes_that_die_at_once_fail_no_chat_and_cost_who_trains_nothi
     assert len(tried) > 1 if pause_s == SOON_S else len(tried) == 1
 
 
-async def test_where_no_other_process_can_be_started_the_first_one_does_it_all(
-    engines: Callable[[int], TinyEngine], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = engines(3)
-    handle = await engine.open(BASES[0].name)
-    expected = await engine.sample(handle, asked(32))
-    fail_others(engine, monkeypatch, NOWHERE, SOON_S)
-    assert (await engine.sample(handle, asked(200)))[:32] != []
-    assert len(engine._worker.pids) == 1
-    engine._worker._turns.take("who trains", "own", trains=True, now=inf)
-    async with asyncio.timeout(PATIENCE_S):
-        again = await engine.sample(handle, asked(32))
-    assert [out.tokens for out in again] == [out.tokens for out in expected]
-
-
 @pytest.mark.parametrize("words", [NOWHERE, KILLED])
 async def test_one_attempt_tells_that_no_other_process_can_be_started_with_many_cores(
     engines: Callable[[int], TinyEngine],
@@ -431,7 +416,9 @@ async def test_where_a_file_cannot_be_in_memory_a_temporary_one_serves(
     monkeypatch.delattr(os, "memfd_create", raising=False)
     monkeypatch.delattr("mmap.MADV_REMOVE", raising=False)
     engine = engines(2)
-    rollouts = [await one.sample(await one.open(AGENT), asked(40)) for one in (expected, engine)]
+    rollouts = [
+        await one.sample(await one.open(BASES[0].name), asked(40)) for one in (expected, engine)
+    ]
     assert rollouts[0] == rollouts[1]
     assert os.fstat(engine._memory.descriptor).st_nlink == 0, "it has no name"
 

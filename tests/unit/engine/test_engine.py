@@ -444,22 +444,6 @@ async def test_a_part_is_with_the_worker_before_the_one_before_it_is_answered(
     ]
 
 
-async def test_a_killed_worker_fails_what_waits_and_the_next_call_recovers(
-    engine: TinyEngine, tmp_path: Path
-) -> None:
-    handle = await engine.open(BASES[0].name)
-    waiting = [asyncio.create_task(engine.sample(handle, asked(i, 64))) for i in range(4)]
-    waiting.append(asyncio.create_task(engine.forward(handle, some_datums(3))))
-    await asyncio.sleep(0)
-    os.kill(worker_of(engine), signal.SIGKILL)
-    results = await asyncio.gather(*waiting, return_exceptions=True)
-    assert all(isinstance(result, EngineLost) for result in results)
-    with pytest.raises(EngineLost, match="open the policy again"):
-        await engine.optim_step(handle, Adam(1e-3), tmp_path)
-    again = await engine.open(BASES[0].name)
-    assert len(await engine.sample(again, asked(1, 2))) == 2
-
-
 async def test_a_handle_of_a_process_that_ended_is_lost_each_time_and_no_longer_kept(
     engine: TinyEngine,
 ) -> None:

@@ -13,7 +13,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hud_tui.rl.groups import group_advantages
 from hud_tui.service.engines import base
 from hud_tui.service.engines.base import (
     CONFIG_DEFAULTS,
@@ -32,7 +31,7 @@ from hud_tui.service.engines.base import (
 from hud_tui.service.engines.tiny import model, parts, training
 from hud_tui.service.engines.tiny.engine import BASES, weights_path
 from hud_tui.service.engines.tiny.model import Config, Weights, initial, shapes
-from hud_tui.service.engines.tiny.training import RESIDUE, Moments, adam_step, token_weights
+from hud_tui.service.engines.tiny.training import Moments, adam_step, token_weights
 from hud_tui.service.engines.tiny.worker import _is_finite
 from tests.learner import Learner
 from tests.unit.engine.conftest import LONG, SMALL, some_datums
@@ -86,24 +85,6 @@ def test_steps_in_a_fresh_process_are_bit_exact_and_so_are_samples_after_loading
     path = train(small, range(2), tmp_path)
     asked = [SampleRequest([70, 71], 8, seed=(i,)) for i in range(6)]
     assert Learner(path).sample(asked) == small.sample(asked)
-
-
-@pytest.mark.parametrize("loss_fn", ["importance_sampling", "ppo", "cispo", "dro"])
-def test_a_group_whose_rewards_are_equal_moves_nothing(
-    loss_fn: str, small: Learner, tmp_path: Path
-) -> None:
-    asked = [SampleRequest([70, 71], 8, seed=(i,)) for i in range(4)]
-    config = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2, "beta": 0.05}
-    datums = [
-        Datum(request.prompt, out.tokens, out.logprobs, advantage)
-        for request, out, advantage in zip(
-            asked, small.sample(asked), group_advantages([0.3] * 4), strict=True
-        )
-    ]
-    metrics = small.forward_backward(datums, loss_fn, config)
-    assert metrics["num_tokens"] == sum(len(datum.output) for datum in datums)
-    with pytest.raises(EngineError, match="nothing was accumulated"):
-        small.optim_step(ADAM, tmp_path)
 
 
 @pytest.mark.parametrize("size", [1e-8, 1e-4, 1.0])
@@ -306,7 +287,7 @@ def test_the_cost_is_that_of_its_definition(loss_fn: str) -> None:
 
 
 def test_dro_s_penalty_is_half_of_beta_times_the_squared_gap_and_none_for_rounding() -> None:
-    lp, q, none = np.array([-1.0, RESIDUE / 2]), np.array([-3.0, 0.0]), np.zeros(2)
+    lp, q, none = np.array([-1.0, 1e-5]), np.array([-3.0, 0.0]), np.zeros(2)
     w, cost = token_weights("dro", {"beta": 0.5}, lp, q, none)
     assert cost == pytest.approx([0.5 / 2 * 2.0**2, 0.0])
     assert w == pytest.approx([-0.5 * 2.0, 0.0])

@@ -118,11 +118,11 @@ from dataclasses import replace
 from pathlib import Path
 from tests.pretrain import __main__ as pretrain
 del pretrain.STAGES["tiny/arith-0.2M"]  # made as the next one
-pretrain.STAGES["tiny/mixed-0.2M"] = pretrain.stages(2, 2)
+pretrain.STAGES["tiny/mixed-0.2M"] = [replace(s, batch=24) for s in pretrain.stages(2, 2)]
 for base, talks in (pretrain.AGENT, pretrain.TALKS), (pretrain.TOOLS, pretrain.CALLS):
     stage = pretrain.Stage("short", 2, 1e-3, tokens=300, turns=2, talks=talks)
     pretrain.STAGES[base] = (stage,)
-pretrain.READ, pretrain.EXAMINED = 5, 8
+pretrain.READ, pretrain.EXAMINED = 3, 4
 for base, words in pretrain.WORDS.items():
     size = replace(pretrain.SIZES[base], vocabulary=304 + len(words or ()))
     pretrain.SIZES[base] = size
