@@ -93,7 +93,9 @@ def _first_database() -> bytes:
     with TemporaryDirectory() as directory:
         file = Path(directory) / DATABASE
         with closing(connect(file)) as db:
+            db.execute("BEGIN")  # else each row is synced by itself
             recover(db, {TOY.name: TOY.id})
+            db.execute("COMMIT")
         return file.read_bytes()
 
 

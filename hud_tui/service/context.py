@@ -84,17 +84,16 @@ class Trees:
         tree = self._cached.setdefault(model_id, CachedTree())  # from here on, changes are recorded
         if tree.is_fresh:
             return tree  # another request has updated it
-        stale, tree.stale, tree.reading = tree.stale, set(), True
+        tree.reading = True
         try:
-            if tree.body:
-                await self._read_rows(store, model_id, tree, stale)
-            else:
+            if not tree.body:
                 tree.rows = await store.read(checkpoints.tree, model_id)
+            # Also what commits change while it is read: else rows of two states would be together,
+            # perhaps without a head.
             while tree.stale:
-                # A commit came before the read but after its rows were chosen: together with the
-                # others they would be two states at once, perhaps without a head.
                 stale, tree.stale = tree.stale, set()
-                await self._read_rows(store, model_id, tree, stale)
+                for step, row in await store.read(checkpoints.rows, model_id, stale):
+                    tree.rows[step - 1 : step] = [row]
         except BaseException:
             if self._cached.get(model_id) is tree:
                 del self._cached[model_id]
@@ -104,12 +103,6 @@ class Trees:
         tree.etag = f'"{self._run}-{self._count}"'
         tree.reading = False
         return tree
-
-    async def _read_rows(
-        self, store: Store, model_id: str, tree: CachedTree, ids: set[str]
-    ) -> None:
-        for step, row in await store.read(checkpoints.rows, model_id, ids):
-            tree.rows[step - 1 : step] = [row]
 
 
 TRAINING = 4

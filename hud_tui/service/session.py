@@ -128,7 +128,7 @@ class Session:
         with self.stopwatch.measure(FORWARD_BACKWARD, 0):
             datums, count = batch.all_datums(), len(batch.datums())
             distance = dict[str, float]()
-            if kl is not None and kl.coef and count:
+            if kl is not None and count:
                 datums, distance = await self._penalised(datums, kl)
             policy, start = await self._open(), perf_counter()
             async with self._passing(policy):
@@ -229,10 +229,15 @@ class Session:
         After a step was refused for lack of a gradient, its batches do not count in the next one.
         Raises Refused, 413, too much has accumulated already.
         """
-        over = self._accumulated.refused or not self._accumulated.holds(batch)
-        if over and not self.accumulated:
+        if not self.accumulated and (
+            self._accumulated.refused or not self._accumulated.holds(batch)
+        ):
             self._accumulated = Accumulated()
-        self._accumulated.refuse_full(batch)
+        had = self._accumulated
+        if not had.holds(batch):
+            cure = "call optim-step first" if had.batches else "send fewer inputs a call"
+            limit = f"{TURNS} turns and {TOKENS} tokens are the most that wait for one step"
+            raise Refused(413, f"{limit}, and {had.turns} and {had.tokens} do: {cure}")
 
     def keep_answer(self, answer: StoredReply) -> None:
         """Keep the reply to a pass whose gradients wait for a step."""
@@ -532,13 +537,6 @@ class Accumulated:
         """Whether there is room for another batch."""
         turns, tokens = _size(batch)
         return self.turns + turns <= TURNS and self.tokens + tokens <= TOKENS
-
-    def refuse_full(self, batch: Batch) -> None:
-        """Raises Refused, 413, if there is no room for another batch."""
-        if not self.holds(batch):
-            cure = "call optim-step first" if self.batches else "send fewer inputs a call"
-            limit = f"{TURNS} turns and {TOKENS} tokens are the most that wait for one step"
-            raise Refused(413, f"{limit}, and {self.turns} and {self.tokens} do: {cure}")
 
     @property
     def trajectories(self) -> list[Trajectory]:

@@ -205,6 +205,13 @@ async def leave(http: AsyncClient, trace_id: str, reward: Any, **more: Any) -> N
     assert answer.status_code == 200, answer.text
 
 
+def request_of(method: str, path: str, **headers: str) -> Json:
+    """A request to this machine, as a server hands it to the app."""
+    sent = [(name.replace("_", "-").encode(), text.encode()) for name, text in headers.items()]
+    about = {"type": "http", "method": method, "path": path, "query_string": b""}
+    return {**about, "headers": [(b"host", b"127.0.0.1"), *sent]}
+
+
 def detail(answer: Response) -> str:
     """What a refusal says, as one text."""
     return str(answer.json()["detail"])

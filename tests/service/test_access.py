@@ -31,6 +31,7 @@ from tests.service.calls import (
     cancel,
     detail,
     new_key,
+    request_of,
     set_head,
     steps,
     tree,
@@ -656,14 +657,7 @@ async def test_the_line_is_there_before_the_answer(http: AsyncClient, service: S
     """Else who has made a change might not find it in the log."""
     app, lines = create_app(service), list[str]()
     log, body = service.data_dir / "log.jsonl", b'{"name": "ana", "role": "read"}'
-    headers = {"host": "127.0.0.1", **bearer(service.api_key)}
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/keys",
-        "query_string": b"",
-        "headers": [(name.lower().encode(), text.encode()) for name, text in headers.items()],
-    }
+    request = request_of("POST", "/v1/keys", authorization=f"Bearer {service.api_key}")
 
     async def receive() -> Json:
         return {"type": "http.request", "body": body, "more_body": False}
@@ -672,7 +666,7 @@ async def test_the_line_is_there_before_the_answer(http: AsyncClient, service: S
         if message["type"] == "http.response.start":
             lines.extend(log.read_text().splitlines())
 
-    await app(scope, receive, send)
+    await app(request, receive, send)
     [line] = map(json.loads, lines)
     assert (line["what"], line["status"]) == ("make a key", 201)
     assert log.read_text().splitlines() == lines, "once"

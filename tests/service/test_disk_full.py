@@ -38,7 +38,7 @@ from tests.service.calls import (
     tree,
 )
 from tests.service.clients import over_socket, trained
-from tests.service.test_headless_terminal import at_a_terminal
+from tests.service.headless import Command
 from tests.toy_engine import ToyEngine
 
 Call = Callable[[AsyncClient, Json], Awaitable[Response]]
@@ -255,21 +255,25 @@ async def test_a_pointer_to_a_server_is_not_the_size_of_a_checkpoint(
     assert (shown["disk"], shown["engine"]["saves_per_step"]) == (None, 2)
 
 
-async def test_the_question_names_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_question_names_it(
+    bare: Command, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def no() -> str:
+        return "n"
+
     async with over_socket(served) as client:
         model = await trained(client, steps=3, group_size=2)
         disk = (await client.model(model.id)).disk
     assert disk is not None
-    assert disk.free_bytes is not None
     size = disk.checkpoint_bytes
     monkeypatch.setattr("hud_tui.service.data_dir.free_bytes", lambda data_dir: 3 * size)
-    async with at_a_terminal(served, "run", "arith", "--steps", "7") as terminal:
-        asked = await terminal.prompt()
-        assert "7 checkpoints of" in asked
-        assert "the disk has room for at most 3 of 7 checkpoints" in asked
-        assert "beyond 10 GB in total" in asked
-        terminal.type("n\n")
-        assert await terminal.process.wait() == 2
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("hud_tui.cli.output._line", no)
+    asked = await bare("run", "arith", "--steps", "7")
+    assert asked.code == 2
+    assert "7 checkpoints of" in asked.err
+    assert "the disk has room for at most 3 of 7 checkpoints" in asked.err
+    assert "beyond 10 GB in total" in asked.err
 
 
 async def test_a_run_that_has_no_room_at_all_is_refused(

@@ -404,9 +404,9 @@ async def test_an_engine_that_stops_once_costs_nothing_and_one_that_fails_ends_i
 
 
 @asynccontextmanager
-async def beside(folder: Path, engine: Any, evaluated: bool) -> AsyncIterator[list[Json]]:
+async def beside(folder: Path, evaluated: bool) -> AsyncIterator[list[Json]]:
     """The tree of a run of three steps, with an evaluation of what was before it beside it."""
-    async with Service(folder, engine) as service, calling(service) as http:
+    async with Service(folder, TinyEngine()) as service, calling(service) as http:
         model = await fork(http)
         first = submit(http, model["id"], steps=1, seed=3, tasks_per_step=4, group_size=4)
         await ended(http, await first)
@@ -431,25 +431,25 @@ def learned(rows: list[Json]) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("make", [ToyEngine, TinyEngine])
 async def test_a_run_learns_the_same_bit_for_bit_with_an_evaluation_beside_it(
-    tmp_path: Path, make: type[Any]
+    tmp_path: Path,
 ) -> None:
-    async with beside(tmp_path / "alone", make(), False) as alone:
+    async with beside(tmp_path / "alone", False) as alone:
         pass
-    async with beside(tmp_path / "beside", make(), True) as together:
+    async with beside(tmp_path / "beside", True) as together:
         pass
     assert learned(together) == learned(alone)
 
 
 async def test_a_run_waits_for_the_part_under_way_and_one_more_at_most(
-    http: AsyncClient, watched: Watched
+    http: AsyncClient, watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engine_rollouts, "AT_ONCE", 8)
     model, [first] = await trained(http, steps=1)
     watched.calls.clear()
     watched.met.clear()
-    watched.lasts = 500
-    evaluation = await evaluate(http, model, first, split="all", samples=64)
+    watched.lasts = 200
+    evaluation = await evaluate(http, model, first, split="all", samples=4)
     await ran(http, model["id"], steps=3)
     assert watched.met.is_set()
     assert (await listed(http, model))[0]["status"] == "running", "the run was not kept waiting"

@@ -15,7 +15,7 @@ from hud_tui.service.routes import tasksets
 from hud_tui.service.service import Service
 from hud_tui.wire_training import MOST_INPUTS
 from tests.conftest import bearer, fork
-from tests.service.calls import detail
+from tests.service.calls import detail, request_of
 
 
 async def test_analytics_need_no_key(http: httpx.AsyncClient) -> None:
@@ -65,16 +65,7 @@ async def test_pages_of_other_origins_are_refused(http: httpx.AsyncClient) -> No
 
 async def test_analytics_are_not_read(service: Service) -> None:
     """Who sends them needs no key, so that they may not cost anything."""
-    headers = [(b"host", b"127.0.0.1"), (b"content-length", b"900000000")]
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/telemetry/v3/api/sdk-events/cli",
-        "raw_path": b"",
-        "query_string": b"",
-        "root_path": "",
-        "headers": headers,
-    }
+    path = "/telemetry/v3/api/sdk-events/cli"
     said: list[Any] = []
 
     async def receive() -> Any:
@@ -83,7 +74,8 @@ async def test_analytics_are_not_read(service: Service) -> None:
     async def send(message: Any) -> None:
         said.append(message)
 
-    await create_app(service)(scope, receive, send)
+    request = request_of("POST", path, content_length="900000000")
+    await create_app(service)(request, receive, send)
     assert said[0]["status"] == 202
 
 
@@ -270,14 +262,7 @@ async def test_who_hangs_up_in_a_body_is_no_failure(service: Service) -> None:
     async def send(message: Any) -> None:
         sent.append(message)
 
-    headers = {"Host": "127.0.0.1", "Content-Length": "9", **bearer(service.api_key)}
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v2/models/fork",
-        "path_params": {},
-        "query_string": b"",
-        "headers": [(k.lower().encode(), v.encode()) for k, v in headers.items()],
-    }
-    await create_app(service)(scope, receive, send)
+    key = f"Bearer {service.api_key}"
+    request = request_of("POST", "/v2/models/fork", content_length="9", authorization=key)
+    await create_app(service)(request, receive, send)
     assert sent[0]["status"] == 499

@@ -407,18 +407,13 @@ def _enter(
     traces.enter(db, trace_id, job_id, body)
     if traces.is_played(db, trace_id):  # whoever enters it again
         return None
-    try:
-        job = None if job_id is None else works.get(db, job_id)
-    except Refused:
-        job = None  # nobody has told of it
-    try:
-        if job is not None and job["kind"] != REPORTED:
-            model = models.find(db, job["model_id"]) if job["kind"] == TRAINING else None
-            return None if model is None else (model, job["id"])
+    with suppress(Refused):  # nobody has told of it
+        job = works.get(db, job_id or "")
+        return (models.find(db, job["model_id"]), job["id"]) if job["kind"] == TRAINING else None
+    with suppress(Refused):  # another service's model
         model = models.find(db, body.model or "")
-    except Refused:
-        return None  # another service's model
-    return None if model.is_base else (model, None)
+        return None if model.is_base else (model, None)
+    return None
 
 
 def _leave(db: Db, trace_id: str, body: TraceExit) -> None:
