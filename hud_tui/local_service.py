@@ -292,21 +292,14 @@ async def _there(paths: Paths, machine: Used, progress: Progress) -> ServiceRead
     )
     state = ""
     async for _ in Looks(LOOK_S, START_S):
-        if await _answers_there(ready):
-            return ready
+        with suppress(HudUnreachable, TimeoutError):  # nothing arrives through the tunnel
+            async with asyncio.timeout(THERE_S):  # the client itself would retry for longer
+                if await _accepts(ready):
+                    return ready
         state = line_of(paths.state, machine.name).get("why") or "connecting"
         progress(f"{machine.label}: {one_line(state, 200)}")
     hint = f"hud-tui remote status {machine.name}; or train here: hud-tui remote use --off"
     raise HudUnreachable(f"{machine.label}: {one_line(state, 300)}", hint)
-
-
-async def _answers_there(ready: ServiceReady) -> bool:
-    """As `_accepts`; False if nothing arrives through the tunnel."""
-    try:
-        async with asyncio.timeout(THERE_S):  # the client itself would retry for longer
-            return await _accepts(ready)
-    except (HudUnreachable, TimeoutError):
-        return False
 
 
 async def stop(paths: Paths, anywhere: bool = True) -> int | None:

@@ -276,20 +276,15 @@ def scope_of(state: Path, service: str, api_key: str) -> str | None:
     Raises:
         HudUsage: The secret's file was changed, or others can read it. Then nothing is stored.
     """
+    file = state / SALT
     try:
-        salt = _salt(state / SALT)
+        if not file.exists():
+            change_atomic(file, lambda: None if file.exists() else os.urandom(BYTES))
+        salt = _read(file)
     except OSError:
         return None
     text = f"{service}\0{api_key}".encode("utf-8", "replace")
     return hmac.new(salt, text, "sha256").hexdigest()[:DIGITS]
-
-
-def _salt(file: Path) -> bytes:
-    """The secret; created if there is none."""
-    with suppress(FileNotFoundError):
-        return _read(file)
-    change_atomic(file, lambda: None if file.exists() else os.urandom(BYTES))
-    return _read(file)
 
 
 def _read(file: Path) -> bytes:

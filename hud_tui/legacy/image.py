@@ -207,7 +207,8 @@ class _Answers:
     """How requests become JSON-RPC, and answers are read; what is no answer is let be."""
 
     def __init__(self) -> None:
-        self._left = MOST_BYTES
+        self.left = MOST_BYTES
+        """Bytes that it may still say; less than 0: it has said too much."""
 
     def dumps(self, document: Document) -> bytes:
         message = {"jsonrpc": "2.0", **document}
@@ -216,8 +217,8 @@ class _Answers:
         return json.dumps(message).encode()
 
     def loads(self, line: bytes) -> Document:
-        self._left -= len(line)
-        if self._left < 0:
+        self.left -= len(line)
+        if self.left < 0:
             raise ValueError("too much")
         try:
             message = json.loads(line)
@@ -229,10 +230,6 @@ class _Answers:
             return {"event": message}
         is_answer = type(message.get("id")) is int
         return message if is_answer else {}
-
-    @property
-    def has_said_too_much(self) -> bool:
-        return self._left < 0
 
 
 class _Talk:
@@ -261,7 +258,7 @@ class _Talk:
             await said.end()
 
     async def _why(self, error: Exception, said: _Tail) -> str:
-        if self._answers.has_said_too_much:
+        if self._answers.left < 0:
             return f"it said more than {MOST_BYTES >> 20} MB"
         if isinstance(error, TimeoutError):
             return "its MCP server does not answer in time"

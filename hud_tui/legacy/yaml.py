@@ -259,7 +259,9 @@ def _plain(document: Document, value: Any, path: KeyPath) -> Any:
     """The value as Python's own types, restricted to those of JSON."""
     match value:
         case Mapping():
-            return _plain_table(document, value, path)
+            if not all(isinstance(key, str) for key in value):
+                raise document.wrong(path, "a key is not text", "put that key in quotes")
+            return {str(key): _plain(document, value[key], (*path, str(key))) for key in value}
         case str():
             if has_surrogate(value):
                 raise document.wrong(path, "lone surrogate: not valid text", "fix it")
@@ -279,9 +281,3 @@ def _plain(document: Document, value: Any, path: KeyPath) -> Any:
         case date():
             return value.isoformat()
     raise document.wrong(path, f"expected text or a number, found {type(value).__name__}")
-
-
-def _plain_table(document: Document, value: Mapping[Any, Any], path: KeyPath) -> dict[str, Any]:
-    if not all(isinstance(key, str) for key in value):
-        raise document.wrong(path, "a key is not text", "put that key in quotes")
-    return {str(key): _plain(document, part, (*path, str(key))) for key, part in value.items()}

@@ -18,7 +18,6 @@ from hud_tui.rl.text import age, counted, one_line
 from hud_tui.service_file import (
     KEEPER,
     KEY,
-    Rental,
     budget_found,
     budget_kept,
     line_text,
@@ -128,10 +127,15 @@ def check_line(machines: Machines, machine: Machine) -> Iterator[Finding]:
 
 def check_costs(state: Path, now: float) -> Iterator[Finding]:
     """What is rented, and what should have ended. `now`: Unix seconds by Prime's clock."""
-    for rental in read_rentals(state):
-        if rental.runs:
-            yield from _check_rental(state, rental, now)
-    if not any(rental.runs for rental in read_rentals(state)):
+    running = [rental for rental in read_rentals(state) if rental.runs]
+    for rental in running:
+        message = f"{rental.name} ({rental.gpus}) is rented: "
+        message += rental_text(state, rental, now, ahead_s(state))
+        level: Severity = "failure" if now > rental.deadline else "warning"
+        yield _finding(level, message, fix=f"hud-tui pods terminate {rental.name}")
+        for note, fix in filter(None, (*rental_notes(rental), watcher_note(rental, now))):
+            yield _finding("warning", f"{rental.name}: {note}", fix=fix)
+    if not running:
         return
     try:
         read_prime(every_variable())
@@ -154,12 +158,3 @@ def check_costs(state: Path, now: float) -> Iterator[Finding]:
         yield _finding("warning", message, fix=fix)
     else:
         yield _finding("ok", "a process here keeps the budget of what is rented")
-
-
-def _check_rental(state: Path, rental: Rental, now: float) -> Iterator[Finding]:
-    message = f"{rental.name} ({rental.gpus}) is rented: "
-    message += rental_text(state, rental, now, ahead_s(state))
-    level: Severity = "failure" if now > rental.deadline else "warning"
-    yield _finding(level, message, fix=f"hud-tui pods terminate {rental.name}")
-    for note, fix in filter(None, (*rental_notes(rental), watcher_note(rental, now))):
-        yield _finding("warning", f"{rental.name}: {note}", fix=fix)

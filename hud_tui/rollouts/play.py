@@ -363,7 +363,8 @@ class OwnWorld:
                 await asyncio.wait([rolling], timeout=LOOK_S)
                 if self._link.is_away and self._works_since is not None:
                     self._works_since = monotonic()  # it may wait for the service
-                if self._is_hanging:
+                since = self._works_since
+                if since is not None and monotonic() - since > self._order.rollout_timeout:
                     return await self._hung(worker), None
                 if why := await self._lost(worker):
                     return why, None
@@ -374,11 +375,6 @@ class OwnWorld:
             rolling.cancel()
             await asyncio.gather(rolling, return_exceptions=True)
         return "", run
-
-    @property
-    def _is_hanging(self) -> bool:
-        since = self._works_since
-        return since is not None and monotonic() - since > self._order.rollout_timeout
 
     async def _lost(self, worker: WorkerProcess) -> str:
         """Why the environment is gone, which its agent may not notice; empty if it is not."""

@@ -58,7 +58,9 @@ def sendable(value: Any) -> Any:
     """The value as it may leave a rollout: in every text in it secrets are replaced, and lone
     surrogates made visible, because what cannot be sent is waited for."""
     if isinstance(value, str):
-        return _sendable_text(value)
+        for secret, name in _SECRET_VALUES:
+            value = value.replace(secret, name)
+        return value if value.isascii() else LONE.sub(lambda half: f"⟨{ord(half[0]):04X}⟩", value)
     if isinstance(value, dict):
         return {sendable(key): sendable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -68,14 +70,6 @@ def sendable(value: Any) -> Any:
         cleaned = sendable(dumped)
         return value if cleaned == dumped else type(value).model_validate(cleaned)
     return value
-
-
-def _sendable_text(text: str) -> str:
-    for secret, name in _SECRET_VALUES:
-        text = text.replace(secret, name)
-    if text.isascii():
-        return text
-    return LONE.sub(lambda half: f"⟨{ord(half[0]):04X}⟩", text)
 
 
 def mend_messages() -> None:

@@ -242,7 +242,8 @@ class Sink:
         if not self._is_open:
             self._to.open(self._described(facts), self._rows)
             self._is_open = True
-            self._note_writers()
+            writers = [str(process(pid)) for pid in children(os.getpid())]
+            write_atomic(self._folder.writers, "\n".join(writers))
         for row in new:
             self._to.write(row)
             self._written.add(row.record)
@@ -264,10 +265,6 @@ class Sink:
             "config": {**settings_of(work, facts.model), "hud_tui": __version__},
             "resume": "allow",
         }
-
-    def _note_writers(self) -> None:
-        writers = [str(process(pid)) for pid in children(os.getpid())]
-        write_atomic(self._folder.writers, "\n".join(writers))
 
 
 async def wait_for_writers(folder: SinkFolder) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -38,23 +38,21 @@ def die_at(moment: str, is_before: bool) -> None:
         if next(calls, True):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def plain(self: Any, *args: Any, **kwargs: Any) -> Any:
+    async def answered(answer: Awaitable[Any]) -> Any:
+        result = await answer
+        die()
+        return result
+
+    def replaced(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_before:
             die()
         result = made(self, *args, **kwargs)
+        if not is_before and asyncio.iscoroutine(result):
+            return answered(result)
         if not is_before:
             die()
         return result
 
-    async def answered(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if is_before:
-            die()
-        result = await made(self, *args, **kwargs)
-        if not is_before:
-            die()
-        return result
-
-    replaced: Callable[..., Any] = answered if asyncio.iscoroutinefunction(made) else plain
     setattr(owner, name, replaced)
 
 

@@ -75,6 +75,7 @@ async def test_a_run_takes_its_steps_and_is_a_run_like_any_other(driven: Driven)
     job_id = folder.order().job_id
     assert await driven.drive(folder) == "succeeded"
     took_s = monotonic() - began
+    assert not [task for task in asyncio.all_tasks() if "report_until" in repr(task.get_coro())]
     await driven.check(3)
     assert {node.job_id for node in await client.checkpoints(driven.model.id)} == {job_id}
     job = await client.job_status(driven.model.id)
@@ -196,10 +197,17 @@ async def test_several_steps_on_one_batch(driven: Driven) -> None:
     assert state.iteration >= 3, "more if one had no gradient"
 
 
-async def test_every_step_of_a_driven_run_is_accounted_for(driven: Driven) -> None:
+async def test_every_step_is_accounted_for_and_evaluated_on_the_held_out_tasks(
+    driven: Driven,
+) -> None:
     held = [{**row, "columns": {"split": "heldout"}} for row in SUMS[:2]]
-    folder = driven.begin([*held, *SUMS[2:]], parameters={"steps": 3, "eval_every": 1})
+    parameters = {"steps": 3, "eval_every": 1, "eval_samples": 2}
+    folder = driven.begin([*held, *SUMS[2:]], parameters=parameters)
     await driven.drive(folder)
+    for node in await driven.client.checkpoints(driven.model.id):
+        [evaluation] = node.evaluations or ()
+        assert (evaluation.num_tasks, evaluation.num_traces) == (2, 4)
+        assert evaluation.job_id == folder.order().job_id
     told = await driven.client.runs.run_time(folder.order().job_id)
     assert [time.step for time in told.steps] == [1, 2, 3]
     for time in told.steps:
@@ -239,17 +247,6 @@ async def test_a_step_takes_the_way_that_is_written_down(driven: Driven) -> None
     with way.traced():
         assert await driven.drive(folder) == "succeeded"
     assert_is_whole(way, 30)
-
-
-async def test_the_last_checkpoint_is_evaluated_on_the_held_out_tasks(driven: Driven) -> None:
-    held = [{**row, "columns": {"split": "heldout"}} for row in SUMS[:2]]
-    parameters = {"steps": 2, "eval_every": 1, "eval_samples": 2}
-    folder = driven.begin([*held, *SUMS[2:]], parameters=parameters)
-    await driven.drive(folder)
-    for node in await driven.client.checkpoints(driven.model.id):
-        [evaluation] = node.evaluations
-        assert (evaluation.num_tasks, evaluation.num_traces) == (2, 4)
-        assert evaluation.job_id == folder.order().job_id
 
 
 async def test_a_run_that_ends_in_its_evaluation_makes_only_the_rest_of_it(driven: Driven) -> None:
@@ -349,11 +346,6 @@ async def test_a_run_that_the_service_does_not_let_begin_fails_with_what_it_says
     folder = driven.begin()
     assert await driven.drive(folder) == "failed"
     assert "is training this model" in (folder.state().error or {})["message"]
-
-
-async def test_its_reports_end_with_it(driven: Driven) -> None:
-    assert await driven.drive(driven.begin(parameters={"steps": 1})) == "succeeded"
-    assert not [task for task in asyncio.all_tasks() if "report_until" in repr(task.get_coro())]
 
 
 async def test_a_cancel_before_its_first_report_is_not_lost(driven: Driven) -> None:

@@ -101,6 +101,8 @@ async def test_a_run_goes_on_wherever_service_and_commands_are(
     folder = known_runs(moving.state)[job_id]
     assert folder.order().python == str(tmp_path / "env" / "own" / "bin" / "python")
     assert (await moving.right("jobs", job_id))["status"]["status"] == "running"
+    again = await moving(*train, "--no-trial", "-y", within="env")
+    assert again.error["message"] == f"run {job_id} trains this model"
     await until(lambda: folder.state().step >= 2)
     assert [run["id"] for run in (await moving.right("runs"))["runs"]] == [job_id]
     assert (await moving.right("jobs", job_id, "--cancel", "-y"))["cancelled"] == 1
@@ -129,6 +131,7 @@ async def test_an_evaluation_on_an_environment_is_resumed_wherever_service_and_c
     begun = await moving(*words, "--samples", "2", "--max-tokens", "20", within="env")
     assert begun.code == 1
     assert "2 of 8 rollouts failed" in begun.error["message"]
+    assert "sums.py:12 in add: KeyError" in begun.error["message"]
     [kept] = (moving.state / "evaluations").glob("*.json")
     listed = (await moving.right("eval", "-m", "arith-rl", "--list"))["evaluations"]
     assert [(one["id"], one["done"]) for one in listed] == [(kept.stem, 6)]

@@ -290,30 +290,6 @@ async def test_a_line_of_the_command_log_orders_the_same_again(
     assert BASE in (first.start, second.start), "each from the head of its time"
 
 
-async def test_it_goes_on_by_itself_is_cancelled_and_resumed(
-    hud: Command, tmp_path: Path, served: Served, source: Path
-) -> None:
-    flags = ("-y", "--no-trial", "--steps", "400", *FLAGS, "--lr", "1e-6")
-    begun = await hud("train", str(source), "-m", "arith-rl", *flags)
-    assert begun.data["status"]["status"] == "running"
-    job_id = begun.data["job_id"]
-    folder = known_runs(tmp_path / "state")[job_id]
-    again = await hud("train", str(source), "-m", "arith-rl", *flags)
-    assert again.error["message"] == f"run {job_id} trains this model"
-    await until(lambda: folder.state().step >= 1)
-    done = await hud("jobs", job_id, "--cancel", "-y")
-    assert done.code == 0
-    assert folder.state().status == "cancelled"
-    taken = folder.state().step
-    done = await hud("jobs", job_id, "--resume", "-y")
-    assert done.data["status"]["status"] == "running"
-    await until(lambda: folder.state().step > taken)
-    await hud("jobs", job_id, "--cancel", "-y")
-    async with over_socket(served) as client:
-        model = await client.model("arith-rl")
-        await check_tree(client, model.id, folder.state().step)
-
-
 async def test_a_driver_has_the_variables_of_the_env_file_that_it_was_started_beside(
     hud: Command, served: Served, tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -516,25 +492,6 @@ async def test_what_the_model_started_from_is_evaluated_too(hud: Command, source
     assert kept == [before.data["evaluation"]["id"], found["id"]]
 
 
-async def test_one_that_fails_is_resumed_and_samples_what_is_missing(
-    hud: Command, tmp_path: Path, source: Path
-) -> None:
-    await trained(hud, source)
-    write_sums(source.parent, [*SUMS[:3], {"args": {"a": 1, "b": 1, "fault": "error"}}])
-    failed = await hud("eval", str(source), *EVAL, "--samples", "2")
-    assert failed.code == 1
-    assert "sums.py:12 in add: KeyError" in failed.error["message"]
-    assert "2 of 8 rollouts failed" in failed.error["message"]
-    [kept] = (tmp_path / "state" / "evaluations").glob("*.json")
-    told = json.loads(kept.read_text())
-    told["tasks"][-1]["args"].pop("fault")
-    kept.write_text(json.dumps(told))
-    done = await hud("eval", "--resume", kept.stem[:8])
-    assert done.code == 0, done.err
-    found = done.data["evaluation"]
-    assert (found["status"], found["done"], found["total"]) == ("succeeded", 8, 8)
-
-
 async def evaluating(source: Path, samples: str = "1") -> Process:
     """A command that evaluates the head, and waits for the result."""
     words = (sys.executable, "-m", "hud_tui", "--headless", "eval", str(source), *EVAL)
@@ -715,10 +672,7 @@ async def test_read_only_begins_and_resumes_none(
     assert (kept.status, halfway.process.is_driven) == ("cancelled", False)
 
 
-async def test_what_cannot_be_evaluated_is_refused(
-    hud: Command, served: Served, tmp_path: Path, source: Path
-) -> None:
-    await trained(hud, source)
+async def test_what_cannot_be_evaluated_is_refused(hud: Command, source: Path) -> None:
     for flags, said in (
         (("arith", "--turns", "4"), "--turns is for an environment"),
         (("{}", "--runtime", "moon"), "no such runtime"),
