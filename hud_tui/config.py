@@ -166,11 +166,8 @@ T = TypeVar("T", bound="DataclassInstance")
 
 
 def read_table(usual: T, table: object) -> T:
-    """A table as typed values; missing ones are those of `usual`.
-
-    Raises:
-        BadTuning: Names the invalid setting by its path, e.g. ``zero_variance.warn``.
-    """
+    """A table as typed values; missing ones are those of `usual`. Raises BadTuning: names the
+    invalid setting by its path, e.g. ``zero_variance.warn``."""
     from pydantic import ValidationError  # 40 ms, only needed if there is a file
 
     from hud_tui.wire import adapter
@@ -238,12 +235,8 @@ def config_dir(environ: Mapping[str, str]) -> Path:
 
 
 def read_config(directory: Path) -> Config:
-    """The config file of this directory; defaults if there is none.
-
-    Raises:
-        HudUsage: Unreadable, not TOML, or an invalid value; the message names the file and
-            the line or field.
-    """
+    """The config file of this directory; defaults if there is none. Raises HudUsage: unreadable,
+    not TOML, or an invalid value; the message names the file and the line or field."""
     file = directory / CONFIG_NAME
     try:
         text = read_regular(file, MOST_BYTES).decode("utf-8")
@@ -289,10 +282,7 @@ LISTS = ("models", "launch", "checkpoints", "jobs", "alarms")
 
 def read_keymap(table: object) -> Keymap:
     """Read the table as Textual's key names. An id may be quoted, or written as nested tables.
-
-    Raises:
-        BadTuning: Unknown id, invalid key, or one key for two actions.
-    """
+    Raises BadTuning: unknown id, invalid key, or one key for two actions."""
     if not isinstance(table, Mapping):
         raise BadTuning("", "expected a table")
     actions = {action.id: action for action in ACTIONS}

@@ -55,11 +55,8 @@ def usable_host(text: str, name: str = "--host") -> str:
 
 
 def chosen_host(flag: str | None, local: bool, environ: Mapping[str, str] = os.environ) -> str:
-    """The URL of the service elsewhere that is to be used; empty: another service is.
-
-    Raises:
-        HudUsage: It is not a URL, or `--local` says otherwise.
-    """
+    """The URL of the service elsewhere that is to be used; empty: another service is. Raises
+    HudUsage: it is not a URL, or `--local` says otherwise."""
     if flag is not None and local:
         raise HudUsage("--local is the service of this machine, --host one elsewhere", "remove one")
     if flag is not None:

@@ -62,11 +62,8 @@ LEAST_FREE = 1_000_000
 
 
 async def spawn(paths: Paths, progress: Progress) -> ServiceReady:
-    """Start a service in the background, and wait until it is ready.
-
-    Raises:
-        HudUnreachable: It does not start; the message ends with the last lines of its log.
-    """
+    """Start a service in the background, and wait until it is ready. Raises HudUnreachable: it does
+    not start; the message ends with the last lines of its log."""
     logged = _size(paths.service_log)
     start_s = START_S + _size(paths.data / "service.db") // REWRITTEN
     spawned = _begin(paths)
@@ -278,11 +275,8 @@ RECENT = 100
 
 
 async def _there(paths: Paths, machine: Used, progress: Progress) -> ServiceReady:
-    """A whole service on another machine, once it answers through the tunnel.
-
-    Raises:
-        HudUnreachable: It does not; with the reason reported by the tunnel's process.
-    """
+    """A whole service on another machine, once it answers through the tunnel. Raises
+    HudUnreachable: it does not; with the reason reported by the tunnel's process."""
     ready = ServiceReady(
         url=machine.url,
         api_key=machine.key,

@@ -61,11 +61,8 @@ class Notebook:
         return ""
 
     def write(self, checkpoint_id: str, note: str) -> None:
-        """Store a note; an empty one deletes it.
-
-        Raises:
-            OSError: The file cannot be written; the note lasts for the session.
-        """
+        """Store a note; an empty one deletes it. Raises OSError: the file cannot be written; the
+        note lasts for the session."""
 
         def change() -> None:
             self.notes.pop(checkpoint_id, None)
@@ -75,11 +72,8 @@ class Notebook:
         self._change(change)
 
     def add(self, move: HeadMoved) -> None:
-        """Store a move of the head, once for all apps that saw it.
-
-        Raises:
-            OSError: The file cannot be written; the move lasts for the session.
-        """
+        """Store a move of the head, once for all apps that saw it. Raises OSError: the file cannot
+        be written; the move lasts for the session."""
 
         def change() -> None:
             self.moves = merged([*self.moves, move])[-MOVES_MOST:]
@@ -108,11 +102,8 @@ class Notebook:
             raise
 
     def _read(self) -> None:
-        """Read the file; an invalid one is renamed, not overwritten.
-
-        Raises:
-            OSError: It exists, but cannot be read.
-        """
+        """Read the file; an invalid one is renamed, not overwritten. Raises OSError: it exists, but
+        cannot be read."""
         if self._file is None:
             return
         try:

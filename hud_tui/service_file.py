@@ -88,11 +88,8 @@ class ServicePlace(Body):
 
 @contextmanager
 def usable_directories() -> Iterator[None]:
-    """Convert an OSError about a file or directory into an error that names it.
-
-    Raises:
-        HudUsage: Instead of an OSError.
-    """
+    """Convert an OSError about a file or directory into an error that names it. Raises HudUsage:
+    instead of an OSError."""
     try:
         yield
     except OSError as error:
@@ -108,11 +105,8 @@ def register(file: Path, ready: ServiceReady) -> None:
 
 
 def offer(file: Path, ready: ServiceReady) -> None:
-    """`register`, unless the file names a running service of another data directory.
-
-    Raises:
-        HudUsage: As `read_ready`.
-    """
+    """`register`, unless the file names a running service of another data directory. Raises
+    HudUsage: as `read_ready`."""
 
     def change() -> str | None:
         other = read_ready(file)
@@ -134,11 +128,8 @@ def forget(file: Path, pid: int) -> None:
 
 
 def read_ready(file: Path) -> ServiceReady | None:
-    """The content of a service.json; None if there is none.
-
-    Raises:
-        HudUsage: It is not as a service wrote it, or others can read it, although it has a key.
-    """
+    """The content of a service.json; None if there is none. Raises HudUsage: it is not as a service
+    wrote it, or others can read it, although it has a key."""
     try:
         ready = ServiceReady.model_validate_json(read_private(file, MOST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
@@ -183,11 +174,8 @@ def same_directory(ready: ServiceReady, data: Path) -> bool:
 
 
 def named(paths: Paths) -> list[tuple[Path, ServiceReady]]:
-    """Each service.json with its content, that of the data directory's service first.
-
-    Raises:
-        HudUsage: As `read_ready`.
-    """
+    """Each service.json with its content, that of the data directory's service first. Raises
+    HudUsage: as `read_ready`."""
     files = dict.fromkeys((paths.service_file, paths.serving_file))
     services = [(file, ready) for file in files if (ready := read_ready(file)) is not None]
     return sorted(services, key=lambda pair: not same_directory(pair[1], paths.data))
@@ -251,11 +239,8 @@ def use_machine(state: Path, used: Used | None) -> None:
 
 
 def used_machine(state: Path) -> Used | None:
-    """The machine in use; None for this one.
-
-    Raises:
-        HudUsage: The file is invalid, or others can read the machine's key.
-    """
+    """The machine in use; None for this one. Raises HudUsage: the file is invalid, or others can
+    read the machine's key."""
     folder = state / REMOTES
     try:
         used = Used(**json.loads(read_regular(folder / USED, MOST_BYTES)))
@@ -497,11 +482,7 @@ class Rental:
 
 
 def read_rentals(state: Path) -> list[Rental]:
-    """All rentals, oldest first.
-
-    Raises:
-        HudUsage: The file is invalid.
-    """
+    """All rentals, oldest first. Raises HudUsage: the file is invalid."""
     file = state / REMOTES / RENTALS
     try:
         return [Rental(**rental) for rental in json.loads(read_regular(file, 1 << 24))["rentals"]]

@@ -54,11 +54,8 @@ def read_sources(environ: Mapping[str, str] = os.environ) -> list[VariableSource
 
 
 def read_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The effective value of every HUD variable.
-
-    Raises:
-        HudUsage: An invalid line of a HUD variable in a .env file.
-    """
+    """The effective value of every HUD variable. Raises HudUsage: an invalid line of a HUD variable
+    in a .env file."""
     variables: dict[str, str] = {}
     for source in reversed(read_sources(environ)):
         for problem in source.problems:
@@ -114,11 +111,8 @@ def _read_env(file: Path) -> VariableSource:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; empty if it does not exist or cannot be read.
-
-    Raises:
-        OSError: It is not a regular file, or too large; see ``strerror``.
-    """
+    """The lines of a file; empty if it does not exist or cannot be read. Raises OSError: it is not
+    a regular file, or too large; see ``strerror``."""
     try:
         body = read_regular(file, MAX_ENV)
     except NotRegular:
@@ -369,11 +363,8 @@ def read_paths(
 
 
 def read_max_disk(flag: str | None = None, environ: Mapping[str, str] = os.environ) -> int:
-    """Disk limit of the embedded service in bytes: flag, else HUD_TUI_MAX_DISK.
-
-    Raises:
-        HudUsage: Not a size.
-    """
+    """Disk limit of the embedded service in bytes: flag, else HUD_TUI_MAX_DISK. Raises HudUsage:
+    not a size."""
     text = flag or environ.get("HUD_TUI_MAX_DISK") or "10GB"
     return read_size(text, "--max-disk" if flag else "HUD_TUI_MAX_DISK")
 
@@ -424,11 +415,7 @@ def usable_key(key: str, name: str = "HUD_API_KEY") -> str:
 
 
 def usable_url(name: str, value: str) -> str:
-    """The URL of a variable, without trailing slash.
-
-    Raises:
-        HudUsage: Not an http or https URL.
-    """
+    """The URL of a variable, without trailing slash. Raises HudUsage: not an http or https URL."""
     value = value.strip().rstrip("/")
     if not is_web(value):
         raise HudUsage(f"{name} is not an http or https URL", f"e.g. {name}={DEFAULTS[name]}")

@@ -127,11 +127,8 @@ def _replace(file: Path, content: Content) -> None:
 
 
 def write_numbered(directory: Path, stem: str, suffix: str, pieces: Iterable[str]) -> Path:
-    """Write a file under the first free name; return its path.
-
-    Raises:
-        HudUsage: The directory is not writable.
-    """
+    """Write a file under the first free name; return its path. Raises HudUsage: the directory is
+    not writable."""
     with _usable(directory), _draft(directory, suffix) as draft:
         _write(draft, pieces)
         for name in _numbered(stem):
@@ -146,11 +143,7 @@ def _numbered(stem: str) -> Iterator[str]:
 
 
 def write_named(file: Path, pieces: Iterable[str]) -> Path:
-    """Write a file under this name.
-
-    Raises:
-        HudUsage: It exists, or cannot be written.
-    """
+    """Write a file under this name. Raises HudUsage: it exists, or cannot be written."""
     with _usable(file.parent), _draft(file.parent, file.suffix) as draft:
         _write(draft, pieces)
         try:
@@ -161,21 +154,15 @@ def write_named(file: Path, pieces: Iterable[str]) -> Path:
 
 
 def check_new(file: Path) -> None:
-    """Raise early what `write_named` would raise; a directory is fine.
-
-    Raises:
-        HudUsage: The file exists.
-    """
+    """Raise early what `write_named` would raise; a directory is fine. Raises HudUsage: the file
+    exists."""
     if file.exists() and not file.is_dir():
         raise _exists(file)
 
 
 def write_folder(directory: Path, stem: str, files: Mapping[str, str]) -> Path:
-    """Write a folder of text files under the first free name; return its path.
-
-    Raises:
-        HudUsage: The directory is not writable.
-    """
+    """Write a folder of text files under the first free name; return its path. Raises HudUsage: the
+    directory is not writable."""
     draft = directory / f".{stem}.{os.urandom(6).hex()}"
     with _usable(directory):
         try:
@@ -431,11 +418,8 @@ def lock_of(file: Path, of: str) -> Iterator[bool]:
 
 
 def is_held(file: Path) -> bool:
-    """Whether another program holds a lock file; nobody holds one that cannot be opened.
-
-    Raises:
-        OSError: The file system cannot say, e.g. one of a network without its lock service.
-    """
+    """Whether another program holds a lock file; nobody holds one that cannot be opened. Raises
+    OSError: the file system cannot say, e.g. one of a network without its lock service."""
     try:
         lock = open_or_make(file) if file.exists() else None
     except OSError:

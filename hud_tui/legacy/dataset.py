@@ -258,11 +258,8 @@ def write_parquet_folder(
 
 
 def read_parquet(file: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet file.
-
-    Raises:
-        HudUsage: The extra is not installed; or the file is too large, or not Parquet.
-    """
+    """The rows of a Parquet file. Raises HudUsage: the extra is not installed; or the file is too
+    large, or not Parquet."""
     quiet()
     try:
         import pyarrow.parquet

@@ -91,11 +91,8 @@ def image_name(image: str) -> str:
 
 
 def read_lock(name: str, body: bytes) -> Lock:
-    """Read a lock file of any version.
-
-    Raises:
-        HudUsage: Invalid; names file, line, field and the fix.
-    """
+    """Read a lock file of any version. Raises HudUsage: invalid; names file, line, field and the
+    fix."""
     document = read_yaml(name, body)
     reader = _Reader(document)
     root = reader.mapping(())
@@ -313,11 +310,7 @@ def find_lock(*directories: Path) -> Path | None:
 
 
 def load_lock(file: Path) -> Lock:
-    """Read a lock file.
-
-    Raises:
-        HudUsage: It cannot be read, or is invalid.
-    """
+    """Read a lock file. Raises HudUsage: it cannot be read, or is invalid."""
     return read_lock(str(file), read_bounded(file))
 
 
@@ -342,11 +335,8 @@ def primary_source(directory: Path) -> str:
 
 
 def read_bounded(file: Path) -> bytes:
-    """A file's bytes, at most one more than MAX_BYTES.
-
-    Raises:
-        HudUsage: It cannot be read, or is not a regular file.
-    """
+    """A file's bytes, at most one more than MAX_BYTES. Raises HudUsage: it cannot be read, or is
+    not a regular file."""
     try:
         with open_regular(file) as opened:
             return opened.read(MAX_BYTES + 1)
@@ -377,11 +367,8 @@ def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folde
 
 
 def replace_file(file: Path, body: bytes) -> None:
-    """Replace a file atomically; a symbolic link stays a link to the same place.
-
-    Raises:
-        HudUsage: It cannot be written, or is not a regular file.
-    """
+    """Replace a file atomically; a symbolic link stays a link to the same place. Raises HudUsage:
+    it cannot be written, or is not a regular file."""
     target = file.resolve()
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -585,11 +572,8 @@ class Completion:
         """Number of rows that were completed."""
 
     def __call__(self, row: Any) -> Any:
-        """The completed row; other rows unchanged.
-
-        Raises:
-            HudUsage: The lock file is needed but cannot be read.
-        """
+        """The completed row; other rows unchanged. Raises HudUsage: the lock file is needed but
+        cannot be read."""
         if self._lock is None or not isinstance(row, dict) or row.get("mcp_config"):
             return row
         if not row.get("prompt") or not any(row.get(key) for key in GRADED_CALLS):

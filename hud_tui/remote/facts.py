@@ -97,11 +97,7 @@ def short_gpu(name: str) -> str:
 
 async def fetch_facts(ssh: Ssh, root: str = "") -> Facts:
     """Read a machine's facts. `root`: our folder there, which need not exist yet; empty for one in
-    the home.
-
-    Raises:
-        HudError: As `Ssh.check`.
-    """
+    the home. Raises HudError: as `Ssh.check`."""
     return read_facts(await ssh.check(f"ROOT={quote(root or '~')}\n{SCRIPT}"))
 
 

@@ -72,12 +72,8 @@ def poll_job(id_: str, offset: int) -> str:
 
 
 def read_poll(text: str) -> Poll:
-    """What `poll_job` printed.
-
-    Raises:
-        HudMalformed: A file of the job is not as it wrote it; the message is the file's path within
-            the job's folder.
-    """
+    """What `poll_job` printed. Raises HudMalformed: a file of the job is not as it wrote it; the
+    message is the file's path within the job's folder."""
     state, _, rest = text.partition("\n")
     count, _, piece = rest.partition("\n")
     match = re.fullmatch(r"rc (\d{1,3})|alive|gone", state, re.ASCII)

@@ -103,11 +103,8 @@ class Machines:
         return [self.get(name) for name in self.names()]
 
     def get(self, name: str) -> Machine:
-        """One machine.
-
-        Raises:
-            HudUsage: There is none with this name, or its file cannot be read.
-        """
+        """One machine. Raises HudUsage: there is none with this name, or its file cannot be
+        read."""
         file = self.folder_of(name) / MACHINE
         try:
             return _read(read_regular(file, MOST_BYTES), name)
@@ -138,11 +135,8 @@ class Machines:
         shutil.rmtree(self.folder_of(name), ignore_errors=True)
 
     def key(self, name: str, prefix: str = "tml-") -> str:
-        """The key of its server, created on first use, with this prefix.
-
-        Raises:
-            HudUsage: Others can read the file.
-        """
+        """The key of its server, created on first use, with this prefix. Raises HudUsage: others
+        can read the file."""
         file = self.folder_of(name) / KEY
         try:
             return read_private(file, 4096).decode("ascii", "replace").strip()
@@ -203,11 +197,8 @@ class Machines:
 
     @contextmanager
     def alone(self, name: str, what: str = "setup") -> Iterator[None]:
-        """Hold a lock of a machine, so that no two programs do the same with it.
-
-        Raises:
-            HudUsage: Another program holds it.
-        """
+        """Hold a lock of a machine, so that no two programs do the same with it. Raises HudUsage:
+        another program holds it."""
         self.folder_of(name).mkdir(parents=True, exist_ok=True, mode=0o700)
         with held(self.folder_of(name) / f"{what}.lock") as ours:
             if ours is None:
@@ -220,11 +211,8 @@ class Machines:
 
 
 def _read(body: bytes, name: str) -> Machine:
-    """Parse a stored machine.
-
-    Raises:
-        ValueError: A field is missing, has another type or cannot be right; the message names it.
-    """
+    """Parse a stored machine. Raises ValueError: a field is missing, has another type or cannot be
+    right; the message names it."""
     document = from_json(body)
     if not isinstance(document, dict) or document.pop("version", None) != 1:
         raise ValueError("version")

@@ -110,11 +110,8 @@ class Filter:
 
 
 def read_gpus(text: str) -> tuple[int | None, str]:
-    """Parse a number and type of GPUs: ``2xH100``, ``H100``.
-
-    Raises:
-        HudUsage: Neither of these forms.
-    """
+    """Parse a number and type of GPUs: ``2xH100``, ``H100``. Raises HudUsage: neither of these
+    forms."""
     match = _GPUS.fullmatch(text.strip())
     if match is None:
         raise HudUsage(f"not GPUs: {one_line(text, 40)}", "e.g. --gpus 2xH100, or --gpus A100")
@@ -301,11 +298,8 @@ def wish_of(rental: Rental) -> Wish:
 
 
 def choose_image(offer: Offer, name: str) -> str:
-    """The image to start with: the wanted one, else one with CUDA.
-
-    Raises:
-        HudUsage: The offer does not have the wanted one.
-    """
+    """The image to start with: the wanted one, else one with CUDA. Raises HudUsage: the offer does
+    not have the wanted one."""
     images = offer.images or []
     if name and images and name not in images:
         choices = ", ".join(images[:10])
@@ -633,11 +627,8 @@ class Pods:
         return write_rental(self._state, rental, heard_at=self._now() - beat.age_s, heard="")
 
     async def find(self, rental: Rental) -> Rental:
-        """Look up a rental whose answer was lost; the result has an id, or has ended.
-
-        Raises:
-            HudUnclear: Prime does not list it, which may be because the list lags behind.
-        """
+        """Look up a rental whose answer was lost; the result has an id, or has ended. Raises
+        HudUnclear: Prime does not list it, which may be because the list lags behind."""
         ours, _ = await self.reconcile()
         stored = find_rental(ours, rental.name)
         if stored.runs and not stored.id:

@@ -326,11 +326,8 @@ class Prime:
         await self._http.aclose()
 
     async def offers(self, count: int | None = None, regions: Sequence[str] = ()) -> Offers:
-        """All offers that can be read; an odd one is left out, and so noted.
-
-        Raises:
-            HudError: As all calls here.
-        """
+        """All offers that can be read; an odd one is left out, and so noted. Raises HudError: as
+        all calls here."""
         query: dict[str, Any] = {}
         if regions:
             query["regions"] = list(regions)
@@ -533,11 +530,8 @@ class Prime:
 
 
 def open_prime(state: Path) -> Prime:
-    """The account of this machine's settings; its clock is noted in the state directory.
-
-    Raises:
-        HudNoKey, HudUsage: As `read_prime`.
-    """
+    """The account of this machine's settings; its clock is noted in the state directory. Raises
+    HudNoKey, HudUsage: as `read_prime`."""
     return Prime(read_prime(every_variable()), partial(hear, state))
 
 

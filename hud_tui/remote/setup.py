@@ -292,11 +292,8 @@ def _weights(model: str) -> Step:
 
 
 def secret_values(names: Iterable[str], variables: Mapping[str, str]) -> dict[str, str]:
-    """The secrets to send, by name.
-
-    Raises:
-        HudUsage: One may not be sent, is not set, or has unsupported characters.
-    """
+    """The secrets to send, by name. Raises HudUsage: one may not be sent, is not set, or has
+    unsupported characters."""
     values = {}
     for name in names:
         if name not in SENDABLE:
@@ -392,11 +389,7 @@ class Setup:
 
     async def undo(self, force: bool = False) -> None:
         """Stop the server there, and remove everything that was put there; `force`: also if
-        somebody else uses it.
-
-        Raises:
-            MachineInUse: Somebody else does; nothing was done.
-        """
+        somebody else uses it. Raises MachineInUse: somebody else does; nothing was done."""
         self._at = StepReport("undo", "check")
         if not force:
             (await self.use()).check(self.machine.name)

@@ -106,11 +106,7 @@ class Address:
 
 
 def read_address(text: str, key: str | None = None) -> Address:
-    """Parse an address: ``HOST`` or ``HOST -p N``.
-
-    Raises:
-        HudUsage: It is neither.
-    """
+    """Parse an address: ``HOST`` or ``HOST -p N``. Raises HudUsage: it is neither."""
     words = text.split()
     if len(words) == 3 and words[1] == "-p" and words[2].isascii() and words[2].isdigit():
         return Address(words[0], int(words[2][:6]), key)
@@ -120,11 +116,8 @@ def read_address(text: str, key: str | None = None) -> Address:
 
 
 def pod_address(text: str, key: str, pod: str) -> Address:
-    """The address of a rented machine, whose host key is kept under the pod's own name.
-
-    Raises:
-        HudUsage: As `read_address`.
-    """
+    """The address of a rented machine, whose host key is kept under the pod's own name. Raises
+    HudUsage: as `read_address`."""
     return replace(read_address(text, key), rented=True, alias=_pod_alias(pod))
 
 
@@ -444,11 +437,7 @@ def _sharing(shared: bool, greeter: Path | None) -> dict[str, object]:
 
 def sockets() -> Path:
     """The directory of shared connections, private to the user. Its path is short, since a socket's
-    path has at most 104 characters.
-
-    Raises:
-        HudUsage: It belongs to somebody else.
-    """
+    path has at most 104 characters. Raises HudUsage: it belongs to somebody else."""
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     parent = Path(runtime) if runtime and len(runtime) < 30 else Path("/tmp")
     folder = parent / f"hud-tui-{os.getuid()}"
@@ -591,11 +580,8 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
 
 
 async def read_public_key(key: str) -> str:
-    """Type and value of a private key's public half, e.g. ``ssh-ed25519 AAAA…``.
-
-    Raises:
-        HudUsage: There is no such key, others can read it, or its passphrase is not available.
-    """
+    """Type and value of a private key's public half, e.g. ``ssh-ed25519 AAAA…``. Raises HudUsage:
+    there is no such key, others can read it, or its passphrase is not available."""
     file = usable_key(key)
     shown = one_line(file, 300)
     code, output = await _output_of("ssh-keygen", "-y", "-P", "", "-f", str(file))
@@ -660,11 +646,8 @@ Report = Callable[[str], None]
 
 
 async def patient(call: Callable[[], Awaitable[T]], report: Report, patience_s: float) -> T:
-    """Repeat a repeatable call while the connection is broken.
-
-    Raises:
-        LineLost: It was broken for `patience_s`.
-    """
+    """Repeat a repeatable call while the connection is broken. Raises LineLost: it was broken for
+    `patience_s`."""
     patience = Patience(patience_s, patience_s / 2)  # a look may take a minute
 
     def pause(error: LineLost, failures: int) -> float | None:

@@ -46,11 +46,7 @@ async def list_files(
     run: Callable[[str], Awaitable[str]], folder: str, names: Sequence[str]
 ) -> dict[str, FarFile]:
     """Those of the names that are files of a folder there. `run`: runs a script there, and returns
-    its output.
-
-    Raises:
-        HudMalformed: The machine cannot compute digests, or answers otherwise.
-    """
+    its output. Raises HudMalformed: the machine cannot compute digests, or answers otherwise."""
     script = _SUM
     for name in names:
         file = quote(f"{folder}/{name}")
@@ -150,10 +146,7 @@ def _equals(here: Path, file: FarFile) -> bool:
 
 def are_equal(folder: Path, names: Sequence[str], files: Mapping[str, FarFile]) -> bool:
     """Whether those of the names that are files there, and no others, are equal in a folder here.
-
-    Raises:
-        HudUsage: One here cannot be read.
-    """
+    Raises HudUsage: one here cannot be read."""
     with _writable(folder):
         if any(os.path.lexists(folder / name) for name in names if name not in files):
             return False

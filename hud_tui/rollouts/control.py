@@ -149,11 +149,8 @@ def evaluation_order(
 
 
 async def begin(client: HudClient, order: Order, state: Path) -> WorkState:
-    """Store a new run, and start its driver in the background.
-
-    Raises:
-        HudError: It did not begin; the message ends with the driver's log.
-    """
+    """Store a new run, and start its driver in the background. Raises HudError: it did not begin;
+    the message ends with the driver's log."""
     folder = run_folder(state, order.job_id)
     folder.begin(order.model_copy(update={"service": await client.service_id()}))
     url = client.wire.rl("/v1/training/jobs/{}/drive", order.job_id)

@@ -78,12 +78,8 @@ def environment_at(text: str) -> Path | None:
 
 
 def setting_of(order: Order, settings: Settings, log: Path) -> Setting:
-    """Settings of an order's worker.
-
-    Raises:
-        HudUsage: An invalid interpreter or variable; or the runtime needs HUD, and this is the
-            embedded service.
-    """
+    """Settings of an order's worker. Raises HudUsage: an invalid interpreter or variable; or the
+    runtime needs HUD, and this is the embedded service."""
     if order.runtime == "hud" and settings.embedded and "HUD_RUNTIME_URL" not in os.environ:
         hint = "set HUD_API_KEY, and leave out --local; or --runtime subprocess"
         raise HudUsage("--runtime hud needs a key of HUD's, and this is the embedded service", hint)
@@ -228,11 +224,8 @@ def rollout_of(order: Order, job_id: str, task: Task, group: int) -> dict[str, A
 
 
 async def tasks_of(client: HudClient, order: Order, state: Path) -> Loaded:
-    """The tasks of an environment, which were checked.
-
-    Raises:
-        HudError: It cannot be imported, or a task does not fit it.
-    """
+    """The tasks of an environment, which were checked. Raises HudError: it cannot be imported, or a
+    task does not fit it."""
     async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
     # Nothing is trained on.

@@ -39,11 +39,8 @@ def writable(text: str) -> Path:
 
 
 async def keep(file: Path, play: Play) -> str:
-    """Append a game that was graded to a file; returns what was done, in a line.
-
-    Raises:
-        HudError: The service does not answer, or makes no tokens.
-    """
+    """Append a game that was graded to a file; returns what was done, in a line. Raises HudError:
+    the service does not answer, or makes no tokens."""
     grade = play.game.grade
     if grade is None or not play.demonstrated:
         return "nothing is kept: you made no turn" if grade is not None else "nothing is kept"

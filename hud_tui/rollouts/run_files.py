@@ -259,11 +259,8 @@ class DriverFolder:
 
     @contextmanager
     def driving(self) -> Iterator[None]:
-        """Hold the lock, a file with this process's id.
-
-        Raises:
-            HudUsage: Another process drives it.
-        """
+        """Hold the lock, a file with this process's id. Raises HudUsage: another process drives
+        it."""
         with holding(self._lock) as is_ours:
             if not is_ours:
                 raise HudUsage(f"it is being driven by process {self.driver_pid()}")

@@ -59,11 +59,8 @@ class ServiceLink:
         return self._client
 
     async def call(self, ask: Callable[[HudClient], Awaitable[T]]) -> T:
-        """A repeatable call, retried until it is answered.
-
-        Raises:
-            HudError: It was refused; or the service was away for `PATIENCE_S`, or when to stop.
-        """
+        """A repeatable call, retried until it is answered. Raises HudError: it was refused; or the
+        service was away for `PATIENCE_S`, or when to stop."""
         patience = Patience(PATIENCE_S)
 
         async def once() -> T:
@@ -99,11 +96,8 @@ class ServiceLink:
 
 
 def connect_to(place: ServicePlace, paths: Paths, guard: Guard | None = None) -> HudClient | None:
-    """A client of the service that is there; None if the embedded one does not run.
-
-    Raises:
-        HudNoKey: No key for HUD, or for the service elsewhere.
-    """
+    """A client of the service that is there; None if the embedded one does not run. Raises
+    HudNoKey: no key for HUD, or for the service elsewhere."""
     observe = CommandLog(paths.state, "driver").add
     if place.mode == "hud":
         return HudClient(replace(read_settings(), by="driver"), None, guard, observe)

@@ -317,11 +317,8 @@ KINDS: Mapping[str, Kind] = {
 
 
 def write_environment(name: str, directory: Path, kind: str = "sums") -> list[Path]:
-    """Write a small environment of a kind of `KINDS` into a new folder; returns its files.
-
-    Raises:
-        HudUsage: The name is not a plain word, the folder exists, or it cannot be written.
-    """
+    """Write a small environment of a kind of `KINDS` into a new folder; returns its files. Raises
+    HudUsage: the name is not a plain word, the folder exists, or it cannot be written."""
     plain = name.replace("-", "_")
     if not (plain.isascii() and plain.isidentifier() and len(name) <= 60):
         hint = "letters, digits, - and _, beginning with a letter, e.g. hud-tui init-env sums"

@@ -93,11 +93,8 @@ class WorkerHost:
             raise Ended("cancelled")
 
     async def load(self) -> Loaded:
-        """The environment from its present files, in a running worker.
-
-        Raises:
-            EnvironmentFailed: An error in the user's code; or the worker exits repeatedly.
-        """
+        """The environment from its present files, in a running worker. Raises EnvironmentFailed: an
+        error in the user's code; or the worker exits repeatedly."""
         while True:
             try:
                 return await self._try_to_load()
