@@ -276,11 +276,8 @@ HUD_ORIGINS = ("https://api.hud.ai", "https://rl.hud.ai")
 
 
 def as_hud_tui(entry: AuditEntry, flags: str = "") -> str:
-    """The ``hud-tui`` command that repeats it; empty if there is none.
-
-    Args:
-        flags: Those for directories, as of `Settings.flags`: the log is in one of them.
-    """
+    """The ``hud-tui`` command that repeats it; empty if there is none. `flags`: those for
+    directories, as of `Settings.flags`: the log is in one of them."""
     words = _hud_tui(entry)
     service = ["--local"] if entry.local else ["--host", quote(entry.host)] if entry.host else []
     start = ["hud-tui", "--headless", *service, *([flags] * bool(flags))]

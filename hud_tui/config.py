@@ -104,11 +104,8 @@ NO_ANSWER = ReadOnly(
 
 
 def why_read_only(flag: bool, environ: Mapping[str, str], safety: Safety) -> ReadOnly | None:
-    """The source of read-only mode; None if changes are allowed.
-
-    Args:
-        flag: Whether ``--read-only`` was given.
-    """
+    """The source of read-only mode; None if changes are allowed. `flag`: whether ``--read-only``
+    was given."""
     if flag:
         return ReadOnly("started with --read-only", "start without it to change something")
     if environ.get("HUD_TUI_READ_ONLY", "").strip().lower() not in OFF:

@@ -265,11 +265,8 @@ KEPT = ("prompt", "mcp_config", "setup_tool", "evaluate_tool")
 
 
 def gym_environment(gym: ServedGym, tasks: Sequence[Task]) -> dict[str, str]:
-    """The files of an environment, by their path in its folder.
-
-    Args:
-        tasks: Of the form v4, checked.
-    """
+    """The files of an environment, by their path in its folder. `tasks`: of the form v4,
+    checked."""
     functions = _functions(gym.actions)
     actions = "\n\n".join(_action(action, functions[action.name]) for action in gym.actions)
     cases = "\n".join(_case(action, functions[action.name]) for action in gym.actions)

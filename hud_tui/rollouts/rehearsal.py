@@ -23,11 +23,7 @@ NAME = "rehearsal"
 
 def rehearse(has_tools: bool) -> None:
     """Roll an empty environment out; a failure, which the user's environment would have too, is
-    ignored.
-
-    Args:
-        has_tools: Whether it serves a tool by FastMCP.
-    """
+    ignored. `has_tools`: whether it serves a tool by FastMCP."""
     policy, disabled = asyncio.get_event_loop_policy(), logging.root.manager.disable
     asyncio.set_event_loop_policy(asyncio.DefaultEventLoopPolicy())
     logging.disable(logging.CRITICAL)  # the log is for the user's environment
