@@ -24,6 +24,7 @@ from hud_tui.client.signal import MOST, NOT_SAMPLED, SampleRequest, sample
 from hud_tui.client.transport import SUBMIT_S, Lookup, if_there
 from hud_tui.errors import HudError, HudNotFound, HudUsage
 from hud_tui.rl.evaluation import Difference, Paired, Scores, difference, find_evaluation, pair_of
+from hud_tui.rl.own_numbers import is_of_run
 from hud_tui.rl.plan import MissingRollouts, TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.tasks.task import Task
@@ -153,7 +154,7 @@ class Evaluations:
             node: The evaluated checkpoint; None for the weights that the model started from.
             step: The number of its step in its run.
         """
-        own = of.job_id in (None, of.id)
+        own = not is_of_run(of)
         traces = await self._client.rollouts.job_traces(
             of.job_id or of.id or "", None if own or node is None else step
         )

@@ -21,7 +21,7 @@ from statistics import NormalDist, fmean
 from hud_tui.rl.chance import RESIDUE, differing
 from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.names import find_by_id
-from hud_tui.rl.own_numbers import Z, conditions, ends_of, rewards_by_task
+from hud_tui.rl.own_numbers import Z, conditions, ends_of, is_of_run, rewards_by_task
 from hud_tui.rl.tasks.task import digest
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import weights_name
@@ -630,7 +630,7 @@ def last_requested(jobs: Iterable[WorkState]) -> WorkState | None:
     Args:
         jobs: Oldest first.
     """
-    own = [job for job in jobs if job.job_id in (None, job.id)]
+    own = [job for job in jobs if not is_of_run(job)]
     return own[-1] if own else None
 
 

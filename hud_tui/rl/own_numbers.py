@@ -158,7 +158,7 @@ def best_known(
     return pooled([evaluation for under, evaluation in held if under == conditions(largest)]), False
 
 
-def is_of_run(evaluation: Evaluation) -> bool:
+def is_of_run(evaluation: Evaluation | WorkState) -> bool:
     """Whether a run made it of its own checkpoint; others are asked for by themselves."""
     return evaluation.job_id not in (None, evaluation.id)
 

@@ -7,6 +7,7 @@ from hud_tui.events import Act, HeadMoved
 from hud_tui.rl.head import name, named
 from hud_tui.rl.history import who
 from hud_tui.rl.metrics import short
+from hud_tui.rl.own_numbers import is_of_run
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, seconds
 from hud_tui.rl.work import title_of
@@ -75,7 +76,7 @@ def _move_line(run: Run, move: HeadMoved) -> ReflogLine:
 def _evaluations(run: Run) -> Iterator[ReflogLine]:
     """Those that were asked for; one that a run makes is part of the run."""
     for evaluation in run.evaluations.values():
-        if evaluation.result is None or evaluation.job_id not in (None, evaluation.id):
+        if evaluation.result is None or is_of_run(evaluation):
             continue
         what = f"evaluated {short(evaluation.result.mean_reward)}"
         id_, stamp = evaluation.checkpoint_id, evaluation.finished_at or 0.0

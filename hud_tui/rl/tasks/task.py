@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha1
 from itertools import groupby
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, TypeVar
 
 from hud_tui.errors import HudBadTasks, Problem
 from hud_tui.rl.text import counted, has_surrogate, one_line
+
+T = TypeVar("T", str, dict[str, Any], list[Any])
 
 BOUNDS = {
     "minimum": "below",
@@ -118,28 +120,22 @@ class Fields:
         return ""
 
     def maybe_text(self, key: str) -> str:
-        """An optional text; empty if it is absent or null."""
-        value = self.row.get(key)
-        if value is None or isinstance(value, str):
-            return value or ""
-        self.expected(key, "text", value)
-        return ""
+        return self._optional(key, str, "text")
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """An optional object; empty if it is absent or null."""
-        value = self.row.get(key)
-        if value is None or isinstance(value, dict):
-            return value or {}
-        self.expected(key, "an object", value)
-        return {}
+        return self._optional(key, dict, "an object")
 
     def sequence(self, key: str) -> list[Any]:
-        """An optional list; empty if it is absent or null."""
+        return self._optional(key, list, "a list")
+
+    def _optional(self, key: str, kind: type[T], name: str) -> T:
+        """A value of this kind; an empty one if it is absent or null."""
         value = self.row.get(key)
-        if value is None or isinstance(value, list):
-            return value or []
-        self.expected(key, "a list", value)
-        return []
+        if isinstance(value, kind):
+            return value
+        if value is not None:
+            self.expected(key, name, value)
+        return kind()
 
     def check_text(self) -> None:
         """Reject lone surrogates, which JSON can escape but UTF-8 cannot encode."""
