@@ -102,12 +102,8 @@ def local_time(entry: AuditEntry) -> str:
 
 
 def command_entry(at: float, words: Sequence[str]) -> AuditEntry:
-    """A command that was done here, and sent nothing to the service, e.g. ``remote add``.
-
-    Args:
-        at: Unix seconds.
-        words: What follows ``hud-tui``: the command, its action, its subject, its flags.
-    """
+    """A command that was done here, and sent nothing to the service, e.g. ``remote add``. `words`:
+    what follows ``hud-tui``: the command, its action, its subject, its flags."""
     body = json.dumps({COMMAND: [*words]})
     verb, subject = " ".join(words[:2]), words[2] if len(words) > 2 else ""
     return AuditEntry(at, verb, subject=subject, outcome="done", service="here", body=body)
@@ -297,11 +293,8 @@ def as_hud(entry: AuditEntry) -> str:
 
 def as_curl(entry: AuditEntry, rest: Mapping[str, Any] | None = None) -> str:
     """Lines for a POSIX shell that repeat it, with the key from `key_variable`; empty if no single
-    request does, or the body is not known.
-
-    Args:
-        rest: The omitted fields of the body, if the caller has them.
-    """
+    request does, or the body is not known. `rest`: the omitted fields of the body, if the caller
+    has them."""
     is_complete = set(entry.omitted) <= (rest or {}).keys()
     if not entry.url or entry.verb == "train" or "options" in entry.sent or not is_complete:
         return ""

@@ -34,15 +34,9 @@ class Login:
 
 
 def usable_host(text: str, name: str = "--host") -> str:
-    """The URL of a service, without trailing slash; https where no scheme is given.
-
-    Args:
-        text: E.g. ``https://gpu.example.com:8443``, or ``gpu.example.com``.
-        name: Where it comes from.
-
-    Raises:
-        HudUsage: Not an http or https URL, or one with more than a host and a path.
-    """
+    """The URL of a service, without trailing slash; https where no scheme is given, as in
+    ``gpu.example.com``. `name`: where it comes from. Raises HudUsage: not an http or https URL, or
+    one with more than a host and a path."""
     url = text.strip()
     url = (url if "://" in url else f"https://{url}").rstrip("/")
     hint = "e.g. https://gpu.example.com:8443"

@@ -181,15 +181,8 @@ def read_last_known(file: Path, url: str) -> LastKnown | None:
 
 
 def write_last_known(file: Path, url: str, last: LastKnown, secret: str) -> bool:
-    """Store the last known state of a service, unless it is too large.
-
-    Args:
-        file: From `file_of`.
-        secret: The API key, which is removed from the content.
-
-    Returns:
-        False after a write error, which another try may not meet.
-    """
+    """Store the last known state of a service, unless it is too large; False after a write error,
+    which another try may not meet. `secret`: the API key, which is removed from the content."""
     pieces = _pieces(url, last)
     if secret:
         pieces = (piece.replace(json.dumps(secret)[1:-1], "***") for piece in pieces)

@@ -221,13 +221,7 @@ class Settings:
 
 
 def program(local: bool, flags: str = "", host: str = "") -> str:
-    """How a command for a service begins.
-
-    Args:
-        local: Whether it is the embedded service of this machine.
-        flags: As of `Settings`.
-        host: As of `Settings`.
-    """
+    """How a command for a service begins; `flags` and `host` as of `Settings`."""
     service = "--local" if local else f"--host {quote(host)}" if host else ""
     return " ".join(filter(None, ("hud-tui", service, flags)))
 

@@ -37,28 +37,16 @@ Content = str | bytes | Iterable[str]
 
 
 def write_atomic(file: Path, content: Content) -> None:
-    """Replace one of this program's files; a crash leaves the old file or the new one.
-
-    Args:
-        file: The path; missing directories are created.
-        content: Text is written as UTF-8.
-
-    Raises:
-        OSError: It cannot be written; the old one is kept.
-    """
+    """Replace one of this program's files, or make it with its directories; a crash leaves the old
+    file or the new one. Text is UTF-8. Raises OSError: it cannot be written; the old one is
+    kept."""
     change_atomic(file, lambda: content)
 
 
 def change_atomic(file: Path, change: Callable[[], Content | None]) -> None:
-    """Read and replace one of this program's files under the lock.
-
-    Args:
-        file: The path; missing directories are created.
-        change: Reads the old content and returns the new; None: no change.
-
-    Raises:
-        OSError: It cannot be written, or the lock is not released; the old file is kept.
-    """
+    """Read and replace one of this program's files under the lock. `change` reads the old content
+    and returns the new; None: no change. Raises OSError: it cannot be written, or the lock is not
+    released; the old file is kept."""
     with locked(file.parent):
         content = change()
         if content is not None:
@@ -283,16 +271,8 @@ def check_regular(file: Path) -> None:
 
 
 def open_regular(file: Path, flags: int = 0) -> BufferedReader:
-    """Open a regular file for reading; never blocks.
-
-    Args:
-        file: Links are followed.
-        flags: More flags of `os.open`, e.g. ``os.O_NOFOLLOW``.
-
-    Raises:
-        OSError: As `check_regular`.
-        ValueError: Not a path: it contains a NUL.
-    """
+    """Open a regular file for reading; links are followed. Never blocks. `flags`: more of
+    `os.open`, e.g. ``os.O_NOFOLLOW``. Raises OSError, ValueError: as `check_regular`."""
     check_regular(file)
     reading = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(file, reading | flags)
@@ -305,16 +285,8 @@ def open_regular(file: Path, flags: int = 0) -> BufferedReader:
 
 
 def read_regular(file: Path, most: int) -> bytes:
-    """The content of a regular file.
-
-    Args:
-        file: Links are followed.
-        most: Maximum bytes.
-
-    Raises:
-        OSError: As `check_regular`; EFBIG if it is larger.
-        ValueError: Not a path: it contains a NUL.
-    """
+    """The content of a regular file of at most so many bytes; links are followed. Raises OSError,
+    ValueError: as `check_regular`; EFBIG if it is larger."""
     with open_regular(file) as opened:
         return _bounded(opened, most, file)
 
@@ -335,16 +307,9 @@ def _bounded(opened: BufferedReader, most: int, file: Path) -> bytes:
 
 
 def read_private(file: Path, most: int) -> bytes:
-    """The content of a file with a secret, which only its owner may be able to access.
-
-    Args:
-        file: A link is an error, because it may lead to another user's file.
-        most: Maximum bytes.
-
-    Raises:
-        NotPrivate: Others can read or write it, or it belongs to another user.
-        OSError: As `read_regular`.
-    """
+    """The content of a file with a secret, which only its owner may be able to access. A link is an
+    error, because it may lead to another user's file. Raises NotPrivate: others can read or write
+    it, or it belongs to another user; OSError: as `read_regular`."""
     if file.is_symlink():
         raise NotPrivate(errno.ELOOP, "a link, not a file", str(file))
     with open_regular(file, os.O_NOFOLLOW) as opened:
@@ -374,14 +339,8 @@ def tail(file: Path, most: int = MOST_LOG) -> str:
 
 def open_or_make(file: Path, flags: int = 0) -> int:
     """Open a file for locking or writing, created if it does not exist; return the descriptor.
-
-    Args:
-        file: Links are followed.
-        flags: More flags of `os.open`, e.g. ``os.O_APPEND``.
-
-    Raises:
-        OSError: As `check_regular`, or it cannot be created.
-    """
+    Links are followed. `flags`: more of `os.open`, e.g. ``os.O_APPEND``. Raises OSError: as
+    `check_regular`, or it cannot be created."""
     ours = os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(file, ours | flags, 0o600)
     try:
@@ -532,13 +491,8 @@ class JsonStore:
                     change_atomic(self._file(name), partial(self._changed, name, values))
 
     def leave(self, name: str, what: str, cure: str = "fix it, or remove it") -> None:
-        """Stop using a file, and report the error.
-
-        Args:
-            name: Name of the file.
-            what: The error and its place, e.g. ``theme: expected one of …``.
-            cure: How to fix it.
-        """
+        """Stop using a file, and report the error. `what`: the error and its place, e.g. ``theme:
+        expected one of …``; `cure`: how to fix it."""
         if name not in self._left:
             file = one_line(self._file(name), 300)
             self.warn(f"{file}: {what}. The file is ignored and not changed: {cure}.")

@@ -53,10 +53,7 @@ class Terminal:
 def terminal(
     environ: Mapping[str, str], size: os.terminal_size | None, encoding: str | None, ask: Ask
 ) -> Terminal:
-    """
-    Args:
-        size: Size of the terminal; None if there is none.
-    """
+    """`size`: of the terminal; None if there is none."""
     multiplexer = "tmux" if environ.get("TMUX") else "screen" if environ.get("STY") else ""
     features = ask("display", "-p", "#{client_termfeatures}") if multiplexer == "tmux" else ""
     return Terminal(
@@ -171,12 +168,8 @@ ASCII = str.maketrans({"×": "x", "·": "-", "→": ">", "…": "."})
 
 
 def print_rows(rows: Iterable[tuple[str, object]], terminal: Terminal) -> None:
-    """Print rows to stdout, adapted to the terminal.
-
-    Args:
-        rows: Pairs of a key of `MARKS` (empty for a heading) and a text.
-        terminal: The terminal of stdout.
-    """
+    """Print rows to stdout, adapted to the terminal: pairs of a key of `MARKS`, empty for a
+    heading, and a text."""
     unicode, colored = terminal.unicode, terminal.colors != "none" and sys.stdout.isatty()
     for mark, value in rows:
         text = clean(value if unicode else str(value).translate(ASCII))

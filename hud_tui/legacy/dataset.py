@@ -83,13 +83,8 @@ EITHER = frozenset({"env", "gym", "description"})
 
 
 def to_rows(tasks: Sequence[Task]) -> tuple[list[str], list[Row]]:
-    """
-    Args:
-        tasks: All of one form, checked.
-
-    Returns:
-        Column names, and for each task its texts; None for a missing value.
-    """
+    """Column names, and for each task its texts, None for a missing value. `tasks`: all of one
+    form, checked."""
     rows = [_row(task) for task in tasks]
     v4 = bool(tasks) and tasks[0].form == "v4"
     columns = dict.fromkeys(V4 if v4 else ())
@@ -162,12 +157,7 @@ def check_name(name: str, push: bool) -> None:
 def check_dataset(
     tasks: Sequence[Task], rows: Sequence[Row], values: Mapping[str, str]
 ) -> list[Finding]:
-    """
-    Args:
-        tasks: The tasks that the rows were made from.
-        rows: As they are written.
-        values: Environment variables; values of secrets among them must not occur in the rows.
-    """
+    """`values`: environment variables; values of secrets among them must not occur in the rows."""
     findings = check_rows(tasks)
     if not tasks:
         return findings

@@ -96,14 +96,9 @@ class ServedGym:
 
 
 def serve_gym(document: Document, config: GymConfig, tools: Sequence[Tool]) -> ServedGym:
-    """
-    Args:
-        tools: Of the lock file, for the types of arguments; empty if there is none.
-
-    Raises:
-        HudUsage: Something that decides about actions or rewards cannot be served; names file, line
-            and field of all of it.
-    """
+    """`tools`: of the lock file, for the types of arguments; empty if there is none. Raises
+    HudUsage: something that decides about actions or rewards cannot be served; names file, line and
+    field of all of it."""
     reader = _Reader(document, config, {tool.name: tool for tool in tools})
     served = ServedGym(
         name=_name(document, config),

@@ -220,15 +220,9 @@ LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 
 
 def with_dataset(name: str, text: str, entry: Mapping[str, str | int]) -> str:
-    """
-    Args:
-        name: Name of the file, for messages.
-        text: Its text.
-        entry: The new ``primary_dataset``; other keys of the block are kept.
-
-    Raises:
-        HudUsage: The text is not YAML, or in a form that cannot be changed.
-    """
+    """The text of a lock file with another ``primary_dataset``; other keys of that block are kept.
+    `name`: of the file, for messages. Raises HudUsage: the text is not YAML, or in a form that
+    cannot be changed."""
     document = read_yaml(name, text.encode())
     block = document.value.get(KEY)
     changed = {**block, **entry} if isinstance(block, dict) else dict(entry)
@@ -346,18 +340,9 @@ def read_bounded(file: Path) -> bytes:
 
 
 def write_dataset(file: Path, name: str, task_count: int, updated_at: str, folder: Path) -> None:
-    """Record a data set as the primary one; everything else in the file is kept.
-
-    Args:
-        file: The lock file.
-        name: Name of the data set on Hugging Face.
-        task_count: Number of its rows.
-        updated_at: When it was made, ISO 8601.
-        folder: Its folder on this machine; recorded relative to the lock file.
-
-    Raises:
-        HudUsage: The file cannot be read or written, or is not a lock file.
-    """
+    """Record a data set as the primary one; everything else in the file is kept. `updated_at`: when
+    it was made, ISO 8601; `folder` is recorded relative to the lock file. Raises HudUsage: the file
+    cannot be read or written, or is not a lock file."""
     body = read_bounded(file)
     read_lock(str(file), body)
     text = body.decode("utf-8")
@@ -450,15 +435,9 @@ def _docker_image(args: list[Any]) -> str | None:
 
 
 def check_lock(lock: Lock, tasks: Sequence[Task]) -> list[Finding]:
-    """
-    Args:
-        lock: The lock file beside the tasks.
-        tasks: Of any form; tasks of other environments are not checked.
-
-    Returns:
-        A finding for each difference, or one if there is none. All are warnings: the service's
-        registry, not this file, decides what can run.
-    """
+    """A finding for each difference between tasks and the lock file beside them, or one if there is
+    none; tasks of other environments are not checked. All are warnings: the service's registry, not
+    this file, decides what can run."""
     older = [task for task in tasks if task.form == "v4"]
     same = [task for task in tasks if not task.is_legacy and _normal(task.env) in _called(lock)]
     own = [task for task in older if _is_of(lock, task)]

@@ -175,15 +175,9 @@ class Document:
 
 
 def read_yaml(name: str, body: bytes) -> Document:
-    """Read one document.
-
-    Args:
-        body: At most one byte more than `MAX_BYTES`.
-
-    Raises:
-        HudUsage: Too large, too deep, not UTF-8, not YAML, or with tags or values that JSON does
-            not have; names file, line and the fix.
-    """
+    """Read one document. `body`: at most one byte more than `MAX_BYTES`. Raises HudUsage: too
+    large, too deep, not UTF-8, not YAML, or with tags or values that JSON does not have; names
+    file, line and the fix."""
     name = one_line(name)
     if len(body) > MAX_BYTES:
         raise HudUsage(f"{name}: larger than {MAX_BYTES >> 10} kB", "it is not such a file")

@@ -91,13 +91,8 @@ class Budgets:
         poll_s: float = POLL_S,
         prime: Callable[[], Prime] | None = None,
     ) -> None:
-        """
-        Args:
-            machines: Where rentals are stored.
-            clock: Unix seconds by Prime's clock; None: as `prime_now`.
-            poll_s: Seconds between two checks.
-            prime: Opens Prime's API; None: with the settings of this machine.
-        """
+        """`clock`: Unix seconds by Prime's clock; None: as `prime_now`. `prime` opens Prime's API;
+        None: with the settings of this machine."""
         self._machines = machines
         self._clock = clock or partial(prime_now, machines.state)
         self._poll_s, self._asked_at, self._heard_at = poll_s, -inf, -inf

@@ -147,14 +147,9 @@ class Ssh:
         config: Path | None = None,
         shared: bool = True,
     ) -> None:
-        """
-        Args:
-            address: The machine.
-            known_hosts: A file of our own, for rented machines only.
-            config: Replaces the user's ssh_config.
-            shared: Whether all scripts go over one connection, which lives on for a while; if not,
-                each has its own, for which the host's key is checked anew.
-        """
+        """`known_hosts`: a file of our own, for rented machines only; `config` replaces the user's
+        ssh_config. `shared`: whether all scripts go over one connection, which lives on for a
+        while; if not, each has its own, for which the host's key is checked anew."""
         self.address, self._known_hosts, self._config = address, known_hosts, config
         self._shared = shared
         self._control: Path | None = None

@@ -35,12 +35,8 @@ class Descendants:
         self._adopts = HAS_CHILDREN and prctl(PR_SET_CHILD_SUBREAPER, 1)
 
     def of(self, pid: int, rollouts: Collection[int]) -> list[int]:
-        """The living processes that a rollout started, except its first one.
-
-        Args:
-            pid: The rollout's first process, also one that has ended.
-            rollouts: The first processes of all rollouts.
-        """
+        """The living processes that a rollout started, except its first one, `pid`, which may have
+        ended. `rollouts`: the first processes of all rollouts."""
         if not HAS_PROC:
             return []
         if not self._adopts:

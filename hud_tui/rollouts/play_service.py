@@ -35,15 +35,9 @@ async def service_play(
     model: Model | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Play:
-    """A game on a task of the service's own environments, which is not begun.
-
-    Args:
-        model: As `policy_of` takes it.
-        options: How the policy is sampled, by their wire names.
-
-    Raises:
-        HudError: The service does not answer.
-    """
+    """A game on a task of the service's own environments, which is not begun. `model`: as
+    `policy_of` takes it; `options`: how the policy is sampled, by their wire names. Raises
+    HudError: the service does not answer."""
     policy = policy_of(await link.client.models(), model, needs_tools=False)
     usual = policy.training_defaults
     sampled = {"max_tokens": usual.max_tokens} if usual is not None else {}

@@ -38,12 +38,8 @@ class ServiceLink:
         is_stopping: Callable[[], bool],
         watch: DriverWatch | None = None,
     ) -> None:
-        """
-        Args:
-            connect: Returns a client; None if no service runs now.
-            is_stopping: Whether to wait no more for a service that is away.
-            watch: What measures the time of waiting for it.
-        """
+        """`connect` returns a client; None if no service runs now. `is_stopping`: whether to wait
+        no more for a service that is away; `watch` measures the time of waiting for it."""
         self._watch = watch or DriverWatch()
         self._connect, self._is_stopping = connect, is_stopping
         self._client: HudClient | None = None

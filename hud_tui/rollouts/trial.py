@@ -134,13 +134,8 @@ class Trial:
     def findings(
         self, model: Model, size: Size, log: Path, program: str, play: str
     ) -> list[Finding]:
-        """What they say of a run.
-
-        Args:
-            log: What the environment printed.
-            program: How commands for this service begin.
-            play: The command that lets a person play a task.
-        """
+        """What they say of a run. `log`: what the environment printed; `program`: how commands for
+        this service begin; `play`: the command that lets a person play a task."""
         if not self.graded:
             return list(self._failed(log))
         findings = [*self._failed(log), *self._ungraded()]
@@ -332,14 +327,8 @@ async def make_trial(
     model: Model,
     rollouts: int = ROLLOUTS,
 ) -> tuple[Trial | None, list[Finding]]:
-    """Start the environment, and roll out some of its tasks with the model's head.
-
-    Args:
-        rollouts: Of each task.
-
-    Returns:
-        The result, None if it did not start, or in read-only mode; and findings.
-    """
+    """Start the environment, and roll out some of its tasks with the model's head: the result, None
+    if it did not start, or in read-only mode; and findings. `rollouts`: of each task."""
     tasks = list({id(task): task for task in choose(loaded.tasks, TASKS)}.values())
     tasks = tasks or list(loaded.tasks[:1])
     capabilities, findings = await _start(worker, order, tasks[0])

@@ -67,13 +67,9 @@ class WorkerHost:
         make_worker: MakeWorker = WorkerProcess,
         on_load: OnLoad = lambda loaded, digest: None,
     ) -> None:
-        """
-        Args:
-            output: File for the output of worker and environments.
-            stopping: Set when what is driven has to end.
-            on_load: Called with what was loaded, and the digest of the environment's files; it may
-                raise.
-        """
+        """`output`: file for the output of worker and environments; `stopping` is set when what is
+        driven has to end. `on_load` is called with what was loaded, and the digest of the
+        environment's files; it may raise."""
         self.order, self.service, self.stopping = order, service, stopping
         self.away = asyncio.Event()
         """Set while the service does not answer."""
