@@ -55,7 +55,6 @@ from hud_tui.rl.sweep import (
     size_of_runs,
     sweep_facts,
 )
-from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.legacy import find_variables
 from hud_tui.rl.tasks.signal import Progress, check_signal, document
 from hud_tui.rl.tasks.task import Task, form_of, split_text
@@ -398,7 +397,7 @@ async def begin(
     sweep = await plan_sweep(works, model, of, shared, several, at_once, ())
     like = await _paced_like(args, client, model, name)
     prices = prices_of(client, model, paths_of(args).state)
-    size = sweep_size(sweep, model, tasks, like, prices)
+    size = size_of_runs(sweep.runs, sweep.at_once, model, tasks, like, prices)
     out = plan_stream(args)
     print_notice(f"sweep {sweep.name}: {size.summary}", out)
     lines = sweep_facts(sweep, size, model, tasks)

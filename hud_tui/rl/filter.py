@@ -49,10 +49,8 @@ COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 }
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "k": 1e3, "M": 1e6}
 """Suffixes of numbers: seconds, minutes, hours, days; thousands and millions."""
-IS = "is"
 _TERM = re.compile(r"(!?)([^\s<>=!:]*)(<=|>=|!=|==?|<|>|:)(\"[^\"]*\"?|\S*)")
 _TERMS = re.compile(r'!?[^\s<>=!:"]+(?:!?==?|:)"[^"]*"?|"[^"]*"?|[^\s"]\S*')
-_RANGE = "step:100..200"
 _EXAMPLE = "as in reward>.6"
 
 
@@ -116,7 +114,7 @@ def _term(word: str, fields: Fields[P]) -> Callable[P, bool]:
     if not key or not value:
         missing = "no name before the operator" if not key else "no value after the operator"
         raise HudUsage(f"{one_line(word, 40)}: {missing}", _EXAMPLE)
-    if key == IS:
+    if key == "is":
         trait = fields.traits.get(value.casefold())
         if trait is None:
             hint = f"there are {', '.join(sorted(fields.traits))}"
@@ -159,7 +157,7 @@ def _contains(text: Callable[P, str], needle: str, invert: bool) -> Callable[P, 
 def _range_test(word: str, value: str) -> Callable[[float], bool]:
     first, _, last = value.partition("..")
     if not first and not last:
-        raise HudUsage(f"{one_line(word, 40)}: a range needs an end", f"as in {_RANGE}")
+        raise HudUsage(f"{one_line(word, 40)}: a range needs an end", "as in step:100..200")
     low = _float(word, first) if first else float("-inf")
     high = _float(word, last) if last else float("inf")
     return lambda actual: low <= actual <= high

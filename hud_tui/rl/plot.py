@@ -342,7 +342,6 @@ def _along(column: int, plot: Plot) -> str:
 
 
 def _grid(plot: Plot) -> Iterator[str]:
-    """The grid and its labels."""
     for share, label in plot.y_ticks:
         y = _y(share)
         yield f'<path class="g" d="M{_LEFT} {y}H{WIDTH - _RIGHT}"/>'

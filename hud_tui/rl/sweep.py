@@ -105,6 +105,11 @@ class Sweep(Body):
     """Unix seconds."""
 
     @property
+    def runs(self) -> list[dict[str, Any]]:
+        """The parameters of each run."""
+        return [{**self.parameters, **member.differs} for member in self.members]
+
+    @property
     def progress_text(self) -> str:
         """Its progress, e.g. ``arith-rl-sweep: 2 running, 1 queued, 1 ended``."""
         ended = sum(member.ended for member in self.members)
@@ -276,7 +281,6 @@ class SweepSize:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As JSON."""
         keys = ("runs", "at_once", "steps", "rollouts", "evaluated", "sampled_tokens")
         more = ("trained_tokens", "seconds", "basis", "dollars", "machine_dollars")
         return {key: getattr(self, key) for key in (*keys, *more)} | {
@@ -310,32 +314,21 @@ class SweepSize:
         return " · ".join([*parts, f"time {self.time}" if is_unknown else self.time])
 
 
-def size_of(
-    sweep: Sweep,
-    model: Model,
-    tasks: Sequence[Task],
-    like: Work | None = None,
-    prices: Prices = UNPRICED,
-) -> SweepSize:
-    """The size of a sweep.
-
-    Args:
-        like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
-        prices: What it is charged.
-    """
-    parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]
-    return size_of_runs(parameters, sweep.at_once, model, tasks, like, prices)
-
-
 def size_of_runs(
     parameters: Sequence[Mapping[str, Value]],
     at_once: int,
     model: Model,
     tasks: Sequence[Task],
-    like: Work | None,
+    like: Work | None = None,
     prices: Prices = UNPRICED,
 ) -> SweepSize:
-    """As `size_of`, for runs with the given parameters."""
+    """The size of one run, or of several.
+
+    Args:
+        parameters: Of each run.
+        like: A run whose seconds per rollout are used for the estimate, see `paced_like`.
+        prices: What they are charged.
+    """
     sizes = [run_size(model, run, tasks) for run in parameters]
     each = tuple(run for run in sizes if run is not None)
     if len(each) < len(sizes):
@@ -389,10 +382,8 @@ UNLISTED = ("sweep", *EVALUATES)
 def _evaluations(sweep: Sweep, size: SweepSize, held: int) -> list[tuple[str, str]]:
     """Lines about evaluations as for a single run; if the runs differ in them, each variant
     once."""
-    parameters = [{**sweep.parameters, **member.differs} for member in sweep.members]
-    lines = [
-        evaluation_facts(run, of, held) for run, of in zip(size.each, parameters, strict=False)
-    ]
+    pairs = zip(size.each, sweep.runs, strict=False)  # no sizes are known on HUD
+    lines = [evaluation_facts(run, parameters, held) for run, parameters in pairs]
     ways = list(dict.fromkeys(fact for facts in lines for fact in facts))
     labels = list(dict.fromkeys(label for label, _ in ways))
     return [(label, "; or ".join(text for of, text in ways if of == label)) for label in labels]

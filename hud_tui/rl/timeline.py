@@ -95,8 +95,6 @@ TELLING = 0.1
 """Share of the step from which on the slowest rollouts are said to set it."""
 TOLD = 0.015
 """Share of the time from which on a part is told of in a sentence."""
-ACCOUNTED = 0.98
-"""Share of a step's time that is accounted for, unless its loop runs outside the service."""
 
 
 # The account: how long each part took.

@@ -91,7 +91,6 @@ def _text(fields: Fields, number: int) -> str:
 
 
 def _messages(fields: Fields, number: int) -> Iterator[Fields]:
-    """The messages in a field."""
     return map(_fields, _bytes(fields, number))
 
 

@@ -42,7 +42,6 @@ from hud_tui.rl.sweep import (
     size_of_runs,
     sweep_facts,
 )
-from hud_tui.rl.sweep import size_of as sweep_size
 from hud_tui.rl.tasks.checks import check_group_size
 from hud_tui.rl.tasks.signal import Pace, Progress, Size, TaskSignal, check_signal
 from hud_tui.rl.tasks.task import Task, rows_digest, split_text
@@ -165,7 +164,7 @@ def sweep_lines(
 ) -> list[Text]:
     """Everything that a sweep forks and submits, as `RunRequest.lines`."""
     sweep = with_baseline(sweep, values)
-    size = sweep_size(sweep, model, tasks, like, prices)
+    size = size_of_runs(sweep.runs, sweep.at_once, model, tasks, like, prices)
     warnings = [finding for finding in warnings if finding.check != "disk"]
     facts = sweep_facts(sweep, size, model, tasks)
     return [*_warned(warnings, check_room(model, size.steps)), *(_line(*fact) for fact in facts)]

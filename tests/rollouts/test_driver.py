@@ -27,7 +27,6 @@ from hud_tui.rl.metrics import TASK_COUNTS
 from hud_tui.rl.rollouts import rollout_groups
 from hud_tui.rl.tasks.task import Task
 from hud_tui.rl.timeline import (
-    ACCOUNTED,
     ENVIRONMENT,
     EVALUATING,
     FORWARD_BACKWARD,
@@ -220,7 +219,7 @@ async def test_every_step_is_accounted_for_and_evaluated_on_the_held_out_tasks(
         assert all(bar.sampling_s and bar.grading_s for bar in time.rollouts)
     # a busy machine may pause between two calls of one of them
     best = min(map(account_of, told.steps), key=lambda spent: spent.idle)
-    assert best.accounted >= ACCOUNTED or best.idle < 0.05, told.steps
+    assert best.accounted >= 0.98 or best.idle < 0.05, told.steps
     assert EVALUATING in account_of(told.steps[1]).parts
     assert sum(told.discarded.values()) == sum(account_all(told.steps).discarded.values())
 

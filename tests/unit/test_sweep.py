@@ -1,6 +1,7 @@
 """Sweeps: combinations, names, sizes, and what a sweep's members say of it."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -9,12 +10,12 @@ from hud_tui.rl.cost import Prices, run_size
 from hud_tui.rl.sweep import (
     Member,
     Sweep,
+    SweepSize,
     combinations,
     members_of,
     paced_like,
     rollout_seconds,
     run_costs,
-    size_of,
     size_of_runs,
     sweep_facts,
     sweep_name,
@@ -39,6 +40,10 @@ def sweep(**more: object) -> Sweep:
     fields = {"members": members_of("s", SWEPT), "service": "x", "model_id": "m", "model": "a"}
     given = {"id": "i", "name": "s", "source": "arith", "digest": "d", **fields, **more}
     return Sweep.model_validate(given)
+
+
+def size_of(planned: Sweep, *given: Any) -> SweepSize:
+    return size_of_runs(planned.runs, planned.at_once, *given)
 
 
 def test_every_combination_comes_once_the_last_parameter_fastest() -> None:

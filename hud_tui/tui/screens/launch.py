@@ -31,8 +31,7 @@ from hud_tui.parameters import RUNS_AT_ONCE
 from hud_tui.rl.findings import Finding
 from hud_tui.rl.run import Run
 from hud_tui.rl.settings import Value, form_values, parameters, without_field
-from hud_tui.rl.sweep import SweepSize
-from hud_tui.rl.sweep import size_of as sweep_size
+from hud_tui.rl.sweep import SweepSize, size_of_runs
 from hud_tui.rl.tasks.checks import check_parameters
 from hud_tui.rl.text import one_line
 from hud_tui.rollouts import trial as own
@@ -605,7 +604,7 @@ class LaunchScreen(HudScreen):
         if values is None or model is None or not swept:
             return None
         sweep = drafted_sweep(model, values, swept, self.form.at_once)
-        return sweep_size(sweep, model, self.draft.chosen)
+        return size_of_runs(sweep.runs, sweep.at_once, model, self.draft.chosen)
 
     def show_state(self) -> None:
         if not self.is_built:  # an answer may arrive while the app ends
