@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count, takewhile
+from operator import attrgetter
 from typing import TypeVar
 
 from hud_tui.rl.transcript import EnvironmentPart, Turn
@@ -28,12 +29,12 @@ Keys = Sequence[int]
 
 def aligned(left: Sequence[Turn], right: Sequence[Turn]) -> list[Line]:
     """Every turn of both, each in its order."""
-    return _aligned(left, right, (_said, _made, _role))
+    return _aligned(left, right, (_said, _made, attrgetter("role")))
 
 
 def aligned_parts(left: Sequence[EnvironmentPart], right: Sequence[EnvironmentPart]) -> list[Line]:
     """The same of what their environments did before the turns, or after them."""
-    return _aligned(left, right, (_did, _named, _phase))
+    return _aligned(left, right, (_did, attrgetter("phase", "name"), attrgetter("phase")))
 
 
 def _aligned(
@@ -61,20 +62,8 @@ def _made(turn: Turn) -> Hashable:
     return turn.role, tuple(call.name for call in turn.calls)
 
 
-def _role(turn: Turn) -> Hashable:
-    return turn.role
-
-
 def _did(part: EnvironmentPart) -> Hashable:
     return part.phase, part.name, value_text(part.arguments), part.result, part.error
-
-
-def _named(part: EnvironmentPart) -> Hashable:
-    return part.phase, part.name
-
-
-def _phase(part: EnvironmentPart) -> Hashable:
-    return part.phase
 
 
 def _numbered(

@@ -110,7 +110,7 @@ EDITS = (
     Edit(
         "a turn that one of two rollouts has is a gap in the other",
         "rl/alignment.py",
-        "return _aligned(left, right, (‹_said, _made, _role → _role,›))",
+        'return _aligned(left, right, (‹_said, _made, attrgetter("role") → attrgetter("role"),›))',
         ("tests/unit/test_alignment.py",),
     ),
     Edit(

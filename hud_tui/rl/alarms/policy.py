@@ -18,12 +18,12 @@ from hud_tui.rl.alarms.statistics import (
 )
 from hud_tui.rl.alarms.thresholds import (
     Entropy,
-    Finite,
     GradNorm,
     Limits,
     ReferenceKl,
     SamplerKl,
     Staleness,
+    Tuning,
 )
 
 # The update: gradient norm and non-finite values.
@@ -124,9 +124,9 @@ def _is_learned(row: Row) -> bool:
     return flat is not None and flat > 1 - RESIDUE and (good or 0.0) > (bad or 0.0)
 
 
-class NonFinite(Detector[Finite]):
+class NonFinite(Detector[Tuning]):
     NAME, TITLE, NEEDS = "non_finite", "NaN or infinite", "loss:sum or reward_mean"
-    USUAL = Finite(warmup=0, hold=1)
+    USUAL = Tuning(warmup=0, hold=1)
     READS = "loss:sum"
     MEANING = (
         "The loss or the mean reward is NaN or infinite in a step that changed the weights: they "
@@ -138,7 +138,7 @@ class NonFinite(Detector[Finite]):
     )
     HAS_LIMIT = False  # it is on a number of steps
 
-    def __init__(self, tuning: Finite) -> None:
+    def __init__(self, tuning: Tuning) -> None:
         super().__init__(tuning)
         self._count = 0
 

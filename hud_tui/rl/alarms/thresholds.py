@@ -54,11 +54,6 @@ class Limits(Tuning):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finite(Tuning):
-    """Settings of a detector without limits: a value is finite or not."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Collapse(Tuning):
     sigmas: Positive = 2.0
     """Robust standard deviations below the peak."""
