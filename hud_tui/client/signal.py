@@ -420,6 +420,7 @@ def size_of(
         tasks_per_step=parameters.tasks_per_step or (defaults.tasks_per_step if defaults else None),
         steps=parameters.steps or (defaults.steps if defaults else None),
         train_tasks=sum(not task.heldout for task in tasks),
+        substeps=parameters.substeps or 1,
     )
 
 

@@ -316,6 +316,7 @@ def size_of(order: Order, tasks: Sequence[Task]) -> Size:
         tasks_per_step=sizes.get("tasks_per_step"),
         steps=sizes.get("steps"),
         train_tasks=sum(not task.heldout for task in tasks),
+        substeps=sizes.get("substeps") or 1,
     )
 
 

@@ -1,5 +1,6 @@
 """What a few rollouts say of a task, and of a taskset."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -153,6 +154,9 @@ def test_a_run_costs_as_its_rollouts_did() -> None:
     assert "16 rollouts in 2.0 s just now" in found.basis
     before = estimate(tasks, SIZE, Pace(16, 2.0, "2026-11-21T10:00:00+00:00"))
     assert (before.seconds, "in 2.0 s on 2026-11-21" in before.basis) == (720.0, True)
+    twice = estimate(tasks, replace(SIZE, substeps=2), Pace(16, 2.0))
+    assert (twice.rollouts, twice.tokens, twice.seconds) == (2880, 43200, 360.0)
+    assert twice.basis.startswith("60 steps, 2 per batch, of 12 tasks × 8 rollouts; ")
     one = estimate([task(1)], Size(4, None, None, 10), None)
     assert (one.rollouts, one.tokens, one.seconds) == (40, None, None)
     assert one.basis.startswith("one step")

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import fsum
+from math import ceil, fsum
 from statistics import fmean, pstdev
 from typing import Any, Literal
 
@@ -178,6 +178,8 @@ class Size:
     """None for all tasks."""
     steps: int | None
     train_tasks: int
+    substeps: int = 1
+    """Steps on each batch."""
 
 
 @dataclass(frozen=True)
@@ -255,7 +257,8 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
         pace: Speed of the rollouts made now or, without any, earlier; None if unknown.
     """
     per_step = min(size.tasks_per_step or size.train_tasks, size.train_tasks)
-    rollouts = (size.steps or 1) * per_step * size.group_size
+    batches = ceil((size.steps or 1) / size.substeps)
+    rollouts = batches * per_step * size.group_size
     seen = [outcome for task in tasks for outcome in task.outcomes]
     counts = [outcome.tokens for outcome in seen if outcome.tokens is not None]
     tokens = round(rollouts * sum(counts) / len(counts)) if counts else None
@@ -265,6 +268,7 @@ def estimate(tasks: Sequence[TaskSignal], size: Size, pace: Pace | None) -> Esti
 
 def _basis(size: Size, per_step: int, sampled_rollouts: int, pace: Pace | None) -> str:
     steps = counted(size.steps, "step") if size.steps else "one step (number of steps unknown)"
+    steps += f", {size.substeps} per batch," if size.substeps > 1 else ""
     parts = [f"{steps} of {per_step} tasks × {size.group_size} rollouts"]
     if sampled_rollouts:
         parts.append(f"tokens as in {counted(sampled_rollouts, 'sampled rollout')}")
