@@ -61,10 +61,8 @@ class RolloutMaker(Maker[Task, Sequence[Graded]], Protocol):
         ...
 
 
-class Call(Protocol):
-    """Asks the service, perhaps repeatedly."""
-
-    async def __call__(self, ask: Callable[["HudClient"], Awaitable[Any]]) -> Any: ...
+Call = Callable[[Callable[["HudClient"], Awaitable[Any]]], Awaitable[Any]]
+"""Asks the service, perhaps repeatedly."""
 
 
 class EvaluationLedger:

@@ -64,7 +64,8 @@ def changes(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> list[Event]
     """Events that lead from one tree to the other, both oldest first, in the order of
     `hud_tui.events`; a single `TreeRead` if there are other changes than new steps, head moves and
     updated checkpoints."""
-    if not _grew(old, new):
+    has_grown = len(new) >= len(old) and all(map(is_same, old, new))
+    if not has_grown:
         return [TreeRead(checkpoints=tuple(new))]
     before, after = _head(old), _head(new)
     fresh = new[len(old) :]
@@ -93,11 +94,6 @@ def step_taken(checkpoint: Checkpoint, position: int) -> StepTaken:
         metrics=step_metrics(checkpoint),
         groups=list(checkpoint.groups),
     )
-
-
-def _grew(old: Sequence[Checkpoint], new: Sequence[Checkpoint]) -> bool:
-    """Whether `new` is `old` plus rows at its end, apart from fields that may change."""
-    return len(new) >= len(old) and all(is_same(a, b) for a, b in zip(old, new, strict=False))
 
 
 def _is_updated(was: Checkpoint, now: Checkpoint) -> bool:

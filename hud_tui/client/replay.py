@@ -104,11 +104,6 @@ MOST_BYTES = 1024 * 1024 * 1024
 """Maximum size of a file that is read."""
 
 
-def _check_speed(speed: float) -> None:
-    if not 0 < speed <= FASTEST:
-        raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
-
-
 class ReplayClient(HudClient):
     """A client of a recording. It is read-only; `playback` controls which part is played."""
 
@@ -122,11 +117,6 @@ class Player:
     """Connects the app to a recording, as `hud_tui.cli.connect.Connector` does to a service."""
 
     def __init__(self, recording: Recording, speed: float) -> None:
-        """
-        Raises:
-            HudUsage: The speed is invalid.
-        """
-        _check_speed(speed)
         self._recording, self._speed = recording, speed
         self._begin()
 
@@ -153,7 +143,8 @@ def player(demo_name: str | None, file: str | None, speed: float) -> Player:
     read, or is not a recording; or the speed is invalid."""
     if demo_name is not None and file is not None:
         raise HudUsage("--demo plays no file", "leave out one of the two")
-    _check_speed(speed)  # before reading a file, which may be large
+    if not 0 < speed <= FASTEST:  # before reading a file, which may be large
+        raise HudUsage(f"--speed {speed:g}: expected more than 0, at most {FASTEST:g}")
     recording = read_file(Path(file)) if file is not None else demo(demo_name or "", time())
     return Player(recording, speed)
 
@@ -324,19 +315,15 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         return httpx.Response(404, json={"detail": "a replay has no such thing"}, request=request)
 
     @property
-    def _now(self) -> float:
-        return self.playback.now
-
-    @property
     def present(self) -> float:
         """Unix seconds of the playback position; the real time if the recording's start is
         unknown."""
         began = self._recording.began
-        return time() if began is None else began + self._now
+        return time() if began is None else began + self.playback.now
 
     def _past(self, model_id: str) -> list[Event]:
         """The model's events up to the playback position."""
-        now = self._now
+        now = self.playback.now
         moments = self._recording.moments
         return [
             moment.event for moment in moments if moment.at <= now and moment.model_id == model_id
@@ -353,7 +340,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         jobs = [
             (moment.model_id, moment.event.run)
             for moment in self._recording.moments
-            if moment.at <= self._now
+            if moment.at <= self.playback.now
             and isinstance(moment.event, WorkChanged)
             and moment.event.run is not None
         ]
@@ -361,7 +348,7 @@ class ReplayTransport(httpx.AsyncBaseTransport):
 
     def _times(self, run_id: str) -> list[StepTime]:
         """Where the time of a run's steps went, as the steps' events say."""
-        now = self._now
+        now = self.playback.now
         events = (moment.event for moment in self._recording.moments if moment.at <= now)
         taken = (event.time for event in events if isinstance(event, StepTaken))
         return [time for time in taken if time is not None and time.run_id == run_id]
@@ -379,7 +366,8 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         position."""
         if asked.removeprefix("-").isdecimal():
             return int(asked)
-        return bisect_left(self._recording.moments, self._now, key=lambda moment: moment.at) - 1
+        moments, now = self._recording.moments, self.playback.now
+        return bisect_left(moments, now, key=lambda moment: moment.at) - 1
 
     async def _messages(self, model_id: str, after: int) -> AsyncIterator[bytes]:
         """The events after an index, each at its time; then keep-alives forever."""

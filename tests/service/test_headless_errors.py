@@ -20,11 +20,16 @@ ROW = {"env": "arith", "id": "add", "args": {"a": 1, "b": 2}, "slug": "one"}
 
 @pytest.fixture
 async def hud(bare: Command, here: Path) -> Command:
-    """A service with a model of three steps, and nothing to wait for."""
+    """A service with a model, and nothing to wait for."""
     await forked(bare, "mine")
-    run = ("run", "arith", "--steps", "3", "--tasks-per-step", "2", "--group-size", "2")
-    assert (await bare(*run, "-y", "--follow")).code == 0
     return bare
+
+
+@pytest.fixture
+async def trained(hud: Command) -> None:
+    """A run has taken three steps of it."""
+    run = ("run", "arith", "--steps", "3", "--tasks-per-step", "2", "--group-size", "2")
+    assert (await hud(*run, "-y", "--follow")).code == 0
 
 
 async def everything(served: Served) -> object:
@@ -87,6 +92,7 @@ WRONG = [
 """A command, what t.jsonl holds, the exit code, the kind of error, what it says."""
 
 
+@pytest.mark.usefixtures("trained")
 async def test_wrong_inputs(hud: Command, served: Served) -> None:
     before = await everything(served)
     for argv, file, code, kind, said in WRONG:
@@ -216,6 +222,7 @@ async def test_a_bug_is_a_document_too(hud: Command, monkeypatch: pytest.MonkeyP
     assert "\x1b" not in result.err
 
 
+@pytest.mark.usefixtures("trained")
 async def test_a_head_that_is_set_late_is_looked_for_again(
     hud: Command, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,6 +249,7 @@ async def test_a_head_that_is_set_late_is_looked_for_again(
     assert (result.code, result.data["verified"], looks) == (0, True, 2)
 
 
+@pytest.mark.usefixtures("trained")
 async def test_a_head_that_moves_meanwhile(hud: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     tree = (await hud("checkpoints", "mine")).data["checkpoints"]
 
@@ -273,6 +281,7 @@ async def test_a_submission_that_never_arrived_says_so(
     assert (await hud("jobs")).data["jobs"] == before
 
 
+@pytest.mark.usefixtures("trained")
 async def test_what_the_service_no_longer_has_is_not_found(hud: Command, served: Served) -> None:
     """A checkpoint whose file is gone is answered with 410."""
     first = (await hud("checkpoints", "mine")).data["checkpoints"][0]

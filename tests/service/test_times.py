@@ -316,7 +316,7 @@ async def test_what_an_evaluation_takes_the_engine_for_is_waited_for(tmp_path: P
         model = await fork(http)
         job = await submit(http, model["id"], steps=500)
         await until(lambda: _samples(http, job))
-        body = {"checkpoint_id": None, "split": "all", "parameters": {"samples": 16}}
+        body = {"checkpoint_id": None, "split": "all", "parameters": {"samples": 64}}
         await http.post(f"/v1/models/{model['id']}/evaluations", json=body)
         await until(lambda: _waits(http, job))
         await cancel(http, job)
