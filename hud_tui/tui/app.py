@@ -44,7 +44,7 @@ from hud_tui.keys import VIEWS as VIEW_NAMES
 from hud_tui.keys import keyed, of_view
 from hud_tui.rl.text import WHOLE, clean, one_line, size
 from hud_tui.storage import JsonStore, write_atomic
-from hud_tui.terminal import copy_advice, this_terminal
+from hud_tui.terminal import copy_advice, has_unicode, this_terminal
 from hud_tui.tui.driver import TerminalDriver
 from hud_tui.tui.keys import OPENS, Doable, TypeAhead, bindings, is_typed, use_keymap
 from hud_tui.tui.repaint import ThinUpdate
@@ -63,7 +63,7 @@ from hud_tui.tui.screens.dialogs import (
     show_notice,
 )
 from hud_tui.tui.start import Elsewhere, Start
-from hud_tui.tui.theme import PlainFilter, ThemeChoice, ascii_filter
+from hud_tui.tui.theme import AsciiFilter, PlainFilter, ThemeChoice
 from hud_tui.tui.wrapping import keep_numbers_whole
 
 if TYPE_CHECKING:
@@ -243,7 +243,8 @@ class HudApp(App[None]):
         if self.no_color:  # Textual's own filter for NO_COLOR still sends greys
             others = [each for each in self._filters if not isinstance(each, Monochrome)]
             self._filters = [*others, PlainFilter()]
-        self._filters.append(ascii_filter(sys.__stdout__.encoding if sys.__stdout__ else None))
+        encoding = sys.__stdout__.encoding if sys.__stdout__ else None
+        self._filters.append(AsciiFilter(enabled=not has_unicode(os.environ, encoding)))
         self.theme_choice = ThemeChoice(self, self.store)
         self.type_ahead = TypeAhead(self, self._hand_on)
         self.type_ahead.holds = mode is not None

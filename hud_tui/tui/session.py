@@ -492,20 +492,17 @@ class EvaluationRunner:
         self._watched: set[str] = set()
         """Ids of those whose process is watched."""
 
-    @property
-    def _evaluations(self) -> Evaluations:
-        return self._session.evaluations
-
     async def read(self) -> None:
         """Read the evaluations of the selected model and of its base; errors are ignored."""
         model = self._session.run.model
         if model is None or self._session.replays:
             return
         with suppress(HudError):
-            read = await self._evaluations.of_model(model)
+            read = await self._session.evaluations.of_model(model)
             evaluations = tuple(map(self._with_status, read))
             for evaluation in evaluations:
-                if not has_ended(evaluation.status) and self._evaluations.is_apart(evaluation.id):
+                is_apart = self._session.evaluations.is_apart(evaluation.id)
+                if is_apart and not has_ended(evaluation.status):
                     self._session.owner.evaluation_begun(evaluation.id)
             selected = self._session.run.model
             if selected is not None and selected.id == model.id:
@@ -514,7 +511,7 @@ class EvaluationRunner:
     def _with_status(self, evaluation: WorkState) -> WorkState:
         """An unfinished evaluation of this app that no task samples is interrupted."""
         id_ = evaluation.id
-        here = id_ not in self._tasks and self._evaluations.is_made_here(id_)
+        here = id_ not in self._tasks and self._session.evaluations.is_made_here(id_)
         if has_ended(evaluation.status) or not here:
             return evaluation
         return evaluation.model_copy(update={"status": "interrupted"})
@@ -522,7 +519,8 @@ class EvaluationRunner:
     def _show(self, evaluation: WorkState) -> None:
         model = self._session.run.model
         if model is not None and model.id == evaluation.model_id:
-            self._session.fold(WorkChanged(at=self._session.clock(), work=evaluation))
+            work = evaluation.model_copy(update={"groups": []})
+            self._session.fold(WorkChanged(at=self._session.clock(), work=work))
 
     def _known(self, evaluation_id: str) -> WorkState | None:
         """Display the events so far, and return what they say of an evaluation."""
@@ -533,13 +531,13 @@ class EvaluationRunner:
         not as `before`. Have it sampled or watched if the service does not sample it."""
         if self._known(submitted.id) is before:
             self._show(submitted)
-        evaluations = self._evaluations
+        evaluations = self._session.evaluations
         if evaluations.is_made_here(submitted.id) or evaluations.is_apart(submitted.id):
             self._session.owner.evaluation_begun(submitted.id)
 
     async def run(self, evaluation_id: str) -> None:
         """Sample an evaluation after those before it; it can be resumed. Raises HudError."""
-        if self._evaluations.is_apart(evaluation_id):
+        if self._session.evaluations.is_apart(evaluation_id):
             await self._watch(evaluation_id)
             return
         task = current_task()
@@ -548,12 +546,12 @@ class EvaluationRunner:
         try:
             async with self._turn, aclosing(self._session.works.follow(evaluation_id)) as followed:
                 async for now in followed:
-                    self._show(now.model_copy(update={"groups": []}))
+                    self._show(now)
         finally:
             self._tasks.pop(evaluation_id, None)
             with suppress(HudError):  # a file on this disk
-                left = await self._evaluations.get(evaluation_id, groups=False)
-                self._show(self._with_status(left).model_copy(update={"groups": []}))
+                left = await self._session.evaluations.get(evaluation_id, groups=False)
+                self._show(self._with_status(left))
 
     async def _watch(self, evaluation_id: str) -> None:
         """Display how an evaluation that another process makes goes on, as far as no event of the
@@ -561,13 +559,13 @@ class EvaluationRunner:
         if evaluation_id in self._watched:
             return
         self._watched.add(evaluation_id)
-        evaluations = self._evaluations
+        evaluations = self._session.evaluations
         try:
             with suppress(HudError):
                 async with aclosing(self._session.works.follow(evaluation_id)) as followed:
                     async for now in followed:
                         if has_ended(now.status) or not evaluations.is_told:
-                            self._show(now.model_copy(update={"groups": []}))
+                            self._show(now)
         finally:
             self._watched.discard(evaluation_id)
 
@@ -584,7 +582,7 @@ class EvaluationRunner:
             await _cancelled(task)
         await self._session.works.cancel(evaluation_id)
         before = self._known(evaluation_id)
-        left = await self._evaluations.get(evaluation_id, groups=False)
+        left = await self._session.evaluations.get(evaluation_id, groups=False)
         if self._known(evaluation_id) is before:
             self._show(left)
         return left.status

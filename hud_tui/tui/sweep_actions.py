@@ -18,15 +18,12 @@ from hud_tui.tui.session import RunSession
 AskSweep = Callable[[App[None], RunSession, Sweep], Coroutine[Any, Any, str | None]]
 
 
-SWEEPS = "sweeps"
-
-
 def start_sweep(
     app: App[None], session: RunSession, sweep: Sweep, tasks: Sequence[Task], again: bool = False
 ) -> None:
     """Run a sweep to its end, whichever view is shown meanwhile; `again`: it is resumed."""
     session.sweeps[sweep.id] = sweep
-    app.run_worker(_drive(app, session, sweep, tasks, again), group=SWEEPS)
+    app.run_worker(_drive(app, session, sweep, tasks, again), group="sweeps")
 
 
 async def _drive(

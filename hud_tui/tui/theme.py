@@ -7,7 +7,6 @@ than any of it, and warm is an orange.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,6 @@ from textual.theme import Theme
 
 from hud_tui.rl.text import BRAILLE
 from hud_tui.storage import JsonStore
-from hud_tui.terminal import has_unicode
 
 
 def _themed(theme: Theme, **own: str) -> Theme:
@@ -199,10 +197,6 @@ def to_ascii(text: str) -> str:
     if text.isascii():
         return text
     return _OTHER.sub(lambda match: "?" * cell_len(match.group()), text.translate(ASCII))
-
-
-def ascii_filter(encoding: str | None) -> AsciiFilter:
-    return AsciiFilter(enabled=not has_unicode(os.environ, encoding))
 
 
 @lru_cache(len(RAMP))

@@ -4,7 +4,7 @@ FilterField and FileSuggester."""
 from __future__ import annotations
 
 from asyncio import to_thread
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, islice
@@ -288,29 +288,23 @@ class RunForm(Grid):
         """Fill in values by their wire names; a field without one cannot be set, and is hidden.
         `swept`: parameters with several values, which replace those in `values`."""
         several = {key: f"{SEVERAL} ".join(map(write, them)) for key, them in (swept or {}).items()}
+        self._accepted = values
         for field in self._fields:
             key = field.key
-            field.offered = self._offers(key, values)
             if key == RUNS_AT_ONCE.name:
                 field.field.value = str(at_once)
             elif key in values and isinstance(field.field, Picker):
                 _fill_picker(field.field, write(values[key]), several.get(key))
             elif key in values:
                 field.field.value = several.get(key) or write(values[key])
-        self._accepted = values
-        self.read()
-        self._fold()
-
-    def _offers(self, key: str, values: Collection[str]) -> bool:
-        """Whether the user can set a field."""
-        if self.is_of_environment:
-            return key in OF_ENVIRONMENT or (key in values and key in OF_DRIVEN)
-        return key in values
+        self.offer_options(self.is_of_environment)
 
     def offer_options(self, is_of_environment: bool) -> None:
         self.is_of_environment = is_of_environment
         for field in self._fields:
-            field.offered = self._offers(field.key, self._accepted)
+            key, accepted = field.key, field.key in self._accepted
+            driven = key in OF_ENVIRONMENT or (accepted and key in OF_DRIVEN)
+            field.offered = driven if is_of_environment else accepted
         self.read()
         self._fold()
 

@@ -70,8 +70,8 @@ class RewardFace:
         past = next((form for form in forms if len(form) <= room), "")
         return line((text + past.rjust(max(0, width - len(text) - 1)), self.tone("faint")))
 
-    def row(self, row: GroupRow, width: int, picked: bool) -> Strip:
-        slug = _slug_width(width)
+    def row(self, index: int, width: int, picked: bool) -> Strip:
+        row, slug = self.groups.rows[index], _slug_width(width)
         name = f" {fit_text(one_line(row.task_slug, 60), slug)} "
         empty = Segment("·", self.tone("faint"))
         parts = [
@@ -269,6 +269,7 @@ class WasteFace:
     """Draws the waste per task."""
 
     tone: Toned
+    tasks: Sequence[TaskWaste]
     exact: bool
     """Whether the tokens were counted, instead of distributed evenly."""
 
@@ -279,7 +280,8 @@ class WasteFace:
             text += f" {'rollouts':>13}  {'tokens':>6}  {ALL_SOLVED} solved  {ALL_FAILED} failed"
         return line((text, self.tone("faint")))
 
-    def row(self, task: TaskWaste, width: int, picked: bool) -> Strip:
+    def row(self, index: int, width: int, picked: bool) -> Strip:
+        task = self.tasks[index]
         full = round(task.share * BAR)
         name = f" {fit_text(one_line(task.task_slug, 60), _waste_slug_width(width))} "
         parts = [
@@ -491,27 +493,19 @@ class GroupGrid(LinesView):
             if self.run.training and self.cursor is None:
                 nothing = "Rewards appear here, task by task, as rollouts are graded."
             return [line((f" {nothing}", self.tone("dim")))]
-        index, named = self.index if self.has_focus else -1, self.named
-        return [self._line(row - named, width, row - named == index) for row in rows]
+        face: WasteFace | RewardFace = RewardFace(self.tone, self.groups, self.history)
+        if self.face is Face.WASTE:
+            face = WasteFace(self.tone, self._wasted, self.waste.exact)
+        chosen = self.index if self.has_focus else -1
+        return [
+            face.row(index, width, index == chosen) if index >= 0 else face.names(width)
+            for index in (row - self.named for row in rows)
+        ]
 
     @property
     def _strip(self) -> StripFace:
         span = self.chart_view.rows(self.run.series.length)
         return StripFace(self.tone, self.run, self.marks, span, self.pointed)
-
-    def _line(self, index: int, width: int, picked: bool) -> Strip:
-        """A task's row; the column titles for `index` below 0."""
-        if self.face is Face.WASTE:
-            waste = WasteFace(self.tone, self.waste.exact)
-            return (
-                waste.names(width) if index < 0 else waste.row(self._wasted[index], width, picked)
-            )
-        rewards = RewardFace(self.tone, self.groups, self.history)
-        return (
-            rewards.names(width)
-            if index < 0
-            else rewards.row(self.groups.rows[index], width, picked)
-        )
 
     # The cursor
 

@@ -22,7 +22,7 @@ from hud_tui.rl.time_plot import (
     Timeline,
     lasts_text,
 )
-from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, figure, styled
+from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.wire_time import TimedRollouts
 
@@ -83,12 +83,18 @@ class TimelinePane(LinesView, can_focus=True):
         return f"{named} · {rollouts}" if spent.rollouts else named
 
     def draw(self, width: int, rows: range) -> Sequence[Strip]:
-        height = self.body_rows
-        if height <= AXIS_ROWS + 1 or not self.timeline.times:
+        drawn = self._figure
+        if drawn is None:
             return []
-        drawn = figure(self._sketch, self.timeline.plot, width, height)
         tones = {name: self.tone(tone) for name, tone in TONES.items()}
         return [styled(row, tones) for row in drawn.rows][rows.start : rows.stop]
+
+    @property
+    def _figure(self) -> PlotFigure | None:
+        """None if there is nothing to draw, or no room for it."""
+        if self.body_rows <= AXIS_ROWS + 1 or not self.timeline.times:
+            return None
+        return figure(self._sketch, self.timeline.plot, self.width, self.body_rows)
 
     @property
     def chosen(self) -> TimedRollouts | None:
@@ -112,12 +118,11 @@ class TimelinePane(LinesView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         """Choose the rollout that is drawn there, or near."""
-        row = event.y - self.headed
-        height = self.body_rows
-        if row < 0 or height <= AXIS_ROWS + 1 or not self.timeline.times:
+        row, drawn = event.y - self.headed, self._figure
+        if row < 0 or drawn is None:
             return
-        drawn = figure(self._sketch, self.timeline.plot, self.width, height)
-        near = self.timeline.at(event.x - drawn.left, row, drawn.cells, height - AXIS_ROWS)
+        rows = self.body_rows - AXIS_ROWS
+        near = self.timeline.at(event.x - drawn.left, row, drawn.cells, rows)
         if near is not None:
             self._choose(near)
             if event.chain == 2:

@@ -351,14 +351,12 @@ class TranscriptView(Table):
         if text != self.search_text or (text and is_other):
             self.search_text = text
             self._search()
-            self._to_hit(next((n for n, h in enumerate(self.hits) if self._is_after(h)), 0))
+            here, _ = self.place(min(self.cursor, self.count - 1))
+            self._to_hit(next((n for n, hit in enumerate(self.hits) if hit.block >= here), 0))
 
     def next_hit(self, way: int) -> None:
         if self.hits:
             self._to_hit((self.hit + way) % len(self.hits))
-
-    def _is_after(self, hit: Hit) -> bool:
-        return hit.block >= self.place(min(self.cursor, self.count - 1))[0]
 
     def _search(self) -> None:
         self.hits = list(self._found()) if self.search_text else []
