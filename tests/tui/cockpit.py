@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 
 from hud_tui.tui.app import HudApp
-from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.start import Start
 from hud_tui.wire import Checkpoint
 from tests.conftest import Served, caller, fork
@@ -22,12 +21,6 @@ class Cockpit(Opened):
     """A running app, its keys, and the service beside it."""
 
     http: httpx.AsyncClient = field(kw_only=True)
-
-    @property
-    def view(self) -> HudScreen:
-        view = self.app.shown_view
-        assert view is not None
-        return view
 
     def said(self, selector: str) -> str:
         """What a line of the view says, under whatever is open over it."""

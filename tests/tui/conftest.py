@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -34,6 +34,7 @@ from hud_tui.service.service import Service
 from hud_tui.settings import Settings
 from hud_tui.tui import session
 from hud_tui.tui.app import Connect, HudApp
+from hud_tui.tui.screens.base import HudScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.screens.set_head import READING
 from hud_tui.tui.start import Start
@@ -229,7 +230,7 @@ def _sheets_are_matched_once() -> Iterator[None]:
     def path_of(node: DOMNode, known: dict[DOMNode, int]) -> int:
         """The number of all that is matched: the nodes from the app down to this one."""
         if node not in known:
-            above = -1 if node._parent is None else path_of(cast(DOMNode, node._parent), known)
+            above = -1 if node._parent is None else path_of(node._parent, known)
             known[node] = paths.setdefault((above, _matched_with(node)), len(paths))
         return known[node]
 
@@ -246,7 +247,7 @@ def _sheets_are_matched_once() -> Iterator[None]:
                 matched[key] = match
         if match is None:
             matching, is_new = Matching(node), _is_new(node)
-            apply(sheet, node, animate=animate, cache=cast(Any, matching))
+            apply(sheet, node, animate=animate, cache=matching)
             match = matching.match
             if match is not None:
                 parts = node._component_styles.items()
@@ -584,6 +585,11 @@ class Opened:
         return self.app.screen
 
     @property
+    def view(self) -> HudScreen | None:
+        """The view, also under what is open over it."""
+        return self.app.shown_view
+
+    @property
     def net(self) -> Net:
         return self.connector.net
 
@@ -632,7 +638,7 @@ class Opened:
     async def until_screen(self, kind: type[Over]) -> Over:
         """Wait until such a screen is on top; that screen."""
         await self.until(lambda: isinstance(self.screen, kind) and self.screen.is_mounted)
-        return cast(Over, self.screen)
+        return self.screen
 
     async def until_dialog(self) -> str:
         """Wait for a dialog that has read what it asks about; what it says."""

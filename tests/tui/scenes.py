@@ -13,6 +13,7 @@ from typing import Any
 from weakref import finalize
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from hud_tui.events import CheckpointAdded, Event, MovesRead, StepTaken, TreeRead, WorkChanged
 from hud_tui.remote.machines import Machines
@@ -195,7 +196,6 @@ class Scene:
     async def ready(self, pilot: Pilot[None]) -> None:
         """Play the scene to where it is looked at."""
         app = pilot.app
-        assert isinstance(app, HudApp)
         await settle(pilot, lambda: app.shown_view is not None)
         await self.play(app, pilot)
         await pilot.pause()
@@ -235,11 +235,38 @@ async def _quiet(app: HudApp, pilot: Pilot[None]) -> None:
     """Wait until the alarms were told of, and take the notices away."""
 
     def told() -> bool:
-        assert app.workspace is not None
         return len(run_of(app).alarms.loud) == ALARMS and not app.workspace._unshown
 
     await settle(pilot, told)
     app.clear_notifications()
+
+
+async def _calm(app: HudApp, pilot: Pilot[None]) -> None:
+    await _followed(app, pilot)
+    await _quiet(app, pilot)
+
+
+def _then(before: Act, *keys: str, until: Callable[[Any], object] = bool) -> Act:
+    """Press keys, and wait until the screen is so."""
+
+    async def play(app: HudApp, pilot: Pilot[None]) -> None:
+        await before(app, pilot)
+        await pilot.press(*keys)
+        await settle(pilot, lambda: until(app.screen))
+
+    return play
+
+
+def _shows(selector: str) -> Callable[[Screen[object]], object]:
+    return lambda screen: screen.query(selector)
+
+
+def _has(name: str) -> Callable[[Screen[object]], object]:
+    return lambda screen: getattr(screen, name, None)
+
+
+def _asks(screen: Screen[object]) -> object:
+    return screen.is_modal and screen.focused
 
 
 async def _models(app: HudApp, pilot: Pilot[None]) -> None:
@@ -262,51 +289,13 @@ async def _launch(app: HudApp, pilot: Pilot[None]) -> None:
     screen.button.focus()
 
 
-async def _dialog(app: HudApp, pilot: Pilot[None]) -> None:
-    await _followed(app, pilot)
-    await pilot.press("b")
-    await settle(pilot, lambda: app.screen.is_modal and app.screen.focused)
-
-
 async def _evaluated(app: HudApp, pilot: Pilot[None]) -> None:
     """The cursor on the best checkpoint, and how that compares with the head and the base."""
-    await _followed(app, pilot)
-    await _quiet(app, pilot)
+    await _calm(app, pilot)
     await settle(pilot, lambda: run_of(app).tree.evaluated_range)
     screen: Any = app.screen
     await pilot.press("asterisk")
     await settle(pilot, lambda: len(screen._beside.get(screen.cursor.position, ())) == 2)
-
-
-async def _evaluate(app: HudApp, pilot: Pilot[None]) -> None:
-    await _evaluated(app, pilot)
-    await pilot.press("E")
-    await settle(pilot, lambda: app.screen.query("#dialog-problem"))
-    await settle(pilot, lambda: "rollouts" in str(app.screen.query_one("#dialog-problem").render()))
-
-
-async def _evaluated_head(app: HudApp, pilot: Pilot[None]) -> None:
-    await _evaluated(app, pilot)
-    await pilot.press("H")
-    await settle(pilot, lambda: app.screen.is_modal and getattr(app.screen, "current", False))
-
-
-async def _history(app: HudApp, pilot: Pilot[None]) -> None:
-    await _evaluated(app, pilot)
-    await pilot.press("V")
-    await settle(pilot, lambda: app.screen.query("#history"))
-
-
-async def _compare(app: HudApp, pilot: Pilot[None]) -> None:
-    await _evaluated(app, pilot)
-    await pilot.press("c")
-    await settle(pilot, lambda: app.screen.query("#compare-tasks"))
-
-
-async def _ship(app: HudApp, pilot: Pilot[None]) -> None:
-    await _evaluated(app, pilot)
-    await pilot.press("Q")
-    await settle(pilot, lambda: getattr(app.screen, "ranking", None) is not None)
 
 
 async def _jobs(app: HudApp, pilot: Pilot[None]) -> None:
@@ -324,10 +313,9 @@ def _rollout(*keys: str) -> Callable[[HudApp, Pilot[None]], Awaitable[None]]:
     """The reader over a rollout with tools, after these keys."""
 
     async def ready(app: HudApp, pilot: Pilot[None]) -> None:
-        await _followed(app, pilot)
-        await _quiet(app, pilot)
+        await _calm(app, pilot)
         shelf = stock_group()
-        screen = RolloutScreen(shelf, shelf.groups(), "a")  # type: ignore[arg-type]
+        screen = RolloutScreen(shelf, shelf.groups(), "a")
         await app.push_screen(screen)
         await settle(pilot, lambda: screen.transcript is not None)
         await pilot.press(*keys)
@@ -335,12 +323,6 @@ def _rollout(*keys: str) -> Callable[[HudApp, Pilot[None]], Awaitable[None]]:
         await settle(pilot, lambda: "d" not in keys or bool(shelf.asked))
 
     return ready
-
-
-async def _alarms(app: HudApp, pilot: Pilot[None]) -> None:
-    await _followed(app, pilot)
-    await pilot.press("7")
-    await settle(pilot, lambda: app.shown_view is not None and app.shown_view.VIEW == "alarms")
 
 
 def _keep_machines(state: Path) -> None:
@@ -351,13 +333,6 @@ def _keep_machines(state: Path) -> None:
     machines.use(data.HOST, "tinker")
     machines.set_line(data.HOST.name, data.LINE)
     write_rental(state, data.POD)
-
-
-async def _machines(app: HudApp, pilot: Pilot[None]) -> None:
-    await _followed(app, pilot)
-    await _quiet(app, pilot)
-    await pilot.press("8")
-    await settle(pilot, lambda: getattr(app.screen, "entry", None) is not None)
 
 
 def _runs(*keys: str) -> Act:
@@ -380,22 +355,6 @@ async def _compared(app: HudApp, pilot: Pilot[None]) -> None:
     screen: Any = app.screen
     await settle(pilot, lambda: screen.compared.runs)
     await pilot.press("shift+left", "shift+left")
-
-
-async def _time(app: HudApp, pilot: Pilot[None]) -> None:
-    await _followed(app, pilot)
-    await _quiet(app, pilot)
-    await pilot.press("percent_sign")
-    screen: Any = app.screen
-    await settle(pilot, lambda: screen.pane.timeline.times)
-    await pilot.press("down", "down", "down")
-
-
-async def _time_of_step(app: HudApp, pilot: Pilot[None]) -> None:
-    await _time(app, pilot)
-    await pilot.press("left")
-    screen: Any = app.screen
-    await settle(pilot, lambda: len(screen.pane.timeline.times) == 1)
 
 
 FLOWERS = {"type": "string", "enum": ["tulip", "rose", "aster"]}
@@ -446,11 +405,9 @@ class Shop:
 
 async def _play(app: HudApp, pilot: Pilot[None]) -> None:
     """The second turn of a game on an environment with two tools."""
-    await _followed(app, pilot)
-    await _quiet(app, pilot)
+    await _calm(app, pilot)
 
     async def begin(changed: Callable[[Game], object]) -> Play:
-        assert app.workspace is not None
         client = app.workspace.session.client
         return Play(PlayLink(lambda: client), Shop(), Game("shop", most=6), changed, "sums")
 
@@ -465,42 +422,46 @@ async def _play(app: HudApp, pilot: Pilot[None]) -> None:
     await pilot.press("tab", "tab", "8", "enter")
 
 
-async def _help(app: HudApp, pilot: Pilot[None]) -> None:
-    await _followed(app, pilot)
-    await _quiet(app, pilot)
-    await pilot.press("question_mark")
-    await settle(pilot, lambda: app.screen.query("#help-list"))
+def _is_estimated(screen: Screen[object]) -> bool:
+    problem = screen.query("#dialog-problem")
+    return bool(problem) and "rollouts" in str(problem.first().render())
 
 
+_timed = _then(_calm, "percent_sign", until=lambda screen: screen.pane.timeline.times)
+_time = _then(_timed, "down", "down", "down")
 BASES = data.MODELS[-3:]
-TREE = Start("checkpoints", model="mixed-rl")
+LIVE, TREE = Start("status", model="mixed-rl"), Start("checkpoints", model="mixed-rl")
 SCENES = {
     "welcome": Scene(Start(), _welcome, BASES),
     "models": Scene(Start("models"), _models),
     "launch": Scene(Start("run", model="letters-first", source="mixed"), _launch),
-    "live": Scene(Start("status", model="mixed-rl"), _followed),
-    "time": Scene(Start("status", model="mixed-rl"), _time),
-    "time-step": Scene(Start("status", model="mixed-rl"), _time_of_step),
-    "checkpoints": Scene(Start("checkpoints", model="mixed-rl"), _followed),
-    "head-dialog": Scene(Start("checkpoints", model="mixed-rl"), _dialog),
+    "live": Scene(LIVE, _followed),
+    "time": Scene(LIVE, _time),
+    "time-step": Scene(
+        LIVE, _then(_time, "left", until=lambda screen: len(screen.pane.timeline.times) == 1)
+    ),
+    "checkpoints": Scene(TREE, _followed),
+    "head-dialog": Scene(TREE, _then(_followed, "b", until=_asks)),
     "evaluations": Scene(TREE, _evaluated, evaluated=True),
-    "evaluate": Scene(TREE, _evaluate, evaluated=True),
-    "evaluated-head": Scene(TREE, _evaluated_head, evaluated=True),
-    "compare": Scene(TREE, _compare, evaluated=True),
-    "history": Scene(TREE, _history, evaluated=True, moved=True),
-    "ship": Scene(TREE, _ship, evaluated=True),
+    "evaluate": Scene(TREE, _then(_evaluated, "E", until=_is_estimated), evaluated=True),
+    "evaluated-head": Scene(TREE, _then(_evaluated, "H", until=_has("current")), evaluated=True),
+    "compare": Scene(TREE, _then(_evaluated, "c", until=_shows("#compare-tasks")), evaluated=True),
+    "history": Scene(
+        TREE, _then(_evaluated, "V", until=_shows("#history")), evaluated=True, moved=True
+    ),
+    "ship": Scene(TREE, _then(_evaluated, "Q", until=_has("ranking")), evaluated=True),
     "jobs": Scene(Start("jobs", model="mixed-rl"), _jobs),
     "rollout": Scene(Start("models"), _rollout("G", "k", "v", "d")),
     "rollout-pair": Scene(Start("models"), _rollout("c")),
-    "runs": Scene(Start("status", model="mixed-rl"), _runs("down", "space", "space")),
-    "runs-grouped": Scene(Start("status", model="mixed-rl"), _runs("v", "v")),
-    "runs-columns": Scene(Start("status", model="mixed-rl"), _runs("o", "down", "down")),
-    "runs-empty": Scene(Start("status", model="mixed-rl"), _runs(), runs=()),
-    "runs-compared": Scene(Start("status", model="mixed-rl"), _compared),
-    "alarms": Scene(Start("status", model="mixed-rl"), _alarms),
-    "machines": Scene(Start("models"), _machines, machines=True),
+    "runs": Scene(LIVE, _runs("down", "space", "space")),
+    "runs-grouped": Scene(LIVE, _runs("v", "v")),
+    "runs-columns": Scene(LIVE, _runs("o", "down", "down")),
+    "runs-empty": Scene(LIVE, _runs(), runs=()),
+    "runs-compared": Scene(LIVE, _compared),
+    "alarms": Scene(LIVE, _then(_followed, "7", until=lambda screen: screen.VIEW == "alarms")),
+    "machines": Scene(Start("models"), _then(_calm, "8", until=_has("entry")), machines=True),
     "play": Scene(Start("models"), _play),
-    "help": Scene(Start("models"), _help),
+    "help": Scene(Start("models"), _then(_calm, "question_mark", until=_shows("#help-list"))),
 }
 VIEWS = ("models", "launch", "live", "checkpoints", "runs", "jobs", "alarms", "machines")
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 from textual.pilot import Pilot
 from textual.screen import Screen
@@ -53,9 +53,7 @@ class StagedWorkspace(Workspace):
             return session(client, "local", owner, app.store, app.clock)
 
         super().__init__(app, session_of, app.start, None, Path())
-        writer = cast(
-            HudClient, SimpleNamespace(wire=SimpleNamespace(guard=Guard()), identity=None)
-        )
+        writer = SimpleNamespace(wire=SimpleNamespace(guard=Guard()), identity=None)
         self.writes = WritePolicy(app, lambda: writer)
         self.context = replace(self.context, writes=self.writes)
 
@@ -75,8 +73,8 @@ class Stage(HudApp):
         options: Options | None = None,
     ) -> None:
         super().__init__(nobody, None, Start(), lambda: 1_780_000_400.0, state, options)
-        played = StagedWorkspace(self, cast(HudClient, client or StillClient()), self.SESSION)
-        self.workspace, self.staged = played, cast(StagedSession, played.session)
+        played = StagedWorkspace(self, client or StillClient(), self.SESSION)
+        self.workspace, self.staged = played, played.session
         self.staged.scene, self.staged.fresh = run, freshness
         self.live = LiveScreen(played.context)
 
@@ -100,7 +98,7 @@ class Stage(HudApp):
 class Bare(Stage):
     """The stage with nothing on it, for a screen that is looked at alone."""
 
-    def get_default_screen(self) -> Screen[object]:  # type: ignore[override]
+    def get_default_screen(self) -> Screen[object]:
         return Screen()
 
 

@@ -55,7 +55,7 @@ async def shown(
         await app.until_view("models")
         await app.until(lambda: app.screen.focused)
         await app.press("8", then="machines")
-        await app.until(lambda: screen(app)._entries is not None)
+        await app.until(lambda: app.screen._entries is not None)
         yield app
 
 
@@ -65,17 +65,12 @@ async def listed(state: Path, width: int = 120) -> AsyncIterator[Opened]:
     async with bare((width, 30), state=lambda: state) as app:
         app.app.workspace.show_machines()
         await app.until_view("machines")
-        await app.until(lambda: screen(app)._entries is not None)
+        await app.until(lambda: app.screen._entries is not None)
         yield app
 
 
-def screen(app: Opened) -> MachinesScreen:
-    assert isinstance(app.screen, MachinesScreen)
-    return app.screen
-
-
 def rows(app: Opened) -> list[list[str]]:
-    return [[cell.plain for cell in row.cells] for row in screen(app).list.rows]
+    return [[cell.plain for cell in row.cells] for row in app.screen.list.rows]
 
 
 def use_box(state: Path, **line: object) -> Machines:
@@ -236,7 +231,7 @@ async def test_what_happens_now_is_in_sight_with_costs(state: Path, height: int)
     async with listed(state, width=80) as app:
         await app.pilot.resize_terminal(80, height)
         for number in range(12):
-            screen(app)._set_ups.add_line(data.POD.name, f"… {number}/12 fetch: {'file ' * 12}")
+            app.screen._set_ups.add_line(data.POD.name, f"… {number}/12 fetch: {'file ' * 12}")
         await app.until(lambda: "11/12 fetch" in app.said("#machines-text"))
         said = app.said("#machines-text")
         assert "of at most $6.00" in said
@@ -249,7 +244,7 @@ async def test_a_set_up_that_fails_says_why_once_and_what_it_costs(state: Path) 
     """Above the messages of its steps, which scroll."""
     write_rental(state, replace(data.POD, at=time()))
     async with listed(state) as app:
-        set_ups, [rental] = screen(app)._set_ups, read_rentals(state)
+        set_ups, [rental] = app.screen._set_ups, read_rentals(state)
         for text in ("✔ 1/2 folder: /root/x", "✘ 2/2 uv: no uv there"):
             set_ups.add_line(rental.name, text)
         app.app.run_worker(set_ups._offer_to_terminate(rental, HudError("no uv there")))
@@ -262,10 +257,10 @@ async def test_a_set_up_that_fails_says_why_once_and_what_it_costs(state: Path) 
 async def test_columns_are_as_wide_as_what_is_in_them(state: Path) -> None:
     use_box(state)
     async with listed(state, width=80) as app:
-        text = str(screen(app).list.render_line(1).text)
+        text = str(app.screen.list.render_line(1).text)
         assert "Qwen/Qwen3-4B" in text
         assert "85 %, 60 of 160 GB" in text
-        assert [column.title for column in screen(app).list.columns][-1] == "model"
+        assert [column.title for column in app.screen.list.columns][-1] == "model"
 
 
 def test_gpus_that_say_nonsense() -> None:
@@ -290,7 +285,7 @@ async def test_use_it_and_not(served: Served, state: Path, monkeypatch: pytest.M
         await app.until_view("models")
         second = app.app.workspace
         await app.press("8", then="machines")
-        await app.until(lambda: screen(app)._entries and rows(app)[0][0] == "▶")
+        await app.until(lambda: app.screen._entries and rows(app)[0][0] == "▶")
         await app.press("enter")
         await app.until(lambda: machines.used() is None)
         await app.until(lambda: app.app.workspace not in (None, second))
@@ -338,7 +333,7 @@ async def test_set_up_a_machine_step_by_step_and_remove_it(
         await app.open(ConfirmDialog, *"far", "enter")
         await app.press("y", then="machines")
         await app.until(lambda: rows(app) and rows(app)[0][3] == "ready")
-        steps = screen(app)._set_ups.lines["far"]
+        steps = app.screen._set_ups.lines["far"]
         assert any("7/7 health" in step or "health" in step for step in steps)
         await app.until(lambda: "health" in app.said("#machines-text"))
         await app.open(ConfirmDialog, "K")

@@ -10,9 +10,7 @@ from textual.worker import WorkerState
 
 from hud_tui.service.engines.base import About
 from hud_tui.tui.screens import models
-from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.start import Start
-from hud_tui.tui.widgets.table import RowList
 from tests.conftest import Served, fork
 from tests.toy_engine import ToyEngine
 from tests.tui.cockpit import grow
@@ -30,33 +28,24 @@ async def catalog(served: Served, *names: str, **more: Any) -> AsyncIterator[Ope
             await grow(http, ids[0], 2)
     async with opened(Connector(served), Start("models"), **more) as app:
         await app.until_view("models")
-        await app.until(lambda: view(app).models is not None)
+        await app.until(lambda: app.screen.models is not None)
         yield app
-
-
-def view(app: Opened) -> ModelsScreen:
-    assert isinstance(app.screen, ModelsScreen)
-    return app.screen
-
-
-def table(app: Opened) -> RowList:
-    return view(app).rows
 
 
 def cells(app: Opened, name: str) -> list[str]:
     return next(
         [cell.plain for cell in row.cells]
-        for row in table(app).rows
+        for row in app.screen.rows.rows
         if not row.heading and row.cells[1].plain == name
     )
 
 
 def names(app: Opened) -> list[str]:
-    return [row.cells[1].plain for row in table(app).rows if not row.heading]
+    return [row.cells[1].plain for row in app.screen.rows.rows if not row.heading]
 
 
 def headings(app: Opened) -> list[str]:
-    return [row.cells[0].plain for row in table(app).rows if row.heading and row.cells]
+    return [row.cells[0].plain for row in app.screen.rows.rows if row.heading and row.cells]
 
 
 async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
@@ -77,11 +66,11 @@ async def test_it_lists_own_models_apart_from_bases(served: Served) -> None:
 
 async def test_the_cursor_moves_by_arrows_and_letters(served: Served) -> None:
     async with catalog(served, "one", "two", "three") as app:
-        here = [table(app).cursor]
+        here = [app.screen.rows.cursor]
         keys = "down j k up end home G g pagedown pageup ctrl+d ctrl+u"
         for key in keys.split():
             await app.press(key)
-            here.append(table(app).cursor)
+            here.append(app.screen.rows.cursor)
         assert here == [1, 2, 3, 2, 1, 6, 1, 6, 1, 6, 1, 6, 1]
 
 
@@ -110,17 +99,17 @@ async def test_a_read_that_is_answered_late_leaves_the_cursor_where_a_key_put_it
             await fork(http, "three")
         app.net.free = lambda: False
         await app.press("1", then="models")
-        assert table(app).key == app.run.model.id
+        assert app.screen.rows.key == app.run.model.id
         await app.press("end")
-        last = table(app).key
+        last = app.screen.rows.key
         app.net.free = lambda: True
         await app.until(lambda: "three" in names(app))
-        assert table(app).key == last != app.run.model.id
+        assert app.screen.rows.key == last != app.run.model.id
 
 
 async def test_a_name_that_cannot_be_a_fork_s_is_said_in_the_dialog(served: Served) -> None:
     async with catalog(served, "one", HOSTILE) as app:
-        model = next(model for model in view(app).models if model.name == HOSTILE)
+        model = next(model for model in app.screen.models if model.name == HOSTILE)
         assert model.model_name in names(app), "a hostile name is only text"
         await app.ask("F")
         await app.press("delete", "enter")
@@ -162,23 +151,23 @@ async def test_the_filter_narrows_by_name_and_base_and_escape_clears_it(served: 
         await app.press("ctrl+u", *"toy bet")
         await app.until(lambda: names(app) == ["beta"])
         await app.press("enter")
-        assert view(app).focused is table(app)
+        assert app.screen.focused is app.screen.rows
         await app.press("slash", *"xyz")
         await app.until(lambda: names(app) == [])
         assert "esc shows all" in app.said("#note")
         await app.press("escape")
-        assert view(app).focused is table(app)
+        assert app.screen.focused is app.screen.rows
         assert names(app) == []
         await app.press("escape")
         await app.until(lambda: len(names(app)) == 3)
-        assert not view(app).filter_field.display
+        assert not app.screen.filter_field.display
 
 
 async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
     served: Served,
 ) -> None:
     async with catalog(served, "my model") as app:
-        assert not view(app).query_one("#about").display, "on this machine"
+        assert not app.screen.query_one("#about").display, "on this machine"
         await app.press("y")
         assert app.app.clipboard == "my-model"
         await app.until_notice("copied 8 bytes: my-model")
@@ -187,12 +176,12 @@ async def test_the_slug_is_copied_and_a_refused_catalog_is_told_and_read_again(
         await app.until_notice("the catalog is closed", "r")
         connection.http = kept
         await app.press("down")
-        before = table(app).key
+        before = app.screen.rows.key
         await app.until(lambda: app.said("#about") == "Four ways to answer")
         await forked(served, "two")
         await app.press("r")
         await app.until(lambda: names(app) == ["two", "my-model", "toy/four"])
-        assert table(app).key == before is not None, "the cursor stays on its model"
+        assert app.screen.rows.key == before is not None, "the cursor stays on its model"
 
 
 def _refusing() -> httpx.AsyncClient:
@@ -212,7 +201,7 @@ async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
             " · checkpoints kept for 7 d"
         )
         await app.pilot.resize_terminal(80, 24)
-        await app.until(lambda: view(app).query_one("#about").size.height == 2)
+        await app.until(lambda: app.screen.query_one("#about").size.height == 2)
         engine.place = About("tinker", "http://trainer:8000", HOSTILE, 3)
         await app.until(lambda: "⚠" in app.said("#about"))
         assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#about")
@@ -235,7 +224,7 @@ async def test_a_slow_read_is_not_begun_again_for_the_queue(
             nonlocal looked
             looked += 1
 
-        view(app).set_interval(models.QUEUE_S, look)
+        app.screen.set_interval(models.QUEUE_S, look)
         await app.until(lambda: looked > 4)
         assert slow.is_running
         app.net.free = lambda: True

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 from urllib.parse import urlsplit
 
@@ -191,7 +191,6 @@ async def test_the_head_is_kept_and_not_the_newest_step_that_was_it(
         assert (await set_head(http, model["id"], app.run.tree[1].id)).is_success
         await app.until(lambda: app.run.tree.head == 1)
     known = read_last_known(kept_file(tmp_path, url, served.api_key), url)
-    assert known is not None
     assert [node.is_active for node in known.tree] == [False, True, False, False]
 
 
@@ -227,7 +226,6 @@ async def test_closing_ends_a_save_that_has_begun(
             monkeypatch.setattr(runner, "stop", stop_and_free)
             app.app.workers.cancel_group(app.app, "keep")
         known = read_last_known(kept_file(tmp_path, url, served.api_key), url)
-    assert known is not None
     assert len(known.tree) == 4
 
 
@@ -235,7 +233,7 @@ def loaded(state: Path, local: bool = False) -> RunSession:
     """A session that follows a model with three steps."""
     client = StillClient()
     client.settings.local = local
-    made = RunSession(cast(HudClient, client), "hud", Mock(), JsonStore(lambda: state))
+    made = RunSession(client, "hud", Mock(), JsonStore(lambda: state))
     made.choose(runs.MODEL)
     made.fold(TreeRead(checkpoints=runs.checkpoints(3)))
     return made
@@ -251,7 +249,6 @@ async def test_a_save_that_failed_is_tried_again_though_nothing_changed(
     assert one.read_last_known() is None
     await one.save_last_known()
     known = one.read_last_known()
-    assert known is not None
     assert len(known.tree) == 3
 
 
@@ -303,7 +300,7 @@ class Heard:
 def follower(feed: Heard, status: str) -> Follower:
     client = SimpleNamespace(settings=SimpleNamespace(local=True), feed=lambda model_id: feed)
     watch = AlarmWatch(None, AlarmBook(JsonStore(), "m1"))
-    made = Follower(cast(HudClient, client), Run(), runs.MODEL, watch)
+    made = Follower(client, Run(), runs.MODEL, watch)
     made.fold(WorkChanged(work=runs.job(20, 400, status)))
     made.frame()
     return made
@@ -316,7 +313,7 @@ def test_an_outage_is_dated_by_the_last_answer_also_one_during_it(
     monkeypatch.setattr(live_session, "LOST_S", -1.0)
     state = {"source": "stream", "trouble": "no answer", "heard_at": monotonic() - 0.5}
     feed = SimpleNamespace(**state, retry_at=None, reading=None, behind_s=0.0)
-    one = follower(cast(Heard, feed), "running")
+    one = follower(feed, "running")
     one._clock = lambda: now
     now = 1000.0
     feed.heard_at = monotonic() - 0.5
@@ -369,9 +366,7 @@ async def test_a_large_tree_is_taken_in_beside_the_keys_and_what_comes_meanwhile
     nodes = tuple(Checkpoint(id=f"c{n}", prev_model_checkpoint_id=f"c{n - 1}") for n in range(MANY))
     last = Checkpoint(id="last", prev_model_checkpoint_id=nodes[-1].id, is_active=True)
     one = follower(Heard(0.0), "running")
-    one._feed = cast(
-        Any, Told([TreeRead(checkpoints=(*nodes, last)), CheckpointAdded(checkpoint=last)])
-    )
+    one._feed = Told([TreeRead(checkpoints=(*nodes, last)), CheckpointAdded(checkpoint=last)])
     reading = asyncio.create_task(one.follow(lambda event: None))
     turns = 0
     while not one.run.loaded:

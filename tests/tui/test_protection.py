@@ -20,7 +20,7 @@ from tests.conftest import Served, fork, until
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown
 from tests.tui.conftest import Connector, Opened, caller, cancel, opened, status, training
 from tests.tui.test_checkpoints import noted, tree_of
-from tests.tui.test_models import catalog, cells, table, view
+from tests.tui.test_models import catalog, cells
 
 NAME = "arith-rl"
 
@@ -33,10 +33,8 @@ async def named(flown: Cockpit) -> InputDialog:
     """The dialog that wants the name."""
     await flown.until_screen(InputDialog)
     await flown.until(lambda: isinstance(flown.app.screen.focused, Input))
-    screen = flown.app.screen
-    assert isinstance(screen, InputDialog)
     assert "is protected on this machine" in flown.dialog
-    return screen
+    return flown.screen
 
 
 async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None:
@@ -44,7 +42,7 @@ async def test_a_key_protects_and_a_name_takes_that_back(served: Served) -> None
         name = NAME
         await app.until_notice("choose a model of yours", "end", "P")
         await app.until(lambda: cells(app, name))
-        table(app).select(next(m.id for m in view(app).models or () if m.model_name == name))
+        app.screen.rows.select(next(m.id for m in app.screen.models or () if m.model_name == name))
         await app.until_notice("changes ask for its name", "P")
         await app.until(lambda: cells(app, f"{name} {LOCK}"))
         await app.ask("P")

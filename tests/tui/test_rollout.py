@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator import is_
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -45,7 +45,7 @@ async def reader_of(
     evaluated = more.pop("evaluated", False)
     groups = more.pop("groups", None) or shelf.groups(None if evaluated else PLAIN)
     async with bare(size) as hand:
-        screen = RolloutScreen(shelf, groups, first, **more)  # type: ignore[arg-type]
+        screen = RolloutScreen(shelf, groups, first, **more)
         await hand.app.push_screen(screen)
         await hand.until(lambda: screen.transcript is not None or screen.view.failure)
         await hand.pilot.pause()
@@ -195,13 +195,13 @@ async def test_surprise_is_a_colour_on_demand_with_alternatives() -> None:
 
 def test_a_turn_without_an_improbable_token_says_so() -> None:
     turn, sample = SimpleNamespace(pieces=["a"]), SimpleNamespace(output_logprobs=[-0.01])
-    said = passages._alternatives(cast(Any, turn), cast(Any, sample), [])
+    said = passages._alternatives(turn, sample, [])
     assert said.text == "No token of this turn was improbable."
     sample.output_logprobs = [-5.0]
-    said = passages._alternatives(cast(Any, turn), cast(Any, sample), [])
+    said = passages._alternatives(turn, sample, [])
     assert said.text == "The service gives no alternatives for this turn."
     told = [Alternative(0, [("b", -0.1), ("a", -5.0)])]
-    said = passages._alternatives(cast(Any, turn), cast(Any, sample), told)
+    said = passages._alternatives(turn, sample, told)
     assert "alternatives: “b” .905" in said.text
     assert "“a” .00" not in said.text, "it is what was sampled"
 
@@ -299,7 +299,7 @@ async def test_keys_act_on_the_rollout_that_has_the_cursor() -> None:
                 return True
             return monkeypatched(message)
 
-        screen.post_message = post  # type: ignore[method-assign]
+        screen.post_message = post
         for keys, active, number in (("", "a", 1), ("tab", "b", 2)):
             await hand.press(*filter(None, [keys]))
             await hand.until(lambda number=number: f"rollout {number} of 4" in hand.lines[0])
@@ -495,7 +495,7 @@ def test_the_reader_looks(
     shelf = reading.stock_group()
 
     async def ready(pilot: Pilot[None]) -> None:
-        screen = RolloutScreen(shelf, shelf.groups(), "a")  # type: ignore[arg-type]
+        screen = RolloutScreen(shelf, shelf.groups(), "a")
         await pilot.app.push_screen(screen)
         await until(lambda: screen.transcript is not None)
         await pilot.press(*keys)

@@ -23,12 +23,12 @@ async def searching(
 ) -> AsyncIterator[tuple[RolloutSearch, Hand]]:
     """The search, opened from the reader of step 12; `text` is in the reader's own search."""
     async with bare(size) as hand:
-        reader = RolloutScreen(shelf, shelf.groups(), "a", search=text)  # type: ignore[arg-type]
+        reader = RolloutScreen(shelf, shelf.groups(), "a", search=text)
         await hand.app.push_screen(reader)
         await hand.until(lambda: reader.transcript is not None)
         await hand.press("backslash")
         search = await hand.until_screen(RolloutSearch)
-        yield search, hand  # type: ignore[misc]
+        yield search, hand
 
 
 async def ask(search: RolloutSearch, hand: Hand, text: str) -> None:
@@ -144,5 +144,5 @@ async def test_of_very_many_rollouts_the_newest_are_searched(
 async def test_an_evaluation_s_rollouts_have_no_advantage() -> None:
     shelf = reading.stock_group()
     shelf.kind = "evaluation"
-    searched = await rollout_search.read_searched(shelf, "job", None)  # type: ignore[arg-type]
+    searched = await rollout_search.read_searched(shelf, "job", None)
     assert {rollout.advantage for rollout in searched.rollouts} == {None}

@@ -157,22 +157,8 @@ async def test_two_clicks_open_a_row() -> None:
         assert opened == ["2"]
 
 
-def screen(app: Opened) -> JsonScreen:
-    shown = app.app.screen
-    assert isinstance(shown, JsonScreen)
-    return shown
-
-
-def view(app: Opened) -> JsonView:
-    return screen(app).query_one(JsonView)
-
-
 def keys(app: Opened) -> list[object]:
-    return [line.path[-1] for line in view(app).tree_of.lines]
-
-
-def path(app: Opened) -> str:
-    return str(screen(app).query_one("#json-path").render()).strip()
+    return [line.path[-1] for line in app.screen.query_one(JsonView).tree_of.lines]
 
 
 async def test_a_job_s_status_is_folded_searched_and_copied(served: Served) -> None:
@@ -184,17 +170,17 @@ async def test_a_job_s_status_is_folded_searched_and_copied(served: Served) -> N
     async with opened(Connector(served), start) as app:
         await app.until_screen(JsonScreen)
         assert keys(app) == ["job", "model", "checkpoints"]
-        assert job_id in str(screen(app).query_one("#json-title").render())
+        assert job_id in app.said("#json-title")
         await app.press("enter")
         assert "trained_tokens" in keys(app)
         assert "estimated_finish" in keys(app)
         await app.press("left")
         assert keys(app) == ["job", "model", "checkpoints"]
         await app.press("/", *"loss_fn", "enter")
-        await app.until(lambda: path(app) == "job.parameters.loss_fn")
+        await app.until(lambda: app.said("#json-path").strip() == "job.parameters.loss_fn")
         await app.press("n", "n", "n", "N")
-        assert path(app) == "checkpoints[0].loss_fn"
-        assert "3 of 4 matches" in str(screen(app).query_one("#json-title").render())
+        assert app.said("#json-path").strip() == "checkpoints[0].loss_fn"
+        assert "3 of 4 matches" in app.said("#json-title")
         await app.press("y")
         assert app.app.clipboard == "checkpoints[0].loss_fn"
         await app.press("Y")

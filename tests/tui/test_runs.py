@@ -335,7 +335,6 @@ async def test_a_run_moves_by_itself_is_cancelled_and_resumed(served: Served) ->
     async with runs(served) as (flown, view):
 
         def row() -> Work:
-            assert view.table.row is not None
             return view.table.row
 
         assert (row().id, row().status, row().step) == (job_id, "running", 1)

@@ -9,9 +9,7 @@ from textual.widgets import Input
 from hud_tui.config import ReadOnly
 from hud_tui.keys import keyed
 from hud_tui.tui.keys import FootLine
-from hud_tui.tui.screens.checkpoints import CheckpointsScreen
 from hud_tui.tui.screens.evaluate import BudgetDialog
-from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.screens.set_head import HeadDialog
 from hud_tui.tui.screens.ship import ShipPanel
 from hud_tui.tui.start import Start
@@ -58,7 +56,6 @@ def text_of(dialog: BudgetDialog) -> str:
 
 
 def rollouts_of(panel: ShipPanel) -> list[str]:
-    assert panel.ranking is not None
     return sorted(standing.rollouts for standing in panel.ranking.standings)
 
 
@@ -67,7 +64,6 @@ async def test_marked_ones_are_sampled_and_the_best_is_served(
 ) -> None:
     async with checkpoints(served, tmp_path) as flown:
         view = flown.view
-        assert isinstance(view, CheckpointsScreen)
         await flown.press("m", "down", "m", "down", "m", "down", "m")
         assert view.marked[-1] == BASE
         assert [flown.run.tree.find(id_) for id_ in view.marked[:3]] == [2, 1, 0]
@@ -124,7 +120,6 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         toy.go_on()
         await flown.until(lambda: "R goes on" in text(panel, "#sampling-progress"))
         model = flown.run.model
-    assert model is not None
     async with cockpit(
         served, Start("checkpoints", model=model.id), state=lambda: tmp_path
     ) as flown:
@@ -134,7 +129,6 @@ async def test_sampling_is_stopped_and_goes_on_another_day(served: Served, tmp_p
         await flown.press("R")
         await flown.until(lambda: "E samples others" in text(panel, "#sampling-progress"))
         selection = await panel.selector.newest(panel.entries)
-        assert selection is not None
         assert selection.is_complete
 
 
@@ -173,7 +167,6 @@ async def test_nine_marks_and_folded_steps_are_refused_aloud(
 ) -> None:
     async with checkpoints(served, tmp_path, steps=1) as flown:
         view = flown.view
-        assert isinstance(view, CheckpointsScreen)
         view.marked = tuple(f"other-{number}" for number in range(8))
         await flown.press("m")
         assert "8 are marked: M removes the marks" in flown.said("#tree-note")
@@ -189,10 +182,8 @@ async def test_the_arms_of_a_sweep_are_compared_and_one_is_served(
         typed(app, "seed", "0,1")
         await app.until(lambda: "sweep: 2 runs" in app.said("#summary"))
         await app.agree("ctrl+s")
-        view = app.app.shown_view
         await app.until_view("runs")
-        view = app.app.shown_view
-        assert isinstance(view, RunsScreen)
+        view = app.screen
         await app.until(lambda: [row.status for row in view.rows or ()] == ["succeeded"] * 2)
         panel = await app.open(ShipPanel, "Q")
         await app.until(lambda: panel.ranking is not None)
@@ -205,7 +196,6 @@ async def test_the_arms_of_a_sweep_are_compared_and_one_is_served(
         panel.table.select("0")
         await app.press("H", then="checkpoints")
         await app.until(lambda: app.run.model is not None)
-        assert app.run.model is not None
         assert app.run.model.id == panel.entries[0].model_id
 
 
@@ -228,8 +218,7 @@ def hinted(panel: ShipPanel) -> list[str]:
 async def test_in_runs_what_to_mark_is_said(served: Served, tmp_path: Path) -> None:
     async with checkpoints(served, tmp_path, steps=1) as flown:
         await flown.press("5", then="runs")
-        view = flown.app.shown_view
-        assert isinstance(view, RunsScreen)
+        view = flown.view
         await flown.until(lambda: view.rows is not None and view.table.row is not None)
         await flown.press("Q")
         said = "Mark two runs that have checkpoints (space), or go to a run of a sweep."

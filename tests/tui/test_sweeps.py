@@ -11,9 +11,8 @@ from textual.widgets import Button, Input
 
 from hud_tui.client.sweep_files import SweepFiles
 from hud_tui.rl.settings import FOLDED
-from hud_tui.tui.screens.runs import RunsScreen
 from hud_tui.tui.start import Start
-from hud_tui.tui.widgets.form import Field, Picker
+from hud_tui.tui.widgets.form import Picker
 from tests.conftest import Served
 from tests.service.clients import over_socket
 from tests.tui.conftest import Connector, Opened, opened, toy_of
@@ -29,12 +28,6 @@ async def sweeping(served: Served, state: Path, **start: Any) -> AsyncIterator[O
     async with launch(served, state=lambda: state, **begin) as app:
         await checked(app)
         yield app
-
-
-def runs(app: Opened) -> RunsScreen:
-    screen = app.app.shown_view
-    assert isinstance(screen, RunsScreen)
-    return screen
 
 
 def typed(app: Opened, key: str, text: str) -> None:
@@ -62,14 +55,14 @@ async def test_commas_in_the_form_are_a_sweep_whose_cost_is_said_first(
         await app.until(lambda: "before the first step" in app.dialog)
         assert app.net.sent == []
         await app.press("y", then="runs")
-        await app.until(lambda: len(runs(app).rows or ()) == 4)
-        await app.until(lambda: {row.status for row in runs(app).rows or ()} == {"succeeded"})
-        assert {row.sweep for row in runs(app).rows or ()} == {"arith-rl-sweep"}
-        assert {row.parameters["baseline"] for row in runs(app).rows or ()} == {True}
+        await app.until(lambda: len(app.view.rows or ()) == 4)
+        await app.until(lambda: {row.status for row in app.view.rows or ()} == {"succeeded"})
+        assert {row.sweep for row in app.view.rows or ()} == {"arith-rl-sweep"}
+        assert {row.parameters["baseline"] for row in app.view.rows or ()} == {True}
         await app.press("v", "v")
-        table = "".join(s.text for s in runs(app).table.shown)
+        table = "".join(s.text for s in app.view.table.shown)
         assert " 4 runs · not averaged: lr differs · sweep arith-rl-sweep" in table
-        await app.until(lambda: not runs(app).session.sweeps)
+        await app.until(lambda: not app.view.session.sweeps)
 
 
 async def test_what_is_no_sweep_is_refused_and_a_cancelled_one_is_not_sent(
@@ -123,9 +116,9 @@ async def test_a_sweep_knows_its_tasks_from_any_directory_and_its_runs_from_the_
         await app.until(lambda: bool(files.all()))
         assert [sweep.source for sweep in files.all()] == [str(tmp_path / "sums.json")]
         await app.until(
-            lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
+            lambda: [row.status for row in app.view.rows or ()] == ["succeeded", "succeeded"]
         )
-        await app.until(lambda: not runs(app).session.sweeps)
+        await app.until(lambda: not app.view.session.sweeps)
         [kept] = files.all()  # as it is where nobody has followed the last run to its end
         started = [run.model_copy(update={"status": "queued"}) for run in kept.members]
         files.keep(kept.model_copy(update={"members": tuple(started)}))
@@ -162,15 +155,15 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         typed(app, "at_once", "1")
         await app.agree("ctrl+s")
         await app.until_view("runs")
-        await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["running"])
+        await app.until(lambda: [row.status for row in app.view.rows or ()] == ["running"])
         await app.until(lambda: "1 running, 1 queued" in app.said("#runs-title"))
         assert "one of a sweep" in await app.ask("X")
         app.screen.query_one("#sweep", Button).press()
         await app.until(lambda: "Its runs end between two rollouts" in app.dialog)
         await app.press("y")
         toy_of(served).go_on()
-        await app.until(lambda: not runs(app).session.sweeps)
-        await app.until(lambda: [row.status for row in runs(app).rows or ()] == ["cancelled"])
+        await app.until(lambda: not app.view.session.sweeps)
+        await app.until(lambda: [row.status for row in app.view.rows or ()] == ["cancelled"])
         [kept] = SweepFiles(tmp_path).all()
         assert kept.cancelled
         await app.ask("R")
@@ -178,7 +171,7 @@ async def test_a_sweep_is_cancelled_and_resumed_from_its_runs(
         await app.until(lambda: "queued ones start" in app.dialog)
         await app.press("y")
         await app.until(
-            lambda: [row.status for row in runs(app).rows or ()] == ["succeeded", "succeeded"]
+            lambda: [row.status for row in app.view.rows or ()] == ["succeeded", "succeeded"]
         )
 
 
@@ -204,7 +197,7 @@ async def test_q_asks_before_it_leaves_runs_of_a_sweep_waiting(
         await app.until_view("models")
         await app.press("5", then="runs")
         await app.until(lambda: "1 running, 1 queued" in app.said("#runs-title"))
-        assert not runs(app).session.sweeps, "nothing drives it now"
+        assert not app.view.session.sweeps, "nothing drives it now"
     toy_of(served).go_on()
 
 
@@ -238,7 +231,6 @@ async def test_how_a_step_is_taken_is_folded_under_one_row(served: Served, tmp_p
             assert word in shown
         for key in ("beta1", "norm_adv_by_std", "loss_fn_config", "group_size"):
             field = form.query_one(f"#{key}").parent
-            assert isinstance(field, Field)
             assert f"\n{field.label}  " in shown, "a parameter has one name"
         assert "\nweight decay" not in shown, "what is left to the engine has no line of its own"
         await app.press("y", then="live")

@@ -35,7 +35,6 @@ async def test_the_newest_steps_then_one_then_a_rollout(served: Served) -> None:
     async with cockpit(served, Start("status", model=model)) as flown:
         screen = await opened(flown, 4)
         live = flown.app.screen_stack[-2]
-        assert isinstance(live, LiveScreen)
         assert [time.step for time in screen.pane.timeline.times[:4]] == [1, 2, 3, 4]
         assert "of the time" in said(screen)
         await flown.press("left")
@@ -44,7 +43,6 @@ async def test_the_newest_steps_then_one_then_a_rollout(served: Served) -> None:
         assert (live.cursor, time.step) == (3, 4)  # the crosshair of Live
         await flown.press("down", "down")
         chosen = screen.pane.chosen
-        assert chosen is not None
         assert chosen.task_slug in said(screen, "#time-chosen")
         group = await flown.open(GroupScreen, "enter")
         columns = group.query_one(RolloutColumns)
