@@ -34,6 +34,7 @@ from tests.rollouts.driving import make_venv, write_sums
 from tests.service.clients import answered, fork_of, over_socket, train
 from tests.service.headless import point_at
 from tests.tui.cockpit import Cockpit, cockpit
+from tests.tui.conftest import forked
 
 ROWS = [{"args": {"a": a, "b": 3, "tool": True}, "slug": f"task-{a}"} for a in (2, 4)]
 
@@ -51,8 +52,7 @@ async def seated(
     monkeypatch.setattr(control, "mode_of", lambda client: "hud")
     source = write_sums(tmp_path / "env", ROWS)
     make_venv(tmp_path / "env" / ".venv")
-    async with over_socket(served) as client:
-        await fork_of(client)
+    await forked(served)
     begin = Start(view="launch", source=taskset or str(source), **start)
     async with cockpit(served, begin, state=lambda: tmp_path / "state") as flown:
         await flown.until(lambda: flown.view.VIEW == "launch")
@@ -151,8 +151,7 @@ async def test_a_task_of_launch_is_played_and_the_policy_goes_on(
 
 
 async def test_a_task_of_the_service_is_played(served: Served) -> None:
-    async with over_socket(served) as client:
-        await fork_of(client)
+    await forked(served)
     async with cockpit(served, Start("run", view="launch", source="arith")) as flown:
         view: Any = flown.view
         await flown.until(lambda: view.draft.findings and not view.draft.checking)
@@ -216,8 +215,7 @@ async def test_leaving_a_game_ends_its_rollout(
         await exit_trace(calls, *told)
 
     monkeypatch.setattr(RolloutCalls, "exit_trace", slowly)
-    async with over_socket(served) as client:
-        await fork_of(client)
+    await forked(served)
     start = Start("play", view="launch", source="arith")
     async with cockpit(served, start, state=lambda: tmp_path / "state") as flown:
         await your_turn(flown, 1)
@@ -281,7 +279,7 @@ class Halting:
     def __init__(self) -> None:
         self.answers: list[Any] = []
         self.tools: list[Any] = []
-        self.messages: list[Any] = [{"role": "user", "content": "Go."}]
+        self.messages: list[Any] = [GO]
         self.is_over = asyncio.Event()
 
     async def play(self, begun: Any, asked: Callable[[Any], object]) -> Result:
@@ -311,12 +309,23 @@ class Table(App[None]):
         self.push_screen(PlayScreen("world", begin))
 
 
-async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
+GO = {"role": "user", "content": "Go."}
+
+
+@asynccontextmanager
+async def playing(*messages: Any, tools: Sequence[Any] = ()) -> AsyncIterator[Any]:
+    """A game whose environment asks so, and its screen."""
     app = Table()
-    async with app.run_test() as pilot:
+    app.world.messages, app.world.tools = [*(messages or (GO,))], [*tools]
+    async with app.run_test(size=(100, 40)) as pilot:
+        await until(lambda: isinstance(app.screen, PlayScreen) and bool(app.screen.game.prompt))
         await pilot.pause()
-        screen = app.screen
-        await pilot.pause()
+        yield app.screen, pilot
+
+
+async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
+    async with playing() as (screen, pilot):
+        app = screen.app
         assert screen.focused is screen.answer
         foot = screen.query_one(FootLine)
         assert "answer (ends the game)" in str(foot.render())
@@ -345,11 +354,7 @@ async def test_a_turn_is_made_once_and_leaving_a_game_asks() -> None:
 
 
 async def test_enter_goes_on_to_the_next_field_also_where_one_is_picked() -> None:
-    app = Table()
-    app.world.tools = [{"name": "call", "parameters": SCHEMA}]
-    async with app.run_test() as pilot:
-        await pilot.pause()
-        screen = app.screen
+    async with playing(tools=[{"name": "call", "parameters": SCHEMA}]) as (screen, pilot):
         await until(lambda: bool(screen.form._fields))
         await pilot.pause()
         fields = {argument.name: field.field for argument, field in screen.form._fields}
@@ -360,19 +365,15 @@ async def test_enter_goes_on_to_the_next_field_also_where_one_is_picked() -> Non
 
 
 async def test_help_lists_keys_that_replay_where_turns_are_recorded() -> None:
-    app = Table()
-    async with app.run_test() as pilot:
-        await until(lambda: isinstance(app.screen, PlayScreen))
-        screen = app.screen
-        await until(lambda: screen.game.phase is Phase.YOURS)
+    async with playing() as (screen, pilot):
 
         def replaying() -> set[str]:
             return {each.action.id for each in doable(screen) if "replay" in each.action.name}
 
         assert not replaying()
         await pilot.press("escape", "full_stop", "comma", "at")
-        assert app.screen is screen
-        assert not app._notifications
+        assert screen.app.screen is screen
+        assert not screen.app._notifications
         screen.take(replace(screen.game, upcoming=(Turn(Move("as then"), "recorded"),)))
         assert len(replaying()) == 3
         screen.take(replace(screen.game, upcoming=(), turns=(Turn(Move("a"), RECORDED),)))
@@ -523,26 +524,15 @@ def test_what_a_game_waits_for_is_said(game: Game, text: str) -> None:
     assert said_of(game, 4.0).plain == text
 
 
-@asynccontextmanager
-async def playing(messages: Sequence[Any], size: tuple[int, int] = (100, 40)) -> AsyncIterator[Any]:
-    """A game whose environment asks so, and its screen."""
-    app = Table()
-    app.world.messages = [*messages]
-    async with app.run_test(size=size) as pilot:
-        await until(lambda: isinstance(app.screen, PlayScreen) and bool(app.screen.game.prompt))
-        await pilot.pause()
-        yield app.screen, pilot
-
-
 async def test_texts_of_a_game_are_cleaned() -> None:
-    async with playing([{"role": "user", "content": "\x1b[2J [bold]x"}]) as (screen, _):
+    async with playing({"role": "user", "content": "\x1b[2J [bold]x"}) as (screen, _):
         assert [line.rstrip() for line in screen.view.plain.split("\n")] == [
             *("▾ user", "  ␛[2J [bold]x")
         ]
 
 
 async def test_a_text_is_shown_as_the_policy_gets_it() -> None:
-    async with playing([{"role": "user", "content": "x" * 300_000}]) as (screen, _):
+    async with playing({"role": "user", "content": "x" * 300_000}) as (screen, _):
         assert screen.view.plain.count("x") == 300_000
         assert screen.view.cursor == screen.view.count - 1
         assert screen.view.in_sight, "the end is shown"
@@ -550,7 +540,7 @@ async def test_a_text_is_shown_as_the_policy_gets_it() -> None:
 
 async def test_a_conversation_is_folded_and_laid_out_as_in_the_reader() -> None:
     made = Move(calls=(Call("f", {}), Call("g", {"rows": list(range(40))})))
-    async with playing([{"role": "user", "content": "Go."}]) as (screen, pilot):
+    async with playing() as (screen, pilot):
         screen._play.move(made)
         turn = Turn(made, "person", ("Error calling tool 'f': no", '{"n": 1}'))
         screen.take(replace(screen.game, turns=(turn,)))
