@@ -1,11 +1,13 @@
 """Lists that fold or draw only what is seen, and the JSON viewer."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
 from textual.app import App, ComposeResult
 from textual.content import Content
+from textual.pilot import Pilot
 
 from hud_tui.rl.json_tree import Line
 from hud_tui.tui.screens.json import JsonScreen, JsonView, content_of
@@ -42,6 +44,10 @@ def test_columns_fold_from_the_least_important(
 
 class Shown(App[None]):
     CSS = "RowList .rows--cursor { background: red; }"
+    opened = ""
+
+    def on_table_opened(self, event: RowList.Opened) -> None:
+        self.opened += event.key
 
     def compose(self) -> ComposeResult:
         yield RowList(COLUMNS)
@@ -51,12 +57,20 @@ def row(number: int) -> Row:
     return item_row(COLUMNS, str(number), number)
 
 
-async def test_the_cursor_scrolls_many_rows_keeps_its_own_and_passes_headings() -> None:
+@asynccontextmanager
+async def listed(*shown: Row, height: int = 6) -> AsyncIterator[tuple[RowList, Pilot[None]]]:
+    """A focused list of these rows."""
     app = Shown()
-    async with app.run_test(size=(60, 10)) as pilot:
+    async with app.run_test(size=(60, height)) as pilot:
         rows = app.query_one(RowList)
         rows.focus()
-        rows.show([row(n) for n in range(20_000)])
+        rows.show(shown)
+        await pilot.pause()
+        yield rows, pilot
+
+
+async def test_the_cursor_scrolls_many_rows_keeps_its_own_and_passes_headings() -> None:
+    async with listed(*(row(n) for n in range(20_000)), height=10) as (rows, pilot):
         await pilot.press("end")
         assert rows.key == "19999"
         await pilot.pause()
@@ -82,11 +96,7 @@ async def test_the_cursor_scrolls_many_rows_keeps_its_own_and_passes_headings() 
 async def test_a_row_may_take_several_lines() -> None:
     blank = Content()
     more = Row("2", (blank, Content("its second line"), blank, blank), continues=True)
-    app = Shown()
-    async with app.run_test(size=(60, 6)) as pilot:
-        rows = app.query_one(RowList)
-        rows.focus()
-        rows.show([row(1), row(2), more, row(3), row(4), row(5)])
+    async with listed(row(1), row(2), more, row(3), row(4), row(5)) as (rows, pilot):
         await pilot.press("down")
         assert rows.key == "2"
         marked = rows.get_component_rich_style("rows--cursor").bgcolor
@@ -99,11 +109,7 @@ async def test_a_row_may_take_several_lines() -> None:
 
 
 async def test_a_row_that_changes_its_style_alone_is_drawn_again() -> None:
-    app = Shown()
-    async with app.run_test(size=(60, 6)) as pilot:
-        rows = app.query_one(RowList)
-        rows.show([row(1), row(2)])
-        await pilot.pause()
+    async with listed(row(1), row(2)) as (rows, _):
         before = rows.render_line(2)
         rows.show([row(1), replace(row(2), cells=(*row(2).cells[:3], Content.styled("7", "bold")))])
         after = rows.render_line(2)
@@ -112,11 +118,7 @@ async def test_a_row_that_changes_its_style_alone_is_drawn_again() -> None:
 
 
 async def test_a_list_that_was_hidden_shows_what_came_meanwhile() -> None:
-    app = Shown()
-    async with app.run_test(size=(60, 6)) as pilot:
-        rows = app.query_one(RowList)
-        rows.show([row(1)])
-        await pilot.pause()
+    async with listed(row(1)) as (rows, pilot):
         rows.display = False
         await pilot.pause()
         rows.show([row(2), row(3)])
@@ -127,11 +129,7 @@ async def test_a_list_that_was_hidden_shows_what_came_meanwhile() -> None:
 
 
 async def test_rows_that_come_above_leave_what_was_scrolled_to_in_sight() -> None:
-    app = Shown()
-    async with app.run_test(size=(60, 6)) as pilot:
-        rows = app.query_one(RowList)
-        rows.focus()
-        rows.show([row(n) for n in range(20)])
+    async with listed(*map(row, range(20))) as (rows, pilot):
         await pilot.press("down")
         rows.show([row(n) for n in (*range(50, 60), *range(20))])
         assert rows.in_sight, "the cursor was"
@@ -141,20 +139,10 @@ async def test_rows_that_come_above_leave_what_was_scrolled_to_in_sight() -> Non
 
 
 async def test_two_clicks_open_a_row() -> None:
-    opened: list[str] = []
-
-    class Clicked(Shown):
-        def on_table_opened(self, event: RowList.Opened) -> None:
-            opened.append(event.key)
-
-    app = Clicked()
-    async with app.run_test(size=(60, 10)) as pilot:
-        rows = app.query_one(RowList)
-        rows.show([row(1), row(2)])
+    async with listed(row(1), row(2)) as (rows, pilot):
         await pilot.click(RowList, offset=(5, 2), times=2)
         await pilot.pause()
-        assert rows.key == "2"
-        assert opened == ["2"]
+        assert (rows.key, rows.app.opened) == ("2", "2")
 
 
 def keys(app: Opened) -> list[object]:
