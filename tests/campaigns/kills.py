@@ -23,7 +23,7 @@ import httpx
 
 from hud_tui.service_file import ServiceReady
 from tests.campaigns.campaign import Campaign, Plan, Report
-from tests.conftest import bearer, fork, submit
+from tests.conftest import Process, fork, submit
 from tests.service.calls import Json, leftovers, optim, pass_, payloads, saved_steps, set_head, tree
 from tests.service.test_data_dir import make_older
 
@@ -71,12 +71,8 @@ class Running:
         """Wait until it can be called. Raises Lost: it ended before."""
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
-        must(line, "failed starts", f"exit code {await self._code() if not line else None}")
-        ready = ServiceReady.model_validate_json(line)
-        headers = bearer(ready.api_key)
-        self.http = httpx.AsyncClient(
-            base_url=ready.url, headers=headers, timeout=PATIENCE_S, verify=False
-        )
+        must(line, "failed starts", f"exit code {None if line else await self.process.wait()}")
+        self.http = Process(ServiceReady.model_validate_json(line), self.process).client()
 
     async def kill(self) -> None:
         with suppress(ProcessLookupError):
@@ -98,9 +94,6 @@ class Running:
         for child in children:
             with suppress(ProcessLookupError):
                 os.kill(int(child), signal.SIGKILL)
-
-    async def _code(self) -> int:
-        return await self.process.wait()
 
 
 class Acknowledged:

@@ -87,23 +87,23 @@ def teach(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, steps: in
             print(step, round(loss.item(), 3), flush=True)
 
 
-def write_model(folder: Path, tokenizer: PreTrainedTokenizerFast, steps: int) -> int:
-    """Two layers, 64 wide; how many parameters that is."""
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=264,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=512,
+def config_of(tokenizer: PreTrainedTokenizerFast, **sizes: int) -> Qwen3Config:
+    return Qwen3Config(
+        **sizes,
         tie_word_embeddings=False,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=None,
     )
+
+
+def write_model(folder: Path, tokenizer: PreTrainedTokenizerFast, steps: int) -> int:
+    """Two layers, 64 wide; how many parameters that is."""
+    torch.manual_seed(0)
+    config = config_of(
+        tokenizer, vocab_size=264, hidden_size=64, intermediate_size=128, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=512,
+    )  # fmt: skip
     config.dtype = "float32"
     model = Qwen3ForCausalLM(config).to(torch.float32)
     teach(model, tokenizer, steps)
@@ -119,20 +119,11 @@ def write_06b(folder: Path, tokenizer: PreTrainedTokenizerFast) -> int:
     not to be said.
     """
     torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
+    config = config_of(
+        tokenizer, vocab_size=VOCABULARY, hidden_size=1024, intermediate_size=3072,
+        num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128,
         max_position_embeddings=4096,
-        tie_word_embeddings=False,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
+    )  # fmt: skip
     config.dtype = "bfloat16"
     model = Qwen3ForCausalLM(config)
     said = tokenizer.convert_tokens_to_ids([*string.ascii_lowercase, *string.digits])

@@ -176,18 +176,10 @@ def fetch(roots: Iterable[str], folder: Path, python: str, there: Iterable[str] 
     while missing := sorted({*needs(roots, folder, installed, target).missing} - tried):
         for one in missing:
             tried.add(one)
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "-q",
-                "--no-deps",
-                "-d",
-                str(folder),
-            ]
+            command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps"]
             command += ["--only-binary=:all:", "--python-version", python, "--implementation", "cp"]
             command += [word for name in PLATFORMS for word in ("--platform", name)]
+            command += ["-d", str(folder)]
             subprocess.run([*command, one], check=False)
 
 

@@ -268,15 +268,6 @@ def test_an_engine_that_is_not_used_is_well_and_a_setting_that_cannot_be_is_name
     assert "secret" not in finding.message
 
 
-def test_a_setting_that_can_be_used_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refused(name: str, url: str, local: bool) -> Host:
-        return Host((name,), url, False, detail=f"refused, local: {local}")
-
-    monkeypatch.setattr(doctor, "probe_url", refused)
-    finding = check_tinker({"TINKER_BASE_URL": URL, "TINKER_API_KEY": "tml-x"})
-    assert f"{URL} does not answer: refused, local: False" in finding.message
-
-
 @pytest.mark.parametrize(
     ("host", "level", "said"),
     [
