@@ -47,20 +47,21 @@ class Target:
         self.port = int(service.ready.url.rpartition(":")[2])
         self.client = service.client
 
-    def head(self, path: str, *lines: str, host: str = "127.0.0.1", method: str = "POST") -> bytes:
-        said = (f"{method} {path} HTTP/1.1", f"Host: {host}", *lines)
-        return ("\r\n".join(said) + "\r\n").encode()
-
-    @property
-    def bearer(self) -> str:
-        return f"Authorization: Bearer {self.key}"
-
 
 @dataclass(frozen=True)
 class Line:
     target: Target
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+
+    def head(self, path: str, *lines: str, host: str = "127.0.0.1") -> bytes:
+        method = "GET" if path == MODELS else "POST"
+        said = (f"{method} {path} HTTP/1.1", f"Host: {host}", *lines)
+        return ("\r\n".join(said) + "\r\n").encode()
+
+    def key_head(self, path: str, *lines: str, **how: str) -> bytes:
+        """One with the service's key."""
+        return self.head(path, f"Authorization: Bearer {self.target.key}", *lines, **how)
 
     async def send(self, said: bytes) -> None:
         self.writer.write(said)
@@ -92,56 +93,26 @@ async def silent(line: Line) -> None:
     await line.reader.read()
 
 
-async def slow_headers(line: Line) -> None:
-    await line.drip(line.target.head("/chat/completions"), b"X-Drop: 1\r\n")
-
-
-async def endless_headers(line: Line) -> None:
-    more = b"X-More: " + b"x" * 2**14 + b"\r\n"
-    await line.drip(line.target.head("/chat/completions"), more, pause_s=0)
-
-
-async def slow_body(line: Line) -> None:
-    head = line.target.head("/v2/models/fork", line.target.bearer, "Content-Length: 99999", "")
-    await line.drip(head, b" ")
-
-
-async def keyless_body(line: Line) -> None:
-    await line.pour(line.target.head("/telemetry/v3/api/sdk-events/cli", *CHUNKED))
-
-
-async def large_body(line: Line) -> None:
-    path = "/v1/models/x/train/forward-backward"
-    await line.pour(line.target.head(path, line.target.bearer, *CHUNKED))
-
-
-async def other_host(line: Line) -> None:
-    key, host = line.target.bearer, "127.0.0.1.evil"
-    await line.ask(line.target.head("/v2/models", key, "", host=host, method="GET"))
-
-
-async def other_origin(line: Line) -> None:
-    key = line.target.bearer
-    await line.ask(line.target.head("/v2/models", key, "Origin: http://evil", "", method="GET"))
-
-
 async def no_http(line: Line) -> None:
     await line.send(bytes(range(256)) * 8)
     await line.reader.read()
 
 
 CHUNKED = ("Transfer-Encoding: chunked", "")
-ATTACKS: dict[str, tuple[Attack, int]] = {
-    "slow headers": (slow_headers, 10),
-    "endless headers": (endless_headers, 2),
-    "slow body": (slow_body, 5),
-    "keyless body": (keyless_body, 2),
-    "large body": (large_body, 1),
-    "other host": (other_host, 5),
-    "other origin": (other_origin, 5),
-    "no HTTP": (no_http, 5),
+CHAT, FORK, TRAIN = "/chat/completions", "/v2/models/fork", "/v1/models/x/train/forward-backward"
+LARGE = b"X-More: " + b"x" * 2**14 + b"\r\n"
+EVENTS, MODELS = "/telemetry/v3/api/sdk-events/cli", "/v2/models"
+ATTACKS: dict[str, tuple[int, Attack]] = {
+    "slow headers": (10, lambda line: line.drip(line.head(CHAT), b"X-Drop: 1\r\n")),
+    "endless headers": (2, lambda line: line.drip(line.head(CHAT), LARGE, pause_s=0)),
+    "slow body": (5, lambda line: line.drip(line.key_head(FORK, "Content-Length: 9999", ""), b" ")),
+    "keyless body": (2, lambda line: line.pour(line.head(EVENTS, *CHUNKED))),
+    "large body": (1, lambda line: line.pour(line.key_head(TRAIN, *CHUNKED))),
+    "other host": (5, lambda line: line.ask(line.key_head(MODELS, "", host="127.0.0.1.evil"))),
+    "other origin": (5, lambda line: line.ask(line.key_head(MODELS, "Origin: http://evil", ""))),
+    "no HTTP": (5, no_http),
 }
-"""What goes beside the silent ones, by name, and how often for one of the others."""
+"""What goes beside the silent ones, and how often for one of the others."""
 BESIDE = 4
 """One of them for so many silent connections."""
 
@@ -221,7 +192,7 @@ async def outcome(http: httpx.AsyncClient, job_id: str) -> Json:
 async def play(plan: Plan, report: Report) -> None:
     at_once = min(AT_ONCE, raise_open_files() - 500)
     chance = plan.random
-    attacks, weights = zip(*ATTACKS.values(), strict=True)
+    weights, attacks = zip(*ATTACKS.values(), strict=True)
     with tempfile.TemporaryDirectory() as directory:
         async with target_in(Path(directory)) as target, target.client() as http:
             model = await fork(http)
