@@ -15,7 +15,7 @@ from hud_tui.rl import transcript as stored
 from hud_tui.rl.tasks.task import kind_of, validator
 from hud_tui.rl.text import has_surrogate, names_text, one_line
 from hud_tui.rl.transcript import ASSISTANT, Transcript
-from hud_tui.wire_training import TraceEvent, content_text
+from hud_tui.wire_training import TraceEvent, call_parts, content_text
 
 PERSON, POLICY, RECORDED = "person", "policy", "recorded"
 """Who made a turn: the player; the policy, now; or the policy when the rollout was made."""
@@ -439,13 +439,6 @@ def move_of(message: Mapping[str, Any]) -> Move:
 
 
 def _call(row: Mapping[str, Any]) -> Call:
-    function = row.get("function")
-    function = function if isinstance(function, Mapping) else row
-    arguments: Any = function.get("arguments")
-    if isinstance(arguments, str):
-        try:
-            read = json.loads(arguments or "{}")
-        except ValueError:
-            read = arguments
-        arguments = read if isinstance(read, dict) else arguments
-    return Call(str(function.get("name") or "?"), arguments if arguments is not None else {})
+    name, arguments = call_parts(row)
+    read = stored.json_value(arguments)
+    return Call(name, read if isinstance(read, dict) else arguments or {})

@@ -145,3 +145,10 @@ def test_what_a_model_said_is_the_turn_that_it_made() -> None:
     event = {"text": "so", "tool_calls": [{"name": "move", "arguments": {"a": 1}}]}
     assert move_of(event) == Move("so", (Call("move", {"a": 1}),))
     assert move_of({"content": None}) == Move()
+
+
+@pytest.mark.parametrize("arguments", ["[" * 200_000, '{"a":' * 200_000, "[1]"])
+def test_arguments_that_are_no_json_object_stay_as_the_model_wrote_them(arguments: str) -> None:
+    """However deep they are nested."""
+    said = {"tool_calls": [{"function": {"name": "move", "arguments": arguments}}]}
+    assert move_of(said) == Move(calls=(Call("move", arguments),))
