@@ -186,6 +186,21 @@ def group_stats(rewards: Sequence[float]) -> GroupStats:
     return GroupStats(len(rewards), fmean(rewards), reward_std(rewards), has_signal(rewards))
 
 
+def group_shares(groups: Iterable[Sequence[float]]) -> dict[str, float]:
+    """The shares of a step's groups without variance, as metrics; empty without any group.
+
+    Args:
+        groups: Rewards of each group, shape (G,); empty ones are left out.
+    """
+    stats = [group_stats(rewards) for rewards in groups if rewards]
+    counts = {
+        "frac_reward_zero_std": sum(not group.has_signal for group in stats),
+        "frac_groups_all_solved": sum(group.all_solved for group in stats),
+        "frac_groups_all_failed": sum(group.all_failed for group in stats),
+    }
+    return {key: count / len(stats) for key, count in counts.items()} if stats else {}
+
+
 def histogram(rewards: Sequence[float], bins: int, low: float, high: float) -> list[int]:
     """Counts of rewards in equal bins over [low, high], shape (bins,).
 

@@ -15,7 +15,7 @@ from math import isfinite
 from statistics import fmean, pstdev
 from typing import TypeVar
 
-from hud_tui.rl.groups import CROSS_ENTROPY, group_advantages, has_signal
+from hud_tui.rl.groups import CROSS_ENTROPY, group_advantages, group_shares, has_signal
 from hud_tui.rl.text import names_text
 from hud_tui.service.engines.base import KNOWN, LOSSES, Base, Datum, fold
 from hud_tui.service.http import Refused, bad_field, canonical
@@ -400,8 +400,6 @@ def _turn(sample: Sample, origin: Origin) -> Turn:
 # in, one dict per pass.
 
 
-GOOD = 0.5
-"""Mean reward from which a zero-variance group counts as solved; below it, as failed."""
 LEFT_OUT = "traces_without_samples"
 
 
@@ -425,9 +423,6 @@ def merge_passes(passes: Sequence[Mapping[str, float]]) -> dict[str, float]:
 def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
     """Reward and group metrics of a step's batches."""
     rewards = [t.reward for batch in batches for t in batch.trajectories]
-    groups = [group.rewards for batch in batches for group in batch.groups]
-    flat = [fmean(group) for group in groups if not has_signal(group)]
-    good = sum(mean >= GOOD for mean in flat)
     # of a client's rollouts that errored; they are trained on with their reward
     errored = [t.errored for batch in batches if batch.reported for t in batch.trajectories]
     return {
@@ -435,9 +430,7 @@ def of_rewards(batches: Sequence[Batch]) -> dict[str, float]:
         "reward_std": pstdev(rewards),
         "reward_min": min(rewards),
         "reward_max": max(rewards),
-        "frac_reward_zero_std": len(flat) / len(groups),
-        "frac_groups_all_solved": good / len(groups),
-        "frac_groups_all_failed": (len(flat) - good) / len(groups),
+        **group_shares(group.rewards for batch in batches for group in batch.groups),
     } | ({"errored_share": fmean(errored)} if errored else {})
 
 

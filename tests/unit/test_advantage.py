@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hud_tui.rl.groups import group_advantages, group_stats, has_signal, histogram, reward_std
-from hud_tui.service import batches
 
 REWARDS = st.lists(st.floats(-100, 100), min_size=1, max_size=16)
 
@@ -81,8 +80,3 @@ def test_zero_variance_groups_are_solved_or_failed(
 
 def test_rewards_beyond_the_ends_fall_into_the_outermost_bins() -> None:
     assert histogram([0, 0.1, 0.5, 0.99, 1.0, 2.0, -1], 4, 0.0, 1.0) == [3, 0, 1, 3]
-
-
-def test_solved_begins_where_the_service_has_it() -> None:
-    at = batches.GOOD
-    assert group_stats([at, at]).all_solved

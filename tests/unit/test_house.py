@@ -80,7 +80,7 @@ CONCEPTS = {
     ),
     "the axes around a plot": "tui.widgets.figure: PlotFigure axes figure",
     "intervals, and what two evaluations tell apart": (
-        "rl.evaluation: interval student_t pass_at difference sentence"
+        "rl.evaluation: interval student_t pass_at is_solved difference sentence"
     ),
     "what checks find, how severe it is, and how it is told": (
         "rl.findings: Finding RunCheck Check Severity SEVERITIES in_order worst_first verdict"
@@ -107,7 +107,7 @@ CONCEPTS = {
     "which rollouts a filter keeps, and where its words stand": (
         "rl.rollout_search: Sought Needles split_filter parse_row_filter where_found"
     ),
-    "whether rewards have a gradient": "rl.groups: has_signal has_gradient CROSS_ENTROPY",
+    "whether rewards have a gradient": "rl.groups: has_signal has_gradient group_shares CROSS_ENTROPY",
 }
 """The module that holds a concept, and names that no other module may give to something else."""
 DONE_ONCE = {

@@ -8,7 +8,7 @@ from math import isfinite, nan, sqrt
 from statistics import median
 
 from hud_tui.rl.alarms.thresholds import Limits
-from hud_tui.rl.groups import group_stats
+from hud_tui.rl.groups import group_shares
 from hud_tui.rl.metrics import metrics_of, step_number
 from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint, bounded
@@ -207,7 +207,8 @@ def row_of(index: int, checkpoint: Checkpoint) -> Row:
     """The row of a checkpoint at index `index` of its lineage."""
     metrics = metrics_of(checkpoint)
     if checkpoint.groups and "frac_reward_zero_std" not in metrics:
-        metrics = {**metrics, **_of_groups(checkpoint)}
+        rewards = (list(filter(isfinite, group.rewards)) for group in checkpoint.groups)
+        metrics = {**metrics, **group_shares(rewards)}
     stamp = seconds(checkpoint.created_at)
     return Row(
         index,
@@ -219,17 +220,3 @@ def row_of(index: int, checkpoint: Checkpoint) -> Row:
         checkpoint.tasks_digest,
         frozenset(group.task_slug for group in checkpoint.groups),
     )
-
-
-def _of_groups(checkpoint: Checkpoint) -> dict[str, float]:
-    """Shares of zero-variance groups, computed from the groups' rewards."""
-    finite_rewards = [[r for r in group.rewards if isfinite(r)] for group in checkpoint.groups]
-    stats = [group_stats(rewards) for rewards in finite_rewards if rewards]
-    if not stats:
-        return {}
-    shares = {
-        "frac_reward_zero_std": sum(not stat.has_signal for stat in stats),
-        "frac_groups_all_solved": sum(stat.all_solved for stat in stats),
-        "frac_groups_all_failed": sum(stat.all_failed for stat in stats),
-    }
-    return {key: count / len(stats) for key, count in shares.items()}
