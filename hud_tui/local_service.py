@@ -237,11 +237,7 @@ async def _renewed(
     paths: Paths, running: ServiceReady, progress: Progress
 ) -> tuple[ServiceReady, str]:
     """A running service, which is restarted if it is of another version, nothing trains there, and
-    it runs in the background.
-
-    Returns:
-        The service, and a display name; empty for the usual one.
-    """
+    it runs in the background; and a display name, empty for the usual one."""
     if not running.is_other:
         return running, ""
     if not is_daemon(running.pid) or await _works(running):
@@ -381,12 +377,9 @@ async def _answers(ready: ServiceReady) -> bool:
 
 
 async def _accepts(ready: ServiceReady) -> bool:
-    """Whether what listens at the URL of a service.json accepts its key.
-
-    Raises:
-        HudUnreachable: The service's process exists and something listens on its port, but does
-            not answer: it may be suspended or very busy.
-    """
+    """Whether what listens at the URL of a service.json accepts its key. Raises HudUnreachable: the
+    service's process exists and something listens on its port, but does not answer: it may be
+    suspended or very busy."""
     client = HudClient(_settings(ready))
     try:
         async with asyncio.timeout(ANSWER_S):

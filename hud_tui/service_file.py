@@ -508,13 +508,9 @@ def add_rental(state: Path, rental: Rental) -> Rental:
 
 
 def write_rental(state: Path, rental: Rental, **changes: Any) -> Rental:
-    """Store a rental; return it as stored.
-
-    Args:
-        rental: Stored as it is if it is new, or if there are no `changes`.
-        changes: Fields to change; the other fields keep the values of the file, which another
-            program may have changed.
-    """
+    """Store a rental, and return it as stored: as it is if it is new, or if there are no `changes`;
+    else the fields that are not changed keep the values of the file, which another program may have
+    changed."""
     stored = rental
 
     def changed() -> str | None:
@@ -540,12 +536,8 @@ MOST_CELLS = 80 - len("hud-tui: ")
 def costs_text(state: Path, now: float, ahead_s: float = 0.0) -> str:
     """Lines about each pod that is rented: what it costs, until when it can cost, and who guards
     that; empty if nothing is rented. They fit 80 cells after the program's name, except for the
-    command of a long name.
-
-    Args:
-        now: Unix seconds by Prime's clock.
-        ahead_s: Seconds by which this machine's clock is ahead of that.
-    """
+    command of a long name. `now`: Unix seconds by Prime's clock; `ahead_s`: by which this machine's
+    clock is ahead of that."""
     running = [rental for rental in read_rentals(state) if rental.runs]
     lines = []
     for rental in running:
@@ -633,11 +625,8 @@ SILENT_S = 600.0
 
 def keep_budgets(paths: Paths, now: float) -> None:
     """Start the process that terminates pods when their budget is used up, unless it is running or
-    nothing is rented. It gets Prime's settings, from wherever they are set.
-
-    Raises:
-        HudUsage: The file of rentals is invalid.
-    """
+    nothing is rented. It gets Prime's settings, from wherever they are set. Raises HudUsage: the
+    file of rentals is invalid."""
     if not any(r.runs for r in read_rentals(paths.state)) or budget_kept(paths.state, now):
         return
     names = {name: value for name, value in every_variable().items() if name[:6] == "PRIME_"}

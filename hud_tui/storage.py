@@ -55,12 +55,9 @@ def change_atomic(file: Path, change: Callable[[], Content | None]) -> None:
 
 @contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory's files, across threads and processes. Not reentrant.
-
-    Raises:
-        OSError: The directory cannot be created or opened, the lock is not released in time, or
-            the file system has no locks.
-    """
+    """Hold the lock of a directory's files, across threads and processes. Not reentrant. Raises
+    OSError: the directory cannot be created or opened, the lock is not released in time, or the
+    file system has no locks."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = _lock(directory)  # the kernel releases it when this program ends, and not before
     try:

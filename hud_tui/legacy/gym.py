@@ -147,14 +147,8 @@ class Transform:
 
 
 def read_gym(name: str, body: bytes) -> tuple[GymConfig, list[str]]:
-    """Read a configuration.
-
-    Returns:
-        The configuration, and warnings.
-
-    Raises:
-        HudUsage: Invalid; names file, line and field of every error.
-    """
+    """Read a configuration; also returns warnings. Raises HudUsage: invalid; names file, line and
+    field of every error."""
     document, config = open_gym(name, body)
     return config, list(gym_warnings(document, config))
 

@@ -310,11 +310,8 @@ def load_lock(file: Path) -> Lock:
 
 def primary_source(directory: Path) -> str:
     """The primary data set of a directory's lock file: the folder that it names if that exists,
-    else the data set's name.
-
-    Raises:
-        HudUsage: There is no lock file, or it has no primary data set.
-    """
+    else the data set's name. Raises HudUsage: there is no lock file, or it has no primary data
+    set."""
     file = find_lock(directory)
     if file is None:
         raise HudUsage(

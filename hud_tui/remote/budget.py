@@ -62,13 +62,9 @@ def over_budget(rental: Rental, now: float) -> str:
 
 
 def why_spent(rental: Rental, used_at: float, now: float) -> str:
-    """Why a pod is to be terminated now; empty if it is not.
-
-    Args:
-        rental: The pod. While its watcher speaks, that decides whether it is used.
-        used_at: When somebody here last worked on it.
-        now: As all times, Unix seconds by Prime's clock.
-    """
+    """Why a pod is to be terminated now; empty if it is not. While its watcher speaks, that decides
+    whether it is used. `used_at`: when somebody here last worked on it, as all times Unix seconds
+    by Prime's clock."""
     if why := over_budget(rental, now):
         return why
     if rental.watched and not rental.address:
@@ -153,11 +149,8 @@ class Budgets:
 
     async def check(self) -> None:
         """Terminate what is to be terminated now. What is spent is ended first, by its id, which
-        needs no other answer of Prime.
-
-        Raises:
-            HudError: Prime does not answer; nothing is given up.
-        """
+        needs no other answer of Prime. Raises HudError: Prime does not answer; nothing is given
+        up."""
         now, failures = self._clock(), list[HudError]()
         async with self._prime() as prime:
             pods = Pods(prime, self._machines.state, now=self._clock)

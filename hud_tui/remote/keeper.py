@@ -248,11 +248,8 @@ async def use(
     machines: Machines, machine: Machine, paths: Paths, report: Callable[[str], None]
 ) -> None:
     """Train on a machine that is set up from now on, once its server answers through the tunnel.
-    `paths` are those without a machine; `report` is called with what is being waited for.
-
-    Raises:
-        HudUnreachable: It does not answer; the previous machine stays in use.
-    """
+    `paths` are those without a machine; `report` is called with what is being waited for. Raises
+    HudUnreachable: it does not answer; the previous machine stays in use."""
     before = machines.used()
     machines.use(machine, find_engine(machine.engine).speaks)
     if machines.line(machine.name).get("state") != "up":

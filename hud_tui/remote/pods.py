@@ -259,15 +259,9 @@ class RentalRequest:
 async def choose(
     prime: Prime, query: Filter, key: str = "", image: str = "", **how: Any
 ) -> tuple[RentalRequest, list[str]]:
-    """The cheapest offer, with an ssh key that Prime knows; also returns warnings.
-
-    Args:
-        key: Identity file; empty for the one in Prime's settings.
-        how: Further fields of the request.
-
-    Raises:
-        HudUsage: Nothing matches, or the key cannot be used.
-    """
+    """The cheapest offer, with an ssh key that Prime knows; also returns warnings. `key`: identity
+    file; empty for the one in Prime's settings; `how`: further fields of the request. Raises
+    HudUsage: nothing matches, or the key cannot be used."""
     answer = await available(prime, query)
     warnings = [answer.warning] if answer.warning else []
     if not answer.offers:
@@ -640,11 +634,8 @@ class Pods:
 
     async def wait(self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str) -> Address:
         """Wait until ssh answers for a rental with an id; return the address. `key`: the same
-        identity file as in `reach`.
-
-        Raises:
-            PodFailed: It failed, or is not ready in time. It still costs money.
-        """
+        identity file as in `reach`. Raises PodFailed: it failed, or is not ready in time. It still
+        costs money."""
         async for _ in Looks(POLL_S, READY_S):
             status = await self._status(rental)
             refused = ""
@@ -729,14 +720,9 @@ KEYS_AT = "https://app.primeintellect.ai/dashboard/tokens"
 
 
 async def check_key(prime: Prime, key: str) -> str:
-    """Check the ssh key that a pod will need, before anything costs money.
-
-    Returns:
-        A warning if Prime does not report which keys it knows; else empty.
-
-    Raises:
-        HudUsage: ssh cannot use the key, or Prime does not know its public half.
-    """
+    """Check the ssh key that a pod will need, before anything costs money. Returns a warning if
+    Prime does not report which keys it knows; else empty. Raises HudUsage: ssh cannot use the key,
+    or Prime does not know its public half."""
     public = await read_public_key(key)
     try:
         public_keys = await prime.ssh_keys()

@@ -70,12 +70,8 @@ class PrimeSettings:
 
 
 def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
-    """Settings from the environment, else from ``~/.prime/config.json``.
-
-    Raises:
-        HudNoKey: There is no key.
-        HudUsage: An address or a key that cannot be used.
-    """
+    """Settings from the environment, else from ``~/.prime/config.json``. Raises HudNoKey: there is
+    no key; HudUsage: an address or a key that cannot be used."""
     stored = read_object(Path(expanduser("~/.prime/config.json")))
 
     def setting(field: str, *variables: str) -> str:
@@ -454,14 +450,8 @@ class Prime:
         return rented
 
     async def terminate(self, pod_id: str) -> bool:
-        """Terminate a pod, and its costs; safe to repeat, also for one that has ended.
-
-        Returns:
-            False if Prime does not know it.
-
-        Raises:
-            HudUnclear: Whether it ended is unknown.
-        """
+        """Terminate a pod, and its costs; safe to repeat, also for one that has ended. False if
+        Prime does not know it. Raises HudUnclear: whether it ended is unknown."""
         try:
             await self._send("DELETE", f"/pods/{pod_id}", None)
         except HudRefused as error:

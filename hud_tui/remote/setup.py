@@ -325,11 +325,8 @@ class Setup:
 
     async def run(self, values: Mapping[str, str]) -> Machine:
         """Run the missing steps; returns the machine, ready for use. `values`: the secrets to send,
-        by name.
-
-        Raises:
-            HudError: A step failed; finished steps are kept, and `run` can be called again.
-        """
+        by name. Raises HudError: a step failed; finished steps are kept, and `run` can be called
+        again."""
         steps = steps_of(self.machine, self.engine, self._package)
         names = [step.name for step in steps]
         done = tuple(name for name in self.machine.done if name in names)
@@ -346,12 +343,9 @@ class Setup:
         return self.machine
 
     async def plan(self) -> list[tuple[Step, bool]]:
-        """Each step, and whether it is done already; nothing is changed.
-
-        Raises:
-            HudUsage: The disk has no room for what is to be installed, or somebody else uses the
-                folder with another model.
-        """
+        """Each step, and whether it is done already; nothing is changed. Raises HudUsage: the disk
+        has no room for what is to be installed, or somebody else uses the folder with another
+        model."""
         steps = steps_of(self.machine, self.engine, self._package)
         checks = [f"if ( {step.check or 'false'}\n) >/dev/null 2>&1; then echo y; else echo n; fi"
                   for step in steps]  # fmt: skip

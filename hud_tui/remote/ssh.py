@@ -155,13 +155,9 @@ class Ssh:
         self._control: Path | None = None
 
     def command(self, *options: str, shared: bool = True, greeter: Path | None = None) -> list[str]:
-        """The command line up to the host.
-
-        Args:
-            options: Further ones of ssh.
-            shared: Whether it uses the shared connection.
-            greeter: A socket at which an ssh with a connection of its own greets, as `greets`.
-        """
+        """The command line up to the host, with further options of ssh. `shared`: whether it uses
+        the shared connection; `greeter`: a socket at which an ssh with a connection of its own
+        greets, as `greets`."""
         ssh_options = {
             "BatchMode": "yes",
             "ConnectTimeout": CONNECT_S,
@@ -319,12 +315,8 @@ class Ssh:
         )
 
     async def check(self, script: str, timeout_s: float = 60.0) -> str:
-        """`run` a script that must succeed; returns its output.
-
-        Raises:
-            ScriptFailed: It did not succeed.
-            HudError: As `run`.
-        """
+        """`run` a script that must succeed; returns its output. Raises ScriptFailed: it did not
+        succeed; HudError: as `run`."""
         output = await self.run(script, timeout_s)
         if output.code:
             raise script_failed(str(self.address), output.err or output.out, output.code)

@@ -166,19 +166,10 @@ class Heartbeat:
 async def install_watcher(
     ssh: Ssh, pod: str, left_s: float, idle_s: int, api: str, key: str = ""
 ) -> Heartbeat:
-    """Start the watcher of a pod; one that is running ends, and this budget replaces its own.
-
-    Args:
-        ssh: The pod.
-        pod: Prime's id of the pod.
-        left_s: Seconds from now after which the pod is to end.
-        idle_s: Seconds without use after which it is to end; 0: never.
-        api: URL of Prime's API, to which the watcher sends a DELETE if it has a key.
-        key: Prime's API key, which is stored on the pod; empty: one that is there already stays.
-
-    Raises:
-        ScriptFailed: It did not start.
-    """
+    """Start the watcher of a pod; one that is running ends, and this budget replaces its own:
+    `left_s`, seconds from now after which the pod is to end, and `idle_s`, seconds without use, 0
+    for never. `pod`: Prime's id; `api`: URL of Prime's API, to which the watcher sends a DELETE if
+    it has a `key` there, which stays if none is given. Raises ScriptFailed: it did not start."""
     budget: Mapping[str, object] = {
         "ID": secrets.token_hex(8),
         "LEFT_S": max(0, int(left_s)),

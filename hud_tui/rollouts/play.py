@@ -76,12 +76,8 @@ class World(Protocol):
     async def play(
         self, begun: Callable[[Task], object], asked: Callable[[Request], object]
     ) -> Result:
-        """Make the rollout. Raises HudError: it cannot begin.
-
-        Args:
-            begun: Called with the task, once it is known.
-            asked: Called with each request for a turn, which `answer` answers.
-        """
+        """Make the rollout. `begun` is called with the task, once it is known; `asked` with each
+        request for a turn, which `answer` answers. Raises HudError: it cannot begin."""
 
     def answer(self, completion: Mapping[str, Any]) -> None:
         """Answer the last request."""
@@ -259,17 +255,9 @@ async def own_play(
     model: Model | None = None,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Play:
-    """A game on an environment, which is not begun.
-
-    Args:
-        state: The state directory.
-        task: As `task_named` takes it.
-        model: As `policy_of` takes it.
-        options: Fields of `Options`, and how the policy is sampled, by their wire names.
-
-    Raises:
-        HudError: An option is invalid, or the service does not answer.
-    """
+    """A game on an environment, which is not begun. `task`: as `task_named` takes it; `model`: as
+    `policy_of` takes it; `options`: fields of `Options`, and how the policy is sampled, by their
+    wire names. Raises HudError: an option is invalid, or the service does not answer."""
     policy = policy_of(await link.client.models(), model)
     of_rollouts = {key: value for key, value in options.items() if key in Options.model_fields}
     sampled = {key: value for key, value in options.items() if key not in of_rollouts}

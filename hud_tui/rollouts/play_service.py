@@ -56,11 +56,8 @@ async def play_of(
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Play:
     """A game on whatever a source names: an environment of the user's own (a Python file, or a
-    directory with one), else a taskset or a file of tasks. Arguments as of `own_play`.
-
-    Raises:
-        HudError: No source is named, or there is no such source or task; or as `own_play`.
-    """
+    directory with one), else a taskset or a file of tasks. Arguments as of `own_play`. Raises
+    HudError: no source is named, or there is no such source or task; or as `own_play`."""
     if not source:
         raise HudUsage("what is to be played?", "name an environment, or a rollout: --rollout ID")
     if await asyncio.to_thread(_is_python, source):

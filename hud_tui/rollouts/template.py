@@ -331,15 +331,9 @@ def write_environment(name: str, directory: Path, kind: str = "sums") -> list[Pa
 
 
 def write_files(folder: Path, texts: Mapping[str, str]) -> list[Path]:
-    """Write files into a folder; returns those that were not there. All or none: a later call goes
-    on with what a kill left.
-
-    Args:
-        texts: By the path within the folder, what the others are useless without last.
-
-    Raises:
-        HudUsage: One is there and has another text, or one cannot be written.
-    """
+    """Write files into a folder, by their paths in it, what the others are useless without last;
+    returns those that were not there. All or none: a later call goes on with what a kill left.
+    Raises HudUsage: one is there and has another text, or one cannot be written."""
     paths = {folder / name: text for name, text in texts.items()}
     for path, text in paths.items():
         if path.exists() and not _has(path, text):

@@ -383,11 +383,8 @@ async def prepare(
     client: HudClient, order: Order, model: Model, state: Path
 ) -> AsyncGenerator[Loaded | Finding | Trial]:
     """Import an environment, check its tasks, start it, and try some: yields its content, then
-    findings, and the result of the trial. Its output goes to a log in the state directory.
-
-    Raises:
-        HudError: It cannot be imported, or has nothing to train on.
-    """
+    findings, and the result of the trial. Its output goes to a log in the state directory. Raises
+    HudError: it cannot be imported, or has nothing to train on."""
     async with started(client, order, state) as worker:
         loaded = await load(worker, client, order)
         yield loaded

@@ -269,13 +269,8 @@ STACK_FRAME = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 def source_line_in_stack(lines: Iterable[str], source: str) -> dict[str, Any] | None:
     """The place of a thread in the user's files, of the one that was interrupted, else of the
-    newest; None if none is in them.
-
-    Args:
-        lines: As `faulthandler` writes them: threads from the newest on, each with a heading and
-            its frames, most recent call first.
-        source: The environment's file or directory.
-    """
+    newest; None if none is in them. `lines`: as `faulthandler` writes them: threads from the newest
+    on, each with a heading and its frames, most recent call first."""
     threads: list[tuple[str, list[traceback.FrameSummary]]] = []
     for line in lines:
         if frame := STACK_FRAME.match(line):
