@@ -571,11 +571,7 @@ class Pods:
         forget_pod(self._state / REMOTES, rental.id)
 
     async def reach(
-        self,
-        rental: Rental,
-        ssh_to: Callable[[Address], Ssh],
-        key: str,
-        api_key: str = "",
+        self, rental: Rental, ssh_to: Callable[[Address], Ssh], key: str, api_key: str = ""
     ) -> Address:
         """Wait until a pod answers, and start its watcher; return its address. Can be repeated,
         also if it is unknown whether the pod was rented. `key`: identity file that Prime knows;

@@ -141,11 +141,7 @@ class Ssh:
     """Runs scripts on one machine."""
 
     def __init__(
-        self,
-        address: Address,
-        known_hosts: Path,
-        config: Path | None = None,
-        shared: bool = True,
+        self, address: Address, known_hosts: Path, config: Path | None = None, shared: bool = True
     ) -> None:
         """`known_hosts`: a file of our own, for rented machines only; `config` replaces the user's
         ssh_config. `shared`: whether all scripts go over one connection, which lives on for a

@@ -48,10 +48,7 @@ class EvaluationDriver:
         self._stopping = asyncio.Event()
         self._service = ServiceLink(connect, self._stopping.is_set)
         self._host = WorkerHost(
-            order_of_evaluation(stored),
-            self._service,
-            folder.environment_log,
-            self._stopping,
+            order_of_evaluation(stored), self._service, folder.environment_log, self._stopping
         )
         self._ledger = EvaluationLedger(files, stored, self._service.call)
 

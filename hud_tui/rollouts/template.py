@@ -309,10 +309,7 @@ class Kind:
         return text.replace(NAME, name), f"{TESTS_BEGIN}{self.tests}{TESTS_END}".replace(NAME, name)
 
 
-KINDS: Mapping[str, Kind] = {
-    "sums": Kind(SUMS, SUMS_TESTS),
-    "lookup": Kind(LOOKUP, LOOKUP_TESTS),
-}
+KINDS: Mapping[str, Kind] = {"sums": Kind(SUMS, SUMS_TESTS), "lookup": Kind(LOOKUP, LOOKUP_TESTS)}
 """The first one is written unless another is named."""
 
 

@@ -29,13 +29,7 @@ from uuid import uuid4
 
 from hud_tui import pipes
 from hud_tui.pipes import Pipe, ProcessEnded
-from hud_tui.rollouts.host import (
-    GRACE_S,
-    POLL_S,
-    STACK_S,
-    command,
-    keep_endings_out_of_the_log,
-)
+from hud_tui.rollouts.host import GRACE_S, POLL_S, STACK_S, command, keep_endings_out_of_the_log
 from hud_tui.rollouts.tls import share_contexts
 from hud_tui.rollouts.watched import (
     AGENT,

@@ -35,14 +35,7 @@ from hud_tui.patience import Looks, Patience
 from hud_tui.processes import holding, process, read_process
 from hud_tui.rl.alarms.monitor import AlarmMonitor
 from hud_tui.rl.run import Run
-from hud_tui.rl.sink_rows import (
-    RECORD,
-    STEP,
-    SinkRow,
-    rows_of_evaluation,
-    rows_of_run,
-    settings_of,
-)
+from hud_tui.rl.sink_rows import RECORD, STEP, SinkRow, rows_of_evaluation, rows_of_run, settings_of
 from hud_tui.rl.text import last_lines, one_line
 from hud_tui.rl.wandb_file import read_logged_run
 from hud_tui.rl.work import SUCCEEDED, has_ended

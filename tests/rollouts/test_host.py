@@ -13,12 +13,7 @@ import pytest
 
 from hud_tui.cli.main import main
 from hud_tui.parameters import ROLLOUT_OPTIONS, Parameter
-from hud_tui.rollouts.host import (
-    LAST_MESSAGES,
-    POLL_S,
-    STACK_S,
-    keep_endings_out_of_the_log,
-)
+from hud_tui.rollouts.host import LAST_MESSAGES, POLL_S, STACK_S, keep_endings_out_of_the_log
 from hud_tui.rollouts.process import (
     SDK,
     EnvironmentFailed,

@@ -100,12 +100,7 @@ def test_a_rented_machine_is_charged_by_the_hour_while_it_runs(tmp_path: Path) -
         ([report()] * 4, "tiny/mixed-0.2M", "0 of 4 rollouts called a tool", "fork tiny/tools-1M"),
         ([report()] * 4, "tiny/agent-1M", "0 of 4 rollouts called a tool", "its prompt must name"),
         ([report(**called("plus", "plus"))] * 4, "", "none of 8 tool calls fits", "say in the"),
-        (
-            [report(stop_reason="length", **called(fit=2))] * 4,
-            "",
-            "was cut off",
-            "more --",
-        ),
+        ([report(stop_reason="length", **called(fit=2))] * 4, "", "was cut off", "more --"),
         (
             [report(**called(fit=2))] * 4,
             "",
@@ -152,10 +147,7 @@ def test_an_environment_without_tools_is_not_asked_for_calls() -> None:
 def test_answers_cut_off_are_counted() -> None:
     runs = [report(i % 2, stop_reason=("length", "done", "done")[i % 3]) for i in range(6)]
     found = said_of(*runs, capabilities=[])["rollout"]
-    assert (found.level, found.message) == (
-        "warning",
-        "2 of 6 rollouts ended in an answer cut off",
-    )
+    assert (found.level, found.message) == ("warning", "2 of 6 rollouts ended in an answer cut off")
 
 
 def test_a_quarter_cut_off_is_a_warning_and_half_of_the_calls_that_fit_are_none() -> None:

@@ -141,20 +141,14 @@ def test_what_decides_about_an_action_is_refused_with_its_line(action: str, why:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (
-            "rubric: {weights: {luck: 1}}",
-            "line 1: field rubric.weights.luck: there is no",
-        ),
+        ("rubric: {weights: {luck: 1}}", "line 1: field rubric.weights.luck: there is no"),
         ("rubric: {judge: me}", "line 1: field rubric.judge: this part of a reward is not known"),
         (
             "rubric: {weights: {task_completion: 0, tool_execution: 0, format_compliance: 0}}",
             "every reward would be 0",
         ),
         ("defaults: {max_turns: 1001}", "field defaults.max_turns: at most 1000 turns"),
-        (
-            "action_mappings: {go: {x: 1}}",
-            "action_mappings.go: it has arguments, and no _tool",
-        ),
+        ("action_mappings: {go: {x: 1}}", "action_mappings.go: it has arguments, and no _tool"),
         ("action_mappings: {'go()': {_tool: a}}", "letters, digits and _ only"),
     ],
 )
