@@ -107,7 +107,9 @@ CONCEPTS = {
     "which rollouts a filter keeps, and where its words stand": (
         "rl.rollout_search: Sought Needles split_filter parse_row_filter where_found"
     ),
-    "whether rewards have a gradient": "rl.groups: has_signal has_gradient group_shares CROSS_ENTROPY",
+    "whether rewards have a gradient": (
+        "rl.groups: has_signal has_gradient group_shares CROSS_ENTROPY"
+    ),
 }
 """The module that holds a concept, and names that no other module may give to something else."""
 DONE_ONCE = {
