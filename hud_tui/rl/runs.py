@@ -21,7 +21,7 @@ from hud_tui.rl.names import close_names, find_by_id, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.progress import Progress, is_stalled, pace
 from hud_tui.rl.text import one_line, seconds
-from hud_tui.rl.work import TRAINING, Work
+from hud_tui.rl.work import TRAINING, Work, whole
 from hud_tui.wire import Checkpoint, Job, Model, WorkState
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def _asked(parameters: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": flat,
         "loss": _text(flat.get("loss_fn"), 40),
         "lr": _rate(flat.get("learning_rate")),
-        "group_size": _whole(flat.get("group_size")),
-        "seed": _whole(flat.get("seed")),
+        "group_size": whole(flat.get("group_size")),
+        "seed": whole(flat.get("seed")),
     }
 
 
@@ -144,8 +144,8 @@ def run_of_job(
         kind=_text(metadata.get("kind") or TRAINING, 20),
         model_id=row.model_id or "",
         model=_text(metadata.get("model"), 100),
-        done=_whole(metadata.get("step")) or status.step or 0,
-        total=_whole(metadata.get("steps")) or status.steps,
+        done=whole(metadata.get("step")) or status.step or 0,
+        total=whole(metadata.get("steps")) or status.steps,
         taskset=_text(job.taskset_name, 100),
         tokens=status.trained_tokens or 0,
         step_s=finite(status.step_s),
@@ -238,10 +238,6 @@ def _rate(value: object) -> float | None:
     with suppress(OverflowError):
         return finite(float(value)) if isinstance(value, int | float) else None
     return None
-
-
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def find_run(name: str, rows: Sequence[Work]) -> Work:

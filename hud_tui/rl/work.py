@@ -195,7 +195,7 @@ class Work:
         kind = more.get("kind")
         kind = kind if kind in (TRAINING, EVALUATION) else REPORTED
         counts = ("done", "total") if kind == EVALUATION else ("step", "steps")
-        done, total = (_whole(more.get(name)) for name in counts)
+        done, total = (whole(more.get(name)) for name in counts)
         model_id = more.get("model_id")
         return cls(
             id=job.id,
@@ -343,5 +343,6 @@ def job_result(job: Job) -> str:
     return f"mean reward {value}, {size}"
 
 
-def _whole(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+def whole(value: object) -> int | None:
+    """A value of a job's data if it is an integer, else None."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -88,6 +88,7 @@ def test_progress_is_counted_in_steps_or_in_rollouts() -> None:
     )
     assert listed("running", kind=EVALUATION).count == "0/?"
     assert listed("running", kind=TRAINING, step=3).count == "3"
+    assert listed("running", kind=TRAINING, step=True).count == "", "no number"
     assert (listed("running").count, listed("running").state) == ("", "arith on m is running")
     assert evaluation("running").step is None
     assert (run("running", step=3).step, listed("running").step) == (3, None)
