@@ -29,6 +29,7 @@ from hud_tui.service.engines.base import (
     Saved,
     StateDamaged,
     Tokenizer,
+    Worth,
     distinct,
 )
 from hud_tui.service.engines.handles import Handles
@@ -280,21 +281,14 @@ class TinyEngine:
         loss_fn: str,
         config: Mapping[str, float] | None = None,
     ) -> dict[str, float]:
-        opened = self._opened.known(handle)
-        full = base_module.loss_config(loss_fn, config)
-        ratios = loss_fn != "cross_entropy"
-        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
-        (moved, _), (others, _) = base_module.split(datums, base_module.advantages(datums))
-        return await self._pass(handle, moved, others, None, loss_fn, full)
+        full, worth = base_module.loss_config(loss_fn, config), base_module.advantages(datums)
+        return await self._pass(handle, datums, worth, loss_fn, full)
 
     async def backward(
-        self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
+        self, handle: Handle, datums: Sequence[Datum], weights: Worth
     ) -> dict[str, float]:
-        opened = self._opened.known(handle)
-        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
         base_module.check_weights(weights, datums)
-        (moved, rows), (others, _) = base_module.split(datums, list(map(list, weights)))
-        return await self._pass(handle, moved, others, rows, None, {})
+        return await self._pass(handle, datums, weights, None, {})
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         opened = self._opened.known(handle)
@@ -321,15 +315,17 @@ class TinyEngine:
     async def _pass(
         self,
         handle: Handle,
-        moved: list[Datum],
-        others: list[Datum],
-        weights: Sequence[Sequence[float]] | None,
+        datums: Sequence[Datum],
+        worth: Worth,
         loss_fn: str | None,
         config: Mapping[str, float],
     ) -> dict[str, float]:
-        """Accumulate the gradients of turns slice by slice, and pass the others forward; returns
-        the metrics of the pass. `weights` are those of the turns that move; None with a loss."""
+        """Accumulate the gradients of turns slice by slice, and pass those without one forward;
+        returns the metrics of the pass."""
         opened = self._opened.known(handle)
+        ratios = loss_fn not in (None, "cross_entropy")
+        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
+        (moved, rows), (others, _) = base_module.split(datums, worth)
         slices = list(cut(moved, opened.parameters))
         trained: list[dict[str, float]] = []
         measured: list[dict[str, float]] = []
@@ -337,9 +333,8 @@ class TinyEngine:
 
         async def add(number: int) -> None:
             nonlocal added
-            rows = weights and weights[slices[number]]
-            fields = {"loss_fn": loss_fn, "config": config}
-            trained.extend(await self._add(handle, moved[slices[number]], rows, number, fields))
+            part, fields = slices[number], {"loss_fn": loss_fn, "config": config}
+            trained.extend(await self._add(handle, moved[part], rows[part], number, fields))
             added = True
 
         async def measure(part: slice) -> None:
@@ -364,7 +359,7 @@ class TinyEngine:
         self,
         handle: Handle,
         datums: Sequence[Datum],
-        weights: Sequence[Sequence[float]] | None,
+        worth: Worth,
         number: int,
         fields: dict[str, Any],
     ) -> list[dict[str, float]]:
@@ -379,7 +374,7 @@ class TinyEngine:
                 "part",
                 [region],
                 datums=[datums[i] for i in part],
-                weights=weights and [weights[i] for i in part],
+                worth=[worth[i] for i in part],
                 into=region.start,
                 **fields,
             )

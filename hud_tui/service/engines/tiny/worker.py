@@ -40,7 +40,6 @@ from hud_tui.service.engines.base import (
     Sampled,
     SampleRequest,
     Saved,
-    advantages,
     distinct,
     failure,
     not_written,
@@ -454,7 +453,6 @@ class Worker:
             return policy.forward(datums)
         if verb == "measure":
             return policy.measure(datums, request["config"])
-        worth = request["weights"] or advantages(datums)
 
         def zeroed(weights: Weights) -> Weights:
             views = self._memory.tensors(request["into"], policy.config)
@@ -462,9 +460,8 @@ class Worker:
                 view[:] = 0
             return views
 
-        grads, metrics = policy.gradients(
-            datums, worth, request["loss_fn"], request["config"], zeroed
-        )
+        given = (request["worth"], request["loss_fn"], request["config"])
+        grads, metrics = policy.gradients(datums, *given, zeroed)
         return {"metrics": metrics, "moves": grads is not None}
 
     def open(self, handle: str, path: Path, weights: int) -> dict[str, Any]:
