@@ -185,7 +185,7 @@ class TreeCursor:
     @property
     def unfolded(self) -> list[tuple[str, str]]:
         """Ids of the oldest and newest checkpoint of each run that the user unfolded."""
-        return [(self.tree[old].id, self.tree[new].id) for old, new in self.lanes.unfolded]
+        return [(self.tree[old].id, self.tree[new].id) for old, new in self.lanes.unfolded.runs]
 
     def unfold_only(self, runs: Iterable[tuple[str, str]] | None) -> None:
         """Unfold these runs and fold all others, unknown ids are ignored; None: as there is

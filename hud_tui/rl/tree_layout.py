@@ -375,7 +375,7 @@ class Lanes:
         self._selected: int | None = None
         self._kept: frozenset[int] = frozenset()
         """Positions that are never folded: pinned, noted or marked."""
-        self._unfolded = Unfolded(self.segments)
+        self.unfolded = Unfolded(self.segments)
         self._strands: list[Strand] = []
         """From the base weights up."""
         self._place: dict[int, int] = {}
@@ -472,7 +472,7 @@ class Lanes:
         nodes, index = self.segments.nodes[segment], self.segments.index(row.newest)
         pieces = self._folded[self._place[segment]]
         whole = next(piece for piece in pieces if piece.low <= index <= piece.high)
-        self._refold(self._unfolded.add(nodes[whole.low], nodes[whole.high]))
+        self._refold(self.unfolded.add(nodes[whole.low], nodes[whole.high]))
         return True
 
     def fold(self, position: int) -> bool:
@@ -481,24 +481,14 @@ class Lanes:
             self.select(None)  # it divides a run
             opened = self._opened()
             self._fold_by_hand()
-            self._refold(self._unfolded.only([*self._unfolded.runs, *opened]))
-        changed = None if position == ROOT else self._unfolded.fold(position)
+            self._refold(self.unfolded.only([*self.unfolded.runs, *opened]))
+        changed = None if position == ROOT else self.unfolded.fold(position)
         self._refold(changed or set())
         return changed is not None
 
-    @property
-    def unfolded(self) -> list[tuple[int, int]]:
-        """Oldest and newest node of each run that the user unfolded."""
-        return self._unfolded.runs
-
-    @property
-    def edition(self) -> int:
-        """Incremented with every change of unfolding."""
-        return self._unfolded.edition
-
     def unfold_only(self, runs: list[tuple[int, int]] | None) -> None:
         """Unfold these runs and fold all others; None: as there is room."""
-        self._refold(self._unfolded.only(runs or []))
+        self._refold(self.unfolded.only(runs or []))
         self.by_hand = runs is not None
         self.fit(self._room)
 
@@ -509,20 +499,20 @@ class Lanes:
 
     def hold(self) -> None:
         """Keep the present neighbours of the head visible when the head moves on."""
-        self._refold(self._unfolded.hold(self.tree.head))
+        self._refold(self.unfolded.hold(self.tree.head))
 
     def release(self) -> None:
         """End `hold`."""
-        self._refold(self._unfolded.hold(None))
+        self._refold(self.unfolded.hold(None))
 
     def unfold_all(self) -> None:
         """Show every step of the tree as it is now."""
-        self._refold(self._unfolded.all())
+        self._refold(self.unfolded.all())
 
     def fold_all(self) -> None:
         """Fold every segment."""
         self._fold_by_hand()
-        self._refold(self._unfolded.none())
+        self._refold(self.unfolded.none())
 
     def _fold_by_hand(self) -> None:
         """From now on only what the user unfolds is unfolded."""
@@ -542,7 +532,7 @@ class Lanes:
         self._place = {strand.segment: index for index, strand in enumerate(self._strands)}
         self.lanes = 1 + max((strand.lane for strand in self._strands), default=0)
         self.branches = sum(strand.joint for strand in self._strands) + bool(self._strands)
-        self._unfolded.recut()
+        self.unfolded.recut()
         self._folded = [self._cut(strand) for strand in self._strands]
         self._fill(0)
 
@@ -627,7 +617,7 @@ class Lanes:
         folded."""
         segment = strand.segment
         last = len(self.segments.nodes[segment]) - 1
-        shown = [(last, last), *self._unfolded.parts(segment)]
+        shown = [(last, last), *self.unfolded.parts(segment)]
         if strand.joint:
             shown.append((0, 0))
         kept = [(position, 0) for position in self._kept]

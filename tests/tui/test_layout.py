@@ -477,7 +477,7 @@ async def test_a_reset_shows_every_view_as_at_first(
         assert app.notices == []
         await app.until(lambda: live(app).focused is live(app).metrics)
         await app.press("4", then="checkpoints")
-        await app.until(lambda: not tree(app).tree_list.lanes.unfolded)
+        await app.until(lambda: not tree(app).tree_list.lanes.unfolded.runs)
         await app.until(lambda: len(tree(app).tree_list.rows) > 1)
         await app.until(lambda: tree(app).details_pane.display)
         assert tree(app).filter_field.value == ""

@@ -67,7 +67,7 @@ def test_a_tree_that_grows_beyond_its_room_folds_what_is_oldest() -> None:
     assert len(lanes) == 26
     assert [(row.oldest, row.newest) for row in rows(lanes) if row.kind is Kind.FOLD] == [(0, 14)]
     assert lanes.unfold(24)
-    assert (len(lanes), lanes.unfolded) == (40, [(0, 39 - 1 - NEAR - 1)])
+    assert (len(lanes), lanes.unfolded.runs) == (40, [(0, 39 - 1 - NEAR - 1)])
     lanes.unfold_only(None)
     assert len(lanes) == 26
     assert lanes.fold(20)

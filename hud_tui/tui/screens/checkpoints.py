@@ -382,9 +382,9 @@ class CheckpointsScreen(HudScreen):
             self.filter_field.fill(layout.tree_filter)
             self._filter()
             self.tree_list.unfold_only(layout.unfolded.get(model.id))
-            self._folds = (lanes, lanes.edition)
-        elif self._folds[1] != lanes.edition:
-            self._folds = (lanes, lanes.edition)
+            self._folds = (lanes, lanes.unfolded.edition)
+        elif self._folds[1] != lanes.unfolded.edition:
+            self._folds = (lanes, lanes.unfolded.edition)
             others = self.context.layout.now.unfolded.items()
             newest = [(id_, runs) for id_, runs in others if id_ != model.id][1 - MODELS :]
             if lanes.by_hand or self.tree_list.cursor.unfolded:
