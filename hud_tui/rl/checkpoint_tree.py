@@ -379,7 +379,12 @@ class Tree:
     def evaluated_range(self) -> tuple[float, float] | None:
         """Lowest and highest interval end over the shown held-out evaluation of each checkpoint;
         None if nothing was evaluated. O(evaluated checkpoints)."""
-        return ends(self._sampled.evaluated.shown)
+        means = [evaluation.estimate for evaluation in self._sampled.evaluated.shown]
+        if not means:
+            return None
+        lows = (mean.value if mean.low is None else mean.low for mean in means)
+        highs = (mean.value if mean.high is None else mean.high for mean in means)
+        return min(lows), max(highs)
 
     def evaluations(self) -> Iterator[tuple[int, Evaluation]]:
         """Every position with a held-out evaluation, and that evaluation as `evaluation` returns
@@ -461,16 +466,6 @@ class Tree:
         return replace(
             copy, head=self.head, peak=self.peak, pinned=self.pinned, edition=self.edition
         )
-
-
-def ends(evaluations: Iterable[Evaluation]) -> tuple[float, float] | None:
-    """Lowest and highest interval end of mean rewards; None for no evaluations."""
-    means = [evaluation.estimate for evaluation in evaluations]
-    if not means:
-        return None
-    lows = (mean.value if mean.low is None else mean.low for mean in means)
-    highs = (mean.value if mean.high is None else mean.high for mean in means)
-    return min(lows), max(highs)
 
 
 EXPIRED, DAMAGED = "expired", "damaged"

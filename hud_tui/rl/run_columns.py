@@ -194,10 +194,6 @@ def _state_tone(row: Work) -> str:
     return "warm" if row.status in ("failed", "error", "interrupted") else "dim"
 
 
-def _age_s(row: Work, now: float) -> float | None:
-    return None if row.created_at is None else now - row.created_at
-
-
 SHORT_RUNS = "(of a short run, its halves)"
 COLUMNS: Mapping[str, Column] = {
     column.key: column
@@ -320,7 +316,7 @@ COLUMNS: Mapping[str, Column] = {
             "age",
             lambda row, now: None if row.created_at is None else -row.created_at,
             lambda row, now: age(row.created_at, now),
-            number=_age_s,
+            number=lambda row, now: None if row.created_at is None else now - row.created_at,
             tone=_dim,
         ),
         Column("sweep", "sweep", lambda row, now: row.sweep or None, is_text=True),
