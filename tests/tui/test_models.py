@@ -189,7 +189,7 @@ def _refusing() -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.MockTransport(lambda request: answer))
 
 
-async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
+async def test_a_model_on_a_server_says_which_and_what_its_queue_does_also_while_a_read_is_slow(
     served: Served, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(models, "QUEUE_S", 0.05)
@@ -207,14 +207,6 @@ async def test_a_model_on_a_server_says_which_and_what_its_queue_does(
         assert f"⚠ {HOSTILE} · 3 adapter slots in use" in app.said("#about")
         assert app.said("#about").endswith("kept until deleted")
 
-
-async def test_a_slow_read_is_not_begun_again_for_the_queue(
-    served: Served, engine: ToyEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(models, "QUEUE_S", 0.05)
-    engine.place = About("tinker", "http://trainer:8000", "active", 1, 7 * 86_400)
-    async with catalog(served, "mine", size=(120, 40)) as app:
-        await app.until(lambda: "http://trainer:8000" in app.said("#about"))
         app.net.holds, app.net.free = "/v2/models", lambda: False
         await app.until(lambda: app.net.held > 0)
         [slow] = [one for one in app.app.workers if one.group == "read" and one.is_running]
@@ -226,7 +218,7 @@ async def test_a_slow_read_is_not_begun_again_for_the_queue(
 
         app.screen.set_interval(models.QUEUE_S, look)
         await app.until(lambda: looked > 4)
-        assert slow.is_running
+        assert slow.is_running, "it is not begun again for the queue"
         app.net.free = lambda: True
         await app.until(lambda: slow.is_finished)
         assert slow.state is WorkerState.SUCCESS

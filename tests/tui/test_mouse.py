@@ -35,7 +35,7 @@ from hud_tui.tui.widgets.table import RowList
 from tests.tui import runs
 from tests.tui.hand import Hand
 from tests.tui.scenes import SCENES
-from tests.tui.stage import nobody, staged
+from tests.tui.stage import bare, nobody, staged
 
 pytestmark = pytest.mark.usefixtures("still_time")
 USUAL, SMALL = (120, 40), (80, 24)
@@ -163,10 +163,10 @@ async def test_a_click_beside_it_leaves_what_lies_over_a_view(where: str) -> Non
 
 async def test_a_dialog_s_buttons_are_clicked_and_cancel_changes_nothing() -> None:
     answers: list[bool | None] = []
-    async with scene("models") as (app, hand):
+    async with bare() as hand:
         for button, answer in (("Cancel", False), ("Do it", True)):
             dialog = ConfirmDialog("Really", ["Something would be done."], "Do it")
-            await app.push_screen(dialog, answers.append)
+            await hand.app.push_screen(dialog, answers.append)
             await hand.click(button)
             await hand.until(lambda answer=answer: answers and answers[-1] is answer)
         assert answers == [False, True]
@@ -495,15 +495,11 @@ async def test_details_are_scrolled_and_selected_under_the_pointer() -> None:
 
 
 async def test_steps_that_arrive_do_not_scroll_back_what_the_wheel_has_left() -> None:
-    app = SCENES["checkpoints"].app()
-    async with app.run_test(size=SMALL) as pilot:
-        await SCENES["checkpoints"].ready(pilot)
-        hand = Hand(app, pilot)
-        tree = app.screen.query_one(CheckpointTree)
-        view: Any = app.screen
-        await pilot.press("a")
+    async with scene("checkpoints", SMALL) as (app, hand):
+        view, tree = app.screen, app.screen.query_one(CheckpointTree)
+        await hand.press("a")
         await hand.until(lambda: len(tree.rows) > 60)
-        await pilot.press("f") if not tree.follow else None
+        await hand.press(*["f"] * (not tree.follow))
         await hand.until(lambda: tree.follow)
         await hand.wheel(hand.cell(tree, 10, 3), 10)
         await hand.until(lambda: tree.scroll_offset.y > tree._visible)
@@ -513,11 +509,11 @@ async def test_steps_that_arrive_do_not_scroll_back_what_the_wheel_has_left() ->
         )
         view.run = view.run.fold(CheckpointAdded(checkpoint=newest))
         await hand.until(lambda: len(tree.checkpoints) == len(view.run.tree))
-        await pilot.pause()
+        await hand.pilot.pause()
         assert [line[:30] for line in hand.lines[3:10]] == read
         at = tree.scroll_offset.y
         tree.mark(replace(tree.marks, onsets=tree.marks.onsets | {view.run.head.id}))
-        await pilot.pause()
+        await hand.pilot.pause()
         assert tree.scroll_offset.y == at, "nor do alarms and notes"
 
 
@@ -553,10 +549,10 @@ async def test_text_of_a_rollout_is_selected_and_copied() -> None:
 
 
 async def test_a_document_is_folded_by_its_marks_and_by_two_clicks() -> None:
-    async with stage(size=SMALL) as (app, hand):
+    async with bare(SMALL) as hand:
         document = {"job": {"status": "running", "step": 3}, "tree": list(range(60))}
-        await app.push_screen(JsonScreen("a document", document, Aside))
-        view = app.screen.query_one(JsonView)
+        await hand.app.push_screen(JsonScreen("a document", document, Aside))
+        view = hand.screen.query_one(JsonView)
         await hand.until(lambda: view.has_focus)
         await hand.click("tree")
         await hand.until(lambda: view.cursor == 1)

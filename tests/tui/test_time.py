@@ -30,10 +30,16 @@ async def opened(flown: Cockpit, steps: int) -> TimeScreen:
     return screen
 
 
-async def test_the_newest_steps_then_one_then_a_rollout(served: Served) -> None:
+@asynccontextmanager
+async def timed(served: Served) -> AsyncIterator[tuple[Cockpit, TimeScreen]]:
+    """The time of a run that has taken four steps."""
     model, _ = await trained(served, 4)
     async with cockpit(served, Start("status", model=model)) as flown:
-        screen = await opened(flown, 4)
+        yield flown, await opened(flown, 4)
+
+
+async def test_the_newest_steps_then_one_then_a_rollout(served: Served) -> None:
+    async with timed(served) as (flown, screen):
         live = flown.app.screen_stack[-2]
         assert [time.step for time in screen.pane.timeline.times[:4]] == [1, 2, 3, 4]
         assert "of the time" in said(screen)
@@ -59,9 +65,7 @@ async def test_the_newest_steps_then_one_then_a_rollout(served: Served) -> None:
 
 
 async def test_the_discarded_rollouts_are_listed_sorted_and_opened(served: Served) -> None:
-    model, _ = await trained(served, 4)
-    async with cockpit(served, Start("status", model=model)) as flown:
-        screen = await opened(flown, 4)
+    async with timed(served) as (flown, screen):
         await flown.until(lambda: "of the run discarded" in said(screen, "#discarded-said"))
         assert " of the run discarded: zero variance · " in said(screen, "#discarded-said")
         table = screen.table
@@ -81,9 +85,7 @@ async def test_the_discarded_rollouts_are_listed_sorted_and_opened(served: Serve
 
 
 async def test_more_or_fewer_steps_are_shown(served: Served) -> None:
-    model, _ = await trained(served, 4)
-    async with cockpit(served, Start("status", model=model)) as flown:
-        screen = await opened(flown, 4)
+    async with timed(served) as (flown, screen):
         await flown.press("plus", "plus")
         assert screen.steps == STEPS // 4
         await flown.until(lambda: len(screen.pane.timeline.times) == 2)
