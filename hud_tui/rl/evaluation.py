@@ -24,8 +24,8 @@ from hud_tui.rl.names import find_by_id
 from hud_tui.rl.own_numbers import Z, conditions, ends_of, is_of_run, rewards_by_task
 from hud_tui.rl.tasks.task import digest
 from hud_tui.rl.text import counted, one_line
-from hud_tui.rl.work import weights_name
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
+from hud_tui.rl.work import job_mean, weights_name, whole
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, WorkState
 
 LEVEL = 0.95
 """Confidence level of all intervals."""
@@ -566,6 +566,17 @@ def mean_text(evaluation: Evaluation) -> str:
 def sample_size(evaluation: Evaluation) -> str:
     """The sample, e.g. ``36 tasks × 4``."""
     return size(evaluation.num_tasks, evaluation.samples_per_task)
+
+
+def job_result(job: Job) -> str:
+    """Result of an evaluation, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for other
+    jobs, and before it has ended."""
+    mean, more = job_mean(job), job.metadata or {}
+    if mean is None:
+        return ""
+    tasks, samples = whole(more.get("tasks")), whole(more.get("samples"))
+    sample = "" if tasks is None or samples is None else f", {size(tasks, samples)}"
+    return f"mean reward {estimate_text(mean.value, mean.low, mean.high)}{sample}"
 
 
 def evaluation_results(

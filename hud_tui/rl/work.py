@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import ValidationError
 
-from hud_tui.rl.metrics import estimate_text, finite
+from hud_tui.rl.metrics import finite
 from hud_tui.rl.text import one_line
 from hud_tui.wire import Estimate, Evaluation, Job, JobError, WorkState
 
@@ -330,17 +330,6 @@ def job_mean(job: Job) -> Estimate | None:
         return Estimate.model_validate(more["mean"])
     except ValidationError:
         return None
-
-
-def job_result(job: Job) -> str:
-    """Result of an evaluation, e.g. ``mean reward .718 [.56, .849], 36 tasks × 4``; empty for other
-    jobs, and before it has ended."""
-    mean, more = job_mean(job), job.metadata or {}
-    if mean is None:
-        return ""
-    value = estimate_text(mean.value, mean.low, mean.high)
-    size = one_line(f"{more.get('tasks')} tasks × {more.get('samples')}", 40)
-    return f"mean reward {value}, {size}"
 
 
 def whole(value: object) -> int | None:

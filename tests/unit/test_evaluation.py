@@ -24,6 +24,7 @@ from hud_tui.rl.evaluation import (
     fewest_tasks,
     find_evaluation,
     interval,
+    job_result,
     ks,
     last_requested,
     pair_of,
@@ -39,7 +40,7 @@ from hud_tui.rl.evaluation import (
 from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import evaluation_text
 from hud_tui.rl.text import spaced
-from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, WorkState
+from hud_tui.wire import Checkpoint, Estimate, Evaluation, Group, Job, WorkState
 
 REWARDS = st.lists(st.sampled_from([0.0, 0.2, 1.0]), min_size=1, max_size=6)
 TASKS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), REWARDS, min_size=1, max_size=9)
@@ -500,6 +501,15 @@ def test_an_old_row_has_its_samples_in_tables_charts_and_reports_alike() -> None
     old = Evaluation(mean_reward=0.5, num_tasks=48, num_traces=192)
     assert sample_size(old) == evaluation_score(old).over == "48 tasks × 4"
     assert evaluation_text(old) == ".500 48×4"
+
+
+def test_a_job_s_result_has_its_sample_where_that_is_known() -> None:
+    known = {"kind": "evaluation", "mean": {"value": 0.5}}
+    jobs = [
+        Job(id="j", metadata=known | more) for more in ({"tasks": 1, "samples": 4}, {"tasks": 3})
+    ]
+    assert [*map(job_result, jobs)] == ["mean reward .500, 1 task × 4", "mean reward .500"]
+    assert job_result(Job(id="j", metadata={**known, "kind": "training"})) == ""
 
 
 def test_an_evaluation_of_all_tasks_is_compared_with_one_of_a_split() -> None:

@@ -23,12 +23,13 @@ from textual.widgets import Input, Static
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import keyed
+from hud_tui.rl.evaluation import job_result
 from hud_tui.rl.export import Sheet, jobs_sheet, rollouts_sheet
 from hud_tui.rl.progress import Liveness
 from hud_tui.rl.rollout_search import Keep, parse_row_filter
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
-from hud_tui.rl.work import Work, is_active, job_result
+from hud_tui.rl.work import Work, is_active
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
 from hud_tui.tui.keys import OPENS, Need, bindings
 from hud_tui.tui.rollout_reader import (
