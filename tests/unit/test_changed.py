@@ -1,8 +1,7 @@
 """What changed between two checkpoints: whose rollouts tell it, and what is said of them."""
 
 from collections.abc import Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
@@ -54,10 +53,6 @@ def batch(tasks: str, solved: int) -> dict[str, object]:
 
 def compared(tree: Tree, left: int, right: int) -> Comparison:
     return compare(Side(tree, left), Side(tree, right))
-
-
-def fields_of(both: Comparison) -> dict[str, Any]:
-    return {field.name: getattr(both, field.name) for field in fields(both)}
 
 
 def tasks_sampled(both: Comparison) -> list[tuple[tuple[int, ...], str]]:
@@ -258,7 +253,7 @@ def test_what_the_runs_differ_in_is_said_first() -> None:
         runs_of = [
             Work(id=str(n), parameters={"learning_rate": r}) for n, r in ((1, 1e-4), (2, rate))
         ]
-        told = Comparison(**{**fields_of(both), "settings": differences(runs_of)})
+        told = replace(both, settings=differences(runs_of))
         assert made_sentences(told)[1] == f"Their runs {said}."
 
 
@@ -312,7 +307,7 @@ def test_which_held_out_rollouts_are_missing_is_said() -> None:
     assert heldout_sentences(apart) == [
         "The stored held-out rollouts of A and B are of different tasks."
     ]
-    unread = Comparison(**{**fields_of(apart), "unread": "the service does not answer"})
+    unread = replace(apart, unread="the service does not answer")
     assert heldout_sentences(unread) == [
         "Their held-out rollouts cannot be read: the service does not answer."
     ]
@@ -325,7 +320,7 @@ def test_held_out_rollouts_say_where_they_are_from() -> None:
     assert delta is not None
     both = compared(tree, 0, 2)
     heldout = Heldout(HeldoutRollouts(0, before), HeldoutRollouts(1, after, evaluated("e")), delta)
-    told = Comparison(**{**fields_of(both), "heldout": heldout})
+    told = replace(both, heldout=heldout)
     assert sampled_names(told, heldout=True) == ("A s1", "B s2")
     said = heldout_sentences(told)
     assert said[0].startswith("B − A: no difference in pass@1 is visible with 3 tasks × 2")
