@@ -29,7 +29,8 @@ from hud_tui.rl.head import (
 )
 from hud_tui.rl.history import History
 from hud_tui.rl.run import Run
-from hud_tui.wire import BASE, Checkpoint, Model, WorkState
+from hud_tui.tui.screens.set_head import preview
+from hud_tui.wire import BASE, Checkpoint, Evaluation, Model, WorkState
 from tests.unit.trees import parents, tree_of
 
 FORKED = [-1, 0, 1, 2, 1, 4, -1]
@@ -90,6 +91,13 @@ def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
     ]
     change = head_change(Run(tree=Tree.of(nodes)), "b")
     assert change.deltas == pytest.approx({"entropy": 0.2, "reward_mean": -0.3})
+
+
+@pytest.mark.parametrize(("tasks", "size"), [(1, "1×4"), (36, "36×4")])
+def test_an_evaluation_has_its_sample_in_short(tasks: int, size: str) -> None:
+    evaluation = Evaluation(mean_reward=0.5, num_tasks=tasks, num_traces=4 * tasks)
+    change = replace(head_change(run_of(FORKED, 3), "c1"), evaluated_then=evaluation)
+    assert f".500, {size} " in preview(change, "", 0.0).plain
 
 
 def test_a_run_that_trains_is_named_and_a_checkpoint_that_is_not_there() -> None:

@@ -19,7 +19,6 @@ from hud_tui.errors import HudConflict, HudError, HudUnclear, HudUsage
 from hud_tui.events import Act, HeadMoved, TreeRead
 from hud_tui.keys import key, keyed
 from hud_tui.rl.checkpoint_tree import ROOT
-from hud_tui.rl.evaluation import sample_size
 from hud_tui.rl.head import (
     WEIGHTS,
     HeadChange,
@@ -136,7 +135,7 @@ def _evaluated(change: HeadChange) -> Iterator[Compared]:
 def _mean(evaluation: Evaluation | None) -> str:
     if evaluation is None:
         return "none yet"
-    size = sample_size(evaluation).replace(" tasks", "").replace(" ", "")
+    size = f"{evaluation.num_tasks}×{evaluation.samples_per_task}"
     return f"{short(evaluation.mean_reward)}, {size}"
 
 
