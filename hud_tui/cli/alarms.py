@@ -34,11 +34,8 @@ def report_documents(report: Report) -> dict[str, Any]:
 def alarm_report(
     tree: Tree, job: WorkState | None, silent_s: float | None, limits: Thresholds
 ) -> Report:
-    """Evaluate the detectors on the lineage of a tree's head.
-
-    Args:
-        silent_s: Seconds since the run's last event.
-    """
+    """Evaluate the detectors on the lineage of a tree's head. `silent_s`: seconds since the run's
+    last event."""
     monitor = AlarmMonitor(limits)
     monitor.follow(tree, job)
     running = job is not None and is_active(job.status)

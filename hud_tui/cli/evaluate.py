@@ -201,14 +201,9 @@ class Evaluating:
         self, model: Model, tree: Tree | None, digest: str | None = None
     ) -> WorkState | None:
         """The evaluation of --fail-if-worse-than, with its rewards by task; None without the flag.
-
-        Args:
-            digest: Of the tasks that will be evaluated. ``best`` is the best that was evaluated
-                on them, and need not be ★, which may rest on what its run's steps reported.
-
-        Raises:
-            HudUsage: It names nothing that was evaluated.
-        """
+        `digest`: of the tasks that will be evaluated. ``best`` is the best that was evaluated on
+        them, and need not be ★, which may rest on what its run's steps reported. Raises HudUsage:
+        it names nothing that was evaluated."""
         ref = self._args.fail_if_worse_than
         if ref is None:
             return None

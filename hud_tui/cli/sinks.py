@@ -41,11 +41,7 @@ def require_project(project: str) -> None:
 
 def log_work(paths: Paths, change: AuditEntry, project: str | None) -> None:
     """Begin to log what a change began. The run goes on whether that works or not: why not is told
-    on stderr.
-
-    Args:
-        project: The flag's value; None: that of the config file.
-    """
+    on stderr. `project`: the flag's value; None: that of the config file."""
     try:
         if project is None:
             project = read_config(config_dir(os.environ)).sinks.wandb

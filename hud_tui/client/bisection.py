@@ -56,15 +56,9 @@ class Bisector:
     async def begin(
         self, model: Model, tree: Tree, positions: Sequence[int], asked: Asked, budget: int
     ) -> Lineage:
-        """A new bisection, stored.
-
-        Args:
-            positions: From the good one to the bad one, as `path_between` gives them.
-
-        Raises:
-            HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
-            HudError: The service does not answer.
-        """
+        """A new bisection, stored. `positions`: from the good one to the bad one, as `path_between`
+        gives them. Raises HudUsage: the budget is too small, there are no tasks, or it cannot be
+        stored; HudError: the service does not answer."""
         num_tasks = await self._sampler.count_tasks(model.id, asked.body)
         least = 2 * FIRST * num_tasks
         if budget < least or not num_tasks:

@@ -47,11 +47,8 @@ class ChangeReader:
     async def compare(
         self, left: Side, right: Side, runs: Sequence[Work] | None = None
     ) -> Comparison:
-        """What is stored of two checkpoints. What cannot be read is left out.
-
-        Args:
-            runs: Those that made them, if they are known.
-        """
+        """What is stored of two checkpoints. What cannot be read is left out. `runs`: those that
+        made them, if they are known."""
         read, (heldout, unread) = await asyncio.gather(
             self._groups(left, right), self._heldout(left, right)
         )

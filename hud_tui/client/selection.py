@@ -122,11 +122,8 @@ class Selector:
     async def usual(self, model: Model, tree: Tree, trained_since: bool = False) -> list[Entry]:
         """Who is compared if nobody is named: the candidates of the newest selection among the
         model's checkpoints, because ☆ may have moved with its rollouts; else those of
-        `usual_candidates`. Raises HudError: the service does not answer.
-
-        Args:
-            trained_since: Whether the selection counts also if steps were taken after it.
-        """
+        `usual_candidates`. Raises HudError: the service does not answer. `trained_since`: whether
+        the selection counts also if steps were taken after it."""
         service, stamp = await self.works.client.service_id(), 0.0
         newest = self.files.newest(
             service, lambda made: {entry.model_id for entry in made.entries} == {model.id}
