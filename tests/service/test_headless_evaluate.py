@@ -230,7 +230,6 @@ async def test_interrupted_it_is_cancelled_and_resumed_with_what_is_missing(
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "hud_tui", "--headless", *words), stdout=PIPE, stderr=PIPE
     )
-    assert child.stderr is not None
     async with asyncio.timeout(PATIENCE_S):
         assert b"rollouts of base" in await child.stderr.readline()
         await sampling.begun.wait()
@@ -390,7 +389,6 @@ async def test_from_here_what_failed_is_said_and_can_be_repeated(
     engine.sample = sample  # type: ignore[method-assign]
     ended = await last_of(works, begun.id)
     assert (ended.status, ended.done) == ("failed", 69)
-    assert ended.error is not None
     assert "3 of 72 rollouts failed" in (ended.error.message or "")
     assert ended.result is not None
     await works.resume(begun.id)

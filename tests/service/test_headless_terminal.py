@@ -148,7 +148,6 @@ async def test_a_question_can_be_interrupted(served: Served, client: HudClient) 
         stderr=PIPE,
         env=os.environ | pointed_at(served.url, served.api_key),
     )
-    assert process.stderr is not None
     async with asyncio.timeout(PATIENCE_S):
         await process.stderr.readuntil(b"[y/N] ")
         process.send_signal(signal.SIGINT)
@@ -271,7 +270,6 @@ async def started(
 def leave(process: asyncio.subprocess.Process) -> None:
     """Close the reading end of its output."""
     transport = process._transport.get_pipe_transport(1)  # type: ignore[attr-defined]
-    assert transport is not None
     transport.close()
 
 
@@ -635,8 +633,6 @@ async def test_a_run_that_is_followed_goes_on_without_its_reader(
         await fork_of(client, "mine")
         run = ("run", "arith", "-m", "mine", "-y", "--follow", "--steps", "20")
         process = await started(served, tmp_path, "--headless", *run, "--group-size", "2")
-        assert process.stdout is not None
-        assert process.stderr is not None
         await process.stdout.readline()
         leave(process)
         err = await process.stderr.read()

@@ -103,7 +103,6 @@ async def test_who_has_logged_in_uses_it_for_everything(
             break
         order = order_on(client.settings.host, model.id)
         again = connect_to(order, Paths(state, state, state))
-        assert again is not None
         assert await again.service_id() == far.service.id
         await again.aclose()
     out = await run("logout", far.url)
@@ -190,7 +189,6 @@ async def test_doctor_says_what_it_finds(
 ) -> None:
     write_login(state, far.url, far.api_key, authority.certificate.read_bytes())
     looked = await look_at_host(host_settings(far.url, state))
-    assert looked.certificate is not None
     assert looked.certificate.issuer == "The tests' authority"
     assert "box.test" in looked.certificate.names
     assert looked.ahead_s is not None

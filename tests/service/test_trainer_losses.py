@@ -154,7 +154,6 @@ async def gradient(trainer: TrainingClient) -> tuple[float, dict[str, float]]:
     """The norm of what was accumulated, and the step's metrics."""
     await trainer.optim_step(learning_rate=1e-9)
     head = await trainer.head()
-    assert head is not None
     return head.metrics["grad_norm"], head.metrics
 
 
@@ -179,7 +178,6 @@ async def test_two_passes_are_the_built_in_loss(client: HudClient) -> None:
     assert norm == pytest.approx(wanted)
     assert metrics["mine"] == 1.5
     head = await ours.head()
-    assert head is not None
     assert head.loss_fn == "custom"
 
 

@@ -84,7 +84,6 @@ async def test_a_step_whose_answer_is_lost_is_found(
     found = await trainer.resume()
     head = await trainer.head()
     assert found == Resumed(True, head, "optim_step")
-    assert head is not None
     assert head.id not in before
     assert line.sent["optim-step"] == steps + 1
     after = await stepped(trainer)
@@ -217,7 +216,6 @@ async def test_a_head_that_arrives_after_it_was_given_up_is_refused(
     assert error.value.outcome == "not_done"
     assert (await line.deliver()).status_code == 409
     head = await trainer.head()
-    assert head is not None
     assert head.id == second
 
 
@@ -246,7 +244,6 @@ async def test_a_head_whose_answer_is_lost_is_found(trainer: TrainingClient, lin
     assert "returns the head" in error.value.hint
     found = await trainer.resume()
     assert (found.landed, found.call) == (True, "set_head")
-    assert found.checkpoint is not None
     assert found.checkpoint.id == first
     assert line.sent["head"] == 1
 

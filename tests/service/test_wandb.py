@@ -174,7 +174,6 @@ async def test_the_flag_begins_it_for_runs_evaluations_and_sweeps(
     job = (await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--wandb", "p", "--follow")).data
     order = SinkFolder(state_dir(), job["job_id"]).order()
     assert started == [[orders.MODULE, str(state_dir()), job["job_id"]]]
-    assert order is not None
     assert (order.project, order.model_id, order.mode) == ("p", job["status"]["model_id"], "hud")
     folder = SinkFolder(state_dir(), job["job_id"])
     folder.close()  # else each command starts it again
@@ -195,7 +194,6 @@ async def test_the_config_file_begins_it_and_nothing_else_does(
     await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--follow")
     [[_, _, job]] = started
     order = SinkFolder(state_dir(), job).order()
-    assert order is not None
     assert order.project == "mine"
     SinkFolder(state_dir(), job).close()
     await hud("run", "arith", "-m", "arith-rl", *FLAGS, "--follow", "--wandb", "")
@@ -257,12 +255,10 @@ async def test_an_evaluation_that_is_made_on_hud_is_logged_and_goes_on_when_it_i
     assert [module[2] for module in started] == [made["id"]]
     folder = SinkFolder(state_dir(), made["id"])
     order = folder.order()
-    assert order is not None
     assert (order.project, order.mode, order.model_id) == ("p", "hud", made["model_id"])
     folder.close()
     files = evaluation_files(state_dir())
     stored = files.read(made["id"])
-    assert stored is not None
     files.write(stored.ended("cancelled"))
     assert (await hud("eval", "--resume", made["id"])).data["evaluation"]["status"] == "succeeded"
     assert ([module[2] for module in started], bool(folder.token)) == ([made["id"]] * 2, True)
@@ -376,7 +372,6 @@ async def test_the_sdk_reads_what_was_written_through_a_kill(hud: Command) -> No
     folder = SinkFolder(state, job)
     await until(lambda: folder.writers.exists() or not folder.token)
     writer = last_holder(folder.lock)
-    assert writer is not None
     writer.send(signal.SIGKILL)
     # the first thread of a process may have ended while another one still holds its files
     await until(lambda: not is_held(folder.lock))

@@ -55,19 +55,15 @@ def test_defaults_are_the_model_s_own_unless_the_service_decides_itself() -> Non
 def test_the_cost_counts_what_is_trained_on_unless_the_service_decides() -> None:
     values = defaults(MODEL)
     found = cost(values, [*TASKS, HELD], rollout_s=0.01)
-    assert found is not None
     assert found.rollouts == 60 * 10 * 8
     halved = cost({**values, "substeps": 2, "steps": 59}, TASKS)
-    assert halved is not None
     assert halved.rollouts == 30 * 10 * 8
     assert (found.seconds, found.sampling) == (pytest.approx(48.0), True)
     paced = cost(values, [*TASKS, HELD], step_s=0.5, rollout_s=0.01)
-    assert paced is not None
     assert (paced.seconds, paced.sampling) == (30.0, False)
 
     assert cost({"reasoning_effort": "low"}, TASKS) is None
     unpaced = cost(defaults(MODEL), TASKS)
-    assert unpaced is not None
     assert unpaced.seconds is None
 
 

@@ -63,7 +63,6 @@ def test_turns_in_order_errored_runs_arrays_and_mappings_are_sent() -> None:
     second = Sample(prompt_token_ids=[1, 2, 3, 9], output_token_ids=[4], output_logprobs=[-1.0])
     empty = Sample(prompt_token_ids=[1], output_token_ids=[])
     [sent] = to_inputs([Rollout("", [SAMPLE, empty, second], 1.0)], None)
-    assert isinstance(sent, Payload)
     assert sent.samples == [SAMPLE, second]
     errored = run(trace=SimpleNamespace(status="error", stop_reason="error", steps=[]))
     assert to_inputs([errored, errored], 2) == [TRACE, TRACE]
