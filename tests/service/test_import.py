@@ -1,9 +1,5 @@
 """Runs of other trainers: read from their logs, under our names, into the table of runs."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +11,6 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.axes import Axis
 from hud_tui.rl.imported import ImportedRun
 from hud_tui.rollouts.control import works_of
-from hud_tui.sinks.orders import version
 from tests.service.headless import Command, Text
 from tests.unit.test_wandb_file import file_of
 
@@ -198,26 +193,3 @@ async def test_their_steps_are_drawn_with_those_of_others(
     )
     table._imported.remove(row.id)
     assert await table.read() == ()
-
-
-LOGS = """
-import sys, wandb
-settings = wandb.Settings(silent=True, console="off", x_disable_stats=True)
-run = wandb.init(project="p", id="real", name="a run", dir=sys.argv[1], mode="offline",
-                 config={"learning_rate": 1e-6, "num_generations": 8}, settings=settings)
-for step in range(1, 4):
-    run.log({"train/global_step": step, "train/reward": step / 4, "train/kl": .01,
-             "rewards": wandb.Histogram([0, 1], num_bins=4)})
-run.finish()
-wandb.teardown()
-"""
-
-
-@pytest.mark.skipif(version() is None, reason="pip install 'hud-tui[wandb]'")
-def test_what_the_sdk_writes_is_read(tmp_path: Path) -> None:
-    kept: Mapping[str, str] = {k: v for k, v in os.environ.items() if k[:6] != "WANDB_"}
-    subprocess.run([sys.executable, "-c", LOGS, str(tmp_path)], check=True, env=kept)
-    run = read(tmp_path)
-    assert (run.id, run.name, run.trainer, run.numbers) == ("real", "a run", "TRL", [1, 2, 3])
-    assert run.metrics == {"reward_mean": [0.25, 0.5, 0.75], "kl_reference": [0.01] * 3}
-    assert run.parameters["group_size"] == 8

@@ -395,6 +395,10 @@ async def test_the_sdk_reads_what_was_written_through_a_kill(hud: Command) -> No
     [imported], skipped = read_folder(folder.path)
     assert (imported.numbers, imported.trainer, skipped) == ([1, 2, 3], "hud-tui", [])
     assert imported.unknown == [], "we know our own names"
+    assert imported.parameters["group_size"] == 2
+    assert imported.metrics["reward_mean"] == [
+        row["reward_mean"] for row in history if "reward_mean" in row
+    ]
 
 
 @needs_sdk
