@@ -264,14 +264,7 @@ DEEPEST = 12
 NAMED = 200
 """Maximum characters of a URL or a name in such a line."""
 TEXTS = (
-    "text",
-    "content",
-    "refusal",
-    "thinking",
-    "reasoning",
-    "output",
-    "parts",
-    "resource",
+    *("text", "content", "refusal", "thinking", "reasoning", "output", "parts", "resource"),
     "structuredContent",
 )
 """Keys of a message or part that may contain its text; the first one with a value is used."""

@@ -66,8 +66,7 @@ def _remote_add(parser: Parser) -> None:
 
 def _setup_flags(parser: Parser) -> None:
     """Flags for the set-up of a machine."""
-    about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
-    parser.add_argument("--engine", metavar="E", help=about)
+    _engine(parser)
     about = "a model of the Hub, or a folder there; default: by the GPUs' memory"
     parser.add_argument("--model", metavar="MODEL", help=about)
     about = "folder there for everything; default: ~/.hud-tui/NAME"
@@ -77,6 +76,11 @@ def _setup_flags(parser: Parser) -> None:
     about = "install this requirement instead of the pinned engine"
     parser.add_argument("--package", metavar="REQ", help=about)
     _send(parser)
+
+
+def _engine(parser: Taker) -> None:
+    about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
+    parser.add_argument("--engine", metavar="E", help=about)
 
 
 def _send(parser: Taker) -> None:
@@ -123,13 +127,9 @@ RENTING = (
 def rented_run(parser: Taker) -> None:
     """The flags of ``run`` for a machine that is rented for it."""
     _offer_flags(parser)
-    about = "end it after so many hours; 4"
-    parser.add_argument("--hours", type=finite_number, metavar="X", help=about)
-    about = "end it after so many minutes without use; 60, 0: never"
-    parser.add_argument("--idle", type=whole_number, metavar="MIN", help=about)
+    _budget_flags(parser)
     _identity(parser)
-    about = "skyrl-gpu, skyrl-ray, skyrl-cpu or hud-tui; default: by its GPUs"
-    parser.add_argument("--engine", metavar="E", help=about)
+    _engine(parser)
     about = "what MODEL is forked from there; default: by the GPUs' memory"
     parser.add_argument("--base", metavar="MODEL", help=about)
     _send(parser)
@@ -152,12 +152,17 @@ def _offer_flags(parser: Taker) -> None:
     )
 
 
+def _budget_flags(parser: Taker, hours: float | None = None, idle: int | None = None) -> None:
+    """Flags of what a machine may cost, with their defaults."""
+    about = "end it after so many hours; 4"
+    parser.add_argument("--hours", type=finite_number, default=hours, metavar="X", help=about)
+    about = "end it after so many minutes without use; 60, 0: never"
+    parser.add_argument("--idle", type=whole_number, default=idle, metavar="MIN", help=about)
+
+
 def _pod_create(parser: Parser) -> None:
     _offer_flags(parser)
-    about = "end it after so many hours; 4"
-    parser.add_argument("--hours", type=finite_number, default=4.0, metavar="X", help=about)
-    about = "end it after so many minutes without use; 60, 0: never"
-    parser.add_argument("--idle", type=whole_number, default=60, metavar="MIN", help=about)
+    _budget_flags(parser, 4.0, 60)
     parser.add_argument("--image", metavar="I", help="system image; default: one with CUDA")
     _identity(parser)
     about = "name of the pod; given again, its renting and set-up continue"

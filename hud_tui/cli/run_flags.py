@@ -3,7 +3,7 @@ load as the rest of the command line."""
 
 import argparse
 
-from hud_tui.cli.flags import add_flag, add_flags
+from hud_tui.cli.flags import Taker, add_flag, add_flags
 from hud_tui.cli.parser import Add, Parser, consent, finite_number, of_model, whole_number
 from hud_tui.cli.remote_flags import RENTING, rented_run
 from hud_tui.errors import HudUsage
@@ -118,6 +118,12 @@ def play(add: Add) -> None:
     add_flags(parser, PLAY, EVALUATION_PARAMETERS)
 
 
+EVALUATED = (
+    "file, directory, or taskset, or an environment of your own (.py); default: the tasks of the "
+    "model's latest run"
+)
+
+
 def evaluate(add: Add) -> None:
     parser = add(
         "evaluate checkpoints: mean reward and pass@k with confidence intervals",
@@ -129,17 +135,14 @@ def evaluate(add: Add) -> None:
         "eval -m arith-rl --list",
         "--local eval sums/env.py -m sums --checkpoint best --turns 4",
     )
-    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
-    about += "of the model's latest run"
-    parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
+    parser.add_argument("source", nargs="?", metavar="SOURCE", help=EVALUATED)
     _trained_model(parser)
     about = (
         "an id, a name, head (the default), best, or base: what the model started from; given "
         "again, each is compared with the first"
     )
     parser.add_argument("--checkpoint", action="append", metavar="ID", help=about)
-    about = "default: heldout, or all if no task is held out"
-    parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
+    _split(parser)
     _digest(parser)
     add_flags(parser, EVAL, EVALUATION_PARAMETERS)
     _logged(parser)
@@ -278,14 +281,16 @@ def _digest(parser: Parser) -> None:
     parser.add_argument("--digest", metavar="HEX", help=about)
 
 
+def _split(parser: Taker) -> None:
+    about = "default: heldout, or all if no task is held out"
+    parser.add_argument("--split", choices=("heldout", "train", "all"), help=about)
+
+
 def _sampled(parser: Parser) -> None:
     """How `ship` and `bisect` make rollouts."""
     sampled = parser.add_argument_group("how they are sampled")
-    about = "file, directory, or taskset, or an environment of your own (.py); default: the tasks "
-    about += "of the model's latest run"
-    sampled.add_argument("--source", metavar="SOURCE", help=about)
-    about = "default: heldout, or all if no task is held out"
-    sampled.add_argument("--split", choices=("heldout", "train", "all"), help=about)
+    sampled.add_argument("--source", metavar="SOURCE", help=EVALUATED)
+    _split(sampled)
     parser.set_defaults(digest=None)
     add_flags(sampled, EVAL, [row for row in EVALUATION_PARAMETERS if row.name != "samples"])
     add_flags(sampled, EVAL, ROLLOUT_OPTIONS)

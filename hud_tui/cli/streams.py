@@ -177,15 +177,13 @@ class Notices:
         self._try(lambda stream: stream.flush())
 
     def _try(self, action: Callable[[TextIO], object]) -> None:
+        stream = self._stream
         try:
-            if self._stream is not None and self._may_write(self._stream):
-                with _interruptible(self._stream):
-                    action(self._stream)
+            if stream is not None and (not self._results.interrupted or _has_room(stream)):
+                with _interruptible(stream):
+                    action(stream)
         except (OSError, ValueError):
             self.failed = True
-
-    def _may_write(self, stream: TextIO) -> bool:
-        return not self._results.interrupted or _has_room(stream)
 
     def isatty(self) -> bool:
         return self._stream is not None and self._stream.isatty()
