@@ -4,7 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -29,7 +29,6 @@ from hud_tui.client.preflight import preflight as check
 from hud_tui.client.signal import SignalCache, ask_of, measure, size_of
 from hud_tui.client.starting import read_start
 from hud_tui.client.submit import (
-    Submission,
     SweepDriver,
     cancel_sweep,
     job_of,
@@ -87,7 +86,15 @@ async def _plan(
     values = asked.model_dump(exclude_none=True)
     prices = prices_of(client, model, paths_of(args).state)
     size = size_of_runs([values], 1, model, tasks, like, prices)
-    lines = _sent_facts(model, tasks, origin, values, start)
+    lines = [
+        ("model", model.model_name),
+        ("starts from", start),
+        ("tasks", f"{split_text(tasks)}, format {form_of(tasks)}"),
+        ("from", f"{origin['loaded_from']} {origin['source']}"),
+        ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
+        *((setting_label(name), json.dumps(value)) for name, value in values.items()),
+        ("other", _usual(model, values)),
+    ]
     held = sum(task.heldout for task in tasks)
     for run in size.each:
         lines += evaluation_facts(run, values, held)
@@ -108,25 +115,6 @@ async def _plan(
         "size": asdict(size.each[0]) | costs if size.each else None,
         "start": start,
     }
-
-
-def _sent_facts(
-    model: Model,
-    tasks: Sequence[Task],
-    origin: dict[str, Any],
-    values: Mapping[str, Any],
-    start: str,
-) -> list[tuple[str, str]]:
-    """What a submission sends: labels and texts."""
-    return [
-        ("model", model.model_name),
-        ("starts from", start),
-        ("tasks", f"{split_text(tasks)}, format {form_of(tasks)}"),
-        ("from", f"{origin['loaded_from']} {origin['source']}"),
-        ("environments", ", ".join(dict.fromkeys(task.env for task in tasks))),
-        *((setting_label(name), json.dumps(value)) for name, value in values.items()),
-        ("other", _usual(model, values)),
-    ]
 
 
 def plan_stream(args: argparse.Namespace) -> TextIO:
@@ -211,16 +199,6 @@ async def run(client: HudClient, args: argparse.Namespace) -> int:
     once = partial(submit, client, job_of(model, tasks, asked, start), source)
     if printer is not None:
         return await Follower(client, model, printer).run(once)
-    return await _submit(client, args, model, once)
-
-
-async def _submit(
-    client: HudClient,
-    args: argparse.Namespace,
-    model: Model,
-    once: Callable[[], Awaitable[Submission]],
-) -> int:
-    """Submit a run and print its job, without following it."""
     submission = await once()
     if submission.found:
         print_notice("the submission got no answer, but the service runs the job")

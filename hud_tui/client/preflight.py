@@ -361,26 +361,23 @@ async def preflight(
         tasks = source
     for finding in _rows(tasks):
         yield finding
-    lookups = [_key(client), *_lookups(client, tasks, lock)]
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def of_environment(env: str, own: list[Task]) -> list[Finding]:
+        async with gate:
+            return await check_environment(client, env, own)
+
+    lookups: list[Awaitable[list[Finding]]] = [_key(client)]
+    if tasks:
+        lookups.append(asyncio.to_thread(_local, tasks, client.settings.embedded))
+    if lock is not None:
+        lookups.append(asyncio.to_thread(lock_findings, Path(lock), tasks))
+    lookups += [of_environment(env, own) for env, own in by_environment(tasks).items()]
     if model is not None:
         lookups.append(_model(client, model, tasks, parameters or JobParameters()))
     async with aclosing(_as_answered(lookups)) as findings:
         async for finding in findings:
             yield finding
-
-
-def _lookups(
-    client: HudClient, tasks: list[Task], lock: str | None
-) -> list[Awaitable[list[Finding]]]:
-    """All checks of the tasks that take long, as awaitables."""
-    gate = asyncio.Semaphore(AT_ONCE)
-    lookups: list[Awaitable[list[Finding]]] = []
-    if tasks:
-        lookups.append(asyncio.to_thread(_local, tasks, client.settings.embedded))
-    if lock is not None:
-        lookups.append(asyncio.to_thread(lock_findings, Path(lock), tasks))
-    lookups += [_gated(gate, client, env, rows) for env, rows in by_environment(tasks).items()]
-    return lookups
 
 
 async def _as_answered(
@@ -415,13 +412,6 @@ def _rows(tasks: list[Task]) -> list[Finding]:
 def _local(tasks: list[Task], embedded: bool) -> list[Finding]:
     """Findings on the rows that need no service; slow for many tasks."""
     return [*local_checks(tasks, embedded), *check_legacy(tasks, set_variables(), embedded)]
-
-
-async def _gated(
-    gate: asyncio.Semaphore, client: HudClient, env: str, tasks: list[Task]
-) -> list[Finding]:
-    async with gate:
-        return await check_environment(client, env, tasks)
 
 
 async def _key(client: HudClient) -> list[Finding]:

@@ -63,16 +63,6 @@ def checked(kind: type[R], **fields: Any) -> R:
         raise HudBadInput(problem, one_line(first["msg"])) from error
 
 
-def chat_body(model: str, messages: str | Sequence[Mapping[str, Any]], **options: Any) -> Chat:
-    """A chat request that asks for token ids and logprobs, which training needs. Raises HudBadInput
-    if a number is out of its bounds."""
-    asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-    copied = [dict(message) for message in asked]
-    return checked(
-        Chat, model=model, messages=copied, logprobs=True, return_token_ids=True, **options
-    )
-
-
 def forward_backward_body(
     inputs: Iterable[Input], group_size: int | None, loss_fn: str, **numbers: Any
 ) -> ForwardBackward:
@@ -421,9 +411,13 @@ class TrainingClient:
             HudBadInput: A number is out of its bounds; nothing was sent.
             HudError: No answer, or an answer without tokens.
         """
-        body = chat_body(
-            (await self.entry()).model_name,
-            messages,
+        asked = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        body = checked(
+            Chat,
+            model=(await self.entry()).model_name,
+            messages=[dict(message) for message in asked],
+            logprobs=True,  # which training needs, as it does token ids
+            return_token_ids=True,
             max_tokens=max_tokens,
             temperature=temperature,
             checkpoint=checkpoint,

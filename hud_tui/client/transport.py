@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterat
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from math import inf
 from time import monotonic
@@ -375,6 +375,7 @@ IDLE_S = 4.0
 closing connection has an unknown outcome."""
 
 
+JSON_BODY = {"Content-Type": "application/json"}
 HTTP_2 = ("httpcore._async.http2", "httpcore._sync.http2")
 
 
@@ -537,11 +538,18 @@ class Connection:
             HudReadOnly: Read-only mode; not sent.
             HudProtected: The model is protected; not sent.
         """
-        self.guard.check(f"{method} {path_of(url)}", change)
+        what = f"{method} {path_of(url)}"
+        self.guard.check(what, change)
         content = body.model_dump_json(exclude_none=True).encode() if body is not None else b"{}"
         # A service that stores keys treats repeated deliveries as one write.
-        sent = {"Idempotency-Key": uuid4().hex, **(headers or {})}
-        deliver = partial(self._deliver, method, url, kind, content, sent, timeout_s)
+        sent = {"Idempotency-Key": uuid4().hex, **JSON_BODY, **(headers or {})}
+        timeout = httpx.Timeout(timeout_s or READ_S, connect=CONNECT_S)
+
+        async def deliver() -> tuple[T, str]:
+            """The answer, and the service's id of the request."""
+            answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
+            return parse(kind, answer.body, what), answer.request_id
+
         if change is None:
             return (await deliver())[0]
         key = sent["Idempotency-Key"]
@@ -564,28 +572,12 @@ class Connection:
             raise error
         return await find_out(self, HudUnclear(error, key), kind, lookup)
 
-    async def _deliver(
-        self,
-        method: str,
-        url: str,
-        kind: type[T],
-        content: bytes,
-        headers: Mapping[str, str],
-        patience_s: float | None,
-    ) -> tuple[T, str]:
-        """The answer to a write, and the service's id of the request."""
-        sent = {"Content-Type": "application/json", **headers}
-        timeout = httpx.Timeout(patience_s or READ_S, connect=CONNECT_S)
-        answer = await self._send_once(method, url, sent, content=content, timeout=timeout)
-        return parse(kind, answer.body, f"{method} {path_of(url)}"), answer.request_id
-
     async def pass_on(self, method: str, url: str, content: bytes) -> bytes:
         """Send another program's request, once; returns the body of the answer. Raises HudRefused,
         HudUnreachable; HudReadOnly: it was not sent."""
         if method != "GET":
             self.guard.check(f"{method} {path_of(url)}")
-        headers = {"Content-Type": "application/json"}
-        return (await self._send_once(method, url, headers, content=content)).body
+        return (await self._send_once(method, url, JSON_BODY, content=content)).body
 
     @asynccontextmanager
     async def stream(
