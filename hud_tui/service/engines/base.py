@@ -9,6 +9,7 @@ all losses are sums over tokens.
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -607,11 +608,51 @@ def _temperature(name: str, value: float, also: str = "") -> None:
         raise EngineRefused(f"{name}: temperature must be {expected}, not {value}")
 
 
-# An engine whose policies are in the service's own process: small, or in a test.
+# What engines share.
 
 
 Worth = Sequence[Sequence[float]]
 """What each output token is worth, shape (T,) per datum: its advantage, or its weight."""
+
+
+class Passes(ABC):
+    """The two calls of `Engine` that accumulate gradients as one kind of pass, which is checked."""
+
+    @abstractmethod
+    def _sizes(self, handle: Handle) -> tuple[int, int]:
+        """Context and vocabulary of an open policy. Raises EngineError: it is not open."""
+
+    @abstractmethod
+    async def _pass(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        worth: Worth,
+        loss_fn: str | None,
+        config: Mapping[str, float],
+    ) -> dict[str, float]:
+        """Accumulate the gradient of a loss, or of given weights −dC/dlogprob if there is none."""
+
+    async def forward_backward(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        loss_fn: str,
+        config: Mapping[str, float] | None = None,
+    ) -> dict[str, float]:
+        full = loss_config(loss_fn, config)
+        check_datums(datums, *self._sizes(handle), ratios=loss_fn != "cross_entropy")
+        return await self._pass(handle, datums, advantages(datums), loss_fn, full)
+
+    async def backward(
+        self, handle: Handle, datums: Sequence[Datum], weights: Worth
+    ) -> dict[str, float]:
+        check_datums(datums, *self._sizes(handle), ratios=False)
+        check_weights(weights, datums)
+        return await self._pass(handle, datums, weights, None, {})
+
+
+# An engine whose policies are in the service's own process: small, or in a test.
 
 
 class Policy(Protocol):
@@ -636,7 +677,7 @@ class Policy(Protocol):
         """As `Engine.optim_step`."""
 
 
-class InProcess:
+class InProcess(Passes):
     """Implements `Engine` for policies of one base: keeps their handles, checks what is asked of
     them, and puts the metrics of a pass together."""
 
@@ -700,31 +741,19 @@ class InProcess:
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         policy = self._policy(handle)
-        check_requests(requests, self._base.context, self._base.vocabulary)
+        check_requests(requests, *self._sizes(handle))
         return [policy.sample(request) for request in requests]
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         policy = self._policy(handle)
-        check_datums(datums, self._base.context, self._base.vocabulary, ratios=False)
+        check_datums(datums, *self._sizes(handle), ratios=False)
         return policy.logprobs(datums)
 
-    async def forward_backward(
-        self,
-        handle: Handle,
-        datums: Sequence[Datum],
-        loss_fn: str,
-        config: Mapping[str, float] | None = None,
-    ) -> dict[str, float]:
-        full, worth = loss_config(loss_fn, config), advantages(datums)
-        return self._pass(handle, datums, worth, loss_fn, full)
+    def _sizes(self, handle: Handle) -> tuple[int, int]:
+        self._policy(handle)
+        return self._base.context, self._base.vocabulary
 
-    async def backward(
-        self, handle: Handle, datums: Sequence[Datum], weights: Worth
-    ) -> dict[str, float]:
-        check_weights(weights, datums)
-        return self._pass(handle, datums, weights, None, {})
-
-    def _pass(
+    async def _pass(
         self,
         handle: Handle,
         datums: Sequence[Datum],
@@ -733,8 +762,6 @@ class InProcess:
         config: Mapping[str, float],
     ) -> dict[str, float]:
         policy = self._policy(handle)
-        ratios = loss_fn not in (None, "cross_entropy")
-        check_datums(datums, self._base.context, self._base.vocabulary, ratios)
         moved, still = split(datums, worth)
         return of_pass(
             policy.accumulate(*moved, loss_fn, config) if moved[0] else None,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hud_tui.service.engines.base import Adam, Datum, EngineError, NotFinite
+from hud_tui.service.engines.base import Adam, Datum, EngineError, NotFinite, advantages
 from hud_tui.service.engines.tinker import training
 from hud_tui.service.engines.tinker.link import Pointer, pointed_states, read_pointer, write_pointer
 from hud_tui.service.engines.tinker.worker import Intent, Journal
@@ -81,11 +81,10 @@ class Run:
 
 
 async def passed(server: Server, run: Run, datums: Sequence[Datum], loss_fn: str) -> dict[str, Any]:
-    given: Any = (server, run)
+    given: Any = (server, run, datums, advantages(datums))
     if loss_fn == "custom":
-        weights = [[datum.advantage] * len(datum.output) for datum in datums]
-        return await training.backward(*given, datums, weights)
-    return await training.forward_backward(*given, datums, loss_fn, {"beta": 0.05})
+        return await training.accumulate(*given, None, {})
+    return await training.accumulate(*given, loss_fn, {"beta": 0.05})
 
 
 @pytest.mark.parametrize("loss_fn", ["importance_sampling", "dro", "cross_entropy", "custom"])

@@ -25,9 +25,11 @@ from hud_tui.service.engines.base import (
     EngineError,
     EngineLost,
     Handle,
+    Passes,
     Sampled,
     SampleRequest,
     Saved,
+    Worth,
 )
 from hud_tui.service.engines.handles import Handles
 from hud_tui.service.engines.tinker.link import RETURN_S, Link, Pointer, read_pointer, write_pointer
@@ -290,7 +292,7 @@ def make(data_dir: Path, cores: int) -> Engine:
         raise EngineError(str(error)) from error
 
 
-class TinkerEngine:
+class TinkerEngine(Passes):
     """Implements `engines.base.Engine` on a server."""
 
     def __init__(self, options: Options, directory: Path) -> None:
@@ -351,36 +353,16 @@ class TinkerEngine:
         return None
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
-        base = self._base(handle)
-        base_module.check_requests(requests, base.context, base.vocabulary)
-        tokens = await self.tokenizer(base.name)
+        base_module.check_requests(requests, *self._sizes(handle))
+        tokens = await self.tokenizer(self._base(handle).name)
         asked = [as_asked(request, tokens) for request in requests]
         rows = await self._link.ask("sample", handle=handle, requests=asked)
         return [Sampled(**row) for row in rows]
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
-        self._check(handle, datums, ratios=False)
-        return list(await self._train("forward", handle, datums))
-
-    async def forward_backward(
-        self,
-        handle: Handle,
-        datums: Sequence[Datum],
-        loss_fn: str,
-        config: Mapping[str, float] | None = None,
-    ) -> dict[str, float]:
-        full = base_module.loss_config(loss_fn, config)
-        self._check(handle, datums, ratios=loss_fn != "cross_entropy")
-        fields = {"loss_fn": loss_fn, "config": full}
-        return dict(await self._train("forward_backward", handle, datums, **fields))
-
-    async def backward(
-        self, handle: Handle, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
-    ) -> dict[str, float]:
-        self._check(handle, datums, ratios=False)
-        base_module.check_weights(weights, datums)
-        rows = [list(row) for row in weights]
-        return dict(await self._train("backward", handle, datums, weights=rows))
+        base_module.check_datums(datums, *self._sizes(handle), ratios=False)
+        rows = [asdict(datum) for datum in datums]
+        return list(await self._link.ask("forward", handle=handle, datums=rows))
 
     async def slim(self, state: Path, directory: Path) -> str:
         """Write a pointer without the optimizer's moments, which stay on the server."""
@@ -405,15 +387,21 @@ class TinkerEngine:
         await self._link.ask("stepped", handle=handle, source=asdict(pointer), lost=stepped["lost"])
         return Saved(str(path), pointer.sampler_path or str(pointer.state_path), stepped["metrics"])
 
-    async def _train(
-        self, verb: str, handle: Handle, datums: Sequence[Datum], **fields: Any
-    ) -> Any:
-        rows = [asdict(datum) for datum in datums]
-        return await self._link.ask(verb, handle=handle, datums=rows, **fields)
+    async def _pass(
+        self,
+        handle: Handle,
+        datums: Sequence[Datum],
+        worth: Worth,
+        loss_fn: str | None,
+        config: Mapping[str, float],
+    ) -> dict[str, float]:
+        rows, worths = [asdict(datum) for datum in datums], [list(row) for row in worth]
+        fields = {"worth": worths, "loss_fn": loss_fn, "config": config}
+        return dict(await self._link.ask("accumulate", handle=handle, datums=rows, **fields))
 
-    def _check(self, handle: Handle, datums: Sequence[Datum], ratios: bool) -> None:
+    def _sizes(self, handle: Handle) -> tuple[int, int]:
         base = self._base(handle)
-        base_module.check_datums(datums, base.context, base.vocabulary, ratios)
+        return base.context, base.vocabulary
 
     def _base(self, handle: Handle) -> Base:
         """The base of an open handle. Raises as `Handles.known`."""

@@ -17,6 +17,7 @@ from hud_tui.service.engines.base import (
     EngineRefused,
     NotFinite,
     PolicyLost,
+    Worth,
     advantages,
     distinct,
     of_pass,
@@ -160,43 +161,28 @@ async def forward(server: Server, run: Run, datums: Sequence[Datum]) -> list[Flo
     return _logprobs(datums, passed)
 
 
-async def forward_backward(
-    server: Server, run: Run, datums: Sequence[Datum], loss_fn: str, config: Mapping[str, float]
+async def accumulate(
+    server: Server,
+    run: Run,
+    datums: Sequence[Datum],
+    worth: Worth,
+    loss_fn: str | None,
+    config: Mapping[str, float],
 ) -> dict[str, float]:
-    """Accumulate a loss's gradients; returns the metrics of `Engine.forward_backward`."""
-    (moved, worth), (others, _) = split(datums, advantages(datums))
+    """Accumulate a loss's gradients, or given −dC/dlogprob without one; returns the metrics of
+    `Engine.forward_backward`."""
+    (moved, rows), (others, _) = split(datums, worth)
     still = await _measure(server, run, others, config)
     if not moved:
         return of_pass(None, still)
-    if server.averages is None:
-        await forward(server, run, moved[:1])
-    if loss_fn in COMPARE:
-        sampled = [datum.logprobs for datum in moved]
-        data = compared(moved, sampled, worth, bool(server.averages))
-        passed = await _pass(server, run, moved, data, loss_fn, dict(config) or None)
-    elif loss_fn == "cross_entropy" and not server.averages:
-        data = weighted(moved, worth)
-        passed = await _pass(server, run, moved, data, loss_fn, None)
+    if loss_fn is None:
+        passed = await _push(server, run, moved, await forward(server, run, moved), rows)
+        figures, pushes = of_weights(moved, passed.logprobs, rows), True
     else:
-        logprobs = await forward(server, run, moved)
-        _, weights = of_loss(loss_fn, config, moved, logprobs)
-        passed = await _push(server, run, moved, logprobs, weights)
-    figures, weights = of_loss(loss_fn, config, moved, passed.logprobs)
-    run.accumulated(len(moved), any(bool(row.any()) for row in weights))
-    return of_pass({**figures, **passed.server}, still)
-
-
-async def backward(
-    server: Server, run: Run, datums: Sequence[Datum], weights: Sequence[Sequence[float]]
-) -> dict[str, float]:
-    """Accumulate gradients for given −dC/dlogprob."""
-    (moved, rows), (others, _) = split(datums, weights)
-    still = await _measure(server, run, others, {})
-    if not moved:
-        return of_pass(None, still)
-    passed = await _push(server, run, moved, await forward(server, run, moved), rows)
-    run.accumulated(len(moved), True)
-    figures = of_weights(moved, passed.logprobs, rows)
+        passed = await _pass_loss(server, run, moved, rows, loss_fn, config)
+        figures, weights = of_loss(loss_fn, config, moved, passed.logprobs)
+        pushes = any(bool(row.any()) for row in weights)
+    run.accumulated(len(moved), pushes)
     return of_pass({**figures, **passed.server}, still)
 
 
@@ -293,6 +279,28 @@ class Passed:
     """Shape (T,) per datum."""
     server: dict[str, float]
     """The server's own metrics."""
+
+
+async def _pass_loss(
+    server: Server,
+    run: Run,
+    datums: Sequence[Datum],
+    worth: Worth,
+    loss_fn: str,
+    config: Mapping[str, float],
+) -> Passed:
+    """Accumulate a loss's gradients by the server's own loss, where it computes that correctly."""
+    if server.averages is None:
+        await forward(server, run, datums[:1])
+    if loss_fn in COMPARE:
+        sampled = [datum.logprobs for datum in datums]
+        data = compared(datums, sampled, worth, bool(server.averages))
+        return await _pass(server, run, datums, data, loss_fn, dict(config) or None)
+    if loss_fn == "cross_entropy" and not server.averages:
+        return await _pass(server, run, datums, weighted(datums, worth), loss_fn, None)
+    logprobs = await forward(server, run, datums)
+    _, weights = of_loss(loss_fn, config, datums, logprobs)
+    return await _push(server, run, datums, logprobs, weights)
 
 
 async def _push(

@@ -87,14 +87,9 @@ class Worker:
         logprobs = await passes().forward(self._server, self._run(request), _datums(request))
         return [row.tolist() for row in logprobs]
 
-    async def do_forward_backward(self, request: dict[str, Any]) -> Any:
-        run, datums = self._run(request), _datums(request)
-        loss_fn, config = request["loss_fn"], request["config"]
-        return await passes().forward_backward(self._server, run, datums, loss_fn, config)
-
-    async def do_backward(self, request: dict[str, Any]) -> Any:
-        run, datums = self._run(request), _datums(request)
-        return await passes().backward(self._server, run, datums, request["weights"])
+    async def do_accumulate(self, request: dict[str, Any]) -> Any:
+        given = (request["worth"], request["loss_fn"], request["config"])
+        return await passes().accumulate(self._server, self._run(request), _datums(request), *given)
 
     async def do_optim_step(self, request: dict[str, Any]) -> dict[str, Any]:
         run = self._run(request)

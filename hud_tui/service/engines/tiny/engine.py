@@ -23,6 +23,7 @@ from hud_tui.service.engines.base import (
     EngineError,
     EngineLost,
     Handle,
+    Passes,
     Progress,
     Sampled,
     SampleRequest,
@@ -147,14 +148,6 @@ class Opened:
     """Whether the worker does not know it: what is sampled names the weights."""
 
     @property
-    def context(self) -> int:
-        return int(self.config["context"])
-
-    @property
-    def vocabulary(self) -> int:
-        return int(self.config["vocabulary"])
-
-    @property
     def policy(self) -> dict[str, Any]:
         """Names its present weights in requests."""
         return {"weights": self.weights.start, "config": self.config}
@@ -165,7 +158,7 @@ def make(data_dir: Path, cores: int) -> Engine:
     return TinyEngine(cores)
 
 
-class TinyEngine:
+class TinyEngine(Passes):
     """Implements `engines.base.Engine` in NumPy, in processes of its own."""
 
     def __init__(self, cores: int = 1) -> None:
@@ -231,7 +224,7 @@ class TinyEngine:
 
     async def sample(self, handle: Handle, requests: Sequence[SampleRequest]) -> list[Sampled]:
         opened = self._opened.known(handle)
-        base_module.check_requests(requests, opened.context, opened.vocabulary)
+        base_module.check_requests(requests, *self._sizes(handle))
         conversations = opened.conversations
         beginnings = [conversations.look_up(request) for request in requests]
         parts = of_requests(requests)
@@ -257,7 +250,7 @@ class TinyEngine:
 
     async def forward(self, handle: Handle, datums: Sequence[Datum]) -> list[list[float]]:
         opened = self._opened.known(handle)
-        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios=False)
+        base_module.check_datums(datums, *self._sizes(handle), ratios=False)
         logprobs: list[list[float]] = []
         for turn in cut(datums, opened.parameters):
             logprobs += await self._forward(opened, datums[turn])
@@ -273,22 +266,6 @@ class TinyEngine:
             for i, row in zip(part, logprobs, strict=True):
                 rows[i] = row
         return rows
-
-    async def forward_backward(
-        self,
-        handle: Handle,
-        datums: Sequence[Datum],
-        loss_fn: str,
-        config: Mapping[str, float] | None = None,
-    ) -> dict[str, float]:
-        full, worth = base_module.loss_config(loss_fn, config), base_module.advantages(datums)
-        return await self._pass(handle, datums, worth, loss_fn, full)
-
-    async def backward(
-        self, handle: Handle, datums: Sequence[Datum], weights: Worth
-    ) -> dict[str, float]:
-        base_module.check_weights(weights, datums)
-        return await self._pass(handle, datums, weights, None, {})
 
     async def optim_step(self, handle: Handle, adam: Adam, directory: Path) -> Saved:
         opened = self._opened.known(handle)
@@ -312,6 +289,10 @@ class TinyEngine:
     async def slim(self, state: Path, directory: Path) -> str:
         return str(await self._ask("slim", "", path=str(state), directory=str(directory)))
 
+    def _sizes(self, handle: Handle) -> tuple[int, int]:
+        config = self._opened.known(handle).config
+        return config["context"], config["vocabulary"]
+
     async def _pass(
         self,
         handle: Handle,
@@ -323,8 +304,6 @@ class TinyEngine:
         """Accumulate the gradients of turns slice by slice, and pass those without one forward;
         returns the metrics of the pass."""
         opened = self._opened.known(handle)
-        ratios = loss_fn not in (None, "cross_entropy")
-        base_module.check_datums(datums, opened.context, opened.vocabulary, ratios)
         (moved, rows), (others, _) = base_module.split(datums, worth)
         slices = list(cut(moved, opened.parameters))
         trained: list[dict[str, float]] = []
