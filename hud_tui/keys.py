@@ -44,117 +44,6 @@ class Action:
 _QUOTES = str.maketrans({"'": None, ")": None, '"': None, " ": None, ",": "."})
 
 
-# One meaning for each key, whatever the view; a question (a dialog, the first screen) takes
-# letters as answers.
-
-
-MEANINGS = {
-    "1": "The models.",
-    "2": "Launch a run.",
-    "3": "The live run.",
-    "4": "The checkpoints.",
-    "5": "The runs.",
-    "6": "The jobs.",
-    "7": "The alarms.",
-    "!": "The alarms.",
-    "8": "The machines.",
-    "i": "Add a machine.",
-    "I": "Find the step that did the damage.",
-    "K": "End the machine: terminate the pod, or remove its set-up.",
-    "?": "All keys of what is on the screen.",
-    "f1": "All keys of what is on the screen.",
-    **dict.fromkeys((":", "^p"), "Go to anything by name."),
-    "enter": "Open, choose or enlarge what the cursor is on.",
-    "esc": "Back: out of the field, the filter, the pane, the page.",
-    "space": "Toggle: what the cursor is on; a replay.",
-    "tab": "The next pane.",
-    "shift+tab": "The previous pane.",
-    **dict.fromkeys(("↑", "k"), "Up."),
-    **dict.fromkeys(("↓", "j"), "Down."),
-    **dict.fromkeys(("←", "h"), "Left: previous, or fold."),
-    **dict.fromkeys(("→", "l"), "Right: next, or unfold."),
-    **dict.fromkeys(("pgup", "^u"), "One page up."),
-    **dict.fromkeys(("pgdn", "^d"), "One page down."),
-    "home": "The first row, or step.",
-    "end": "The last row, or the newest step.",
-    "g": "The top of the pane.",
-    "G": "The end of the pane.",
-    "[": "The previous step.",
-    "]": "The next step.",
-    "{": "The previous rollout.",
-    "}": "The next rollout.",
-    ".": "Replay one step more.",
-    ",": "Replay one step less.",
-    "@": "Replay up to a step.",
-    "w": "Replay faster.",
-    "W": "Replay slower.",
-    "(": "The previous group.",
-    ")": "The next group.",
-    "shift+←": "Ten steps earlier.",
-    "shift+→": "Ten steps later.",
-    **dict.fromkeys(("^←", "alt+←"), "Pan to earlier steps."),
-    **dict.fromkeys(("^→", "alt+→"), "Pan to later steps."),
-    **dict.fromkeys(("<", "shift+↑"), "Move it one place up."),
-    **dict.fromkeys((">", "shift+↓"), "Move it one place down."),
-    **dict.fromkeys(("+", "="), "Zoom in."),
-    "-": "Zoom out.",
-    "0": "All of it, as at first.",
-    "/": "Filter or search what is shown.",
-    "\\": "Search in all rollouts.",
-    "n": "The next match.",
-    "N": "The previous match.",
-    "a": "All: unfold everything; every chart.",
-    "A": "Snooze the alarm.",
-    "b": "Roll back one step.",
-    "B": "What changed, before and after.",
-    "c": "Compare.",
-    "C": "The command log.",
-    "d": "Details.",
-    "D": "Drop what gives no signal.",
-    "e": "Edit.",
-    "E": "Evaluate.",
-    "f": "Follow the newest; off is freeze.",
-    "F": "Fork.",
-    "H": "Set the head.",
-    "J": "As JSON.",
-    "L": "Logarithmic scale.",
-    "m": "Mark, to compare.",
-    "M": "Remove the marks.",
-    "o": "The next order, or the column to sort by.",
-    "O": "Outliers: clip them, or show them.",
-    "p": "Pin.",
-    "P": "Protect.",
-    "q": "Leave: the page, or the app.",
-    "Q": "Which of a few to ship.",
-    "r": "Read again.",
-    "R": "Resume the run, or the evaluation.",
-    "s": "Smooth more.",
-    "S": "Smooth less.",
-    "t": "The next theme.",
-    "T": "Try: sample from the model.",
-    **dict.fromkeys(("u", "z"), "Undo the last move of the head."),
-    **dict.fromkeys(("U", "Z"), "Redo it."),
-    "v": "The next view of this pane.",
-    "V": "The head's history.",
-    "%": "Where the time goes.",
-    "x": "The next x axis.",
-    "X": "Cancel the run, or the evaluation.",
-    "y": "Copy.",
-    "Y": "Copy in another form.",
-    "*": "The best checkpoint.",
-    "'": "Jump: head, best, alarm.",
-    "^e": "Export what is on the screen.",
-    "^l": "Reset the layout.",
-    "^o": "Open a file.",
-    "^r": "Reconnect.",
-    "^s": "Submit the run.",
-    "^t": "Play: be the policy yourself.",
-    "^c": "Copy the selection, or quit.",
-    "^q": "Copy the selection, or quit.",
-}
-"""The one meaning that each key has in every view, by the key in the usual notation."""
-
-
 VIEWS = ("models", "launch", "live", "checkpoints", "runs", "jobs", "alarms")
 """The views, in the order of their keys, from 1."""
 
@@ -165,7 +54,9 @@ EXPORT = "Write what is on the screen to a new file: SVG, CSV, JSON, or a report
 # Every key of the app, in one table.
 #
 # Bindings, the footer, the help on ``?``, the palette, ``hud-tui keys`` and the README's list
-# of keys are all made from it, so a key that is shown is a key that works.
+# of keys are all made from it, so a key that is shown is a key that works. A key has one meaning,
+# whatever the view: docs/keys.md says which. A question (a dialog, the first screen) takes letters
+# as answers.
 
 
 Names = tuple[str, str, str, str]
@@ -665,27 +556,6 @@ ROWS: dict[str, tuple[Row, ...]] = {
 """The actions of each place, most used first."""
 ACTIONS = tuple(Action(view, *row) for view, rows in ROWS.items() for row in rows)
 
-WRITES = frozenset(
-    {
-        *("models.fork", "launch.submit", "launch.try", "launch.play", "jobs.play"),
-        "rollout.play",
-        "alarms.set_head",
-        *(f"checkpoints.{name}" for name in ("set_head", "roll_back", "undo", "redo")),
-        *("checkpoints.try", "checkpoints.pin", "checkpoints.fork", "checkpoints.evaluate"),
-        *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation", "compare.evaluate"),
-        *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
-        *("runs.cancel_run", "runs.resume_run"),
-        *("machines.choose", "machines.add", "machines.end"),
-        *(
-            f"{panel}.{name}"
-            for panel in ("ship", "bisect")
-            for name in ("evaluate", "set_head", "resume_sampling", "cancel_sampling")
-        ),
-        "history.choose",
-    }
-)
-"""Ids of what changes the service, or has it compute: not done with ``--read-only``, nor by a key
-that may only read."""
 STEERING = frozenset(
     {
         *(f"{place}.set_head" for place in ("alarms", "ship", "bisect")),
@@ -693,10 +563,22 @@ STEERING = frozenset(
         "history.choose",
     }
 )
-"""Those of them that move a head."""
+"""Ids of what moves a head."""
+WRITES = STEERING | {
+    *("models.fork", "launch.submit", "launch.try", "launch.play", "jobs.play", "rollout.play"),
+    *("checkpoints.try", "checkpoints.pin", "checkpoints.fork", "checkpoints.evaluate"),
+    *("checkpoints.cancel_evaluation", "checkpoints.resume_evaluation", "compare.evaluate"),
+    *("live.cancel_run", "live.resume_run", "jobs.cancel_job", "jobs.resume_job"),
+    *("runs.cancel_run", "runs.resume_run"),
+    *("machines.choose", "machines.add", "machines.end"),
+    *(f"{panel}.evaluate" for panel in ("ship", "bisect")),
+    *(f"{panel}.{act}_sampling" for panel in ("ship", "bisect") for act in ("resume", "cancel")),
+}
+"""Ids of what changes the service, or has it compute: not done with ``--read-only``, nor by a key
+that may only read."""
 
 
-_BY_ID = {action.id: action for action in ACTIONS}
+BY_ID = {action.id: action for action in ACTIONS}
 _in_use: dict[str, str] = {}
 
 
@@ -718,7 +600,7 @@ def of_view(view: str) -> list[Action]:
 
 def key(id_: str) -> str:
     """The first key in use of an action, in the usual notation."""
-    return with_keys(_BY_ID[id_], _in_use).shown
+    return with_keys(BY_ID[id_], _in_use).shown
 
 
 def keyed(text: str) -> str:
@@ -727,10 +609,11 @@ def keyed(text: str) -> str:
     At the beginning of a sentence ``{^jobs.open}`` gives ``Enter`` where ``{jobs.open}`` gives
     ``enter``.
     """
-    return _NAMED.sub(_written, text)
+    return NAMED.sub(_written, text)
 
 
-_NAMED = re.compile(r"\{(\^?)([a-z]+\.[a-z_.0-9-]+)\}")
+NAMED = re.compile(r"\{(\^?)([a-z]+\.[a-z_.0-9-]+)\}")
+"""An action in a text of this program, by its id."""
 
 
 def _written(match: re.Match[str]) -> str:

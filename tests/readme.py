@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
-from hud_tui.keys import ACTIONS, MEANINGS, Action
+from hud_tui.keys import ACTIONS, Action
 from hud_tui.parameters import (
     EVALUATION_PARAMETERS,
     ROLLOUT_OPTIONS,
@@ -57,18 +57,9 @@ def keys() -> str:
     return "\n".join(_table(place) for place in places)
 
 
-def meanings() -> str:
-    """What each key means, as a Markdown table; keys that mean the same share a row."""
-    rows: dict[str, list[str]] = {}
-    for key, meaning in MEANINGS.items():
-        rows.setdefault(meaning, []).append(f"<kbd>{key}</kbd>")
-    lines = [f"| {' '.join(keys)} | {meaning} |" for meaning, keys in rows.items()]
-    return "\n".join(["| key | meaning |", "|---|---|", *lines, ""])
-
-
 def keys_page(text: str) -> str:
-    """The page with both of its generated parts as they should be."""
-    return with_part(with_part(text, "meanings", meanings()), "keys", keys())
+    """The page of keys with its generated part as it should be."""
+    return with_part(text, "keys", keys())
 
 
 def columns() -> str:

@@ -28,7 +28,18 @@ from textual.widgets import Input, Static
 from textual.worker import Worker, get_current_worker
 
 from hud_tui.config import Keymap
-from hud_tui.keys import ACTIONS, VIEWS, WRITES, Action, key, keyed, of_view, remap
+from hud_tui.keys import (
+    ACTIONS,
+    BY_ID,
+    NAMED,
+    VIEWS,
+    WRITES,
+    Action,
+    key,
+    keyed,
+    of_view,
+    remap,
+)
 
 
 def bindings(view: str) -> list[BindingType]:
@@ -57,8 +68,6 @@ def use_keymap(app: App[None], keymap: Keymap) -> None:
 
 
 _PARTS = re.compile(r"( {2,}|\n)")
-_ID = re.compile(r"\{\^?([a-z]+\.[a-z_.0-9-]+)\}")
-_BY_ID = {action.id: action for action in ACTIONS}
 
 
 def click(action: Action) -> Style:
@@ -74,7 +83,7 @@ def does(action: str) -> Style:
 def clicked(text: Content | str, id_: str) -> Content:
     """Text that runs the action with this id when clicked."""
     content = Content(text) if isinstance(text, str) else text
-    return content.stylize(click(_BY_ID[id_]))
+    return content.stylize(click(BY_ID[id_]))
 
 
 def pressed(id_: str) -> Content:
@@ -95,14 +104,14 @@ def foot(text: str) -> Content:
 
 
 def _keys(part: str) -> Iterator[Content]:
-    ids: list[str] = _ID.findall(part)
-    if len(ids) == 1:
-        yield clicked(keyed(part), ids[0])
+    named = list(NAMED.finditer(part))
+    if len(named) == 1:
+        yield clicked(keyed(part), named[0][2])
         return
     end = 0
-    for match in _ID.finditer(part):
+    for match in named:
         yield Content(part[end : match.start()])
-        yield clicked(keyed(match[0]), match[1])
+        yield clicked(keyed(match[0]), match[2])
         end = match.end()
     yield Content(part[end:])
 
