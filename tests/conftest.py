@@ -28,7 +28,7 @@ from hud_tui.service.app import create_app
 from hud_tui.service.connections import KEEP_ALIVE_S, MOST, bounded, secured
 from hud_tui.service.data_dir import DATABASE
 from hud_tui.service.service import Service, recover
-from hud_tui.service.store.db import Store, connect
+from hud_tui.service.store.db import Db, Store, connect
 from hud_tui.service.tls import RenewedTls
 from hud_tui.service_file import ServiceReady
 from tests import bounds
@@ -130,7 +130,13 @@ async def service(tmp_path: Path, engine: ToyEngine, store_at_once: bool) -> Asy
         if store_at_once:
             patch.setattr(Store, "_on_thread", _at_once)
         async with Service(blank(tmp_path / "data"), engine) as service:
+            await service.parts.store.read(unsynced)
             yield service
+
+
+def unsynced(db: Db) -> None:
+    """Nobody pulls the plug in a test: no write waits for the disk."""
+    db.execute("PRAGMA synchronous = OFF")
 
 
 @pytest.fixture

@@ -137,8 +137,8 @@ def _settled(stored: StoredReply | None) -> Response:
 
 def _settle(db: Db, scope: str, key: str, waiting: StoredReply | None = None) -> StoredReply | None:
     stored = replies.find(db, scope, key) or waiting
-    if stored is None:
-        replies.give_up(db, scope, key)
+    if stored is None:  # a call that arrives later is refused
+        replies.keep(db, scope, StoredReply(Asked(key, GIVEN_UP, ""), b"null"))
     return None if stored is None or stored.asked.call == GIVEN_UP else stored
 
 

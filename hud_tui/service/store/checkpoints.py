@@ -231,7 +231,9 @@ def append(db: Db, new: NewCheckpoint) -> Node:
         (new.model_id, row.id),
     )
     access.overtake(db, new.model_id)
-    idle = {} if _is_trained_on(db, new.trace_ids) else times.flat(row.groups, row.loss_fn)
+    trained = "SELECT 1 FROM trace WHERE id = ? AND checkpoint_id IS NOT NULL"
+    is_again = bool(new.trace_ids) and value(db, trained, (new.trace_ids[0],)) is not None
+    idle = {} if is_again else times.flat(row.groups, row.loss_fn)
     number = runs.stepped(db, run_id, new.model_id, row, now())
     traces = json.dumps(list(new.trace_ids))
     db.execute(_RENUMBER, {"traces": traces, "run": run_id, "number": number})
@@ -252,12 +254,6 @@ _LINK = f"UPDATE trace SET {resealed('trace', checkpoint_id=':id')} WHERE {_TRAI
 # a rollout is of the first step that it trains, whichever it was sampled for
 _RENUMBER = f"""UPDATE trace SET step = :number WHERE {_TRAINED} AND +job_id IS :run
     AND +checkpoint_id IS NULL AND step IS NOT :number"""  # +: by id, not through all of the run's
-
-
-def _is_trained_on(db: Db, trace_ids: Sequence[str]) -> bool:
-    """Whether a step before was trained on the same batch."""
-    query = "SELECT 1 FROM trace WHERE id = ? AND checkpoint_id IS NOT NULL"
-    return bool(trace_ids) and db.execute(query, (trace_ids[0],)).fetchone() is not None
 
 
 def _insert(db: Db, new: NewCheckpoint, row: Checkpoint) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.groups import task_groups
 from hud_tui.rl.text import one_line
-from hud_tui.rl.work import EVALUATION, End, has_ended
+from hud_tui.rl.work import EVALUATION, REPORTED, End, has_ended
 from hud_tui.service.http import Refused, bad_field, canonical, iso, new_id, now
 from hud_tui.service.store import access, checkpoints, jobs, models, works
 from hud_tui.service.store.checkpoints import STATE, Node
@@ -271,7 +271,9 @@ def _checked_rewards(body: KeepEvaluation) -> list[float]:
 
 
 def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
-    _refuse_other_work(db, evaluation_id)
+    access.refuse_others(db, evaluation_id, "report on")
+    if value(db, "SELECT kind FROM work WHERE id = ?", (evaluation_id,)) not in (None, REPORTED):
+        raise Refused(409, f"job {evaluation_id} is a run: an evaluation has an id of its own")
     model, node = models.find(db, body.model_id), None
     if body.checkpoint_id is not None:
         node = checkpoints.find(db, model.id, body.checkpoint_id)
@@ -283,16 +285,6 @@ def _begin_kept(db: Db, evaluation_id: str, body: KeepEvaluation) -> None:
     about |= {"tasks_name": body.name, "run_id": run_id}
     _begin(db, evaluation_id, model, node, **about, status="running")
     access.refuse_too_much_work(db)
-
-
-def _refuse_other_work(db: Db, evaluation_id: str) -> None:
-    """Raises Refused, 409, a run has the id of an evaluation that is to begin; 403, somebody else's
-    job has."""
-    access.refuse_others(db, evaluation_id, "report on")
-    query = "SELECT kind FROM work WHERE id = ? AND kind != 'reported'"
-    row = db.execute(query, (evaluation_id,)).fetchone()
-    if row is not None:
-        raise Refused(409, f"job {evaluation_id} is a run: an evaluation has an id of its own")
 
 
 def count(db: Db, evaluation_id: str, reward: float | None) -> None:

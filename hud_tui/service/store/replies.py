@@ -75,8 +75,3 @@ def find(db: Db, scope: str, key: str) -> StoredReply | None:
         WHERE scope = ? AND key = ?"""
     row = db.execute(query, (scope, key)).fetchone()
     return None if row is None else StoredReply(Asked(*row[:3]), row["body"], row["status"])
-
-
-def give_up(db: Db, scope: str, key: str) -> None:
-    """Refuse any later call with this key."""
-    keep(db, scope, StoredReply(Asked(key, GIVEN_UP, ""), b"null"))

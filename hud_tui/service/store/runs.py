@@ -219,18 +219,15 @@ def backfill(db: Db) -> None:
         taskset, _, _ = (job["name"] or "").rpartition(" on ")
         _insert(db, job["id"], job["model_id"], None, taskset or None)
     query = "SELECT model_id, parent_id, body, job_id FROM checkpoint WHERE rowid = ?"
+    trained = "SELECT id FROM trace WHERE checkpoint_id = ? LIMIT ?"
     for rowid in db.execute("SELECT rowid FROM checkpoint ORDER BY rowid").fetchall():
-        _count_again(db, db.execute(query, tuple(rowid)).fetchone())
+        row = db.execute(query, tuple(rowid)).fetchone()
+        parents = {"prev_model_checkpoint_id": row["parent_id"], "job_id": row["job_id"]}
+        node = Checkpoint.model_validate_json(row["body"]).model_copy(update=parents)
+        traces = [id_ for [id_] in db.execute(trained, (node.id, LOOKED_AT)).fetchall()]
+        run_id = run_of(db, row["model_id"], node, traces)
+        stepped(db, run_id, row["model_id"], node, seconds(node.created_at) or now())
     db.execute("UPDATE checkpoint SET evaluations = evaluations WHERE evaluations IS NOT NULL")
-
-
-def _count_again(db: Db, row: sqlite3.Row) -> None:
-    parents = {"prev_model_checkpoint_id": row["parent_id"], "job_id": row["job_id"]}
-    node = Checkpoint.model_validate_json(row["body"]).model_copy(update=parents)
-    query = "SELECT id FROM trace WHERE checkpoint_id = ? LIMIT ?"
-    traces = [] if row["job_id"] else db.execute(query, (node.id, LOOKED_AT)).fetchall()
-    run_id = run_of(db, row["model_id"], node, [trace["id"] for trace in traces])
-    stepped(db, run_id, row["model_id"], node, seconds(node.created_at) or now())
 
 
 # The table.

@@ -79,10 +79,10 @@ def seal_again(table: str) -> str:
     return f"UPDATE {table} SET seal = {seal} WHERE {readable}"
 
 
-def intact(table: str, alias: str = "") -> str:
+def intact(table: str) -> str:
     """SQL for a column that fails where a row is not as it was written; of an outer join without a
     row it is true."""
-    return f"intact('{table}', {_values(table, alias or table)})"
+    return f"intact('{table}', {_values(table, table)})"
 
 
 def is_intact(table: str, alias: str = "") -> str:
