@@ -85,6 +85,10 @@ class Run:
     """Alarms on the head's lineage, as far as it has been evaluated."""
 
     @property
+    def model_id(self) -> str | None:
+        return None if self.model is None else self.model.id
+
+    @property
     def head(self) -> Checkpoint | None:
         """The checkpoint being served; None while the base weights are served."""
         return self.tree.served

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from statistics import fmean
 from time import time
 from typing import Any
 from uuid import uuid4
@@ -16,7 +15,6 @@ from textual.widgets import Static
 
 from hud_tui.client.client import HudClient
 from hud_tui.rl.groups import Advantages
-from hud_tui.rl.metrics import short
 from hud_tui.service.run_plan import Planned
 from hud_tui.tui.rollout_reader import rollout_title
 from hud_tui.tui.screens.base import PageTitle
@@ -41,11 +39,11 @@ def screen(flown: Cockpit) -> JobsScreen:
 
 def keys_of(flown: Cockpit) -> list[str]:
     """Keys of the rows that the cursor can be on."""
-    return [row.key for row in screen(flown).browser.list.rows if not row.heading]
+    return [row.key for row in screen(flown).list.rows if not row.heading]
 
 
 def headings(flown: Cockpit) -> list[str]:
-    rows = screen(flown).browser.list.rows
+    rows = screen(flown).list.rows
     return [row.cells[0].plain for row in rows if row.heading]
 
 
@@ -91,19 +89,6 @@ async def report(http: httpx.AsyncClient, job_id: str, rewards: list[float], tex
         assert (await http.post(f"/v2/trace/{trace}/exit", json=left)).is_success
 
 
-async def test_a_steps_title_tells_trained_rollouts_from_held_out_ones(served: Served) -> None:
-    async with jobs_of(served, (140, 30), steps=1, group_size=8, tasks_per_step=8) as flown:
-        await opened(flown)
-        part = screen(flown).part
-        held_out = sum(group.heldout for group in part.groups)
-        assert held_out > 0
-        rewards = [r for group in part.groups if not group.heldout for r in group.rewards]
-        assert f"64 training rollouts, mean reward {short(fmean(rewards))}" in flown.said(
-            "#jobs-title"
-        )
-        assert f"{len(part.traces) - 64} held-out" in flown.said("#jobs-title")
-
-
 async def test_a_long_name_has_the_room_that_other_columns_leave(served: Served) -> None:
     async with jobs_of(served, (120, 30), steps=1) as flown:
         [job_id] = keys_of(flown)
@@ -111,7 +96,7 @@ async def test_a_long_name_has_the_room_that_other_columns_leave(served: Served)
         await flown.http.patch(f"/v2/jobs/{job_id}", json={"name": name})
         await flown.press("r")
         await flown.until(lambda: name in flown.drawn)
-        shown = screen(flown).browser.list
+        shown = screen(flown).list
         assert "ETA" not in [column.title for column in shown.columns], "no job runs"
         await flown.pilot.resize_terminal(80, 30)
         assert name not in flown.drawn
@@ -136,7 +121,7 @@ async def test_from_jobs_to_one_rollout_through_its_siblings_and_back(served: Se
 
         await flown.press("tab", "escape")
         assert screen(flown).level is Level.TRACES
-        assert screen(flown).browser.list.key == shown
+        assert screen(flown).list.key == shown
         assert "step 3 of 3" in flown.said("#jobs-title")
         assert any("±" in heading for heading in headings(flown))
         for _ in range(2):
@@ -253,7 +238,7 @@ async def test_a_list_in_which_nothing_runs_grows_older_and_has_what_is_started_
         view, first, now = screen(flown), keys_of(flown), time() + 3600
 
         def is_old() -> bool:
-            return "1 h" in [cell.plain for cell in view.browser.list.rows[0].cells]
+            return "1 h" in [cell.plain for cell in view.list.rows[0].cells]
 
         monkeypatch.setattr(view, "context", replace(view.context, clock=lambda: now))
         await flown.until(is_old)
@@ -353,18 +338,6 @@ async def test_no_jobs_says_what_to_press(served: Served) -> None:
         await flown.until(lambda: "Press 2 to launch a run" in flown.said("#jobs-empty"))
 
 
-async def test_it_draws_at_every_size(served: Served) -> None:
-    async with jobs_of(served) as flown:
-        for _ in range(2):
-            for size in ((40, 12), (120, 40)):
-                await flown.pilot.resize_terminal(*size)
-                shown = screen(flown).browser.list
-                lines = [shown.render_line(y) for y in range(shown.size.height)]
-                assert all(line.cell_length == shown.size.width for line in lines)
-            await flown.press("enter")
-            await flown.until(lambda: screen(flown).browser.list.rows)
-
-
 async def test_a_zero_variance_run_shows_what_it_sampled_and_why_it_failed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +370,7 @@ async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: 
             await flown.until_notice(why, key)
         assert not isinstance(flown.app.screen, Dialog)
 
-        job_id = screen(flown).browser.list.key
+        job_id = screen(flown).list.key
         await flown.press("y")
         assert flown.app.clipboard == job_id
         await flown.press("slash", *"nothing", "enter")
@@ -429,7 +402,7 @@ async def test_filter_copy_and_refresh_and_what_cannot_be_done_says_why(served: 
         assert set(kept) >= {match.rollout.trace.id for match in search.matches} != set()
         await flown.press("escape")
 
-        trace_id = screen(flown).browser.list.key
+        trace_id = screen(flown).list.key
         await flown.press("y")
         assert flown.app.clipboard == trace_id
         reader = await read(flown)

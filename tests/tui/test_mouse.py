@@ -262,10 +262,10 @@ async def test_jobs_go_in_by_two_clicks_and_siblings_by_one() -> None:
         await hand.press("tab", "escape", "escape")
         screen = app.screen
         await hand.until(lambda: screen.level is Level.JOBS)
-        jobs = screen.browser.list
+        jobs = screen.list
         await hand.click(hand.cell(jobs, 5, jobs.cursor + 1), times=2)
         await hand.until(lambda: screen.level is Level.TRACES and screen.part is not None)
-        traces = screen.browser.list
+        traces = screen.list
         await hand.until(lambda: traces.rows)
         at = next(at for at, row in enumerate(traces.rows) if not row.heading)
         await hand.click(hand.cell(traces, 5, at + 1), times=2)

@@ -244,7 +244,7 @@ async def test_a_rollout_in_jobs_is_replayed_and_taken_over(served: Served, tmp_
         await flown.until(lambda: bool(view.jobs))
         await flown.press("enter")
         await flown.until(lambda: view.part is not None)
-        view.browser.list.select(trace.id)
+        view.list.select(trace.id)
         await flown.press("enter")
         await flown.until(lambda: getattr(flown.screen, "transcript", None) is not None)
         await flown.press("ctrl+t")

@@ -637,7 +637,7 @@ async def test_a_loop_has_a_name_a_model_a_reward_and_an_end_in_every_list(
         await flown.press("6", then="jobs")
         jobs: Any = flown.view
         await flown.until(lambda: jobs.runs)
-        [row] = jobs.browser.list.rows
+        [row] = jobs.list.rows
         told = [cell.plain for cell in row.cells]
         for word in ("my loop", "running", "2/10", ".500 → .500", "looped"):
             assert word in told

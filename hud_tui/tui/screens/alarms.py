@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -16,15 +15,15 @@ from hud_tui.keys import keyed
 from hud_tui.rl.alarms.alarm import Alarm, Level, Report, Skipped
 from hud_tui.rl.changed import alarm_pair
 from hud_tui.rl.export import Sheet, alarms_sheet
-from hud_tui.rl.head import to_before, to_known
+from hud_tui.rl.head import to_before
 from hud_tui.rl.metrics import short
 from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted
 from hud_tui.tui.alarms import AlarmBook
-from hud_tui.tui.keys import OPENS, Need, bindings
+from hud_tui.tui.keys import OPENS, Need
 from hud_tui.tui.screens.base import HudScreen, ViewContext
-from hud_tui.tui.screens.bisect import ask_bisection
+from hud_tui.tui.screens.bisect import bisect_and_serve
 from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.widgets.lines import labelled
@@ -37,7 +36,6 @@ ON_ALARM = frozenset(
 
 class AlarmsScreen(HudScreen):
     VIEW = "alarms"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("alarms")
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -137,9 +135,7 @@ class AlarmsScreen(HudScreen):
         good, bad = pair
         if tree.head is not None and tree.common_ancestor(tree.head, bad) == bad:
             bad = tree.head
-        last_good = await ask_bisection(self, good, bad)
-        if last_good is not None:
-            move_head(self, lambda: to_known(self.run, last_good), self.note.update)
+        await bisect_and_serve(self, good, bad, self.note.update)
 
     def action_leave(self) -> None:
         self.app.switch_mode("live")
@@ -163,7 +159,8 @@ class AlarmsScreen(HudScreen):
 
     def action_copy(self) -> None:
         if (alarm := self.alarm) is not None:
-            self.copy(plain_text(alarm))
+            told = alarm.headline, alarm.summary, alarm.meaning, alarm.advice
+            self.copy("\n".join((*told, "")))
 
     def action_set_head(self) -> None:
         if (alarm := self.alarm) is not None:
@@ -186,8 +183,6 @@ LEFT, SKIPPED = "left:", "skipped:"
 
 @dataclass(frozen=True)
 class AlarmLine:
-    """An alarm in the list."""
-
     alarm: Alarm
     run: Run
     book: AlarmBook
@@ -306,7 +301,3 @@ def _answered(alarm: Alarm, report: Report, book: AlarmBook, training: bool) -> 
         going = f"snoozed for {until - report.steps} more steps"
         words.append(going if training else f"snoozed until step {until}")
     return f"  {', '.join(words)}" if words else ""
-
-
-def plain_text(alarm: Alarm) -> str:
-    return f"{alarm.headline}\n{alarm.summary}\n{alarm.meaning}\n{alarm.advice}\n"

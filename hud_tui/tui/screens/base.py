@@ -16,7 +16,6 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.notifications import SeverityLevel
 from textual.reactive import reactive
-from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
@@ -49,6 +48,7 @@ from hud_tui.tui.screens.dialogs import (
     InputDialog,
     Panel,
     T,
+    Viewed,
     make_way,
     show_error,
     show_notice,
@@ -119,15 +119,16 @@ class WritePolicy:
         return self._tell(self.why_not(needed, what) or (UNSEEN if self._is_unseen() else None))
 
     def blocks(self, action: str | ActionParseResult, where: DOMNode) -> bool:
+        """Whether an action is not done now; says why."""
         namespace, name, parameters = parse(action) if isinstance(action, str) else action
         node = self._app.screen if namespace == "screen" else where
         action_id = f"{getattr(node, 'VIEW', '')}.{name}"
         why = self.why_not_do(action_id)
         if why is None and action_id in WRITES and self._is_unseen():
             why = UNSEEN
-        if why is None or not node.check_action(name, parameters):
-            return False
-        return not self._tell(why)
+        if why is None:
+            return isinstance(node, HudScreen) and node.lacks(name)
+        return bool(node.check_action(name, parameters)) and not self._tell(why)
 
     def _tell(self, why: ReadOnly | None) -> bool:
         if why is not None:
@@ -166,7 +167,6 @@ TABLES = {"csv": csv_pieces, "json": json_pieces}
 
 
 async def export(view: HudScreen) -> None:
-    """Ask for a format, write the file, and show its path."""
     sheet, directory = view.sheet(), view.context.export_dir
     reported = view.session.run.loaded
     choices = [("svg", "SVG"), *([("csv", "CSV"), ("json", "JSON")] if sheet else [])]
@@ -244,19 +244,16 @@ def offline_text(stamp: float | None, now: float) -> str:
     return f"offline, as of {clock_text(stamp, now)}, {age(stamp, now)} ago · read-only"
 
 
-UNREAD = "The {what} were not read before the connection was lost: {{app.reconnect}} reconnects."
-
-
 def unread(what: str, freshness: Liveness) -> str:
     """Why a list of the service is empty that was not read."""
-    return keyed(UNREAD.format(what=what)) if freshness.offline else f"reading the {what} …"
+    lost = f"The {what} were not read before the connection was lost"
+    again = keyed("{app.reconnect} reconnects.")
+    return f"{lost}: {again}" if freshness.offline else f"reading the {what} …"
 
 
 ROOMY = 100
 """Cells from which the top line says a warning in full."""
 BAR = 16
-OWN_STATUS = frozenset({"live"})
-"""Views with a status line of their own for job and freshness."""
 ALARMING = {Level.CRITICAL: "bold $error", Level.WARN: "bold $warning"}
 MOST = 10
 """Rank of the part that is dropped first."""
@@ -278,7 +275,7 @@ class TopLine(Widget):
     """The loop that trains the model from outside."""
     line: reactive[Content] = reactive(Content())
 
-    def __init__(self, view: str, service: str, read_only: bool = False) -> None:
+    def __init__(self, view: str, service: str, read_only: bool) -> None:
         """`service`: the connected one, e.g. ``HUD local``."""
         super().__init__()
         self.view, self.service, self.read_only = view, service, read_only
@@ -351,9 +348,10 @@ def top_line(
     caller = [(5, Content.styled(who, "$text-muted"))] if who else []
     left = [(1, name), *guarded, machine, *caller, *_model(run)]
     right = [*_aside(aside, width), *_alarms(run)]
-    if run.model is not None and view not in OWN_STATUS:
+    if run.model is not None and view != "live":  # which has a line of its own for these
         right += _loop(loop) if run.job is None and loop is not None else _job(run, freshness)
-        right.append(_fresh(freshness, far))
+        rank = 3 if far and freshness.calm else 2  # if all is well far away, it gives way sooner
+        right.append((rank, freshness_content(freshness)))
     return fitted(left, right, width)
 
 
@@ -502,11 +500,6 @@ def bar(fraction: float, width: int = BAR) -> Content:
     return Content.assemble((done, "$accent"), (left, "$border"))
 
 
-def _fresh(liveness: Liveness, far: bool) -> Part:
-    """On a machine far away it gives way sooner, if all is well."""
-    return 3 if far and liveness.calm else 2, freshness_content(liveness)
-
-
 def freshness_content(liveness: Liveness) -> Content:
     """How fresh the screen is, muted unless something is wrong."""
     return Content.styled(fresh(liveness), "$text-muted" if liveness.calm else "bold $warning")
@@ -560,13 +553,12 @@ class ViewContext:
     """The last known state of the machine in use."""
 
 
-class HudScreen(Screen[None]):
+class HudScreen(Viewed[None]):
     """A view. `run` and `freshness` follow the session's while it is shown.
 
     The table of keys says what each `action_` method does for the user.
     """
 
-    VIEW: ClassVar[str]
     NEEDS: ClassVar[Mapping[str, Need[Any]]] = {}
     """What actions need, by their names; others can always do something."""
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -675,9 +667,9 @@ class HudScreen(Screen[None]):
         return need is None or bool(need.is_met(self))
 
     def lacks(self, action: str) -> bool:
-        """Whether an action can do nothing now; says why."""
-        need = self.NEEDS[action]
-        if need.is_met(self):
+        """Whether an action can do nothing now, which the screen does not show; says why."""
+        need = self.NEEDS.get(action)
+        if need is None or not need.reason or need.is_met(self):
             return False
         self.warn(need.reason_for(self))
         return True

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from textual import work
 from textual.binding import BindingType
@@ -17,6 +17,7 @@ from hud_tui.keys import keyed
 from hud_tui.rl.bisect import FIRST, USUAL_BUDGET, Bisection, path_between, why_nothing
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import Scores
+from hud_tui.rl.head import to_known
 from hud_tui.rl.metrics import estimate_text
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line, percent, spaced
@@ -25,6 +26,7 @@ from hud_tui.tui.screens.base import HudScreen, WritePolicy
 from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.evaluate import BudgetDialog
 from hud_tui.tui.screens.sampling import SamplingPanel
+from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.table import Column, RowList, item_row
 from hud_tui.wire import Model, WorkState
@@ -37,8 +39,6 @@ BAR = 12
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A checkpoint that was evaluated."""
-
     name: str
     scores: Scores
     done: float | None
@@ -66,7 +66,7 @@ TABLE: Sequence[Column[Evaluated]] = (
 )
 
 
-class BisectPanel(SamplingPanel[str]):
+class BisectPanel(SamplingPanel[str, Lineage]):
     """What was evaluated between a good and a bad checkpoint, in the order of the lineage, and the
     verdict; closes with the id of the last good checkpoint, to serve it."""
 
@@ -97,7 +97,6 @@ class BisectPanel(SamplingPanel[str]):
         nodes = [tree.node(position) for position in positions]
         self.path = [None if node is None else node.id for node in nodes]
         self._bisector = Bisector(session.works, session.store.directory)
-        self.lineage: Lineage | None = None
         self.bisection = Bisection(len(positions), {})
 
     @property
@@ -107,19 +106,15 @@ class BisectPanel(SamplingPanel[str]):
             self._bisector = Bisector(self.session.works, self.session.store.directory)
         return self._bisector
 
-    @property
-    def record(self) -> Lineage | None:
-        return self.lineage
-
     def is_for_this(self, record: Record) -> bool:
         return isinstance(record, Lineage) and record.path == self.path
 
-    async def read_anew(self) -> None:
-        spending = self.spending
-        newest = await self.bisector.newest(self.model, self.path)
-        self.lineage = newest if spending is None else cast(Lineage, spending.record)
-        if self.lineage is not None:
-            self.bisection = await self.bisector.state(self.lineage)
+    async def newest(self) -> Lineage | None:
+        return await self.bisector.newest(self.model, self.path)
+
+    async def read_record(self) -> None:
+        if self.record is not None:
+            self.bisection = await self.bisector.state(self.record)
         search = self.bisection.search
         rows = [
             Evaluated(
@@ -131,23 +126,17 @@ class BisectPanel(SamplingPanel[str]):
         self.show_said(self.bisection.sentences(self.names.__getitem__))
 
     def state_text(self) -> str:
-        if self.lineage is None:
+        if self.record is None:
             return keyed(BEGIN)
-        spent = f"{spaced(self.bisection.rollouts)} of at most {spaced(self.lineage.budget)}"
-        if self.lineage.is_complete:
+        spent = f"{spaced(self.bisection.rollouts)} of at most {spaced(self.record.budget)}"
+        if self.record.is_complete:
             return f"{spent} rollouts were made."
         return keyed(f"Cut short after {spent} rollouts: {{bisect.resume_sampling}} goes on.")
 
     def budget_dialog(self) -> BudgetDialog:
-        return BudgetDialog(
-            self.session,
-            self.model,
-            "Find the step that did it",
-            EXPLAINS,
-            USUAL_BUDGET,
-            self._foreseen,
-            self._begin,
-        )
+        title = "Find the step that did it"
+        plan = EXPLAINS, USUAL_BUDGET, self._foreseen, self._begin
+        return BudgetDialog(self.session, self.model, title, *plan)
 
     def _foreseen(self, tasks: int, budget: int) -> tuple[str, int]:
         least = 2 * FIRST * tasks
@@ -160,11 +149,11 @@ class BisectPanel(SamplingPanel[str]):
             self.model, self.checkpoints, self.positions, asked, budget
         )
 
-    def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
-        return self.bisector.spend(cast(Lineage, record))
+    def spend(self, record: Lineage) -> AsyncGenerator[WorkState, None]:
+        return self.bisector.spend(record)
 
-    async def verdict(self, record: Record) -> str:
-        bisection = await self.bisector.state(cast(Lineage, record))
+    async def verdict(self, record: Lineage) -> str:
+        bisection = await self.bisector.state(record)
         return bisection.sentences(self.names.__getitem__)[0]
 
     # Keys.
@@ -180,8 +169,8 @@ class BisectPanel(SamplingPanel[str]):
             await show_changed(self.app, self.session, before, after)
 
     def action_set_head(self) -> None:
-        if (last_good := self._last_good) is not None:
-            self.dismiss(last_good)
+        if self._last_good is not None:
+            self.dismiss(self._last_good)
 
     @property
     def _last_good(self) -> str | None:
@@ -197,20 +186,29 @@ class BisectPanel(SamplingPanel[str]):
         return super().check_action(action, parameters)
 
 
-async def ask_bisection(view: HudScreen, good: int, bad: int, is_asked: bool = False) -> str | None:
+async def bisect_and_serve(
+    view: HudScreen,
+    good: int,
+    bad: int,
+    show: Callable[[Content], object],
+    is_asked: bool = False,
+) -> None:
     """Show a bisection between two positions of the followed model's tree, unless what is known
-    says that there is no damage; returns the id of a checkpoint that is to be served. From a
-    worker. `is_asked`: whether the user has named both, whatever is known."""
+    says that there is no damage; then serve the last good checkpoint, if the user asks for it,
+    `show` as in `move_head`. From a worker. `is_asked`: whether the user has named both, whatever
+    is known."""
     model, tree = view.run.model, view.run.tree
     if model is None:
-        return None
+        return
     try:
         positions = path_between(tree, good, bad)
     except HudUsage as error:
         view.warn(f"{error.message}.")
-        return None
+        return
     if not is_asked and (why := why_nothing(tree, good, bad)):
         view.warn(why)
-        return None
+        return
     panel = BisectPanel(view.session, view.context.writes, model, tree, positions)
-    return await view.app.push_screen_wait(panel)
+    last_good = await view.app.push_screen_wait(panel)
+    if last_good is not None:
+        move_head(view, lambda: to_known(view.run, last_good), show)

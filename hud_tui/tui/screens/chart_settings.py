@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Protocol
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.widgets import Static
@@ -21,7 +20,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.run_columns import Column as RunColumn
 from hud_tui.rl.run_columns import column
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.keys import FootLine
 from hud_tui.tui.layout import Choices
 from hud_tui.tui.screens.base import ViewContext
 from hud_tui.tui.screens.dialogs import Over, T, show_notice
@@ -57,9 +56,6 @@ class ListBox(Over[T]):
                 yield self.note
             yield self.foot
 
-    def action_leave(self) -> None:
-        self.dismiss(None)
-
 
 class ChartedView(Protocol):
     """What the lists need of the view whose charts they configure."""
@@ -77,8 +73,6 @@ class ChartedView(Protocol):
 
 @dataclass(frozen=True)
 class ChartLine:
-    """A chart in the list."""
-
     key: str
     newest: float
     is_hidden: bool
@@ -106,8 +100,7 @@ CHARTS: Sequence[Column[ChartLine]] = (
 class ChartList(ListBox[None]):
     """Changes apply at once, and are stored."""
 
-    VIEW: ClassVar = "charts"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("charts")
+    VIEW = "charts"
     HEADING = "charts"
     COLUMNS = CHARTS
     FOOT = (
@@ -125,12 +118,10 @@ class ChartList(ListBox[None]):
         self.rows.select(self.below.focus_key)
 
     def _show(self) -> None:
-        keys = self.below.choices.arranged(self.below.shown.series.keys)
-        self.rows.show([self._row(key) for key in keys])
-
-    def _row(self, key: str) -> Row:
-        newest = self.below.shown.series.last(key)
-        return item_row(CHARTS, key, ChartLine(key, newest, key in self.below.choices.hidden))
+        choices, series = self.below.choices, self.below.shown.series
+        keys = choices.arranged(series.keys)
+        lines = [ChartLine(key, series.last(key), key in choices.hidden) for key in keys]
+        self.rows.show([item_row(CHARTS, line.key, line) for line in lines])
 
     def on_table_moved(self, event: RowList.Moved) -> None:
         if event.key is not None:
@@ -195,8 +186,7 @@ OVERLAYS: Sequence[Column[OverlayLine]] = (
 class OverlayList(ListBox[None]):
     """Closes once the overlay is shown; Esc keeps the current one."""
 
-    VIEW: ClassVar = "overlays"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
+    VIEW = "overlays"
     HEADING = "compare"
     COLUMNS = OVERLAYS
     FOOT = "{overlays.choose} compare   {overlays.leave} back"
@@ -290,8 +280,6 @@ class ArrangedView(Protocol):
 
 @dataclass(frozen=True)
 class ColumnLine:
-    """A column of Runs in the list."""
-
     column: RunColumn
     is_shown: bool
     arrangement: Arrangement
@@ -322,8 +310,7 @@ RUN_COLUMNS: Sequence[Column[ColumnLine]] = (
 class ColumnList(ListBox[None]):
     """Changes apply at once, and are stored."""
 
-    VIEW: ClassVar = "columns"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("columns")
+    VIEW = "columns"
     HEADING = "columns"
     COLUMNS = RUN_COLUMNS
     FOOT = (
@@ -346,21 +333,14 @@ class ColumnList(ListBox[None]):
         self.rows.select(self.arrangement.sorted_by[0] or NAME)
 
     def _show(self) -> None:
+        row, now, rows = self.below.table.row, self.below.context.clock(), list[Row]()
         shown = {run_column.key: run_column for run_column in self.arrangement.columns}
         offered = {key: column(key) for key in self.below.offered}
-        self.rows.show(
-            [
-                self._row(run_column, run_column.key in shown)
-                for run_column in {**shown, **offered}.values()
-            ]
-        )
-
-    def _row(self, run_column: RunColumn, shown: bool) -> Row:
-        row = self.below.table.row
-        text = "" if row is None else one_line(run_column.text(row, self.below.context.clock()), 60)
-        return item_row(
-            RUN_COLUMNS, run_column.key, ColumnLine(run_column, shown, self.arrangement, text)
-        )
+        for key, run_column in {**shown, **offered}.items():
+            text = "" if row is None else one_line(run_column.text(row, now), 60)
+            line = ColumnLine(run_column, key in shown, self.arrangement, text)
+            rows.append(item_row(RUN_COLUMNS, key, line))
+        self.rows.show(rows)
 
     @on(RowList.Moved)
     def _show_meaning(self) -> None:

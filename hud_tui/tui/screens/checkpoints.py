@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.widget import Widget
@@ -43,9 +42,9 @@ from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.tree_layout import Lanes
 from hud_tui.rl.work import Work, weights_name
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, to_cancel, to_resume
-from hud_tui.tui.keys import OPENS, Need, bindings
+from hud_tui.tui.keys import OPENS, Need
 from hud_tui.tui.screens.base import HudScreen, ViewContext
-from hud_tui.tui.screens.bisect import ask_bisection
+from hud_tui.tui.screens.bisect import bisect_and_serve
 from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog
 from hud_tui.tui.screens.evaluate import ask_evaluation, weights_to_evaluate
@@ -94,7 +93,6 @@ class CheckpointsScreen(HudScreen):
     """The layout is restored once the model's tree is read: a filter may use its metrics."""
 
     VIEW = "checkpoints"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("checkpoints")
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -134,6 +132,11 @@ class CheckpointsScreen(HudScreen):
         return tree[cursor.position]
 
     @property
+    def marked_positions(self) -> list[int]:
+        """Of the marked ones that are in the tree, A first."""
+        return [p for p in map(self.run.tree.find_weights, self.marked) if p is not None]
+
+    @property
     def is_at_base(self) -> bool:
         """Whether the cursor is on the weights that the model started from."""
         return self.cursor.position == ROOT and not self.cursor.folded
@@ -151,7 +154,7 @@ class CheckpointsScreen(HudScreen):
     def watch_run(self, before: Run, run: Run) -> None:
         if not self.is_mounted:
             return
-        other = (run.model and run.model.id) != (before.model and before.model.id)
+        other = run.model_id != before.model_id
         if other or self.cursor.position >= len(run.tree):  # the list has not read this tree yet
             self.cursor, self._beside = CheckpointTree.Moved(ROOT, ROOT, False), {}
         if run.alarms.onsets != before.alarms.onsets:
@@ -222,7 +225,6 @@ class CheckpointsScreen(HudScreen):
         self.show_note(Content.styled(f"⚠ {text}", "$warning"))
 
     def _tell(self, text: str) -> None:
-        """What has been done."""
         self.show_note(Content.styled(f"✔ {text}", "$accent"))
 
     def _held(self) -> list[str]:
@@ -408,7 +410,7 @@ class CheckpointsScreen(HudScreen):
         """Fork at the checkpoint under the cursor, or at the weights that the model started
         from."""
         node, source = self.selected, self.run.model
-        if source is None or self.lacks("fork"):
+        if source is None:
             return
         start = StartingPoint.of_head(node, source)
         at = start if self.client.settings.embedded else None
@@ -458,17 +460,11 @@ class CheckpointsScreen(HudScreen):
 
     def action_cancel_evaluation(self) -> None:
         """Cancel the evaluation of the checkpoint under the cursor, else the newest."""
-        if self.lacks("cancel_evaluation"):
-            return
-        evaluation = to_cancel(self.run, self.selected)
-        self._act(evaluation, ask_cancel)
+        self._act(to_cancel(self.run, self.selected), ask_cancel)
 
     def action_resume_evaluation(self) -> None:
         """Resume the interrupted evaluation of the checkpoint under the cursor, else the newest."""
-        if self.lacks("resume_evaluation"):
-            return
-        evaluation = to_resume(self.run, self.selected)
-        self._act(evaluation, ask_resume)
+        self._act(to_resume(self.run, self.selected), ask_resume)
 
     @work(exclusive=True, group="act")
     async def _act(self, evaluation: WorkState | None, ask: Ask) -> None:
@@ -478,8 +474,6 @@ class CheckpointsScreen(HudScreen):
     # Marked checkpoints: two compared, and tried on the same prompt; up to eight as candidates.
 
     def action_mark(self) -> None:
-        if self.lacks("mark"):
-            return
         node = self.selected
         marked = BASE if node is None else node.id
         if marked in self.marked:
@@ -498,7 +492,7 @@ class CheckpointsScreen(HudScreen):
         model, tree = self.run.model, self.run.tree
         if model is None:
             return
-        marked = [p for p in map(tree.find_weights, self.marked) if p is not None]
+        marked = self.marked_positions
         entries = [Entry.of(model, tree.node(position)) for position in marked]
         if len(marked) < FEWEST:
             selector = Selector(self.session.works, self.session.store.directory)
@@ -518,7 +512,7 @@ class CheckpointsScreen(HudScreen):
         """Find the step that did the damage, between the marked two, or up to the one under the
         cursor, or to the head."""
         tree = self.run.tree
-        marked = [p for p in map(tree.find_weights, self.marked) if p is not None]
+        marked = self.marked_positions
         if len(marked) > 2:
             self.warn(keyed("Mark the good and the bad one only: {checkpoints.unmark} unmarks."))
             return
@@ -530,15 +524,12 @@ class CheckpointsScreen(HudScreen):
         if bad is None or good == bad:
             self.warn("Move to a checkpoint after the damage, and mark one before it.")
             return
-        last_good = await ask_bisection(self, good, bad, is_asked=len(marked) == 2)
-        if last_good is not None:
-            self._move_head(lambda: to_known(self.run, last_good))
+        await bisect_and_serve(self, good, bad, self.show_note, is_asked=len(marked) == 2)
 
     def pair(self) -> tuple[int, int] | None:
         """The checkpoints to compare, or one and the base: the marked two; else the marked one, or
         the head, and the one under the cursor. None if they are not two."""
-        positions = map(self.run.tree.find_weights, self.marked)
-        marked = [position for position in positions if position is not None]
+        marked = self.marked_positions
         if len(self.marked) > 1:
             return (marked[0], marked[1]) if len(self.marked) == len(marked) == 2 else None
         is_one = self.is_at_base or self.selected is not None
@@ -546,24 +537,16 @@ class CheckpointsScreen(HudScreen):
         others = [position for position in (*marked, self.run.tree.head) if position != here]
         return None if here is None or not others or others[0] is None else (others[0], here)
 
-    def action_compare(self) -> None:
+    @work(exclusive=True, group=OPENS)
+    async def action_compare(self) -> None:
+        model, tree, pair = self.run.model, self.run.tree, self.pair()
         if len(self.marked) > 2:
             self.action_ship()
-            return
-        pair = None if self.lacks("compare") else self.pair()
-        if pair is not None:
-            self._compare(*pair)
-
-    @work(exclusive=True, group=OPENS)
-    async def _compare(self, left: int, right: int) -> None:
-        model, tree = self.run.model, self.run.tree
-        if model is not None:
-            before, after = (Side(tree, position, model.id) for position in (left, right))
+        elif model is not None and pair is not None:
+            before, after = (Side(tree, position, model.id) for position in pair)
             await show_changed(self.app, self.session, before, after)
 
     def action_try(self) -> None:
-        if self.lacks("try"):
-            return
         pair, model = self.pair(), self.run.model
         if pair is None or model is None:
             return
@@ -585,13 +568,11 @@ class CheckpointsScreen(HudScreen):
 
     # Notes on checkpoints, and pinning.
 
-    def action_note(self) -> None:
-        if not self.lacks("note") and (node := self.selected) is not None:
-            self._note(node)
-
     @work(exclusive=True, group="keep")
-    async def _note(self, node: Checkpoint) -> None:
-        notebook = self.session.notebook
+    async def action_note(self) -> None:
+        node, notebook = self.selected, self.session.notebook
+        if node is None:
+            return
         lines = ["The note stays on this machine. Leave it empty to remove it."]
         dialog = InputDialog(
             f"A note on {name(node)}", lines, "Save", value=notebook.notes.get(node.id, "")
@@ -602,10 +583,6 @@ class CheckpointsScreen(HudScreen):
         if unkept := notebook.keep(node.id, text):
             self.warn(unkept)
         self.show_marks()
-
-    def action_pin(self) -> None:
-        if not self.lacks("pin") and (node := self.selected) is not None:
-            self._pin(node)
 
     def _why_no_pin(self) -> str:
         node = self.selected
@@ -618,8 +595,10 @@ class CheckpointsScreen(HudScreen):
         return ""
 
     @work(exclusive=True, group="keep")
-    async def _pin(self, node: Checkpoint) -> None:
-        model, writes = self.run.model, self.context.writes
+    async def action_pin(self) -> None:
+        node, model, writes = self.selected, self.run.model, self.context.writes
+        if node is None:
+            return
         pin, what = "Pin", "keeps its full state whatever the disk limit, until it is unpinned."
         if node.pinned:
             pin, what = "Unpin", "may be thinned like any other once the disk limit is reached."
@@ -631,8 +610,7 @@ class CheckpointsScreen(HudScreen):
         row = await self.attempt(self.client.pin(model.id, node.id, not node.pinned))
         if row is None:
             return
-        now = self.session.run.model
-        if now is not None and now.id == model.id:
+        if self.session.run.model_id == model.id:
             self.session.fold(CheckpointAdded(checkpoint=row))
         self._tell(f"{name(row)} {'pinned' if row.pinned else 'unpinned'}")
 
@@ -787,8 +765,7 @@ class CheckpointsScreen(HudScreen):
         self.tree_list.go(position)
 
     def action_copy(self) -> None:
-        if not self.lacks("copy"):
-            self.copy(self.run.tree[self.cursor.position].id)
+        self.copy(self.run.tree[self.cursor.position].id)
 
     @work(exclusive=True, group="read")
     async def action_refresh(self) -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from textual import on, work
 from textual.app import App
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -24,7 +22,7 @@ from hud_tui.rl.changed import (
     sampled_names,
     training_sentences,
 )
-from hud_tui.rl.evaluation import Paired, TaskChange
+from hud_tui.rl.evaluation import TaskChange
 from hud_tui.rl.head import name
 from hud_tui.rl.metrics import metric, reading, short, signed
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, Own, count_rollouts, reward_of
@@ -33,7 +31,7 @@ from hud_tui.rl.settings import setting_label
 from hud_tui.rl.sides import Side
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work
-from hud_tui.tui.keys import OPENS, bindings
+from hud_tui.tui.keys import OPENS
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.dialogs import Panel, show_error, show_notice
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
@@ -106,8 +104,7 @@ class ComparePanel(Panel[bool]):
     and their metrics. Enter on a task or a step opens its rollouts. Closes with True if both are
     to be evaluated."""
 
-    VIEW: ClassVar = "compare"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("compare")
+    VIEW = "compare"
 
     def __init__(self, both: Comparison, reader: ChangeReader, session: RunSession) -> None:
         super().__init__(f"A {both.left.name}   B {both.right.name}")
@@ -219,11 +216,6 @@ async def show_changed(
     if await app.push_screen_wait(ComparePanel(both, reader, session)):
         label = f"A {left.name} and B {right.name}"
         await ask_evaluation(app, session, [Evaluated(label, (left.node, right.node))])
-
-
-def said_of(paired: Paired, before: str, after: str) -> list[str]:
-    """What their evaluations tell about two checkpoints, in sentences."""
-    return [f"{sentence}." for sentence in paired.difference.sentences(before, after)]
 
 
 def _sentences(both: Comparison, offer: str) -> Content:

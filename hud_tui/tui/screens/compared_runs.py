@@ -6,11 +6,9 @@ from asyncio import Semaphore, gather
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Static
 
@@ -23,7 +21,7 @@ from hud_tui.rl.metrics import TABLE, metric
 from hud_tui.rl.metrics import title as metric_title
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import Work
-from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.keys import FootLine
 from hud_tui.tui.screens.chart_settings import ListBox
 from hud_tui.tui.screens.dialogs import Over
 from hud_tui.tui.session import RunSession
@@ -40,8 +38,7 @@ METRICS_TOLD: Sequence[Column[str]] = (
 class MetricList(ListBox[str | None]):
     """Closes with the chosen metric."""
 
-    VIEW: ClassVar = "overlays"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("overlays")
+    VIEW = "overlays"
     HEADING = "metric"
     COLUMNS = METRICS_TOLD
     FOOT = "{overlays.choose} show  {overlays.leave} back"
@@ -85,8 +82,7 @@ class Destination:
 class RunComparison(Over[Destination | None]):
     """Runs in one chart, aligned at their beginnings; active ones are updated."""
 
-    VIEW: ClassVar = "compared"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("compared")
+    VIEW = "compared"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (110, "-wide")]  # noqa: RUF012
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
@@ -138,12 +134,9 @@ class RunComparison(Over[Destination | None]):
                     series_of[row.id] = await self.source.series(row.id, (key,))
                 except HudError as error:
                     self._unread = f"{row.title}: {one_line(error.message, 200)}"
-            if (
-                len(series_of) < len(rows)
-                and len(series_of) % AT_ONCE == 0
-                and not self.compared.runs
-            ):
-                self.show_note(f"reading the runs … {len(series_of)} of {len(rows)}")
+            done = len(series_of)
+            if done < len(rows) and done % AT_ONCE == 0 and not self.compared.runs:
+                self.show_note(f"reading the runs … {done} of {len(rows)}")
 
         await gather(*map(read_run, rows))
         runs = tuple((row, series_of[row.id]) for row in rows if row.id in series_of)
@@ -277,9 +270,6 @@ class RunComparison(Over[Destination | None]):
 
     def action_jump(self) -> None:
         self._leave_for("checkpoints")
-
-    async def action_help(self) -> None:
-        await self.app.run_action("app.help")
 
     def action_leave(self) -> None:
         if self.compared.crosshair is not None:

@@ -6,22 +6,20 @@ after a failure says what to do next. It needs nothing but Textual, so it is pai
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
 from textual.message import Message
-from textual.screen import Screen
 from textual.widgets import Static
 
 from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import key
 from hud_tui.rl.text import clean
-from hud_tui.tui.keys import ClickableText, bindings, clicked
-from hud_tui.tui.screens.dialogs import InputDialog
+from hud_tui.tui.keys import ClickableText, clicked
+from hud_tui.tui.screens.dialogs import InputDialog, Viewed
 from hud_tui.tui.start import Elsewhere
 
 TITLE, ABOUT = "hud-tui", "reinforcement learning, from the terminal"
@@ -43,9 +41,8 @@ AGAIN = (
 )
 
 
-class ConnectScreen(Screen[None]):
-    VIEW: ClassVar[str] = "connect"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("connect")
+class ConnectScreen(Viewed[None]):
+    VIEW = "connect"
     VERTICAL_BREAKPOINTS = HEIGHTS
 
     state: Literal["asking", "waiting", "failed"] = "asking"

@@ -43,7 +43,18 @@ WIDTHS = [(0, "-slim"), (60, "-roomy")]
 HEIGHTS = [(0, "-short"), (20, "-tall")]
 
 
-class Leavable(Screen[T]):
+class Viewed(Screen[T]):
+    """A screen with a name, by which the table of keys has its keys."""
+
+    VIEW: ClassVar[str]
+
+    def __init_subclass__(cls, **inherits: bool) -> None:
+        if "VIEW" in vars(cls):
+            cls.BINDINGS = bindings(cls.VIEW)
+        super().__init_subclass__(**inherits)
+
+
+class Leavable(Viewed[T]):
     """A screen that is dismissed only once, however often `dismiss` is called.
 
     Textual's own `dismiss` pops whatever screen is on top, and fails the second time.
@@ -96,6 +107,12 @@ class Over(ModalScreen[T], Leavable[T]):
     async def on_click(self, event: Click) -> None:
         if event.widget is self:
             await self.run_action(self.LEAVE)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    async def action_help(self) -> None:
+        await self.app.run_action("app.help")
 
 
 _LABEL = re.compile(r"\S.{0,20}?  +(?=\S)")
@@ -150,6 +167,8 @@ class Dialog(Over[T]):
         super().__init__()
         self.heading, self.lines, self.choices, self.danger = title, lines, choices, danger
         self.keep = keep
+        self.problem = Static("", id="dialog-problem", markup=False)
+        """What is wrong with a field, of a dialog that has any."""
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog", classes="danger" if self.danger else "") as box:
@@ -166,6 +185,9 @@ class Dialog(Over[T]):
 
     def fields(self) -> Iterable[Widget]:
         return ()
+
+    def complain(self, problem: str) -> None:
+        self.problem.update(problem)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool:
         return action != "confirm" or not isinstance(self.focused, Input)  # where y is text
@@ -270,7 +292,6 @@ class InputDialog(Dialog[str | None]):
         acting on the text, while the dialog waits; `foresee` returns the effect of a valid text."""
         super().__init__(title, lines, [("confirm", f"{action_label}  (enter)")])
         self.value, self.check, self.accept = value, check, accept
-        self._problem_line = Static("", id="dialog-problem", markup=False)
         self.password, self.placeholder, self.foresee = password, placeholder, foresee
 
     def fields(self) -> Iterable[Widget]:
@@ -282,7 +303,7 @@ class InputDialog(Dialog[str | None]):
             max_length=400,
             compact=True,
         )
-        yield self._problem_line
+        yield self.problem
 
     def on_mount(self) -> None:
         self.query_one(Input).focus()
@@ -292,7 +313,7 @@ class InputDialog(Dialog[str | None]):
         problem = self.check(text) if text else ""
         self.complain(problem)
         if text and not problem:
-            self._problem_line.update(Content.styled(self.foresee(text), "$text-muted"))
+            self.problem.update(Content.styled(self.foresee(text), "$text-muted"))
 
     def action_confirm(self) -> None:
         self.submit(self.query_one(Input).value.strip())
@@ -310,9 +331,6 @@ class InputDialog(Dialog[str | None]):
             self.complain(problem)
         else:
             self.dismiss(text)
-
-    def complain(self, problem: str) -> None:
-        self._problem_line.update(problem)
 
 
 class SearchList(Over[T]):

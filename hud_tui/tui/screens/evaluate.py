@@ -15,7 +15,7 @@ from textual.app import App
 from textual.content import Content
 from textual.events import Key
 from textual.widget import Widget
-from textual.widgets import Input, Static
+from textual.widgets import Input
 
 from hud_tui.change import UNNAMED, TaskSource
 from hud_tui.client.preflight import choose_tasks, load_source
@@ -141,7 +141,7 @@ class TasksDialog(Dialog[T]):
         tokens = Input(most, id="max_tokens", compact=True)
         yield Field(MAX_TOKENS.title, tokens, f"– or {MAX_TOKENS.range}")
         yield Field("tasks", Input(id="evaluate-source", compact=True, placeholder="reading …"))
-        yield Static("", id="dialog-problem", markup=False)
+        yield self.problem
 
     def on_mount(self) -> None:
         self._read_usual()
@@ -202,6 +202,8 @@ class TasksDialog(Dialog[T]):
             return self._usual
         return self._typed if self._typed and self._typed.source == typed else None
 
+    @on(Input.Changed)
+    @on(Picker.Changed)
     def _offer_splits(self) -> None:
         """Offer the splits that have tasks, the last used one first."""
         tasks, picker = self.tasks, self.query_one("#split", Picker)
@@ -211,13 +213,7 @@ class TasksDialog(Dialog[T]):
             picker.value = before if before in picker.options else picker.options[0]
         self._show_size()
 
-    @on(Input.Changed)
-    @on(Picker.Changed)
-    def _changed(self) -> None:
-        self._offer_splits()
-
     def _show_size(self) -> None:
-        """Show the size of what will be sampled, or what is missing."""
         tasks = self.tasks
         try:
             if tasks is None:
@@ -233,18 +229,11 @@ class TasksDialog(Dialog[T]):
             text += f"\n{APART}"
         elif not self.session.client.settings.embedded:
             text += f"\n{keyed(OPEN)}"
-        self._problem_line.update(Content.styled(text, "$text-muted"))
+        self.problem.update(Content.styled(text, "$text-muted"))
 
     def _takes(self, rollouts: int) -> str:
         pace = rollout_seconds(self.session.run.evaluations.values())
         return "time unknown" if pace is None else f"about {duration(max(1.0, pace * rollouts))}"
-
-    @property
-    def _problem_line(self) -> Static:
-        return self.query_one("#dialog-problem", Static)
-
-    def complain(self, problem: str) -> None:
-        self._problem_line.update(problem)
 
     def number(self, spec: Parameter) -> Any:
         """The typed value of a parameter. Raises HudUsage: it is invalid."""

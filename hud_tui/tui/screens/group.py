@@ -6,12 +6,10 @@ from asyncio import gather
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import ClassVar
 
 from rich.segment import Segment
 from textual import work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
@@ -23,7 +21,7 @@ from hud_tui.rl.groups import PLAIN, Advantages, group_stats
 from hud_tui.rl.metrics import short
 from hud_tui.rl.rollouts import known_group
 from hud_tui.rl.text import clean, counted, one_line
-from hud_tui.tui.keys import FootLine, bindings
+from hud_tui.tui.keys import FootLine
 from hud_tui.tui.rollout_reader import GroupReader, StepGroups
 from hud_tui.tui.screens.dialogs import Over, show_notice
 from hud_tui.tui.screens.rollout import RolloutScreen, counterpart
@@ -46,8 +44,7 @@ FOOT = (
 class GroupScreen(Over[None]):
     """Reads the rollouts best first, and shows each as it arrives."""
 
-    VIEW: ClassVar = "group"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("group")
+    VIEW = "group"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(
@@ -238,12 +235,6 @@ class GroupScreen(Over[None]):
         text = self.get_selected_text() or (answer and (answer.text or answer.trace_id))
         if text:
             self.app.copy_to_clipboard(text)
-
-    async def action_help(self) -> None:
-        await self.app.run_action("app.help")
-
-    def action_leave(self) -> None:
-        self.dismiss()
 
 
 def with_answers(shown: Sequence[Answer], read: Sequence[Answer]) -> list[Answer]:

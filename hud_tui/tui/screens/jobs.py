@@ -6,17 +6,14 @@ refreshed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import IntEnum
 from operator import attrgetter
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
-from textual.containers import Vertical
 from textual.content import Content
-from textual.message import Message
 from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -31,7 +28,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import LIMIT, one_line
 from hud_tui.rl.work import Work, is_active
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
-from hud_tui.tui.keys import OPENS, Need, bindings
+from hud_tui.tui.keys import OPENS, Need
 from hud_tui.tui.rollout_reader import (
     JOBS,
     NAME,
@@ -54,8 +51,6 @@ from hud_tui.wire import Job
 
 
 class Level(IntEnum):
-    """Navigation level of the view."""
-
     JOBS = 0
     TRACES = 1
 
@@ -65,122 +60,6 @@ NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST, NAME_MOST = 34, 60
 """Cells of a job's name: at least; and up to which columns of less weight give way for it."""
-
-
-class JobsBrowser(Vertical):
-    """Draws what the screen has read; does no I/O."""
-
-    level: reactive[Level] = reactive(Level.JOBS, init=False)
-
-    class Filtered(Message):
-        """The filter's text has changed."""
-
-    def __init__(self, id: str | None = None) -> None:
-        super().__init__(id=id)
-        self.jobs_text = ""
-        """The filter of the jobs, kept while one of them is open."""
-        self._good: Keep = parse_row_filter("")
-        """The last filter of the rollouts that is valid and keeps any."""
-        self.wrong = ""
-        """What is wrong with the filter of the rollouts; empty if nothing is."""
-        self._title_line = Static("", id="jobs-title", markup=False)
-        self._reason = Static("", id="jobs-reason", markup=False)
-        self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
-        self._lists = {
-            Level.JOBS: RowList(JOBS, id="jobs", least=NAME_LEAST),
-            Level.TRACES: RowList(TRACES, id="traces"),
-        }
-        self.field = FilterField(FILTER, "jobs-filter", self._lists[Level.JOBS])
-
-    def compose(self) -> Iterator[Widget]:
-        yield self._title_line
-        yield self.field
-        yield self._lists[Level.JOBS]
-        yield self._lists[Level.TRACES]
-        yield self._empty
-        yield self._reason
-
-    def on_mount(self) -> None:
-        self.watch_level()
-
-    @property
-    def list(self) -> RowList:
-        return self.list_of(self.level)
-
-    def list_of(self, level: Level) -> RowList:
-        return self._lists[level]
-
-    def watch_level(self) -> None:
-        """Show the level, with the cursor in its list, and without the other level's filter."""
-        self.field.rows = self.list
-        for level in Level:
-            self.set_class(level is self.level, f"-{level.name.lower()}")
-        self.field.fill(self.jobs_text if self.level is Level.JOBS else "")
-        self.list.focus()
-
-    def filter_jobs(self, text: str) -> None:
-        self.jobs_text = text
-        if self.level is Level.JOBS:
-            self.field.fill(text)
-
-    def show_jobs(
-        self, jobs: Sequence[Job] | None, now: float, instead: str, runs: Mapping[str, Work]
-    ) -> None:
-        """Show the jobs, with what is known of their runs; None before they were read.
-
-        `instead`: Shown in place of the list where there is none.
-        """
-        rows = job_rows(jobs or (), self.field.value, now, runs)
-        columns, shown = grown(JOBS, rows)
-        jobs_list = self.list_of(Level.JOBS)
-        longest = max((row.cells[NAME].cell_length for row in rows), default=0)
-        jobs_list.lay(columns, min(longest, NAME_MOST))
-        jobs_list.show(shown)
-        empty = keyed("No job matches. {^jobs.leave} shows all.")
-        if not jobs:
-            empty = keyed(instead)
-        self._title(jobs_title(jobs, len(rows)), "" if rows else empty)
-
-    def show_part(self, part: Part | None, job: Job, following: bool) -> None:
-        """Show some of a job's rollouts; None while they are being read."""
-        groups, keep, self.wrong = (() if part is None else part.groups), self._good, ""
-        try:
-            keep = parse_row_filter(self.field.value)
-        except HudUsage as error:  # while the filter is incomplete, the rows stay
-            self.wrong = f"{error.message}: {error.hint}"
-        rows = trace_rows(groups, keep)
-        self._good = keep if rows else self._good
-        traces = self.list_of(Level.TRACES)
-        traces.lay(trace_columns(groups))
-        traces.show(rows)
-        empty = keyed("No rollout matches. {^jobs.leave} shows all.")
-        if part is None:
-            empty = "reading the rollouts …"
-        elif not part.groups:
-            empty = keyed("No rollouts were sampled. {^jobs.leave} goes back.")
-            if is_active(job.status):
-                empty = keyed(
-                    "No rollouts yet: each appears once it is graded. {^jobs.leave} goes back."
-                )
-        title = part_title(part, job, following, self.size.width - 2)
-        self._title(title, "" if rows else empty)
-
-    def show_reason(self, why: str) -> None:
-        self._reason.display = bool(why)
-        self._reason.update(one_line(why, LIMIT))
-
-    @on(Input.Changed, "#jobs-filter")
-    def _typed(self) -> None:
-        if self.level is Level.JOBS:
-            self.jobs_text = self.field.value
-        self.post_message(self.Filtered())
-
-    def _title(self, title: Content, empty: str) -> None:
-        self._title_line.update(title)
-        self.set_class(bool(empty), "-empty")
-        self._empty.update(empty)
-        if not empty and self.screen.focused is None:  # a hidden widget cannot have the focus
-            self.call_after_refresh(self.list.focus)
 
 
 AGAIN_S, POLLED_S = 2.0, 10.0
@@ -194,18 +73,28 @@ AT_LEVEL = {"step": Level.TRACES, "follow": Level.TRACES, "play": Level.TRACES}
 class JobsScreen(HudScreen):
     """It creates its widgets in `__init__`, so that late results find them while it closes."""
 
+    level: reactive[Level] = reactive(Level.JOBS, init=False)
     jobs: reactive[tuple[Job, ...] | None] = reactive(None, init=False)
     """The newest jobs; None until they were read."""
     part: reactive[Part | None] = reactive(None, init=False)
     """The listed rollouts; None until they were read."""
     VIEW = "jobs"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("jobs")
     AUTO_FOCUS: ClassVar[str | None] = "RowList"
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
-        self.browser = JobsBrowser(id="browser")
-        self.filter_field = self.browser.field
+        self._title_line = Static("", id="jobs-title", markup=False)
+        self._reason = Static("", id="jobs-reason", markup=False)
+        self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
+        self._jobs = RowList(JOBS, id="jobs", least=NAME_LEAST)
+        self._traces = RowList(TRACES, id="traces")
+        self.filter_field = FilterField(FILTER, "jobs-filter", self._jobs)
+        self.jobs_text = ""
+        """The filter of the jobs, kept while one of them is open."""
+        self._good: Keep = parse_row_filter("")
+        """The last filter of the rollouts that is valid and keeps any."""
+        self._wrong = ""
+        """What is wrong with the filter of the rollouts; empty if nothing is."""
         self.reader: JobReader | None = None
         self.following = False
         """Whether the newest step is shown, whichever that is."""
@@ -225,18 +114,19 @@ class JobsScreen(HudScreen):
     # Reading, and when it is repeated.
 
     @property
-    def level(self) -> Level:
-        return self.browser.level
+    def list(self) -> RowList:
+        return self._jobs if self.level is Level.JOBS else self._traces
 
     @property
     def job(self) -> Job | None:
         """The open job, else the one under the cursor."""
         if self.level is not Level.JOBS and self.reader is not None:
             return self.reader.job
-        key = self.browser.list.key
+        key = self.list.key
         return next((job for job in self.jobs or () if job.id == key), None)
 
     def on_mount(self) -> None:
+        self.watch_level()
         self.set_interval(AGAIN_S, self._again)
 
     def watch_run(self, before: Run, run: Run) -> None:
@@ -284,9 +174,9 @@ class JobsScreen(HudScreen):
         sheet = rollouts_sheet(() if self.part is None else self.part.groups)
         if self.level is Level.JOBS:
             sheet = jobs_sheet(self.jobs or ())
-        if not self.browser.field.value:
+        if not self.filter_field.value:
             return sheet
-        return sheet.only({row.key for row in self.browser.list.rows if not row.heading})
+        return sheet.only({row.key for row in self.list.rows if not row.heading})
 
     @work(exclusive=True, group="job")
     async def _read_job(self, job: Job) -> None:
@@ -314,7 +204,7 @@ class JobsScreen(HudScreen):
         other = self.part is None or self.part.number != part.number
         self.number, self.part = part.number, part
         if other:
-            self.browser.list_of(Level.TRACES).action_first()
+            self._traces.action_first()
 
     async def _read_reason(self) -> None:
         """Read why the job ended, if its row does not say."""
@@ -328,26 +218,45 @@ class JobsScreen(HudScreen):
             self.show_reason()
 
     def show_reason(self) -> None:
-        job, own = self.job, self.run.job
-        if job is None or self.browser.wrong:
-            self.browser.show_reason(self.browser.wrong)
+        job, own, why = self.job, self.run.job, self._wrong
+        if job is None or why:
+            pass
         elif own is not None and own.id == job.id and is_active(job.status):
-            self.browser.show_reason(own.note or "")
+            why = own.note or ""
         else:
             why = job_result(job) or Work.of(job).why or self.reasons.get(job.id, "")
-            self.browser.show_reason(why)
+        self._reason.display = bool(why)
+        self._reason.update(one_line(why, LIMIT))
 
     # The view: what it holds, and what its keys do.
 
     def body(self) -> Iterable[Widget]:
-        yield self.browser
+        yield self._title_line
+        yield self.filter_field
+        yield self._jobs
+        yield self._traces
+        yield self._empty
+        yield self._reason
+
+    def watch_level(self) -> None:
+        """Show the level, with the cursor in its list, and without the other level's filter."""
+        self.filter_field.rows = self.list
+        for level in Level:
+            self.set_class(level is self.level, f"-{level.name.lower()}")
+        self.filter_field.fill(self.jobs_text if self.level is Level.JOBS else "")
+        self.list.focus()
+
+    def filter_jobs(self, text: str) -> None:
+        self.jobs_text = text
+        if self.level is Level.JOBS:
+            self.filter_field.fill(text)
 
     def resume(self) -> None:
         """Go back to the list of jobs after a new run was started elsewhere."""
         if self._left is not None and self._left != self._followed and self.level is not Level.JOBS:
-            self.browser.filter_jobs("")  # it may hide the new run
+            self.filter_jobs("")  # it may hide the new run
             self._go_to(Level.JOBS)
-            self.browser.list.select(self._followed[1] or "")
+            self.list.select(self._followed[1] or "")
         else:
             self.read()
 
@@ -356,8 +265,8 @@ class JobsScreen(HudScreen):
 
     @property
     def _followed(self) -> tuple[str | None, str | None]:
-        model, job = self.session.run.model, self.session.run.job
-        return None if model is None else model.id, None if job is None else job.id
+        run = self.session.run
+        return run.model_id, None if run.job is None else run.job.id
 
     async def read_jobs(self) -> None:
         self._read_at = self.context.clock()
@@ -386,9 +295,9 @@ class JobsScreen(HudScreen):
     async def _find(self, job_id: str) -> None:
         """Move the cursor to a job; open it if it is older than the listed ones."""
         if any(job.id == job_id for job in self.jobs or ()):
-            self.browser.filter_jobs("")
+            self.filter_jobs("")
             self.show()
-            self.browser.list.select(job_id)
+            self.list.select(job_id)
         else:
             await self._open_named(job_id)
 
@@ -408,22 +317,20 @@ class JobsScreen(HudScreen):
         """Open the reader; the cursor will be on the rollout that it showed last."""
         if self.part is None:
             return
-        listed = {row.key for row in self.browser.list.rows if not row.heading}
+        listed = {row.key for row in self.list.rows if not row.heading}
         model_id = None if self.job is None else Work.of(self.job).model_id
-        if model_id is None and self.run.model is not None:
-            model_id = self.run.model.id
         reader = RolloutScreen(
             self.client,
             self.part.groups,
             trace_id,
-            model_id,
+            model_id or self.run.model_id,
             self.context.aside,
             listed=listed,
         )
-        self.app.push_screen(reader, lambda shown: self.browser.list.select(shown or trace_id))
+        self.app.push_screen(reader, lambda shown: self.list.select(shown or trace_id))
 
     def _go_to(self, level: Level) -> None:
-        self.browser.level = level
+        self.level = level
         self.show()
         self.refresh_bindings()
         self.read()
@@ -433,22 +340,62 @@ class JobsScreen(HudScreen):
         self.refresh_bindings()
 
     def lay_out(self) -> None:
-        self.browser.filter_jobs(self.context.layout.now.jobs_filter)
+        self.filter_jobs(self.context.layout.now.jobs_filter)
 
-    @on(JobsBrowser.Filtered)
+    @on(Input.Changed, "#jobs-filter")
     def _filtered(self) -> None:
-        self.context.layout.arrange(jobs_filter=self.browser.jobs_text)
+        if self.level is Level.JOBS:
+            self.jobs_text = self.filter_field.value
+        self.context.layout.arrange(jobs_filter=self.jobs_text)
         self.show()
 
     def show(self) -> None:
         job = self.job
         if self.level is Level.JOBS:
-            runs = {id_: self.session.at_newest(run) for id_, run in self.runs.items()}
-            self.browser.show_jobs(self.jobs, self.context.clock(), self._instead, runs)
+            self._show_jobs()
         elif job is not None:
-            self.browser.show_part(self.part, job, self.following)
+            self._show_part(job)
         self.show_reason()
         self.renew_hints()
+
+    def _show_jobs(self) -> None:
+        runs = {id_: self.session.at_newest(run) for id_, run in self.runs.items()}
+        rows = job_rows(self.jobs or (), self.filter_field.value, self.context.clock(), runs)
+        columns, shown = grown(JOBS, rows)
+        longest = max((row.cells[NAME].cell_length for row in rows), default=0)
+        self._jobs.lay(columns, min(longest, NAME_MOST))
+        self._jobs.show(shown)
+        empty = "No job matches. {^jobs.leave} shows all." if self.jobs else self._instead
+        self._show_title(jobs_title(self.jobs, len(rows)), "" if rows else empty)
+
+    def _show_part(self, job: Job) -> None:
+        part, keep, self._wrong = self.part, self._good, ""
+        groups = () if part is None else part.groups
+        try:
+            keep = parse_row_filter(self.filter_field.value)
+        except HudUsage as error:  # while the filter is incomplete, the rows stay
+            self._wrong = f"{error.message}: {error.hint}"
+        rows = trace_rows(groups, keep)
+        self._good = keep if rows else self._good
+        self._traces.lay(trace_columns(groups))
+        self._traces.show(rows)
+        empty = "No rollout matches. {^jobs.leave} shows all."
+        if part is None:
+            empty = "reading the rollouts …"
+        elif not groups and is_active(job.status):
+            empty = "No rollouts yet: each appears once it is graded. {^jobs.leave} goes back."
+        elif not groups:
+            empty = "No rollouts were sampled. {^jobs.leave} goes back."
+        title = part_title(part, job, self.following, self.size.width - 2)
+        self._show_title(title, "" if rows else empty)
+
+    def _show_title(self, title: Content, empty: str) -> None:
+        """`empty` is shown in place of the list."""
+        self._title_line.update(title)
+        self.set_class(bool(empty), "-empty")
+        self._empty.update(keyed(empty))
+        if not empty and self.focused is None:  # a hidden widget cannot have the focus
+            self.call_after_refresh(self.list.focus)
 
     watch_part = show
 
@@ -466,7 +413,7 @@ class JobsScreen(HudScreen):
 
     @on(RowList.Opened)
     def action_open(self) -> None:
-        key, job = self.browser.list.key, self.job
+        key, job = self.list.key, self.job
         if self.level is Level.JOBS and job is not None:
             self.open_job(job)
         elif key is not None:
@@ -477,7 +424,7 @@ class JobsScreen(HudScreen):
             return
         opened = "" if self.job is None else self.job.id
         self._go_to(Level.JOBS)
-        self.browser.list.select(opened)
+        self.list.select(opened)
 
     def action_search(self) -> None:
         """Search in all rollouts of the shown step, or of the job."""
@@ -485,7 +432,7 @@ class JobsScreen(HudScreen):
             return
         part = self.part if self.level is Level.TRACES else None
         step = part.number if part is not None and part.by_step else None
-        text = self.browser.field.value if self.level is Level.TRACES else ""
+        text = self.filter_field.value if self.level is Level.TRACES else ""
         search = RolloutSearch(
             self.client, RolloutScreen, self.job.id, step, text, self.context.aside
         )
@@ -505,12 +452,11 @@ class JobsScreen(HudScreen):
         self.read()
 
     def action_copy(self) -> None:
-        if (key := self.browser.list.key) is not None:
+        if (key := self.list.key) is not None:
             self.copy(key)
 
     def action_play(self) -> None:
-        """Play from the rollout under the cursor."""
-        if (key := self.browser.list.key) is not None:
+        if (key := self.list.key) is not None:
             self.post_message(PlayRollout(key))
 
     def action_cancel_job(self) -> None:
@@ -551,7 +497,7 @@ class JobsScreen(HudScreen):
         return action not in AT_LEVEL or self.level is AT_LEVEL[action]
 
     NEEDS: ClassVar[Mapping[str, Need[JobsScreen]]] = {
-        **dict.fromkeys(("open", "copy", "search"), Need(lambda view: view.browser.list.key)),
+        **dict.fromkeys(("open", "copy", "search"), Need(lambda view: view.list.key)),
         "filter": Need(lambda view: view.level is not Level.JOBS or view.jobs),
         "leave": Need(lambda view: view.level is not Level.JOBS or view.filter_field.value),
         "cancel_job": Need(

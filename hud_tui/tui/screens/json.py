@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from asyncio import gather
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Click
 from textual.strip import Strip
@@ -21,7 +20,7 @@ from hud_tui.keys import Action
 from hud_tui.rl.json_tree import MOST_FOUND, JsonTree, Line, Path, path_text, shown, value_text
 from hud_tui.rl.names import find_model
 from hud_tui.rl.text import one_line
-from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import Leavable, make_way, show_notice
 from hud_tui.tui.widgets.table import Table
@@ -31,21 +30,23 @@ from hud_tui.wire import Model
 async def read_document(
     client: HudClient, model: Model, ref: str | None
 ) -> tuple[str, dict[str, Any]]:
-    """The title, and the document. `ref` is named on the command line: this model, or a job of it;
-    None for the model. Raises HudError."""
-    job = await _job(client, model, ref)
+    """The title, and the document: the raw status of a job, the model's row of the catalog, and its
+    whole tree. `ref` is named on the command line: a job of the model; this model, or None, for its
+    current or last one. Raises HudError."""
+    job = None
+    if ref is not None:
+        try:
+            find_model(ref, [model])
+        except HudUsage:
+            job = await find_job(client, ref)
     title = f"{one_line(model.model_name, 60)}{f' · job {one_line(job, 40)}' if job else ''}"
-    return title, await raw_status(client, model.id, job)
-
-
-async def _job(client: HudClient, model: Model, ref: str | None) -> str | None:
-    if ref is None:
-        return None
-    try:
-        find_model(ref, [model])
-    except HudUsage:
-        return await find_job(client, ref)
-    return None
+    row = await client.model(model.id)
+    status, tree = await gather(client.known_job(job or row.id), client.checkpoints(row.id))
+    return title, {
+        "job": None if status is None else status.model_dump(mode="json"),
+        "model": row.model_dump(mode="json"),
+        "checkpoints": [checkpoint.model_dump(mode="json") for checkpoint in tree],
+    }
 
 
 LONGEST = 1000
@@ -133,22 +134,17 @@ def content_of(line: Line) -> Content:
         style = BRACKET
     else:
         style = STYLES.get(type(line.value), NUMBER)
-    value = one_line(shown(_cut(line.value)), LONGEST)
+    cut = line.value[: LONGEST + 1] if isinstance(line.value, str) else line.value
+    value = one_line(shown(cut), LONGEST)
     return Content.assemble(
         f" {'  ' * line.depth}", (mark, BRACKET), (name, "bold"), "  ", (value, style)
     )
-
-
-def _cut(value: Any) -> Any:
-    """Cut a long text before it is escaped."""
-    return value[: LONGEST + 1] if isinstance(value, str) else value
 
 
 class JsonScreen(Leavable[None]):
     """A document of the service as JSON, to fold, search and copy."""
 
     VIEW = "json"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("json")
 
     def __init__(self, title: str, document: Any, aside: Callable[[], Aside]) -> None:
         """`title`: of the document, in cleaned text; `aside`: what costs money."""
@@ -251,15 +247,3 @@ class JsonScreen(Leavable[None]):
             self.shown.focus()
         else:
             self.dismiss()
-
-
-async def raw_status(client: HudClient, model: str, job: str | None = None) -> dict[str, Any]:
-    """The job's raw status, the model's row of the catalog, and its whole tree; without a job's id,
-    of the model's current or last. Raises HudError."""
-    row = await client.model(model)
-    status, tree = await asyncio.gather(client.known_job(job or row.id), client.checkpoints(row.id))
-    return {
-        "job": None if status is None else status.model_dump(mode="json"),
-        "model": row.model_dump(mode="json"),
-        "checkpoints": [checkpoint.model_dump(mode="json") for checkpoint in tree],
-    }

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from textual import on, work
-from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widget import Widget
@@ -39,7 +38,7 @@ from hud_tui.rollouts.control import begin, order_of
 from hud_tui.rollouts.environment import Loaded, environment_at
 from hud_tui.rollouts.run_files import Options
 from hud_tui.tui.games import game_of_start, game_on_task
-from hud_tui.tui.keys import Need, bindings
+from hud_tui.tui.keys import Need
 from hud_tui.tui.run_draft import (
     LEADS,
     TASK_COLUMNS,
@@ -87,7 +86,6 @@ FIRST_TASKSET = "mixed"
 
 class LaunchScreen(HudScreen):
     VIEW = "launch"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("launch")
     HORIZONTAL_BREAKPOINTS = [*WIDTHS, (160, "-widest")]  # noqa: RUF012
 
     def __init__(self, context: ViewContext) -> None:
@@ -321,11 +319,10 @@ class LaunchScreen(HudScreen):
 
     def check(self, source: str) -> None:
         """Read a taskset and check it: rows, slugs, model, environments, scenarios, args."""
-        model = self.run.model
         self.stop_trial()
         self.draft = Draft(source, checking=True, environment=environment_at(source))
         self.form.offer_options(self.draft.environment is not None)
-        self._checked_for = model.id if model is not None else None
+        self._checked_for = self.run.model_id
         self.show_tasks()
         self._check(source, self._checked_for)
 
@@ -512,7 +509,7 @@ class LaunchScreen(HudScreen):
         if isinstance(self.focused, Input | Picker):  # a field would take the next key
             (self.button if self.draft.source is not None else self.sources).focus()
         self._fill_form()
-        model = self.run.model.id if self.run.model is not None else None
+        model = self.run.model_id
         if self.draft.source is not None and (self._broken_off or model != self._checked_for):
             self.check(self.draft.source)
         self._renew_past()
@@ -780,5 +777,4 @@ class LaunchScreen(HudScreen):
 
 def _matters(run: Run) -> tuple[str | None, bool, bool]:
     """The parts of a run that this view shows; not its steps."""
-    model = run.model.id if run.model is not None else None
-    return model, run.training, run.loaded
+    return run.model_id, run.training, run.loaded

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
 from textual.containers import Container, Vertical
 from textual.content import Content
 from textual.events import DescendantFocus
@@ -25,21 +24,19 @@ from hud_tui.rl.compare import LEAST_STEPS, ChartView, Overlay
 from hud_tui.rl.curves import WEIGHTS, Sign, signs
 from hud_tui.rl.export import Sheet, groups_sheet, metrics_sheet
 from hud_tui.rl.groups import Order
-from hud_tui.rl.head import to_known
 from hud_tui.rl.metrics import ChartOrder, Movement, order_charts
 from hud_tui.rl.run import Run
 from hud_tui.rl.sides import Side
 from hud_tui.rl.work import Work
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, of_session
-from hud_tui.tui.keys import OPENS, ClickableText, Need, bindings, pressed
+from hud_tui.tui.keys import OPENS, ClickableText, Need, pressed
 from hud_tui.tui.layout import FILE, Choices, read_choices, write_changes
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext
-from hud_tui.tui.screens.bisect import ask_bisection
+from hud_tui.tui.screens.bisect import bisect_and_serve
 from hud_tui.tui.screens.chart_settings import ChartList, OverlayList
 from hud_tui.tui.screens.compare import show_changed
 from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.set_head import move_head
 from hud_tui.tui.screens.time import TimeScreen
 from hud_tui.tui.widgets.chart import MetricGrid, RunChart
 from hud_tui.tui.widgets.focus_chart import FocusChart
@@ -116,7 +113,6 @@ class LiveScreen(HudScreen):
     full: reactive[bool] = reactive(False, repaint=False)
     """Whether that pane fills the view."""
     VIEW = "live"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("live")
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
     frozen: reactive[bool] = reactive(False, repaint=False)
@@ -162,7 +158,6 @@ class LiveScreen(HudScreen):
         self.enlarge(message.key)
 
     def enlarge(self, key: str) -> None:
-        """Show this metric in the focus chart, and store the choice."""
         self.context.layout.arrange(chart=key)
         self._request(key)
 
@@ -200,7 +195,8 @@ class LiveScreen(HudScreen):
         self.chart_view = self.chart_view.panned(message.halves, self.shown.series.length)
 
     @on(RunChart.Pointed)
-    def point_here(self, message: RunChart.Pointed) -> None:
+    @on(GroupGrid.Pointed)
+    def point_here(self, message: RunChart.Pointed | GroupGrid.Pointed) -> None:
         self.point(message.row)
 
     def point(self, row: int) -> None:
@@ -299,12 +295,9 @@ class LiveScreen(HudScreen):
         if tree.depth(bad) - tree.depth(good) <= 1:
             good = before_damage(tree, bad)
         is_asked = self.marked is not None and good == pair[0]
-        last_good = await ask_bisection(self, good, bad, is_asked)
-        if last_good is not None:
-            move_head(self, lambda: to_known(self.run, last_good), self._tell)
-
-    def _tell(self, content: Content) -> None:
-        self.notice(content.plain)
+        await bisect_and_serve(
+            self, good, bad, lambda said: self.notice(said.plain), is_asked=is_asked
+        )
 
     def _pair(self) -> tuple[int, int] | None:
         """Positions of the two checkpoints to compare; None without steps."""
@@ -479,10 +472,6 @@ class LiveScreen(HudScreen):
         groups = self.groups
         groups.order = Order.TASK if groups.order is Order.SIGNAL else Order.SIGNAL
 
-    @on(GroupGrid.Pointed)
-    def point_at_step(self, message: GroupGrid.Pointed) -> None:
-        self.point(message.row)
-
     @on(GroupGrid.Opened)
     def open_group(self, message: GroupGrid.Opened) -> None:
         """Open a group; while its step is sampled, its rollouts are added as they come."""
@@ -511,7 +500,7 @@ class LiveScreen(HudScreen):
 
     def watch_run(self, before: Run, run: Run) -> None:
         self._show_time()
-        if _id(run) != _id(before):
+        if run.model_id != before.model_id:
             self.frozen, self.marked = False, None
             self.compare(None)
             if self.focus_key in before.alarms.by_metric and not self.opened:
@@ -640,10 +629,6 @@ class LiveScreen(HudScreen):
     async def _act(self, ask: Ask) -> None:
         if (job := self.run.job) is not None:
             await act(self, ask, of_session(self.session, job))
-
-
-def _id(run: Run) -> str | None:
-    return None if run.model is None else run.model.id
 
 
 def _job_state(run: Run) -> tuple[str | None, ...]:

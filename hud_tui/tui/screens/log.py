@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
@@ -34,7 +32,7 @@ from hud_tui.client.client import HudClient
 from hud_tui.client.submit import omitted_tasks
 from hud_tui.keys import keyed
 from hud_tui.rl.text import age, counted, one_line
-from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import ChoiceDialog, Leavable, show_notice
 from hud_tui.tui.screens.json import JsonScreen
@@ -125,7 +123,6 @@ NO_COMMAND = "hud-tui has no command for it: {log.copy_as} copies the request."
 
 class LogScreen(Leavable[None]):
     VIEW = "log"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("log")
 
     def __init__(
         self,

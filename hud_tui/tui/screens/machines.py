@@ -15,11 +15,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import time
-from typing import Any, ClassVar
+from typing import Any
 
 from textual import on, work
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Static
 
@@ -64,7 +63,7 @@ from hud_tui.service_file import (
 )
 from hud_tui.settings import read_paths
 from hud_tui.storage import tail
-from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.screens.base import Aside, WritePolicy
 from hud_tui.tui.screens.dialogs import ConfirmDialog, InputDialog, Leavable, Unlogged, show_notice
 from hud_tui.tui.widgets.lines import labelled
@@ -95,8 +94,6 @@ EMPTY = "No machines but this one. Add one that you can ssh to, or rent one."
 
 @dataclass(frozen=True)
 class Entry:
-    """A machine, a rental, or both."""
-
     name: str
     machine: Machine | None
     rental: Rental | None
@@ -517,7 +514,6 @@ class SetUps:
 
 class MachinesScreen(Leavable[None]):
     VIEW = "machines"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("machines")
 
     def __init__(
         self,
@@ -525,7 +521,7 @@ class MachinesScreen(Leavable[None]):
         set_ups: SetUps,
         writes: WritePolicy,
         clock: Callable[[], float],
-        models: Callable[[], tuple[str, ...]] = tuple,
+        models: Callable[[], tuple[str, ...]],
     ) -> None:
         """`clock` gives Unix seconds; `models` the names of those on the machine in use."""
         super().__init__()

@@ -9,10 +9,10 @@ from __future__ import annotations
 from asyncio import Semaphore, gather
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -31,11 +31,12 @@ from hud_tui.rl.runs import silent_s
 from hud_tui.rl.settings import setting_label
 from hud_tui.rl.text import age, counted, one_line, seconds, size, spaced
 from hud_tui.rl.work import Work
-from hud_tui.tui.keys import Need, bindings
+from hud_tui.tui.keys import Need
 from hud_tui.tui.screens.base import HudScreen, ViewContext
 from hud_tui.tui.screens.fork import ask_fork
 from hud_tui.tui.theme import LOCK, RAMP, eighth, ramp_index, reward_bar
 from hud_tui.tui.widgets.form import FilterField
+from hud_tui.tui.widgets.lines import labelled
 from hud_tui.tui.widgets.table import DIM, Column, Row, RowList, item_row
 from hud_tui.wire import Model
 from hud_tui.wire_access import ADMIN_KEY
@@ -45,10 +46,18 @@ from hud_tui.wire_access import ADMIN_KEY
 
 def about(model: Model | None) -> Content:
     """Where a model on a server is; what a base on this machine can do, and what it learned."""
-    if model is None or (model.engine is not None and model.engine.server is not None):
-        return engine_line(model)
-    base = kind(model) is Kind.BASE
-    return Content.styled(one_line(model.description or "", 600) if base else "", "$text-muted")
+    if model is None:
+        return Content()
+    if (state := model.engine) is None or state.server is None:
+        base = kind(model) is Kind.BASE
+        return Content.styled(one_line(model.description or "", 600) if base else "", "$text-muted")
+    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)} · "
+    queue = ("queue active", "$text-muted")
+    if state.queue != "active":
+        queue = (f"⚠ {one_line(state.queue, 100)}", "bold $warning")
+    slots = f" · {counted(state.slots, 'adapter slot')} in use"
+    kept = f"{slots} · checkpoints kept {retention_text(state.ttl_s)}"
+    return Content.assemble((server, "$text-muted"), queue, (kept, "$text-muted"))
 
 
 ROOMY = 45
@@ -97,22 +106,7 @@ def _trained(model: Model, facts: Facts) -> Iterator[Content]:
         yield _fact("batches", "") + bars + Content.styled(ends, DIM)
 
 
-def _fact(title: str, text: str) -> Content:
-    return Content.assemble((f"{title:<{TITLE}}", DIM), text)
-
-
-def engine_line(model: Model | None) -> Content:
-    """One line about a model on a server; empty for one on this machine."""
-    state = model.engine if model is not None else None
-    if state is None or state.server is None:
-        return Content()
-    server = f"{one_line(state.engine, 20)} on {one_line(state.server, 60)} · "
-    queue = ("queue active", "$text-muted")
-    if state.queue != "active":
-        queue = (f"⚠ {one_line(state.queue, 100)}", "bold $warning")
-    slots = f" · {counted(state.slots, 'adapter slot')} in use"
-    kept = f"{slots} · checkpoints kept {retention_text(state.ttl_s)}"
-    return Content.assemble((server, "$text-muted"), queue, (kept, "$text-muted"))
+_fact = partial(labelled, TITLE)
 
 
 # Suggestions: where the cursor begins, and what Enter does to a model.
@@ -341,7 +335,6 @@ class ModelsScreen(HudScreen):
     first_start: reactive[bool] = reactive(False)
     """With the embedded service, before the user has a model."""
     VIEW = "models"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("models")
 
     def __init__(self, context: ViewContext) -> None:
         super().__init__(context)
@@ -358,8 +351,7 @@ class ModelsScreen(HudScreen):
         """Id of the model that was selected when the cursor was placed."""
 
     def resume(self) -> None:
-        model = self.run.model
-        if model is not None and any(row.key == model.id for row in self.rows.rows):
+        if any(row.key == self.run.model_id for row in self.rows.rows):
             self._begin()  # now, since a key may move the cursor before the read is answered
         self.read()
         self._read_going()
@@ -403,8 +395,7 @@ class ModelsScreen(HudScreen):
         await gather(*(self._read_tree(model, turn) for model in own_models(models)))
 
     async def _read_tree(self, model: Model, turn: Semaphore) -> None:
-        followed = self.run.model
-        is_followed = self.run.loaded and followed is not None and followed.id == model.id
+        is_followed = self.run.loaded and self.run.model_id == model.id
         if model.checkpoint_count == 0 or is_followed:
             return
         async with turn:
@@ -456,7 +447,7 @@ class ModelsScreen(HudScreen):
 
     def _begin(self) -> None:
         """Move the cursor to the selected model if another one was selected when it was placed."""
-        followed = self.run.model.id if self.run.model is not None else ""
+        followed = self.run.model_id or ""
         if followed != self._begun_for:
             self._begun_for = followed
             first = self.run.model or first_choice(self.models or ())
@@ -477,7 +468,7 @@ class ModelsScreen(HudScreen):
     def show_rows(self) -> None:
         if self.models is None or not self.query("#note"):
             return
-        followed = self.run.model.id if self.run.model is not None else None
+        followed = self.run.model_id
         text, now = self.filter_field.value, self.context.clock()
         shut = self._protected()
         going = {id_: self.session.at_newest(run) for id_, run in self._going.items()}
@@ -496,7 +487,6 @@ class ModelsScreen(HudScreen):
             return ()
 
     def _note(self) -> None:
-        """Show what Enter does to the model under the cursor."""
         note = enter_does(self.chosen, self.models or (), self.first_start)
         self.query_one("#note", Static).update(note)
         pane, model = self.query_one("#about", Static), self.chosen

@@ -161,8 +161,6 @@ name, and is left out, but for an id, where less than so many cells are left."""
 
 @dataclass(frozen=True)
 class PlaceLine:
-    """A place in the list."""
-
     place: Place
     kind: str
     room: int

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from time import monotonic
-from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Button, Input, Static
@@ -29,7 +27,7 @@ from hud_tui.rl.transcript import (
 )
 from hud_tui.rl.transcript_forms import reward_text
 from hud_tui.rollouts.play import Play
-from hud_tui.tui.keys import GAMES, OPENS, FootLine, bindings
+from hud_tui.tui.keys import GAMES, OPENS, FootLine
 from hud_tui.tui.screens.base import TextPanel
 from hud_tui.tui.screens.dialogs import (
     ChoiceDialog,
@@ -73,8 +71,7 @@ WHO = {PERSON: "you", POLICY: "policy", RECORDED: "replayed"}
 
 
 class PlayScreen(Over[None]):
-    VIEW: ClassVar = "play"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("play")
+    VIEW = "play"
     VERTICAL_BREAKPOINTS = [(0, "-tiny"), (18, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(self, name: str, begin: Begin, replay: int = 0, keep: Keep | None = None) -> None:
@@ -140,7 +137,6 @@ class PlayScreen(Over[None]):
                 self.take(self.game.failed(error.message, error.hint))
 
     def take(self, game: Game) -> None:
-        """Show a state of the game."""
         before, self.game, self._since = self.game, game, monotonic()
         if self.is_mounted:
             self._show(before)
@@ -277,14 +273,11 @@ class PlayScreen(Over[None]):
         """Replay the next recorded turn; or begin again, up to the one before."""
         if by < 0:
             self._replay_up_to(self._replayed - 1)
-        elif self._play is not None and self.is_yours and self._has_more():
-            self._play.replay(1)
-
-    def _has_more(self) -> bool:
-        """Whether recorded turns are left; says so, if they are not."""
-        if not self.game.upcoming:
-            self._say_none_is_recorded()
-        return bool(self.game.upcoming)
+        elif self._play is not None and self.is_yours:
+            if self.game.upcoming:
+                self._play.replay(1)
+            else:
+                self._say_none_is_recorded()
 
     def _say_none_is_recorded(self) -> None:
         is_known = self.game.phase is not Phase.STARTING
@@ -292,7 +285,6 @@ class PlayScreen(Over[None]):
 
     @work(exclusive=True, group=OPENS)
     async def action_replay_to(self) -> None:
-        """Ask for the turn."""
         most = self._replayed + len(self.game.upcoming)
         if not most:
             self._say_none_is_recorded()
@@ -318,7 +310,6 @@ class PlayScreen(Over[None]):
             self._again(turns)
 
     def action_take_over(self) -> None:
-        """Make the next turn yourself."""
         if self._play is not None:
             self._play.take_over()
 
@@ -346,14 +337,10 @@ class PlayScreen(Over[None]):
         self.view.fold_all()
 
     def action_field(self, by: int) -> None:
-        """To the next field, or the one before."""
         if by > 0:
             self.focus_next()
         else:
             self.focus_previous()
-
-    async def action_help(self) -> None:
-        await self.app.run_action("app.help")
 
     def action_leave(self) -> None:
         """Out of the field; then leave, which ends the game."""
@@ -438,7 +425,6 @@ def graded_text(grade: Grade) -> str:
 
 
 def tool_lines(tool: Tool) -> Sequence[Content]:
-    """A tool in full."""
     schema = clean(laid_out(dict(tool.schema))).split("\n")
     about = [Content(clean(line)) for line in tool.about.split("\n")]
     named = Content.styled(one_line(tool.name, 100), "bold")

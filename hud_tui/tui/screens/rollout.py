@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widgets import Input, Static
 
@@ -31,7 +29,7 @@ from hud_tui.rl.text import one_line, pictures
 from hud_tui.rl.transcript import Transcript, Turn
 from hud_tui.rl.transcript_forms import FORMS, Copied
 from hud_tui.rl.work import is_active
-from hud_tui.tui.keys import ClickableText, KeyLine, bindings, does
+from hud_tui.tui.keys import ClickableText, KeyLine, does
 from hud_tui.tui.rollout_reader import SIBLINGS, rollout_title, sibling_columns, sibling_rows
 from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import (
@@ -49,6 +47,7 @@ from hud_tui.tui.widgets.passages import Alternative, Colouring, legend
 from hud_tui.tui.widgets.table import RowList, Table
 from hud_tui.tui.widgets.transcript import TranscriptView
 from hud_tui.tui.widgets.transcript_blocks import Side
+from hud_tui.wire_rollouts import Trace
 from hud_tui.wire_training import Forward
 
 KEPT = 16
@@ -70,8 +69,7 @@ UNHURRIED = 2
 class RolloutScreen(Leavable[str]):
     """Closes with the id of the rollout that was shown last."""
 
-    VIEW: ClassVar = "rollout"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("rollout")
+    VIEW = "rollout"
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (140, "-wide")]  # noqa: RUF012
 
     def __init__(
@@ -168,8 +166,7 @@ class RolloutScreen(Leavable[str]):
 
     def _side(self, trace_id: str) -> Side:
         rollout, group = self.rollout(trace_id), self.group_of(trace_id)
-        read = self._read.get(trace_id)
-        trace = rollout.trace if read is None else read.trace
+        read, trace = self._read.get(trace_id), self._trace(trace_id)
         most = max((abs(r.advantage) for r in group.rollouts if r.advantage is not None), default=0)
         stopped = stop_text(trace.stop_reason)
         why = f"stopped: {stopped}" if stopped else ""
@@ -189,11 +186,16 @@ class RolloutScreen(Leavable[str]):
             self._removed.get(trace_id, Counter()),
         )
 
+    def _trace(self, trace_id: str) -> Trace:
+        """As it was read, else as it is listed."""
+        read = self._read.get(trace_id)
+        return self.rollout(trace_id).trace if read is None else read.trace
+
     def _outcome(self, trace_id: str) -> Outcome:
         rollout, group = self.rollout(trace_id), self.group_of(trace_id)
-        read = self._read.get(trace_id)
-        trace = rollout.trace if read is None else read.trace
-        outcome = outcome_of(trace, rollout.advantage, group.rule.formula_end, group.evaluated)
+        outcome = outcome_of(
+            self._trace(trace_id), rollout.advantage, group.rule.formula_end, group.evaluated
+        )
         reward = rollout.trace.reward if outcome.reward is None else outcome.reward
         return replace(outcome, reward=reward)
 
@@ -207,7 +209,6 @@ class RolloutScreen(Leavable[str]):
         return f"{side}rollout {number} of {len(group.rollouts)}"
 
     def show(self) -> None:
-        """Show what has been read."""
         ids = (self.trace_id,) if self.beside is None else (self.trace_id, self.beside)
         shown = tuple(id_ if id_ in self._read else None for id_ in ids)
         self.view.failure = next((self._failed[id_] for id_ in ids if id_ in self._failed), "")
@@ -294,7 +295,6 @@ class RolloutScreen(Leavable[str]):
 
     @property
     def _shown_reads(self) -> list[ReadRollout]:
-        """What is shown and has been read."""
         return [self._read[i] for i in (self.trace_id, self.beside) if i in self._read]
 
     def _keep(self, trace_id: str, read: ReadRollout) -> None:
@@ -412,9 +412,7 @@ class RolloutScreen(Leavable[str]):
 
     def action_search(self) -> None:
         """Search in all rollouts of the step, or of the job if it has no steps."""
-        trace = self.rollout(self.trace_id).trace
-        if (read := self._read.get(self.trace_id)) is not None:
-            trace = read.trace
+        trace = self._trace(self.trace_id)
         if trace.job_id is None:
             show_notice(self.app, "The service does not say which job it is of.")
         else:
@@ -440,7 +438,6 @@ class RolloutScreen(Leavable[str]):
         self._show_lines()
 
     def action_play(self) -> None:
-        """Play from the rollout that has the cursor."""
         self.post_message(PlayRollout(self.active))
 
     def action_refresh(self) -> None:
@@ -488,8 +485,10 @@ class RolloutScreen(Leavable[str]):
             return
         for trace_id in trace_ids:
             forward = Forward(inputs=[trace_id])
-            passed = await self._attempt(self.client.training.forward(self.model_id, forward))
-            if passed is None:
+            try:
+                passed = await self.client.training.forward(self.model_id, forward)
+            except HudError as error:
+                show_error(self.app, error)
                 return
             self._now[trace_id] = {
                 turn: [p for p, mask in zip(datum.logprobs, datum.mask, strict=False) if mask > 0]
@@ -529,13 +528,6 @@ class RolloutScreen(Leavable[str]):
         block = self.view.block
         turn = None if block is None else block.sources[self.view.side]
         return turn if isinstance(turn, Turn) and turn.sample is not None else None
-
-    async def _attempt(self, call: Any) -> Any:
-        try:
-            return await call
-        except HudError as error:
-            show_error(self.app, error)
-            return None
 
 
 def _bar(reward: float | None, high: float) -> Content:

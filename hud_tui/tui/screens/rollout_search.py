@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
-from typing import ClassVar
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Input, Static
@@ -19,7 +17,7 @@ from hud_tui.errors import HudError, HudUsage
 from hud_tui.keys import Action, keyed
 from hud_tui.rl.rollout_search import Needles, split_filter
 from hud_tui.rl.text import counted, one_line
-from hud_tui.tui.keys import KeyLine, bindings
+from hud_tui.tui.keys import KeyLine
 from hud_tui.tui.rollout_reader import reward_cell
 from hud_tui.tui.screens.base import Aside, PageTitle
 from hud_tui.tui.screens.dialogs import Leavable, make_way, show_error, show_notice
@@ -59,17 +57,16 @@ MATCHES: Sequence[Column[Match]] = (
 class RolloutSearch(Leavable[None]):
     """Enter in the field searches; enter on a row reads the rollout, where the words stand."""
 
-    VIEW: ClassVar = "search"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("search")
+    VIEW = "search"
 
     def __init__(
         self,
         client: HudClient,
         reader: Callable[..., Screen[str]],
         job_id: str,
-        step: int | None = None,
-        text: str = "",
-        aside: Callable[[], Aside] = Aside,
+        step: int | None,
+        text: str,
+        aside: Callable[[], Aside],
     ) -> None:
         """
         Args:

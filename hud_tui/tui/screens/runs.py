@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from textual import on, work
-from textual.binding import BindingType
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Input, Static
@@ -47,7 +46,7 @@ from hud_tui.rollouts.run_files import RunFolder
 from hud_tui.rollouts.watched import failure_text
 from hud_tui.storage import tail
 from hud_tui.tui.job_actions import Ask, act, ask_cancel, ask_resume, why_no_resume
-from hud_tui.tui.keys import OPENS, Need, bindings
+from hud_tui.tui.keys import OPENS, Need
 from hud_tui.tui.layout import read_choices
 from hud_tui.tui.screens.base import HudScreen, TextPanel, ViewContext, unread
 from hud_tui.tui.screens.chart_settings import ColumnList
@@ -104,8 +103,8 @@ class RunDetails(TextPanel):
         self,
         row: Work,
         now: float,
-        state: Path | None = None,
-        ask: Callable[[], Awaitable[WorkState | None]] | None = None,
+        state: Path | None,
+        ask: Callable[[], Awaitable[WorkState | None]] | None,
     ) -> None:
         """`state` has the files of a run that is driven from here; `ask` reads its status, which
         says why it ended; None for a loop, which has none."""
@@ -248,7 +247,6 @@ class RunsScreen(HudScreen):
     """Reads the table while it is shown."""
 
     VIEW = "runs"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("runs")
     AUTO_FOCUS: ClassVar[str | None] = "RunTable"
 
     def __init__(self, context: ViewContext) -> None:
@@ -342,7 +340,7 @@ class RunsScreen(HudScreen):
         return True
 
     def watch_run(self, before: Run, run: Run) -> None:
-        followed = "" if run.model is None else run.model.id
+        followed = run.model_id or ""
         if followed != self.table.followed:
             self.table.followed = followed
             row = self.table.row
@@ -520,8 +518,6 @@ class RunsScreen(HudScreen):
 
     @work(exclusive=True, group="compare")
     async def action_compare(self) -> None:
-        if self.lacks("compare"):
-            return
         ids = self._to_compare
         choices = read_choices(self.session.store)
         first = Compared(axis=choices.axis, smoothing=choices.smoothing, log=choices.log)
@@ -535,8 +531,6 @@ class RunsScreen(HudScreen):
     @work(exclusive=True, group=OPENS)
     async def action_before_after(self) -> None:
         """What changed from one run's last checkpoint to the other's."""
-        if self.lacks("before_after"):
-            return
         rows = self._of(self._to_compare)
         sides = await self.attempt(sides_of_runs(self.client, self.works.runs, (rows[0], rows[1])))
         if sides is not None:
@@ -648,10 +642,7 @@ class RunsScreen(HudScreen):
 
     def action_resume_run(self) -> None:
         if (row := self.table.row) is not None:
-            sweep, driven = (
-                self._sweep_of(row),
-                {driven_sweep.name for driven_sweep in self.session.sweeps.values()},
-            )
+            sweep, driven = self._sweep_of(row), {s.name for s in self.session.sweeps.values()}
             may = sweep is not None and sweep.may_resume and sweep.name not in driven
             self._act(RESUME, row, why_no_resume(row), sweep if may else None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Generic, TypeVar, cast
 
 from textual import work
 from textual.app import App
@@ -33,6 +33,7 @@ MUTED = "$text-muted"
 SAMPLES_OR_SERVES = frozenset({"evaluate", "resume_sampling", "cancel_sampling", "set_head"})
 """Actions that are not hinted at in read-only mode."""
 T = TypeVar("T")
+R = TypeVar("R", bound=Record)
 
 
 async def _sample(
@@ -71,14 +72,16 @@ async def may_leave_sampling(app: App[None], session: RunSession) -> bool:
     return await app.push_screen_wait(dialog)
 
 
-class SamplingPanel(Panel[T]):
+class SamplingPanel(Panel[T], Generic[T, R]):
     """A table, the verdict, and how the sampling goes on. Sampling continues when it is closed.
 
-    A subclass reads what is known (`read`), and says how more is sampled.
+    A subclass shows what is known, and says how more is sampled.
     """
 
     HINTS: ClassVar[dict[str, str]] = {}
     """Its keys, by action, in the order in which they are shown."""
+    record: R | None = None
+    """What was sampled for this; None before anything was."""
 
     def __init__(
         self, title: str, session: RunSession, writes: WritePolicy, table: RowList
@@ -98,29 +101,28 @@ class SamplingPanel(Panel[T]):
         self.set_interval(AGAIN_S, self._look)
         self.read()
 
-    @property
-    @abstractmethod
-    def record(self) -> Record | None:
-        """What was sampled for this; None before anything was."""
-
     @abstractmethod
     def is_for_this(self, record: Record) -> bool:
         """Whether a record is of what the panel shows."""
 
     @abstractmethod
-    async def read_anew(self) -> None:
-        """Read what is known, and show it. Raises HudError."""
+    async def newest(self) -> R | None:
+        """The newest record of what the panel shows. Raises HudError."""
+
+    @abstractmethod
+    async def read_record(self) -> None:
+        """Read what is known by the record, and show it. Raises HudError."""
 
     @abstractmethod
     def budget_dialog(self) -> BudgetDialog:
         """Asks for a budget."""
 
     @abstractmethod
-    def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
+    def spend(self, record: R) -> AsyncGenerator[WorkState, None]:
         """Sample what is missing."""
 
     @abstractmethod
-    async def verdict(self, record: Record) -> str:
+    async def verdict(self, record: R) -> str:
         """What the sampling has come to, in a sentence. Raises HudError."""
 
     @abstractmethod
@@ -145,7 +147,9 @@ class SamplingPanel(Panel[T]):
     @work(exclusive=True, group="read")
     async def read(self) -> None:
         try:
-            await self.read_anew()
+            spending, newest = self.spending, await self.newest()
+            self.record = newest if spending is None else cast(R, spending.record)
+            await self.read_record()
         except HudError as error:
             self.sentences.update(one_line(f"{error.message}; {error.hint}", 400))
         self.show_progress()
@@ -171,7 +175,7 @@ class SamplingPanel(Panel[T]):
         which = "" if now is None else f": {weights_name(now)} {now.done} of {now.total}"
         return f"Sampling at most {spaced(spending.record.budget)} rollouts{one_line(which, 80)}"
 
-    def start(self, record: Record) -> None:
+    def start(self, record: R) -> None:
         """Sample to the end, whichever view is shown meanwhile."""
         self.session.spending[record.id] = Spending(record)
         sampling = _sample(
@@ -188,7 +192,7 @@ class SamplingPanel(Panel[T]):
         if self.writes.may_change():
             record = await self.app.push_screen_wait(self.budget_dialog())
             if record is not None:
-                self.start(record)
+                self.start(cast(R, record))
 
     def action_resume_sampling(self) -> None:
         if self.record is not None and self.writes.may_change():

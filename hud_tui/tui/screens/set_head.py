@@ -40,7 +40,6 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import age, clean, counted, one_line
 from hud_tui.tui.keys import bindings
 from hud_tui.tui.screens.base import HudScreen
-from hud_tui.tui.screens.compare import said_of
 from hud_tui.tui.screens.dialogs import HINTS, ConfirmDialog, Panel
 from hud_tui.tui.screens.evaluate import Evaluated, ask_evaluation
 from hud_tui.tui.widgets.lines import labelled
@@ -72,9 +71,9 @@ def preview(
     change: HeadChange,
     note: str,
     now: float,
-    narrow: bool = False,
-    compared: int = COMPARED,
-    differs: Sequence[str] = (),
+    narrow: bool,
+    compared: int,
+    differs: Sequence[str],
 ) -> Content:
     """Preview of a move, as lines. `note` is shown first, as a warning; `narrow`: whether there is
     no room for a table; `compared`: most metrics besides the reward; `differs`: what the
@@ -285,7 +284,8 @@ class HeadDialog(ConfirmDialog):
         async with timeout(COMPARE_S):
             paired = await self.view.session.evaluations.paired(before, run.evaluations_of(target))
         if paired is not None:
-            self._differs = said_of(paired, name(run.head), name(run.tree[target]))
+            told = paired.difference.sentences(name(run.head), name(run.tree[target]))
+            self._differs = [f"{sentence}." for sentence in told]
 
     def action_evaluate(self) -> None:
         """Leave the head as it is, and ask how to evaluate the target."""
@@ -553,7 +553,6 @@ async def proposed(view: HudScreen, model: Model) -> str | None:
 
 
 async def _propose(view: HudScreen, move: HeadMove) -> Outcome:
-    """Propose the target. Raises HudError."""
     model = view.run.model
     assert model is not None
     asked = await view.client.access.propose(model.id, Propose(checkpoint_id=move.target))
@@ -567,7 +566,8 @@ async def _send(
     """Send the request once, then read the tree to verify it. `approved`: what it agrees to."""
     session, model, target = view.session, view.run.model, move.target
     assert model is not None
-    moved, refused, was = None, None, _head(before)
+    moved, refused = None, None
+    was = None if before.head is None else before.head.id
     seen = {"seen": was} if view.client.settings.embedded else {}
     session.sent_to = target
     try:
@@ -620,7 +620,3 @@ def _refused(run: Run, target: str, error: HudError) -> Outcome:
     if not why:
         raise error
     return Outcome(False, f"{why} The head is still {name(run.head)}.")
-
-
-def _head(run: Run) -> str | None:
-    return None if run.head is None else run.head.id

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import replace
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from textual.binding import BindingType
 
@@ -45,7 +45,7 @@ def _column(column: StandingColumn) -> Column[Standing]:
 TABLE = tuple(map(_column, COLUMNS))
 
 
-class ShipPanel(SamplingPanel[Entry]):
+class ShipPanel(SamplingPanel[Entry, Selection]):
     """Candidates in a table, and the verdict; closes with the one to serve."""
 
     BINDINGS: ClassVar[list[BindingType]] = bindings("ship")
@@ -68,8 +68,6 @@ class ShipPanel(SamplingPanel[Entry]):
         self.reference = bases[0] if bases else 0
         self._selector = Selector(session.works, session.store.directory)
         self.ranking: Ranking | None = None
-        self.selection: Selection | None = None
-        """The newest selection among them."""
 
     @property
     def selector(self) -> Selector:
@@ -77,10 +75,6 @@ class ShipPanel(SamplingPanel[Entry]):
         if self._selector.works is not self.session.works:
             self._selector = Selector(self.session.works, self.session.store.directory)
         return self._selector
-
-    @property
-    def record(self) -> Selection | None:
-        return self.selection
 
     @property
     def standing(self) -> int | None:
@@ -91,14 +85,14 @@ class ShipPanel(SamplingPanel[Entry]):
         keys = {entry.key for entry in self.entries}
         return isinstance(record, Selection) and {e.key for e in record.entries} == keys
 
-    async def read_anew(self) -> None:
-        """Read the rollouts of the newest selection among them; without one, those there are."""
-        spending = self.spending
-        newest = await self.selector.newest(self.entries)
-        selection = newest if spending is None else cast(Selection, spending.record)
-        ranking = await self.selector.ranking(self.entries, self.reference, selection)
+    async def newest(self) -> Selection | None:
+        return await self.selector.newest(self.entries)
+
+    async def read_record(self) -> None:
+        """Without a selection, by the rollouts there are."""
+        ranking = await self.selector.ranking(self.entries, self.reference, self.record)
         await asyncio.to_thread(_computed, ranking)
-        self.ranking, self.selection = ranking, selection
+        self.ranking = ranking
         names = short_names([entry.name for entry in self.entries])
         self.table.show([_row(each, names[each.position]) for each in ranking.standings])
         self.show_said(ranking.sentences())
@@ -106,19 +100,17 @@ class ShipPanel(SamplingPanel[Entry]):
     def state_text(self) -> str:
         if self.ranking is None:
             return ""
-        if self.selection is None:
+        if self.record is None:
             return keyed((KNOWN if self.ranking.leader is not None else "") + SAMPLES).strip()
-        if self.selection.is_complete:
+        if self.record.is_complete:
             more = f"{TOGETHER} {{ship.evaluate}} samples others."
-            return keyed(f"{self.selection.spent_text} {more}")
-        return keyed(f"Cut short of {self.selection.spent_text} {{ship.resume_sampling}} goes on.")
+            return keyed(f"{self.record.spent_text} {more}")
+        return keyed(f"Cut short of {self.record.spent_text} {{ship.resume_sampling}} goes on.")
 
     def budget_dialog(self) -> BudgetDialog:
         title = f"Sample {counted(len(self.entries), 'candidate')}"
-        usual = USUAL_BUDGET
-        return BudgetDialog(
-            self.session, self.model, title, HALVING, usual, self._foreseen, self._begin
-        )
+        plan = HALVING, USUAL_BUDGET, self._foreseen, self._begin
+        return BudgetDialog(self.session, self.model, title, *plan)
 
     def _foreseen(self, tasks: int, budget: int) -> tuple[str, int]:
         try:
@@ -131,11 +123,11 @@ class ShipPanel(SamplingPanel[Entry]):
     async def _begin(self, asked: Asked, budget: int) -> Record:
         return await self.selector.begin(self.entries, self.reference, asked, budget)
 
-    def spend(self, record: Record) -> AsyncGenerator[WorkState, None]:
-        return self.selector.spend(cast(Selection, record))
+    def spend(self, record: Selection) -> AsyncGenerator[WorkState, None]:
+        return self.selector.spend(record)
 
-    async def verdict(self, record: Record) -> str:
-        return (await self.selector.fresh(cast(Selection, record))).sentences()[0]
+    async def verdict(self, record: Selection) -> str:
+        return (await self.selector.fresh(record)).sentences()[0]
 
     # Keys.
 

@@ -4,12 +4,10 @@ rollouts that no step was trained on."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from textual import on, work
 from textual.app import ComposeResult
-from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.widgets import Static
 
@@ -19,7 +17,7 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line, spaced
 from hud_tui.rl.time_plot import Timeline, lasts_text
 from hud_tui.rl.timeline import REASONS, time_sentence
-from hud_tui.tui.keys import OPENS, FootLine, bindings
+from hud_tui.tui.keys import OPENS, FootLine
 from hud_tui.tui.rollout_reader import StepGroups
 from hud_tui.tui.screens.dialogs import Over, show_error, show_notice
 from hud_tui.tui.screens.group import GroupScreen
@@ -72,15 +70,6 @@ def _took(seconds: float | None) -> str:
     return "–" if seconds is None else lasts_text(seconds)
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What is read: the newest steps of a run, or the one that made a checkpoint."""
-
-    run_id: str | None
-    checkpoint_id: str | None
-    steps: int
-
-
 class Crosshair(Protocol):
     """A view with a crosshair on a step, as Live."""
 
@@ -101,8 +90,7 @@ class Crosshair(Protocol):
 class TimeScreen(Over[None]):
     """Moves the crosshair of the view below."""
 
-    VIEW: ClassVar = "time"
-    BINDINGS: ClassVar[list[BindingType]] = bindings("time")
+    VIEW = "time"
     VERTICAL_BREAKPOINTS = [(0, "-short"), (30, "-tall")]  # noqa: RUF012
 
     def __init__(self, live: Crosshair) -> None:
@@ -138,25 +126,20 @@ class TimeScreen(Over[None]):
         if goes_on or (playback is not None and not playback.ended):
             self.read()
 
-    def _wanted(self) -> _Asked:
-        cursor = self.live.cursor
-        here = None if cursor is None else self.live.shown.series.id_at(cursor)
-        return _Asked(self.session.measured_id, here, self.steps)
-
     @work(exclusive=True, group="read")
     async def read(self) -> None:
-        """Read what is to be shown, and the discarded rollouts if there are more."""
-        asked, client = self._wanted(), self.session.client
-        if asked.run_id is None or client is None:
+        """Read the newest steps of the run, or the one under the crosshair; and the discarded
+        rollouts if there are more."""
+        run_id, cursor, client = self.session.measured_id, self.live.cursor, self.session.client
+        here = None if cursor is None else self.live.shown.series.id_at(cursor)
+        if run_id is None:
             self._say(NO_STEP)
             return
         try:
-            told = await client.runs.run_time(
-                asked.run_id, asked.steps, checkpoint_id=asked.checkpoint_id
-            )
+            told = await client.runs.run_time(run_id, self.steps, checkpoint_id=here)
             total = sum(told.discarded.values())
             if total != self._total:
-                page = await client.runs.discarded(asked.run_id, MOST)
+                page = await client.runs.discarded(run_id, MOST)
                 self._discarded, self._total = page.items, total
         except HudNotFound:
             self._say(NO_STEP if self.session.replays or not len(self.live.shown.tree) else UNKNOWN)
@@ -164,13 +147,13 @@ class TimeScreen(Over[None]):
         except HudError as error:
             self._say(f"Cannot be read: {one_line(error.message)}")
             return
-        self.show(told, asked)
+        self.show(told, of_one=bool(here))
 
-    def show(self, told: RunTime, asked: _Asked) -> None:
+    def show(self, told: RunTime, of_one: bool) -> None:
         timeline = Timeline(tuple(told.steps))
         self.pane.show(timeline)
         if not told.steps:
-            self._say(NOT_MEASURED if asked.checkpoint_id else NO_STEP)
+            self._say(NOT_MEASURED if of_one else NO_STEP)
         else:
             self._say(time_sentence(timeline.account))
         self._show_chosen()
@@ -292,9 +275,3 @@ class TimeScreen(Over[None]):
         if node is None or not groups:
             return None
         return StepGroups(f"step {node.step}", groups, 0, node=node, step=node.step)
-
-    async def action_help(self) -> None:
-        await self.app.run_action("app.help")
-
-    def action_leave(self) -> None:
-        self.dismiss(None)

@@ -38,8 +38,6 @@ class Tried:
 
 
 class TryPanel(Panel[None]):
-    """One prompt, answered by two checkpoints side by side."""
-
     FOOT = "enter sample both   tab answers   {panel.close} back"
 
     def __init__(self, client: HudClient, model: Model, left: Tried, right: Tried) -> None:
@@ -49,7 +47,7 @@ class TryPanel(Panel[None]):
         self.panes = TextPane(id="try-left"), TextPane(id="try-right")
         self._texts: list[list[str]] = [[], []]
         self._round = 0
-        """Number of the current prompt; answers to earlier ones are dropped."""
+        """Number of the current prompt."""
 
     def body(self) -> Iterable[Widget]:
         yield self.prompt
@@ -90,25 +88,24 @@ class TryPanel(Panel[None]):
         text = self.prompt.value.replace("\\n", "\n").strip()
         if text:
             self._round += 1
-            self._sample(text, self._round)
+            self._sample(text)
 
     @work(exclusive=True, group="try")
-    async def _sample(self, text: str, round_: int) -> None:
+    async def _sample(self, text: str) -> None:
         self._texts = [["sampling …"], ["sampling …"]]
         self._show()
-        await gather(*(self._answer(number, text, round_) for number in range(2)))
+        await gather(*(self._answer(number, text) for number in range(2)))
 
-    async def _answer(self, number: int, text: str, round_: int) -> None:
+    async def _answer(self, number: int, text: str) -> None:
         try:
-            reply = await self.client.training.chat(self._request(number, text, round_))
-            lines = answers(reply)
+            reply = await self.client.training.chat(self._request(number, text))
+            self._texts[number] = answers(reply)
         except HudError as error:
-            lines = [f"⚠ {clean(error.message, 600)} {clean(error.hint, 200)}".rstrip()]
-        if round_ == self._round:
-            self._texts[number] = lines
-            self._show()
+            why = f"⚠ {clean(error.message, 600)} {clean(error.hint, 200)}".rstrip()
+            self._texts[number] = [why]
+        self._show()
 
-    def _request(self, number: int, text: str, round_: int) -> Chat:
+    def _request(self, number: int, text: str) -> Chat:
         """The same for both but the checkpoint, at the service's default temperature."""
         defaults, local = self.model.training_defaults, self.client.settings.embedded
         return Chat(
@@ -116,7 +113,7 @@ class TryPanel(Panel[None]):
             messages=[{"role": "user", "content": text}],
             checkpoint=self.sides[number].checkpoint.id,
             max_tokens=LONGEST if defaults is None else defaults.max_tokens,
-            seed=round_,
+            seed=self._round,
             n=ANSWERS if local else None,
         )
 
