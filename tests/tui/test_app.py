@@ -275,22 +275,6 @@ async def test_it_can_be_left_before_it_is_connected(key: str) -> None:
         assert app.app._exit
 
 
-@pytest.mark.parametrize(
-    ("command", "own", "view"),
-    [
-        ("status", False, "models"),
-        ("status", True, "live"),
-        ("head", True, "checkpoints"),
-    ],
-)
-async def test_a_command_opens_its_view(served: Served, command: str, own: bool, view: str) -> None:
-    if own:
-        await forked(served)
-    async with opened(Connector(served), Start(command)) as app:
-        await app.until_view(view)
-        assert (app.run.model is not None) is own
-
-
 def test_commands_of_one_view() -> None:
     views = {name: one.view for name, one in COMMANDS.items() if one.view}
     assert views["preflight"] == views["run"] == "launch"
@@ -302,24 +286,10 @@ async def _is(served: Served, job_id: str, wanted: str) -> bool:
     return await status(served, job_id) == wanted
 
 
-@pytest.mark.parametrize("start", [Start("status", model="nobody"), Start("status", ref="nobody")])
-async def test_a_name_that_nothing_has_is_told(served: Served, start: Start) -> None:
-    async with opened(Connector(served), start) as app:
+async def test_a_name_that_nothing_has_is_told(served: Served) -> None:
+    async with opened(Connector(served), Start("status", model="nobody")) as app:
         await app.until_view("models")
         await app.until(lambda: app.told)
-
-
-async def test_it_follows_the_model_of_the_newest_job_or_of_the_one_that_is_named(
-    served: Served,
-) -> None:
-    model_id, job_id = await trained(served)
-    await forked(served, "a later fork")
-    for ref in (None, job_id, job_id[:8]):
-        start = Start("status", ref=ref)
-        async with opened(Connector(served), start) as app:
-            await app.until_view("live")
-            assert app.run.model.id == model_id
-            await app.until(lambda app=app: app.run.job is not None)
 
 
 async def in_training(app: Opened) -> None:
@@ -458,7 +428,7 @@ async def test_a_service_that_another_program_started_again_is_found(
         await app.__aexit__(None, None, None)
 
 
-@pytest.mark.parametrize("view", ["models", "preflight", "checkpoints", "jobs"])
+@pytest.mark.parametrize("view", ["models", "checkpoints"])
 async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -> None:
     """What reads from the old client is ended with it, and reads from the new one."""
     model_id, _ = await trained(served)

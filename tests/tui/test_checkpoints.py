@@ -330,17 +330,6 @@ async def test_where_nothing_stands_out_the_likeliest_best_is_gone_to_and_that_i
         await flown.until(lambda: said.casefold() in flown.drawn.casefold())
 
 
-async def test_the_best_is_served_in_four_keys_from_another_view(served: Served) -> None:
-    async with tree_of(served, 1) as (flown, model_id):
-        await rise_and_fall(flown.http, model_id, 9)
-        await flown.until(lambda: tree(flown).checkpoints.best is not None)
-        best = tree(flown).checkpoints.best
-        await flown.press("1", then="models")
-        await flown.press("4", "asterisk")
-        await set_head(flown, "H")
-        await flown.until(lambda: tree(flown).checkpoints.head == best)
-
-
 async def test_keys_move_filter_copy_jump_and_refresh(served: Served) -> None:
     async with tree_of(served) as (flown, model_id):
         for key, name in (
@@ -540,19 +529,6 @@ async def test_ages_grow_each_second_and_only_they_are_drawn_again(served: Serve
             assert all(region.x in shown._look_now().cells_of(AGE) for region in drawn)
             seen.add(shown.render_line(2).text)
         assert len(seen) == 3
-
-
-async def test_it_draws_at_every_size(served: Served) -> None:
-    async with tree_of(served) as (flown, _):
-        for size in ((40, 12), (20, 6)):
-            await flown.pilot.resize_terminal(*size)
-            await flown.ask("g", "j", "d", "d", "H")
-            await flown.press("escape")
-            await flown.until(lambda: not isinstance(flown.app.screen, Dialog))
-            shown = tree(flown)
-            rows = [shown.render_line(y) for y in range(shown.size.height)]
-            assert rows
-            assert {strip.cell_length for strip in rows} == {shown.size.width}
 
 
 async def test_details_fit_and_grow_older_and_the_line_below_the_tree_fits(served: Served) -> None:

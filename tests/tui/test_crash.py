@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hud_tui.errors import HudUnreachable, HudUsage
-from hud_tui.tui.app import masked, report
+from hud_tui.tui.app import masked, need_terminal, report
 from hud_tui.tui.start import Start
 from tests.conftest import Served, pointed_at, until
 from tests.tui.conftest import Connector, opened
@@ -124,20 +125,24 @@ async def test_a_worker_that_fails_with_a_hud_error_is_told_and_ends_nothing(
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
-async def test_without_a_terminal_it_says_so_at_once(stream: str, tmp_path: Path) -> None:
-    master, slave = pty.openpty()
-    elsewhere = subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "hud_tui", "--local", "--state-dir", str(tmp_path / "s")),
-        stdin=elsewhere if stream == "stdin" else slave,
-        stdout=elsewhere if stream == "stdout" else slave,
-        stderr=subprocess.PIPE,
+def test_without_a_terminal_it_says_which_stream_is_none(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("stdin", "stdout", "stderr"):
+        is_one = name != stream
+        monkeypatch.setattr(sys, name, SimpleNamespace(isatty=lambda is_one=is_one: is_one))
+    with pytest.raises(HudUsage, match=f"needs a terminal, and {stream} is none"):
+        need_terminal()
+
+
+def test_without_a_terminal_it_says_so_at_once(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hud_tui", "--local", "--state-dir", str(tmp_path / "s")],
+        capture_output=True,
+        check=False,
     )
-    os.close(slave)
-    _, said = await process.communicate()
-    os.close(master)
-    assert process.returncode == HudUsage.exit_code == 2
-    assert f"needs a terminal, and {stream} is none (do not redirect it".encode() in said
+    assert done.returncode == HudUsage.exit_code == 2
+    assert b"is none (do not redirect it" in done.stderr
     assert not (tmp_path / "s").exists()
 
 

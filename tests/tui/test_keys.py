@@ -168,8 +168,8 @@ def test_the_key_line_fits_and_keeps_help(view: str) -> None:
 
 async def test_help_lists_every_key_of_the_view_once(served: Served) -> None:
     async with opened(Connector(served), Start("models"), size=(120, 60)) as app:
-        for number, view in enumerate(VIEWS, 1):
-            await app.press(str(number), then=view)
+        for view in ("models", "launch", "live", "jobs"):
+            await app.press(str(VIEWS.index(view) + 1), then=view)
             await app.until(lambda: app.screen.is_mounted)
             can = [a for a in of_view(view) if app.screen.check_action(*parse(a.name)[1:])]
             await app.press("question_mark")

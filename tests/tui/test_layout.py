@@ -14,6 +14,7 @@ import pytest
 from textual.widgets import Input
 
 from hud_tui.client.client import HudClient
+from hud_tui.errors import HudNotFound
 from hud_tui.notebook import SALT, scope_of
 from hud_tui.rl.groups import Order
 from hud_tui.storage import JsonStore
@@ -28,9 +29,13 @@ from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import FilterField
 from hud_tui.tui.widgets.group_grid import Face, GroupGrid
 from hud_tui.tui.widgets.table import RowList
+from hud_tui.tui.workspace import opening
+from hud_tui.wire import Job, Model
 from tests.conftest import Served, fork
+from tests.tui import runs
 from tests.tui.cockpit import grow, grown
 from tests.tui.conftest import Connector, Opened, asked, settings_of
+from tests.tui.still import StillClient
 
 AGAIN = Start(again=True)
 """``hud-tui`` alone."""
@@ -107,54 +112,61 @@ async def test_the_model_and_the_view_are_those_that_were_left(
     async with session(served, state) as app:
         await app.until_view("checkpoints")
         await app.until(lambda: follows(app, "first"))
-        await app.press("6", then="jobs")
-        await app.press("question_mark", "escape")
-    async with session(served, state) as app:
-        await app.until_view("jobs")
-        await app.until(lambda: follows(app, "first"))
 
 
-async def test_a_command_goes_before_what_was_left(
-    served: Served, models: list[Any], state: Path
+FIRST, SECOND = (runs.MODEL.model_copy(update={"id": id_, "model_name": id_}) for id_ in "ab")
+TRAINED = Job(id="j1", status="succeeded", metadata={"kind": "training", "model_id": "a"})
+LEFT = Layout(model="a", model_name="a", view="jobs")
+OPENED: list[tuple[Start, Layout, list[Job], tuple[str, str | None, str]]] = [
+    (Start("status"), Layout(), [], ("live", "b", "")),
+    (Start("status"), Layout(), [TRAINED], ("live", "a", "")),
+    (Start("status", model="a"), Layout(), [], ("live", "a", "")),
+    (Start("status", ref="j1"), Layout(), [TRAINED], ("live", "a", "")),
+    (Start("status", model="no"), Layout(), [], ("models", "b", "no model named no")),
+    (Start("status", ref="no"), Layout(), [], ("models", "b", "no job")),
+    (AGAIN, Layout(), [], ("live", "b", "")),
+    (AGAIN, LEFT, [], ("jobs", "a", "")),
+    (AGAIN, replace(LEFT, model="c", model_name="c"), [], ("models", "b", "c, selected last")),
+    (Start("models"), LEFT, [], ("models", "a", "")),
+    (Start("head", model="b"), LEFT, [], ("checkpoints", "b", "")),
+    (Start("status"), LEFT, [], ("live", "b", "")),  # the newest run's, as it says
+]
+
+
+class Jobs(StillClient):
+    """A service with these models, newest first, and these jobs."""
+
+    def __init__(self, models: list[Model], jobs: list[Job]) -> None:
+        super().__init__()
+        self.known = {model.id: (model, ()) for model in models}
+        self.listed = jobs
+
+    async def jobs(self, limit: int = 200) -> list[Job]:
+        return self.listed
+
+    async def job(self, job_id: str) -> Job:
+        for job in self.listed:
+            if job.id == job_id:
+                return job
+        raise HudNotFound(404, "no such job")
+
+
+@pytest.mark.parametrize(("start", "left", "jobs", "opens"), OPENED)
+async def test_a_command_goes_before_what_was_left_and_that_before_the_newest_run(
+    start: Start, left: Layout, jobs: list[Job], opens: tuple[str, str | None, str]
 ) -> None:
-    async with session(served, state, Start("checkpoints", model="first")) as app:
-        await app.until(lambda: follows(app, "first"))
-    async with session(served, state, Start("models")) as app:
-        await app.until_view("models")
-        await app.until(lambda: follows(app, "first"))
-    async with session(served, state, Start("head", model="second")) as app:
-        await app.until_view("checkpoints")
-        await app.until(lambda: follows(app, "second"))
-    async with session(served, state, Start("models", model="first")):
-        pass
-    async with session(served, state, Start("status")) as app:
-        await app.until_view("live")
-        await app.until(lambda: follows(app, "second"))  # the newest run's, as it says
+    client: Any = Jobs([SECOND, FIRST], jobs)
+    first = await opening(client, start if start.again else asked(start), left)
+    view, model, trouble = opens
+    assert (first.view, first.model and first.model.id) == (view, model)
+    assert trouble in str(first.trouble or "")
+    assert bool(trouble) is (first.trouble is not None)
 
 
-async def test_a_model_that_is_gone_is_told_and_models_is_shown(
-    served: Served, models: list[Any], state: Path
-) -> None:
-    async with session(served, state, Start("checkpoints", model="first")) as app:
-        await app.until(lambda: follows(app, "first"))
-    file = layout_file(state, served)
-    file.write_text(file.read_text().replace(models[0]["id"], "gone"))
-    async with session(served, state) as app:
-        await app.until_notice("first, selected last time, no longer exists: choose another model")
-        await app.until_view("models")
-    async with session(served, state) as app:
-        await app.until_view("models")
-        assert app.notices == []
-
-
-async def test_before_there_is_a_model_the_app_begins_at_the_beginning(
-    served: Served, state: Path
-) -> None:
-    async with session(served, state) as app:
-        await app.until_view("models")
-        await app.press("6", then="jobs")
-    async with session(served, state) as app:
-        await app.until_view("models")
+async def test_before_there_is_a_model_the_app_begins_at_the_beginning() -> None:
+    client: Any = Jobs([], [])
+    for start in (AGAIN, asked(Start("status")), asked(Start("head"))):
+        assert (await opening(client, start, LEFT if start.again else Layout())).view == "models"
 
 
 async def test_what_is_played_keeps_nothing(served: Served, models: list[Any], state: Path) -> None:
@@ -171,10 +183,6 @@ async def test_another_key_opens_as_if_for_the_first_time(
     async with session(served, state, key="hud-another") as app:
         await app.until_view("live")
         await app.until(lambda: follows(app, "second"))
-        await app.press("6", then="jobs")
-    async with session(served, state) as app:
-        await app.until_view("checkpoints")
-        await app.until(lambda: follows(app, "first"))
     assert {SALT, layout_file(state, served).name} < set(os.listdir(state))
     assert layout_file(state, served, "hud-another").exists()
     names = [name for name in os.listdir(state) if name.endswith(".json")]
@@ -215,20 +223,19 @@ def test_what_is_wrong_with_a_file_is_said(state: Path, body: str, said: str) ->
     assert (state / "layout-x.json").read_text() == body
 
 
-async def test_two_apps_at_once_keep_each_others_choices(
-    served: Served, models: list[Any], state: Path
-) -> None:
-    async with session(served, state) as one:
-        one.app.workspace.context.layout.arrange(models_filter="tiny")
-        one.app.store.flush()
-        async with session(served, state) as two:
-            two.app.workspace.context.layout.arrange(jobs_filter="arith")
-            one.app.workspace.context.layout.arrange(full_pane=True)
-        two_left = json.loads(layout_file(state, served).read_text())
-        assert (two_left["models_filter"], two_left["jobs_filter"]) == ("tiny", "arith")
-    kept = read_valid(JsonStore(lambda: state), layout_file(state, served).stem, Layout)
+def test_two_apps_at_once_keep_each_others_choices(state: Path) -> None:
+    one, two = (JsonStore(lambda: state) for _ in range(2))
+    first, second = LayoutStore(one, "x"), LayoutStore(two, "x")
+    for store, layout, choice in (
+        (one, first, {"models_filter": "tiny"}),
+        (two, second, {"jobs_filter": "arith"}),
+        (one, first, {"full_pane": True}),
+    ):
+        layout.arrange(**choice)
+        store.flush()
+    kept = read_valid(JsonStore(lambda: state), "layout-x", Layout)
     assert (kept.models_filter, kept.jobs_filter, kept.full_pane) == ("tiny", "arith", True)
-    assert not [name for name in os.listdir(state) if name.endswith(".tmp")]
+    assert os.listdir(state) == ["layout-x.json"]
 
 
 def test_every_field_comes_back(state: Path) -> None:
@@ -304,10 +311,6 @@ async def test_the_tree_s_filter_and_details(served: Served, model: Any, state: 
         await app.until(lambda: tree(app).details_pane.display)
         await app.press("escape")
         await app.until(lambda: len(tree(app).tree_list.rows) > 3)
-    async with session(served, state) as app:
-        await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 3)
-        assert not tree(app).filter_field.display
-        assert tree(app).details_pane.display
 
 
 async def test_what_is_folded_of_a_model_s_tree(served: Served, model: Any, state: Path) -> None:
@@ -328,10 +331,8 @@ async def test_what_is_folded_of_a_model_s_tree(served: Served, model: Any, stat
         await until_tree(app, folded)
         await app.press("a")
         await app.until(lambda: len(tree(app).tree_list.rows) == 15)
-    async with session(served, state) as app:
-        await until_tree(app, 15)
-        [(_, runs)] = app.app.workspace.context.layout.now.unfolded.items()
-        assert len(runs) == 1
+        [(_, unfolded)] = app.app.workspace.context.layout.now.unfolded.items()
+        assert len(unfolded) == 1
 
 
 async def test_a_tree_s_filter_holds_for_the_next_model_too(
@@ -370,13 +371,6 @@ async def test_the_panes_of_live(served: Served, model: Any, state: Path) -> Non
         assert (live(app).pane, live(app).full) == ("groups", True)
         assert (groups.face, groups.order) == (Face.STRIP, Order.TASK)
         assert live(app).focus_key == chart
-        await app.press("escape")
-        await app.until(lambda: not live(app).full)
-        await app.press("tab")
-        await app.until(lambda: live(app).pane == "events")
-    async with session(served, state, size=(80, 24)) as app:
-        await app.until_view("live")
-        await app.until(lambda: live(app).pane == "events" and not live(app).full)
 
 
 async def test_the_filter_of_models(served: Served, model: Any, state: Path) -> None:
@@ -392,10 +386,6 @@ async def test_the_filter_of_models(served: Served, model: Any, state: Path) -> 
         assert not field.has_focus
         await app.press("escape")
         await app.until(lambda: len(names(app)) > 1)
-    async with session(served, state) as app:
-        await app.until_view("models")
-        await app.until(lambda: len(names(app)) > 1)
-        assert not app.screen.query_one("#filter", Input).display
 
 
 def names(app: Opened) -> list[str]:
@@ -415,11 +405,11 @@ async def test_the_filter_of_jobs_while_one_is_looked_at_too(
     async with session(served, state) as app:
         await app.until_view("jobs")
         view = app.screen
-        await app.until(lambda: view.browser.field.value == "none" and view.browser.field.display)
-        view.browser.level = Level.TRACES
-        await app.until(lambda: view.browser.field.value == "")
-        view.browser.level = Level.JOBS
-        await app.until(lambda: view.browser.field.value == "none")
+        await app.until(lambda: view.filter_field.value == "none" and view.filter_field.display)
+        view.level = Level.TRACES
+        await app.until(lambda: view.filter_field.value == "")
+        view.level = Level.JOBS
+        await app.until(lambda: view.filter_field.value == "none")
         assert app.app.workspace.context.layout.now.jobs_filter == "none"
         await app.press("escape")
         await app.until(lambda: app.app.workspace.context.layout.now.jobs_filter == "")
@@ -461,7 +451,6 @@ async def test_a_reset_shows_every_view_as_at_first(
 ) -> None:
     async with session(served, state, Start("checkpoints", model="mine")) as app:
         await app.until(lambda: follows(app, "mine") and len(tree(app).tree_list.rows) > 1)
-        folded = len(tree(app).tree_list.rows)
         await app.press("a", "d", "slash", *"step:3", "enter")
         await app.until(lambda: len(tree(app).tree_list.rows) == 1)
         await app.press("3", then="live")
@@ -481,6 +470,3 @@ async def test_a_reset_shows_every_view_as_at_first(
         await app.until(lambda: len(tree(app).tree_list.rows) > 1)
         await app.until(lambda: tree(app).details_pane.display)
         assert tree(app).filter_field.value == ""
-    async with session(served, state) as app:
-        await until_tree(app, folded)
-        assert follows(app, "mine")
