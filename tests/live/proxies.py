@@ -99,9 +99,8 @@ class Way:
         body, _, status = done.stdout.rpartition("\n")
         return int(status or 0), body or done.stderr
 
-    def json(self, path: str, body: Any = None, method: str = "POST") -> Any:
-        words = [] if body is None else ["-X", method, "-H", "Content-Type: application/json"]
-        words += [] if body is None else ["-d", json.dumps(body)]
+    def json(self, path: str, body: Any = None) -> Any:
+        words = ["-H", "Content-Type: application/json", "-d", json.dumps(body)] if body else []
         status, text = self.curl(path, *words)
         if not 200 <= status < 300:
             raise SystemExit(f"{path}: {status} {text}")

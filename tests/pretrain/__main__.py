@@ -138,7 +138,8 @@ def pretrain(base: str, stage: Stage, weights: Weights, config: Config) -> None:
         ]
         datums = [Datum(prompt, output, advantage=1.0) for prompt, output in lines]
         offsets = np.array([_offset(datum, random, config) for datum in datums])
-        found = _step(datums, offsets, weights, moments, config, _rate(stage, step))
+        grads, found = _gradients(datums, offsets, weights, config)
+        adam_step(weights, grads, moments, Adam(_rate(stage, step)))
         if step % REPORT_EVERY == 0 or step == stage.steps:
             right = examine(base, weights, config)
             greedy = ", ".join(f"{name} {share:.2f}" for name, share in right.items())
@@ -208,20 +209,6 @@ def texts(base: str) -> Iterator[str]:
             ends = [place for place, id_ in enumerate(ids) if id_ in CONTROLS]
             for start, end in pairwise([-1, *ends, len(ids)]):
                 yield tokenizer.decode(ids[start + 1 : end])
-
-
-def _step(
-    datums: list[Datum],
-    offsets: Ids | None,
-    weights: Weights,
-    moments: Moments,
-    config: Config,
-    rate: float,
-) -> list[list[float]]:
-    """One step of Adam; returns the datums' logprobs before it."""
-    grads, logprobs = _gradients(datums, offsets, weights, config)
-    adam_step(weights, grads, moments, Adam(rate))
-    return logprobs
 
 
 def _gradients(

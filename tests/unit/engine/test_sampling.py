@@ -18,14 +18,11 @@ from tests.learner import Learner
 from tests.unit.engine.conftest import LONG, SMALL
 
 
-def requests(count: int, temperature: float = 1.0) -> list[SampleRequest]:
+def requests(count: int) -> list[SampleRequest]:
     """Prompts of 3 to 8 tokens, every third one twice."""
     random = np.random.default_rng(1)
     prompts = [random.integers(32, 127, 3 + i % 6).tolist() for i in range(count)]
-    return [
-        SampleRequest(prompts[i - i % 3 // 2], 4 + i % 9, temperature, seed=(5, i))
-        for i in range(count)
-    ]
+    return [SampleRequest(prompts[i - i % 3 // 2], 4 + i % 9, seed=(5, i)) for i in range(count)]
 
 
 def test_alone_or_in_a_batch_the_tokens_are_the_same(small: Learner) -> None:
@@ -77,12 +74,12 @@ def test_draws_follow_the_probabilities(small: Learner) -> None:
     assert share == pytest.approx(np.exp(lp), abs=4 * np.sqrt(np.exp(lp) / 4000))
 
 
-def conversations(learner: Learner, turns: int = 3) -> list[tuple[SampleRequest, Sampled]]:
-    """Five conversations, the first three of a group, for some turns of 30 new tokens each."""
+def conversations(learner: Learner) -> list[tuple[SampleRequest, Sampled]]:
+    """Five conversations, the first three of a group, for three turns of 30 new tokens each."""
     random, said = np.random.default_rng(3), []
     opening = random.integers(20, 300, 150).tolist()
     prompts = [opening] * 3 + [random.integers(20, 300, n).tolist() for n in (131, 170)]
-    for turn in range(turns):
+    for turn in range(3):
         asked = [SampleRequest(ids, 12, seed=(turn, i)) for i, ids in enumerate(prompts)]
         sampled = learner.sample(asked)
         said += zip(asked, sampled, strict=True)
