@@ -40,8 +40,7 @@ from hud_tui import __version__
 from hud_tui.build import label
 from hud_tui.config import Config, ReadOnly
 from hud_tui.errors import UNLOGGED, HudError, HudUnreachable, HudUsage
-from hud_tui.keys import VIEWS as VIEW_NAMES
-from hud_tui.keys import keyed, of_view
+from hud_tui.keys import VIEWS, keyed, of_view
 from hud_tui.rl.text import WHOLE, clean, one_line, size
 from hud_tui.storage import JsonStore, write_atomic
 from hud_tui.terminal import copy_advice, has_unicode, this_terminal
@@ -91,20 +90,12 @@ UNLOGGED_S = 4.0
 """Seconds for which the notice of a change is left before one says that it is not logged."""
 OPENING = "opening"
 """Mode shown while another service is opened in place of the present one."""
-VIEWS = {
-    "models": "ModelsScreen",
-    "launch": "LaunchScreen",
-    "live": "LiveScreen",
-    "checkpoints": "CheckpointsScreen",
-    "runs": "RunsScreen",
-    "jobs": "JobsScreen",
-    "alarms": "AlarmsScreen",
-}
-"""The views: name → class in the module of that name, which is imported when first shown."""
 
 
 def view_class(name: str) -> type[HudScreen]:
-    view: type[HudScreen] = getattr(import_module(f"hud_tui.tui.screens.{name}"), VIEWS[name])
+    """A view's class, e.g. ``ModelsScreen`` of screens/models.py, imported when first shown."""
+    module = import_module(f"hud_tui.tui.screens.{name}")
+    view: type[HudScreen] = getattr(module, f"{name.capitalize()}Screen")
     return view
 
 
@@ -187,7 +178,7 @@ class Clipboard:
 
 
 def copying_keys() -> set[str]:
-    used = (action for view in (*VIEW_NAMES, "app", "group") for action in of_view(view))
+    used = (action for view in (*VIEWS, "app", "group") for action in of_view(view))
     copying = (action for action in used if action.name.startswith(("copy", "interrupt")))
     return {key for action in copying for key in action.keys.split(",")}
 

@@ -15,6 +15,7 @@ from hud_tui.cli.commands import COMMANDS
 from hud_tui.client.client import HudClient
 from hud_tui.errors import HudError, HudUnreachable
 from hud_tui.events import WorkChanged
+from hud_tui.keys import VIEWS
 from hud_tui.processes import holding
 from hud_tui.rl.checkpoint_tree import own_models
 from hud_tui.rl.progress import State
@@ -22,7 +23,7 @@ from hud_tui.service.engines.base import About
 from hud_tui.service_file import LOCK, ServiceReady, register
 from hud_tui.tui import session as live_session
 from hud_tui.tui import workspace
-from hud_tui.tui.app import COLLECT_EVERY, VIEWS, Options, settle
+from hud_tui.tui.app import COLLECT_EVERY, Options, settle
 from hud_tui.tui.screens.connect import ConnectScreen
 from hud_tui.tui.screens.dialogs import Dialog
 from hud_tui.tui.start import Elsewhere, Start

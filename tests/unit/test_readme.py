@@ -60,9 +60,9 @@ assert [base.name for base in make_engine("bigram", Path(), 1).bases()] == ["big
 even, tasks = ENVIRONMENTS["parity"].scenarios["even"], TASKSETS["parity"].tasks
 assert [even.grade(task["args"], "yes") for task in tasks].count(1.0) > 10""",
     "A screen": """from hud_tui.keys import ACTIONS, VIEWS
-from hud_tui.tui.app import VIEWS as SCREENS
+from hud_tui.tui.app import view_class
 from hud_tui.tui.screens.notes import NotesScreen
-assert tuple(SCREENS) == VIEWS and SCREENS["notes"] == NotesScreen.__name__
+assert VIEWS[-1] == "notes" and view_class("notes") is NotesScreen
 assert "9" in [action.keys for action in ACTIONS]""",
     "A parameter": """from hud_tui.audit_log import AuditEntry, as_hud_tui
 from hud_tui.cli.commands import build_parser
