@@ -15,8 +15,6 @@ from hud_tui.rl.curves import Bucket, Curve
 from hud_tui.rl.plot import (
     BLANK,
     CROSSHAIR,
-    LEFT,
-    RIGHT,
     Flag,
     Layer,
     Plot,
@@ -29,7 +27,6 @@ from hud_tui.rl.plot import (
     level,
 )
 from hud_tui.rl.run import Run
-from hud_tui.rl.text import BRAILLE
 from hud_tui.tui.widgets.figure import POINTER, PlotFigure, axes, figure
 from hud_tui.wire import Checkpoint
 
@@ -192,14 +189,6 @@ def text(rows: list[list[Span]]) -> list[str]:
     return ["".join(span.text for span in row) for row in rows]
 
 
-def test_the_dots_of_a_cell_are_unicode_s() -> None:
-    assert chr(BRAILLE + LEFT[0b0001]) == "⡀"
-    assert chr(BRAILLE + LEFT[0b1000]) == "⠁"
-    assert chr(BRAILLE + RIGHT[0b0001]) == "⢀"
-    assert chr(BRAILLE + RIGHT[0b1000]) == "⠈"
-    assert chr(BRAILLE + (LEFT[15] | RIGHT[15])) == "⣿"
-
-
 def test_a_line_rises_is_not_drawn_over_a_gap_and_lies_over_its_range() -> None:
     rising = [Bucket(0, 0.0, 0.0, 0.0, True), Bucket(7, 1.0, 1.0, 1.0, True)]
     for shape in (Shape.LINE, Shape.RANGE):
@@ -262,15 +251,6 @@ def test_every_point_is_drawn_without_a_hole_and_nothing_beyond_the_extremes(
         for column in reach[1:]:
             grown = masks[column] | masks[column] << 1 | masks[column] >> 1
             assert grown & masks[column - 1], "neighbouring columns touch"
-
-
-@given(points, st.integers(1, 4))
-def test_every_row_has_the_chart_s_width(
-    found: list[tuple[int, float, float]], height: int
-) -> None:
-    curve = buckets(found)
-    layers = (Layer(shape.name, curve, shape) for shape in Shape)
-    assert [len(row) for row in text(Sketch().cells(plot(*layers), height))] == [10] * height
 
 
 @given(st.lists(points, min_size=2, max_size=4), st.integers(1, 2), st.floats(1, 2))

@@ -50,8 +50,6 @@ def test_a_token_is_shaded_by_its_surprise_the_log_of_its_ratio_or_its_advantage
     assert by_advantage(-0.25, 0.5, 3).shares == [0.25] * 3
     assert by_advantage(None, 0.5, 2).shares == [None, None]
     assert by_advantage(0.0, 0.0, 1).shares == [None]
-    listed = {"subscores": [{"name": "form", "score": 0.5, "weight": 0.2}]}
-    assert subscores(listed) == [Subscore("form", 0.5, 0.2)]
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS)))
@@ -68,12 +66,19 @@ def test_no_number_leaves_the_ramp(pairs: list[tuple[float, float]]) -> None:
         (None, []),
         ({"subscores": None}, []),
         ({"subscores": "odd"}, []),
-        ({"subscores": {"exact": 1, "form": 0.5, "odd": "x"}}, [("exact", 1.0), ("form", 0.5)]),
-        ({"subscores": [{"name": "exact", "value": 1.0}, {"name": "x"}, 3]}, [("exact", 1.0)]),
+        (
+            {"subscores": {"exact": 1, "form": 0.5, "odd": "x"}},
+            [Subscore("exact", 1.0), Subscore("form", 0.5)],
+        ),
+        (
+            {"subscores": [{"name": "form", "score": 0.5, "weight": 0.2}, {"name": "x"}, 3]},
+            [Subscore("form", 0.5, 0.2)],
+        ),
+        ({"subscores": [{"name": "exact", "value": 1.0}]}, [Subscore("exact", 1.0)]),
     ],
 )
-def test_subscores_in_every_form(result: object, found: list[tuple[str, float]]) -> None:
-    assert [(part.name, part.value) for part in subscores(result)] == found
+def test_subscores_in_every_form(result: object, found: list[Subscore]) -> None:
+    assert subscores(result) == found
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,8 @@ from hud_tui.rl.run import Run
 from hud_tui.rl.time_plot import CHOSEN, DISCARDED, TRAINED_ON, Timeline
 from hud_tui.rl.time_report import FILE as PICTURE
 from hud_tui.rl.time_report import discarded_sheet, time_document, time_sheet
-from hud_tui.rl.timeline import LOOP_PARTS, REASONS, SAMPLING, ZERO_VARIANCE, account_of
+from hud_tui.rl.timeline import LOOP_PARTS, REASONS, ZERO_VARIANCE
 from hud_tui.wire_time import Discarded, RunTime, StepTime, TimedRollouts, TimedSpan
-from tests.tui import scene_data
 
 
 def step(number: int = 1, *spans: TimedSpan, rollouts: int = 0, seconds: float = 10.0) -> StepTime:
@@ -154,9 +153,3 @@ def test_a_report_says_where_the_time_went() -> None:
         files = report_files(Run(), LocalFacts(time=told), 0.0)
         assert "## Time" not in files[FILE]
         assert PICTURE not in files
-
-
-def test_the_steps_of_the_scene_are_accounted_for_as_real_ones_are() -> None:
-    time = scene_data.step_time(6)
-    assert account_of(time).accounted > 0.95
-    assert SAMPLING in account_of(time).parts
