@@ -143,7 +143,7 @@ def test_what_is_open_at_the_end_of_the_budget_is_a_range() -> None:
     spent = bisection.rollouts
     assert bisection.asks(spent + TASKS - 1) == []
     assert len(bisection.asks(spent + TASKS)) == 1
-    assert bisection.kind == "open"
+    assert (bisection.kind, bisection.step) == ("open", None)
     assert bisection.sentences(named)[0].startswith("the damage was done between step-")
 
 

@@ -359,10 +359,6 @@ class Read:
     hint: str = HINT
 
 
-def _as_it_is(row: object) -> object:
-    return row
-
-
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Disable garbage collection, which would take half the time of reading a large file; rows have
@@ -376,12 +372,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
+def try_file(name: str, body: bytes, complete: Complete | None = None) -> Read:
     """Tasks and problems of a file, in file order.
 
     Args:
         body: Its bytes; freed before rows are read unless the caller keeps them.
-        complete: Applied to each row before it is read.
+        complete: Applied to each row before it is read; None for nothing.
     """
     name = one_line(name, 120)
     if len(body) > MAX_BYTES:
@@ -396,7 +392,7 @@ def try_file(name: str, body: bytes, complete: Complete = _as_it_is) -> Read:
 
 
 def _read_placed(
-    rows: Iterable[Placed], complete: Complete = _as_it_is, check: bool = True
+    rows: Iterable[Placed], complete: Complete | None = None, check: bool = True
 ) -> Read:
     problems: list[Problem] = []
     tasks, hint = [], ""
@@ -404,7 +400,7 @@ def _read_placed(
         if isinstance(row, Problem):
             problems.append(row)
         else:
-            task = try_row(complete(row), where, problems, check)
+            task = try_row(complete(row) if complete else row, where, problems, check)
             if task is not None:
                 tasks.append(task)
         if problems and not hint:
