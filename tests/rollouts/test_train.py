@@ -569,7 +569,7 @@ async def test_one_goes_on_when_its_command_is_killed_and_is_followed_again(
 
 
 async def test_ctrl_c_cancels_it_and_resumed_it_makes_the_rest(
-    source: Path, halfway: Halfway
+    hud: Command, source: Path, halfway: Halfway
 ) -> None:
     halfway.command.send_signal(signal.SIGINT)
     code, out, err = await end_of(halfway.command)
@@ -580,6 +580,11 @@ async def test_ctrl_c_cancels_it_and_resumed_it_makes_the_rest(
     assert (found.status, found.done) == ("cancelled", 8)
     assert not halfway.process.is_driven
     assert sorted(map(str, await halfway.graded())) == sorted(g.task_slug for g in found.groups)
+    for words in ((str(source), *MODEL), ("--resume", id_)):
+        refused = await hud("--read-only", "eval", *words)
+        assert (refused.code != 0, "read-only" in refused.err) == (True, True)
+    [kept] = await works.evaluations.of_model(await halfway.client.model(MODEL[1]))
+    assert (kept.id, kept.status, halfway.process.is_driven) == (id_, "cancelled", False)
     await works.resume(id_)
     with pytest.raises(HudUsage, match=r"(running|queued)"):
         await works.resume(id_)
@@ -648,7 +653,6 @@ async def test_one_makes_rollouts_at_a_time_and_the_next_waits(
 async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
     hud: Command, served: Served, tmp_path: Path, source: Path
 ) -> None:
-    await trained(hud, source)
     id_ = (await evaluated(hud, source))["id"]
     file = tmp_path / "state" / "evaluations" / f"{id_}.json"
     edit(file, status="running", done=3, groups=[], result=None)
@@ -657,19 +661,6 @@ async def test_one_whose_program_was_killed_goes_on_with_what_the_service_has(
         done = await hud("eval", "--resume", id_)
         assert (done.code, done.data["evaluation"]["done"]) == (0, 12), done.err
         assert len(await client.rollouts.job_traces(id_)) == made, "none is made twice"
-
-
-async def test_read_only_begins_and_resumes_none(
-    hud: Command, source: Path, halfway: Halfway
-) -> None:
-    halfway.command.send_signal(signal.SIGINT)
-    await end_of(halfway.command)
-    for words in ((str(source), *MODEL), ("--resume", halfway.id)):
-        refused = await hud("--read-only", "eval", *words)
-        assert refused.code != 0
-        assert "read-only" in refused.err
-    [kept] = await halfway.works.evaluations.of_model(await halfway.client.model(MODEL[1]))
-    assert (kept.status, halfway.process.is_driven) == ("cancelled", False)
 
 
 async def test_what_cannot_be_evaluated_is_refused(hud: Command, source: Path) -> None:
