@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from hud_tui.remote.ssh import Ssh, quote
 from hud_tui.rl.text import counted, one_line, size
 
+BOOT_CLOCK = """\
+boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; }
+uptime_s() { cut -d. -f1 /proc/uptime 2>/dev/null || date +%s; }
+"""
+"""Functions of scripts: which boot of the machine it is, and the seconds since then."""
 SCRIPT = """\
 say() { printf '%s=%s\\n' "$1" "$2"; }
 say os "$(uname -s)"; say arch "$(uname -m)"; say home "$HOME"; say user "$(id -un)"

@@ -29,11 +29,7 @@ MOST = 100
 OWNER = "owner"
 """File in the folder of the machines with the id of this client."""
 _ID = re.compile(r"[0-9a-f]{16}")
-UPTIME = """\
-uptime_s() { cut -d. -f1 /proc/uptime 2>/dev/null || date +%s; }
-"""
 READ = f"""\
-{UPTIME}\
 date_of() {{ stat -c %Y "$1" 2>/dev/null || stat -f %m "$1" 2>/dev/null; }}
 echo "now=$(date +%s)"; echo "boot=$(boot)"; echo "up=$(uptime_s)"
 for file in "$R/used" "$R"/state/service.db-wal; do
@@ -109,15 +105,14 @@ def client_id(folder: Path) -> str:
 
 
 def renew(client: str) -> str:
-    """A script that renews a client's lease; it never fails. It uses `boot` of the machine's
-    commands."""
+    """A script that renews a client's lease; it never fails."""
     user = "somebody"
     with suppress(OSError, KeyError):
         user = getpass.getuser()
     who = quote(one_line(f"{user}@{socket.gethostname()}", 100))
     file = f'"$R/leases/{client}"'
     return (
-        f'{UPTIME}{{ [ -d "$R" ] && mkdir -p "$R/leases" &&'
+        f'{{ [ -d "$R" ] && mkdir -p "$R/leases" &&'
         f' printf "%s\\n" {who} "$(boot) $(uptime_s)" > {file}.part &&'
         f" mv {file}.part {file}; }} 2>/dev/null || :\n"
     )

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.patience import Patience
 from hud_tui.remote.engines import Engine, find_engine
-from hud_tui.remote.facts import read_number
+from hud_tui.remote.facts import BOOT_CLOCK, read_number
 from hud_tui.remote.jobs import PIECE, new_job, poll_job, read_poll, start_job, written
 from hud_tui.remote.lease import READ, Use, client_id, read_use, renew
 from hud_tui.remote.machines import LOG, Machine, Machines
@@ -89,7 +89,6 @@ class Step:
 
 
 ALIVE = """\
-boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; }
 mark() {  # PID@BOOT@START of a process: an id alone may be another program's by now
   if started=$(cat "/proc/$1/stat" 2>/dev/null); then
     set -- "$1" ${started##*) }; echo "$1@$(boot)@${21}"
@@ -507,7 +506,8 @@ class Setup:
         variables |= {"SUPERVISOR": machine.supervisor, "HEALTH": self.engine.health}
         lines = [f"{name}={quote(value)}" for name, value in variables.items()]
         path = 'PATH="$R/bin:$HOME/.local/bin:$HOME/.cargo/bin:$PATH"'
-        return "\n".join([*lines, f"START_S={self.engine.start_s}", path, _UV_FOLDERS, ALIVE])
+        lines += [f"START_S={self.engine.start_s}", path, _UV_FOLDERS]
+        return "\n".join([*lines, BOOT_CLOCK + ALIVE])
 
     async def _job(self, step: Step) -> str:
         """Run a job there to its end; returns its log.

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hud_tui.remote.facts import BOOT_CLOCK
 from hud_tui.remote.ssh import Ssh, quote
 from hud_tui.rl.text import one_line
 
@@ -16,11 +17,9 @@ EVERY_S = 30
 """Seconds between two heartbeats."""
 MISSED = 4
 """Heartbeats without which it counts as dead."""
-_WATCHER = r"""#!/bin/sh
+_WATCHER = r"""
 # Ends this machine when its hours are spent or nobody uses it; made by hud-tui.
 W=$HOME/.hud-tui/watcher; umask 077
-boot() { cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none; }
-uptime_s() { cut -d. -f1 /proc/uptime 2>/dev/null || date +%s; }
 say() {
   [ "$(wc -c < "$W/log" 2>/dev/null || echo 0)" -gt 1000000 ] && mv "$W/log" "$W/log.1"
   echo "$(date) $*" >> "$W/log"
@@ -106,9 +105,8 @@ RestartSec=5
 WantedBy=default.target
 """
 _START = r"""
-now=$(cut -d. -f1 /proc/uptime 2>/dev/null || date +%s)
-boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none)
-echo "$ID $boot $now $(date +%s) 0 0 installed" > "$W/beat.$$" && mv "$W/beat.$$" "$W/heartbeat"
+echo "$ID $(boot) $(uptime_s) $(date +%s) 0 0 installed" > "$W/beat.$$" &&
+  mv "$W/beat.$$" "$W/heartbeat"
 export XDG_RUNTIME_DIR="${XDG_RUNTIME_DIR:-/run/user/$(id -u)}"
 case $(systemctl --user is-system-running 2>/dev/null) in
 running|degraded|starting)
@@ -131,11 +129,10 @@ n=0; until grep -Eq "^$ID .* (watching|ending)" "$W/heartbeat"; do
   n=$((n + 1)); [ $n -gt 100 ] && { echo "the watcher did not start" >&2; return 1; }; sleep 0.1
 done
 """
-_READ = r"""
+_READ = f"""{BOOT_CLOCK}
 W=$HOME/.hud-tui/watcher
 cat "$W/heartbeat" 2>/dev/null || echo
-cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none
-cut -d. -f1 /proc/uptime 2>/dev/null || date +%s
+boot; uptime_s
 cat "$W/started" 2>/dev/null || echo
 sed -n 's/^LEFT_S=//p; s/^EVERY_S=//p' "$W/budget" 2>/dev/null
 :
@@ -180,7 +177,7 @@ async def install_watcher(
     }
     files = {
         "budget": "\n".join(f"{name}={quote(value)}" for name, value in budget.items()),
-        "run": _WATCHER,
+        "run": f"#!/bin/sh\n{BOOT_CLOCK}{_WATCHER}",
         "unit": _UNIT,
     }
     if key:
@@ -190,7 +187,7 @@ async def install_watcher(
         end = f"EOF-{secrets.token_hex(8)}"
         script += f'cat > "$W/{name}.part" <<\'{end}\' && mv "$W/{name}.part" "$W/{name}"\n'
         script += f"{text}\n{end}\n"
-    await ssh.check(f'{script}. "$W/budget"; started=\n{_START}')
+    await ssh.check(f'{script}{BOOT_CLOCK}. "$W/budget"; started=\n{_START}')
     heartbeat = await read_heartbeat(ssh)
     assert heartbeat is not None, "the script has waited for it"
     return heartbeat

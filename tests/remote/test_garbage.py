@@ -12,7 +12,7 @@ import pytest
 
 from hud_tui.errors import HudError, HudMalformed, HudUsage
 from hud_tui.remote.engines import ENGINES, Engine, Wish, describe
-from hud_tui.remote.facts import read_facts
+from hud_tui.remote.facts import BOOT_CLOCK, read_facts
 from hud_tui.remote.jobs import poll_job, read_poll
 from hud_tui.remote.machines import Machines
 from hud_tui.remote.setup import ALIVE, Setup
@@ -75,7 +75,7 @@ def test_a_job_s_files_are_garbage(
     folder = tmp_path / "jobs" / ID
     folder.mkdir(parents=True)
     spoil(folder / name[1:])
-    script = f"R={quote(tmp_path)}\n{ALIVE}\n{poll_job(ID, 0)}"
+    script = f"R={quote(tmp_path)}\n{BOOT_CLOCK}{ALIVE}\n{poll_job(ID, 0)}"
     done = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, timeout=60, check=True)
     with pytest.raises(HudMalformed, match=f"^{name}$") as no:
         read_poll(done.stdout.decode("utf-8", "replace"))
@@ -163,7 +163,7 @@ def test_a_process_is_known_by_its_start_too(
     link = tmp_path / "loop"
 
     def shell(script: str) -> subprocess.CompletedProcess[str]:
-        command = ["sh", "-c", f"{ALIVE}\n{script}", "sh", str(link), str(other.pid)]
+        command = ["sh", "-c", f"{BOOT_CLOCK}{ALIVE}\n{script}", "sh", str(link), str(other.pid)]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
     mark = shell('mark "$2"').stdout.strip()
