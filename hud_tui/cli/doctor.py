@@ -461,10 +461,6 @@ def _mark(is_well: bool, otherwise: str) -> str:
     return "ok" if is_well else otherwise
 
 
-def _text(finding: Finding) -> str:
-    return "\n      ".join([finding.message, *finding.advice])
-
-
 def _host_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     for host in report["hosts"]:
         yield _mark(host.reachable, "failure"), host
@@ -491,7 +487,10 @@ def rows(report: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
         ],
         "terminal": [(_mark(terminal.is_terminal, "off"), terminal)],
         "directories": [(_mark(d.writable, "failure"), d) for d in report["directories"]],
-        "findings": [(finding.level, _text(finding)) for finding in report["findings"]],
+        "findings": [
+            (finding.level, "\n      ".join([finding.message, *finding.advice]))
+            for finding in report["findings"]
+        ],
     }
     for name, lines in sections.items():
         yield "", name

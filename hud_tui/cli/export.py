@@ -49,13 +49,18 @@ PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json"
 def export(args: argparse.Namespace) -> int:
     """Export a table; returns the exit code. Raises HudError: the service does not answer, or has
     no such model; HudUsage: the file exists, or cannot be written."""
-    if args.output:
-        check_new(Path(expanduser(args.output)))
+    named = Path(expanduser(args.output)) if args.output else None
+    if named is not None:
+        check_new(named)
     stem, sheet = _read(args)
     aside = sheet.steps_aside
     rows = list(sheet.rows)
     pieces = PIECES[args.format](replace(sheet, rows=rows))
-    file = _write(args, f"{stem}-{sheet.name}", pieces)
+    if named is not None and not named.is_dir():
+        file = write_named(named, pieces)
+    else:
+        folder = named or _usual_directory()
+        file = write_numbered(folder, f"{stem}-{sheet.name}", f".{args.format}", pieces)
     changed(f"write {file}")
     body = {"file": str(file), "what": sheet.name, "format": args.format}
     body |= {"rows": len(rows), "columns": list(sheet.columns), "steps_aside": aside}
@@ -160,11 +165,3 @@ async def _read_run(args: argparse.Namespace, client: HudClient) -> Run:
     run = Run(model=model, evaluations={evaluation.id: evaluation for evaluation in evaluated})
     run = run.fold(TreeRead(checkpoints=tuple(tree))).fold(moves)
     return replace(run, job=job, alarms=alarm_report(run.tree, job, silent_s(tree, job), limits))
-
-
-def _write(args: argparse.Namespace, stem: str, pieces: Iterator[str]) -> Path:
-    """Write to the named file; else to a free name in the named or default directory."""
-    named = Path(expanduser(args.output)) if args.output else None
-    if named is not None and not named.is_dir():
-        return write_named(named, pieces)
-    return write_numbered(named or _usual_directory(), stem, f".{args.format}", pieces)

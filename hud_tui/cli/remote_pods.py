@@ -181,7 +181,11 @@ async def create(args: argparse.Namespace) -> int:
         for line in asked.lines():
             print(f"  {line}", file=sys.stderr, flush=True)
         if args.dry_run:
-            return _only_said(args, asked)
+            if args.headless:
+                body = {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most}
+                emit("plan", body)
+            print_notice("nothing was rented; the same with -y in place of --dry-run rents it")
+            return 0
         await confirm(args, f"rent it, for at most ${asked.most:.2f}?")
         return await carry_on(args, prime, await rent_once(args, prime, asked), values)
 
@@ -250,13 +254,6 @@ def _named(name: str, rentals: Sequence[Rental], machines: Collection[str]) -> R
         if rental.name == name:
             return rental
     return find_rental(rentals, name) if name in machines else None
-
-
-def _only_said(args: argparse.Namespace, asked: RentalRequest) -> int:
-    if args.headless:
-        emit("plan", {"rent": asked.lines(), "price_hr": asked.price_hr, "most": asked.most})
-    print_notice("nothing was rented; the same with -y in place of --dry-run rents it")
-    return 0
 
 
 async def setup(args: argparse.Namespace) -> int:

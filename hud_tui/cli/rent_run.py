@@ -92,7 +92,7 @@ class _RentedRun:
             guard_of(args).check("rent a machine")
             require_consent(args)
         with self._alone():
-            begun = self._rental()
+            begun = plan_rental(read_rentals(self._machines.state), *self._asked)
             if begun is not None:
                 return await self._go_on_with(begun, values)
             try:
@@ -119,9 +119,6 @@ class _RentedRun:
             if ours is None:
                 raise HudUsage("another hud-tui is at work on this plan", "wait for it")
             yield
-
-    def _rental(self) -> Rental | None:
-        return plan_rental(read_rentals(self._machines.state), *self._asked)
 
     def _facts(self, name: str) -> RentFacts:
         """What has happened, but for the run. Raises HudUsage: the pod has ended."""

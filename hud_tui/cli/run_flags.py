@@ -44,7 +44,11 @@ def run(add: Add) -> None:
     )
     _source(parser)
     add_flags(parser, RUN, (*RUN_PARAMETERS, RUNS_AT_ONCE))
-    _configured(parser)
+    about = "train on SOURCE with the actions, prompt and rubric of this hud-vf-gym configuration: "
+    about += "they become an environment, NAME/env.py; see docs/legacy-files.md"
+    parser.add_argument("--config", metavar="FILE", help=about)
+    about = "with --config: parent folder of the environment; default: this one"
+    parser.add_argument("-o", "--output", metavar="DIR", help=about)
     _digest(parser)
     _logged(parser)
     about = "check, and say what would be sent and what it costs; send nothing"
@@ -238,15 +242,6 @@ def _source(parser: Parser) -> None:
     about = "file, directory, or taskset; default: the primary_dataset of hud.lock.yaml here"
     parser.add_argument("source", nargs="?", metavar="SOURCE", help=about)
     _trained_model(parser)
-
-
-def _configured(parser: Parser) -> None:
-    """A configuration of the older HUD command line, which becomes an environment."""
-    about = "train on SOURCE with the actions, prompt and rubric of this hud-vf-gym configuration: "
-    about += "they become an environment, NAME/env.py; see docs/legacy-files.md"
-    parser.add_argument("--config", metavar="FILE", help=about)
-    about = "with --config: parent folder of the environment; default: this one"
-    parser.add_argument("-o", "--output", metavar="DIR", help=about)
 
 
 def _trained_model(parser: Parser) -> None:

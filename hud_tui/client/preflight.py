@@ -359,7 +359,8 @@ async def preflight(
         lock = origin.get("lock")
     else:
         tasks = source
-    for finding in _rows(tasks):
+    at_once = [*check_fields(tasks), *check_slugs(tasks)] if tasks else []
+    for finding in [*check_rows(tasks), *at_once]:
         yield finding
     gate = asyncio.Semaphore(AT_ONCE)
 
@@ -401,12 +402,6 @@ async def _as_answered(
         await asyncio.gather(*running, return_exceptions=True)
     if refused is not None:
         raise refused
-
-
-def _rows(tasks: list[Task]) -> list[Finding]:
-    """Findings that take no time."""
-    rows = check_rows(tasks)
-    return [*rows, *check_fields(tasks), *check_slugs(tasks)] if tasks else rows
 
 
 def _local(tasks: list[Task], embedded: bool) -> list[Finding]:

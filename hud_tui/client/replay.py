@@ -321,18 +321,11 @@ class ReplayTransport(httpx.AsyncBaseTransport):
         began = self._recording.began
         return time() if began is None else began + self.playback.now
 
-    def _past(self, model_id: str) -> list[Event]:
-        """The model's events up to the playback position."""
-        now = self.playback.now
-        moments = self._recording.moments
-        return [
-            moment.event for moment in moments if moment.at <= now and moment.model_id == model_id
-        ]
-
     def _tree(self, model_id: str) -> Tree:
         tree = Tree()
-        for event in self._past(model_id):
-            tree = fold_tree(tree, event)
+        for moment in self._recording.moments:
+            if moment.at <= self.playback.now and moment.model_id == model_id:
+                tree = fold_tree(tree, moment.event)
         return tree
 
     def _job(self, ref: str) -> WorkState | None:

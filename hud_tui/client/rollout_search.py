@@ -11,7 +11,6 @@ from hud_tui.rl.groups import Advantages
 from hud_tui.rl.rollout_search import Needles, Place, Sought, split_filter, where_found
 from hud_tui.rl.rollouts import Rollout, RolloutGroup, rollout_groups
 from hud_tui.rl.work import Work
-from hud_tui.wire_rollouts import Trace
 
 MOST_ROLLOUTS = 5000
 """Most rollouts of a job that are searched: the newest."""
@@ -66,15 +65,11 @@ async def read_searched(client: HudClient, job_id: str, step: int | None) -> Sea
         total = len(traces)
     else:
         total = (await client.rollouts.trace_page(job_id, 1, 0)).total
-        traces = await _newest(client, job_id, max(0, total - MOST_ROLLOUTS))
+        pages = client.rollouts.trace_pages(job_id, max(0, total - MOST_ROLLOUTS))
+        traces = [trace async for page in pages for trace in page]
     groups = rollout_groups(traces, rule)
     by_id = {rollout.trace.id: rollout for group in groups for rollout in group.rollouts}
     return Searched(groups, [by_id[trace.id] for trace in traces], total, work.model_id)
-
-
-async def _newest(client: HudClient, job_id: str, offset: int) -> list[Trace]:
-    pages = client.rollouts.trace_pages(job_id, offset)
-    return [trace async for page in pages for trace in page]
 
 
 async def search(

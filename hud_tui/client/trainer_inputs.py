@@ -394,7 +394,9 @@ async def sample_group(
             reply = await client.training.chat(_reseeded(body, number), trace_id)
         if not reply.choices:
             raise HudMalformed("the gateway returned no choice", "try again")
-        return _rollout(reply.choices[0], group_id, trace_id)
+        choice = reply.choices[0]
+        text, samples = choice.message.content or "", [sample_of(choice)]
+        return Rollout(text, samples, None, group_id, choice.finish_reason, trace_id)
 
     try:
         async with together() as tasks:
@@ -416,8 +418,3 @@ def _slug(body: Chat) -> str:
     """Default task name: the beginning of the last message."""
     content = body.messages[-1].get("content") if body.messages else None
     return one_line(content if isinstance(content, str) else "prompt", SLUG)
-
-
-def _rollout(choice: ChatChoice, group_id: str, trace_id: str) -> Rollout:
-    text = choice.message.content or ""
-    return Rollout(text, [sample_of(choice)], None, group_id, choice.finish_reason, trace_id)

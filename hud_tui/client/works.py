@@ -9,11 +9,11 @@ follows them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hud_tui.client.evaluation_files import EvaluationFiles, StoredEvaluation, without_groups
 from hud_tui.errors import HudError, HudNotFound, HudRefused, HudUnreachable
@@ -180,7 +180,7 @@ class WorkClient:
         if has_ended(stored.evaluation.status):
             yield stored.evaluation
             return
-        ledger = EvaluationLedger(self._files, stored, self._ask)
+        ledger = EvaluationLedger(self._files, stored, lambda ask: ask(self.client))
 
         async def make() -> None:
             async with ledger.ending():
@@ -200,9 +200,6 @@ class WorkClient:
             making.cancel()
             await asyncio.gather(making, return_exceptions=True)
         yield ledger.stored.evaluation
-
-    async def _ask(self, ask: Callable[[HudClient], Awaitable[Any]]) -> Any:
-        return await ask(self.client)
 
 
 async def tell_end(client: HudClient, work_id: str, end: End) -> None:
