@@ -332,25 +332,18 @@ class Run:
             await self._parts.store.write(waste)
 
     async def _evaluate(self, step: int) -> None:
-        """Evaluate the run's last checkpoint; before the first step, the model's head."""
-        store = self._parts.store
+        """Sample the held-out tasks from the run's last checkpoint, before the first step from the
+        model's head, and store its evaluation. Raises Stopped: a stop was requested; EngineError:
+        sampling failed; the steps are kept."""
+        store, tasks, parameters = self._parts.store, self._plan.heldout, self._plan.parameters
         if step:
             node = await store.read(evaluations.due, self.id)
-            if node is None:
-                return
         else:
             node = await store.read(checkpoints.head, self.model.id)
-        await self._score(node)
-
-    async def _score(self, node: Node | None) -> None:
-        """Sample the held-out tasks from a checkpoint, and store its evaluation. Raises Stopped: A
-        stop was requested; EngineError: sampling failed; the steps are kept."""
-        tasks = self._plan.heldout
-        what = f"evaluation of {node.name if node else 'base'} on the held-out tasks"
-        if not tasks:
+        if not tasks or (step and node is None):
             return
-        await self._parts.store.write(works.mark, self.id, note=f"{what}: {len(tasks)} tasks")
-        parameters = self._plan.parameters
+        what = f"evaluation of {node.name if node else 'base'} on the held-out tasks"
+        await store.write(works.mark, self.id, note=f"{what}: {len(tasks)} tasks")
         asked = EvaluationParameters(
             samples=parameters.get("eval_samples", USUAL["eval_samples"]),
             **{name: parameters[name] for name in ("max_tokens", "temperature", "seed")},
@@ -365,7 +358,7 @@ class Run:
             partial(self._note_loss, what, node),
         )
         batch_key = (self.id, self._facts.step)
-        scores = _Scores(self._parts.store, self.model, batch_key, node, asked)
+        scores = _Scores(store, self.model, batch_key, node, asked)
         try:
             await sample_missing(tasks, asked.samples, maker, scores)
         except StateGone as error:

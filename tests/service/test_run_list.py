@@ -204,7 +204,7 @@ async def test_a_held_out_reward_without_an_evaluation_says_of_how_many_rollouts
     async def stopped(*_: Any) -> None:
         """As for a run that ends before its last checkpoint is evaluated."""
 
-    monkeypatch.setattr(managed_run.Run, "_score", stopped)
+    monkeypatch.setattr(managed_run.Run, "_evaluate", stopped)
     model = await fork(http)
     await ran(http, model["id"], steps=3, heldout_every=2)
     metrics = [node["metrics"] for node in await tree(http, model["id"])]

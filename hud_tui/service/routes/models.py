@@ -22,7 +22,6 @@ from hud_tui.service.http import (
     iso,
     named_id,
     not_found,
-    number,
     page,
     read,
     reply,
@@ -125,8 +124,7 @@ async def pin(request: Request) -> Response:
 
 async def checkpoint_traces(request: Request) -> Response:
     parts, model = parts_of(request), await find_model(request)
-    limit, offset = number(request, "limit", 200, 10_000), number(request, "offset", 0, 2**31)
-    ref = path(request, "checkpoint_id")
+    (limit, offset), ref = window(request, 200, 10_000), path(request, "checkpoint_id")
     rows = await parts.store.read(traces.of_checkpoint, model.id, ref, limit, offset)
     names = ("status", "reward", "task_slug", "group_id", "rollout")
     shown = [
