@@ -72,27 +72,17 @@ def disk_use(model: Model, steps: int | None) -> str:
     return f"{most} of {size(disk.checkpoint_bytes)}; {bound} the oldest are thinned out"
 
 
-def checkpoints_that_fit(model: Model, steps: int | None) -> tuple[int, int] | None:
-    """How many of a run's checkpoints fit on the disk, and how many it makes; None if all fit or
-    the service does not report disk space. Thinned out old checkpoints free their space."""
-    disk, steps = model.disk, _steps(model, steps)
-    if disk is None or disk.free_bytes is None or steps is None:
-        return None
-    grows = max(disk.max_bytes - disk.used_bytes, disk.checkpoint_bytes)
-    if disk.free_bytes >= min(steps * disk.checkpoint_bytes, grows):
-        return None
-    return disk.free_bytes // disk.checkpoint_bytes, steps
-
-
 def check_room(model: Model, steps: int | None) -> list[Finding]:
     """A finding on whether a run fits on the disk; empty if the service does not report disk
     space."""
-    if model.disk is None or model.disk.free_bytes is None or _steps(model, steps) is None:
+    disk, made = model.disk, _steps(model, steps)
+    if disk is None or disk.free_bytes is None or made is None:
         return []
-    free, most = size(model.disk.free_bytes), checkpoints_that_fit(model, steps)
-    if most is None:
+    free = size(disk.free_bytes)
+    grows = max(disk.max_bytes - disk.used_bytes, disk.checkpoint_bytes)  # the rest is thinned out
+    if disk.free_bytes >= min(made * disk.checkpoint_bytes, grows):
         return [Finding("disk", "ok", f"enough space for its checkpoints: {free} free")]
-    fits, made = most
+    fits = disk.free_bytes // disk.checkpoint_bytes
     message = f"the disk has room for at most {fits} of {made} checkpoints: {free} free"
     fix = "free disk space, use fewer steps, or serve with a lower --max-disk"
     return [Finding("disk", "warning" if fits else "failure", message, fix=fix)]

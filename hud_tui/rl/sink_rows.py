@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any
 
-from hud_tui.events import HeadMoved
 from hud_tui.rl.alarms.alarm import Alarm
 from hud_tui.rl.checkpoint_tree import Tree, label
 from hud_tui.rl.evaluation import evaluation_results
@@ -65,8 +64,7 @@ def rows_of_run(run: Run, work: WorkState, written: Container[str] = ()) -> Iter
     ids = {run.tree[position].id for position in own}
     for result in evaluation_results(list(run.tree), list(run.evaluations.values())):
         if result.checkpoint_id in ids or result.evaluation.job_id == work.id:
-            position = run.tree.find(result.checkpoint_id)
-            step = 0 if position is None else step_number(run.tree[position], position)
+            step = _step_of(run.tree, result.checkpoint_id)
             yield _evaluation(result.evaluation, result.name, result.checkpoint_id, step)
     if has_ended(work.status):
         tables = {
@@ -165,20 +163,19 @@ def _moves(run: Run, work: WorkState) -> Iterator[SinkRow]:
     begun, ended = work.created_at or 0.0, work.finished_at or float("inf")
     for move in run.history.moves:
         if begun <= move.at <= ended:
-            to = run.tree.find(move.checkpoint_id)
-            node = run.tree.node(to)
-            step = 0 if to is None or node is None else step_number(node, to)
-            text = _move_text(run.tree, move)
-            name = node.name if node else None
-            values = _event("head", move.at, step, text, name, move.checkpoint_id)
+            nodes = (
+                run.tree.node(run.tree.find(id_)) for id_ in (move.previous, move.checkpoint_id)
+            )
+            text = f"head {move.act}: {' → '.join(map(label, nodes))}, by {who(move.by)}"
+            step = _step_of(run.tree, move.checkpoint_id)
+            values = _event(run.tree, "head", move.at, step, text, move.checkpoint_id)
             yield SinkRow(f"head {move.at!r}", values)
 
 
-def _move_text(tree: Tree, move: HeadMoved) -> str:
-    before, after = (
-        label(tree.node(tree.find(id_))) for id_ in (move.previous, move.checkpoint_id)
-    )
-    return f"head {move.act}: {before} → {after}, by {who(move.by)}"
+def _step_of(tree: Tree, checkpoint_id: str | None) -> int:
+    """The number of the step that made a checkpoint; 0 for the base weights."""
+    position = tree.find(checkpoint_id)
+    return 0 if position is None else step_number(tree[position], position)
 
 
 def _alarms(run: Run, own: Sequence[int]) -> Iterator[SinkRow]:
@@ -194,18 +191,16 @@ def _alarms(run: Run, own: Sequence[int]) -> Iterator[SinkRow]:
 
 
 def _alarm(tree: Tree, alarm: Alarm, level: str, step: int, text: str) -> SinkRow:
-    node = tree.node(tree.find(alarm.checkpoint_id))
-    name = node.name if node else None
-    values = _event("alarm", None, step, text, name, alarm.checkpoint_id)
-    values |= {"alarm": alarm.name, "level": level}
-    return SinkRow(f"alarm {alarm.id} {level}", values)
+    values = _event(tree, "alarm", None, step, text, alarm.checkpoint_id)
+    return SinkRow(f"alarm {alarm.id} {level}", values | {"alarm": alarm.name, "level": level})
 
 
 def _event(
-    kind: str, at: float | None, step: int, text: str, name: str | None, id_: str | None
+    tree: Tree, kind: str, at: float | None, step: int, text: str, id_: str | None
 ) -> dict[str, Cell]:
+    node = tree.node(tree.find(id_))
     values = {"event": kind, "text": text, "at": at, STEP: step}
-    return {**values, "checkpoint": name, "checkpoint_id": id_}
+    return {**values, "checkpoint": node.name if node else None, "checkpoint_id": id_}
 
 
 def _evaluation(of: Evaluation, name: str, checkpoint_id: str | None, step: int) -> SinkRow:
