@@ -205,6 +205,19 @@ def turns(dispatch: Dispatch, lane: int = 0) -> list[list[Call]]:
     return sent
 
 
+class Clock:
+    """What dispatches go by."""
+
+    now = 0.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(dispatch_module, "monotonic", lambda: clock.now)
+    return clock
+
+
 async def test_small_samples_of_a_policy_go_together_and_training_keeps_its_turn() -> None:
     dispatch = Dispatch(Memory())
     train = queued(dispatch, "own", "optim_step")
@@ -241,17 +254,13 @@ async def test_each_process_has_its_share_and_none_takes_what_others_could_begin
     assert dispatch._next(two) == [parts[2]]
 
 
-async def test_a_chat_that_is_due_does_not_wait_for_all_parts_of_a_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+async def test_a_chat_that_is_due_does_not_wait_for_all_parts_of_a_call(clock: Clock) -> None:
     dispatch = Dispatch(Memory())
     lane = dispatch._first
     parts = [queued(dispatch, "part", "sample") for _ in range(4)]
     chats = [queued(dispatch, "small", "sample", policy, 1) for policy in "ab"]
     assert dispatch._next(lane) == [parts[0]], "the oldest first"
-    now = 2 * DUE_S
+    clock.now = 2 * DUE_S
     lane.sent.append(Sent([parts[0]], asyncio.Future()))
     assert dispatch._next(lane) == [], "no part goes ahead of it"
     lane.sent.clear()
@@ -287,11 +296,7 @@ async def test_a_claimants_own_requests_go_with_it_before_those_of_others() -> N
     assert turns(dispatch) == [[*own, others[0]], others[1:]]
 
 
-async def test_while_somebody_trains_nothing_of_others_is_sent_ahead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+async def test_while_somebody_trains_nothing_of_others_is_sent_ahead(clock: Clock) -> None:
     dispatch = Dispatch(Memory())
     lane = dispatch._first
     flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
@@ -308,22 +313,18 @@ async def test_while_somebody_trains_nothing_of_others_is_sent_ahead(
     assert dispatch._next(lane) == [flood[1]]
     lane.sent.append(Sent([flood[1]], asyncio.Future()))
     assert dispatch._next(lane) == [training], "who trains need not wait for the service"
-    now = LATELY_S
+    clock.now = LATELY_S
     assert dispatch._next(lane) == [flood[2]], "no more call is expected of ben"
 
 
-async def test_the_first_process_is_kept_free_for_who_trains(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
+async def test_the_first_process_is_kept_free_for_who_trains(clock: Clock) -> None:
     dispatch = Dispatch(Memory(), cores=2)
     one, two = dispatch._lanes
     for verb in ("open", "optim_step"):
         first = queued(dispatch, "own", verb, of="ana" if verb == "open" else "ben")
         assert dispatch._next(one) == [first]
     flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
-    dispatch._starts.failed(now, now)
+    dispatch._starts.failed(clock.now, clock.now)
     assert dispatch._next(one) == [flood[0]], "it is the only process"
     two.answers = True
     assert dispatch._next(one) == [], "one of the others is there"
@@ -344,31 +345,27 @@ async def test_the_first_process_is_kept_free_for_who_trains(
     two.driver = one.driver = cast("asyncio.Task[None]", object())
     dispatch._wake()
     assert (one.wake.is_set(), two.wake.is_set()) == (False, True), "who may do something"
-    now = LATELY_S
+    clock.now = LATELY_S
     assert dispatch._next(one) == [flood[2]], "nobody trains any more"
 
 
-async def test_the_first_process_is_woken_when_it_is_no_longer_kept_free(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_first_process_is_woken_when_it_is_no_longer_kept_free(clock: Clock) -> None:
     """By the next one that is sent something, since no request need come for it."""
 
     class Taking:
         def send(self, **request: object) -> asyncio.Future[object]:
             return asyncio.Future()
 
-    now = 0.0
-    monkeypatch.setattr(dispatch_module, "monotonic", lambda: now)
     dispatch = Dispatch(Memory(), cores=2)
     one, two = dispatch._lanes
     for lane in (one, two):
         lane.pipe, lane.driver = cast("Pipe", Taking()), cast("asyncio.Task[None]", object())
-    dispatch._turns.take("ben", "own", trains=True, now=now)
+    dispatch._turns.take("ben", "own", trains=True, now=clock.now)
     flood = [queued(dispatch, "part", "sample", of="ana") for _ in range(4)]
     await dispatch._send(two)
     assert (two.sent[0].calls, one.wake.is_set()) == ([flood[0]], False)
     two.sent.clear()
-    now = LATELY_S
+    clock.now = LATELY_S
     await dispatch._send(two)
     assert (two.sent[0].calls, one.wake.is_set()) == ([flood[1]], True)
 
