@@ -216,21 +216,16 @@ class ToyEngine(base.InProcess):
         self._reach("forward")
         return await super().forward(handle, datums)
 
-    async def forward_backward(
+    async def _pass(
         self,
         handle: str,
         datums: Sequence[Datum],
-        loss_fn: str,
-        config: Mapping[str, float] | None = None,
+        worth: Worth,
+        loss_fn: str | None,
+        config: Mapping[str, float],
     ) -> dict[str, float]:
-        self._reach("forward_backward")
-        return await super().forward_backward(handle, datums, loss_fn, config)
-
-    async def backward(
-        self, handle: str, datums: Sequence[Datum], weights: Worth
-    ) -> dict[str, float]:
-        self._reach("backward")
-        return await super().backward(handle, datums, weights)
+        self._reach("backward" if loss_fn is None else "forward_backward")
+        return await super()._pass(handle, datums, worth, loss_fn, config)
 
     async def optim_step(self, handle: str, adam: Adam, directory: Path) -> Saved:
         self._reach("optim_step")
