@@ -31,7 +31,7 @@ import httpx
 
 from hud_tui import patience
 from hud_tui.client import transport
-from hud_tui.errors import HudError, HudRefused, HudUnclear, HudUsage
+from hud_tui.errors import HudError, HudUnclear, HudUsage
 from hud_tui.remote import clock, pods
 from hud_tui.remote.budget import Budgets
 from hud_tui.remote.machines import Machines
@@ -483,13 +483,10 @@ class Round:
             renter.said = "killed"
         except HudUnclear:
             renter.said = "unknown"
-        except (HudUsage, HudRefused) as error:
-            # Without an id it is the request that was refused, or what came before it.
-            renter.said = "refused" if renter.said == "nothing" else "failed"
-            self.story.append(error.message)
         except PodFailed:
             renter.said = "failed"
         except HudError as error:
+            # Without an id it is the request that was refused, or what came before it.
             renter.said = "refused" if renter.said == "nothing" else "failed"
             self.story.append(error.message)
         self.story.append(renter.said)

@@ -12,7 +12,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, asynccontextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -392,20 +392,16 @@ async def staged(chance: random.Random) -> AsyncIterator[Stage]:
 
 async def play(plan: Plan, report: Report) -> None:
     chance, rounds = plan.random, plan.rounds(report)
-    logging.disable()  # what is not reported of a rollout costs the loop nothing but the view
-    patches = [patch(name, value) for name, value in HASTE.items()]
-    for one in patches:
-        one.start()
-    try:
+    with ExitStack() as stack:
+        stack.callback(logging.disable, logging.NOTSET)
+        logging.disable()  # what is not reported of a rollout costs the loop nothing but the view
+        for name, value in HASTE.items():
+            stack.enter_context(patch(name, value))
         for number in rounds:
             async with staged(chance) as stage:
                 await play_one(stage, report, number)
                 for _, number in zip(range(ROUNDS - 1), rounds, strict=False):
                     await play_one(stage, report, number)
-    finally:
-        logging.disable(logging.NOTSET)
-        for one in patches:
-            one.stop()
 
 
 CAMPAIGN = Campaign("network", "faults", count=2_000, small=25, play=play, kinds=KINDS)
