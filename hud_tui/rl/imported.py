@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import Field
 
 from hud_tui.rl.compare import RunSeries
-from hud_tui.rl.metrics import METRICS, NO_GRADIENT, canonical, is_known, translate
+from hud_tui.rl.metrics import METRICS, ZERO_VARIANCE, canonical, flat_share, is_known, translate
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
 from hud_tui.rl.runs import ends_of, thinned
 from hud_tui.rl.text import one_line
@@ -98,6 +98,9 @@ class ImportedRun(Body):
         gaps = [after - before for before, after in pairwise(times)]
         rewards = self._values(REWARD)
         ends = ends_of(len(rewards))
+        shares = {key: column for key, column in self.metrics.items() if key in ZERO_VARIANCE}
+        of_steps = zip(*shares.values(), strict=False)
+        idle = [flat_share(dict(zip(shares, of_step, strict=True))) for of_step in of_steps]
         return Work(
             id=self.id,
             kind=IMPORTED,
@@ -117,7 +120,7 @@ class ImportedRun(Body):
             reward=_mean(rewards[-ends:]),
             points=tuple(thinned(rewards)) if rewards else (),
             heldout=_last(self._values(HELDOUT)),
-            no_gradient=_mean(self._values(NO_GRADIENT)),
+            no_gradient=_mean([share for share in idle if share is not None]),
             duration_s=times[-1] - times[0] if times else None,
             step_s=median(gaps[-RECENT:]) if gaps else None,
             created_at=self.created_at,

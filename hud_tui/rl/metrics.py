@@ -428,13 +428,27 @@ def finite(value: float | None) -> float | None:
     return value if value is not None and isfinite(value) else None
 
 
-NO_GRADIENT = "frac_reward_zero_std"
-"""A step's share of zero-variance groups."""
+ZERO_VARIANCE = (
+    *("frac_reward_zero_std", "frac_groups_all_solved", "frac_groups_all_failed"),
+    "frac_groups_mixed",
+)
+"""Metrics of a step that give its share of zero-variance groups."""
+
+
+def flat_share(metrics: Mapping[str, float | None]) -> float | None:
+    """The share of zero-variance groups, from any of `ZERO_VARIANCE`, from 0 to 1; None if none
+    gives it."""
+    flat, solved, failed, mixed = (finite(metrics.get(key)) for key in ZERO_VARIANCE)
+    if flat is None and solved is not None and failed is not None:
+        flat = solved + failed
+    if flat is None and mixed is not None:
+        flat = 1 - mixed
+    return None if flat is None else min(1.0, max(0.0, flat))
 
 
 def idle_share(metrics: Mapping[str, float]) -> float:
-    """The share of zero-variance groups that a step reports, from 0 to 1; 0 if it reports none."""
-    return min(1.0, max(0.0, finite(metrics.get(NO_GRADIENT)) or 0.0))
+    """`flat_share`, or 0 if no metric gives it."""
+    return flat_share(metrics) or 0.0
 
 
 def short(value: float | None) -> str:

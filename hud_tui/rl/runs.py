@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from hud_tui.errors import HudAmbiguous, HudUsage
 from hud_tui.rl.groups import rollouts_of
-from hud_tui.rl.metrics import NO_GRADIENT, finite, metrics_of
+from hud_tui.rl.metrics import finite, flat_share, metrics_of
 from hud_tui.rl.names import close_names, find_by_id, short_prefix
 from hud_tui.rl.own_numbers import HELDOUT, REWARD, heldout_evaluation, heldout_rollouts_of
 from hud_tui.rl.progress import Progress, is_stalled, pace
@@ -217,7 +217,7 @@ def _heldout(steps: Sequence[Checkpoint]) -> dict[str, Any]:
 
 def _no_gradient(steps: Sequence[Checkpoint]) -> float | None:
     """Share of the rollouts without gradient; None if the newest step does not say."""
-    if not steps[-1].groups and _metric(steps[-1], NO_GRADIENT) is None:
+    if not steps[-1].groups and flat_share(metrics_of(steps[-1])) is None:
         return None
     counted = [rollouts_of(node, node.groups) for node in steps]
     rollouts = sum(of_step for of_step, _ in counted)

@@ -14,8 +14,11 @@ from hud_tui.rl.groups import (
     reward_std,
     rollouts_of,
 )
+from hud_tui.rl.imported import ImportedRun
+from hud_tui.rl.metrics import canonical
+from hud_tui.rl.runs import run_of_job
 from hud_tui.tui.widgets.group_grid import waste_text
-from hud_tui.wire import Checkpoint
+from hud_tui.wire import Checkpoint, Job
 from tests.tui import runs
 from tests.unit.trees import grown, sampled
 
@@ -88,6 +91,27 @@ def test_a_share_that_is_none_counts_no_more_rollouts_than_there_are() -> None:
     for share, idle in ((1e308, 8), (-1.0, 0), (float("nan"), 0)):
         step = Checkpoint(id="c1", num_traces=8, metrics={"frac_reward_zero_std": share})
         assert rollouts_of(step, []) == (8, idle)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"frac_reward_zero_std": 0.5, "frac_groups_mixed": 0.9},
+        {"env/all/by_group/frac_all_good": 0.125, "env/all/by_group/frac_all_bad": 0.375},
+        {"is_trainable/mean": 0.5},
+    ],
+)
+def test_other_trainers_metrics_say_how_many_rollouts_have_no_gradient(
+    metrics: dict[str, float],
+) -> None:
+    step = Checkpoint(id="c1", num_traces=8, metrics=metrics)
+    assert rollouts_of(step, []) == (8, 4)
+    assert run_of_job(Job(id="j"), None, None, [step]).no_gradient == 0.5
+    columns = {canonical(key): [value] for key, value in metrics.items()}
+    assert (
+        ImportedRun(id="i", name="i", numbers=[1], at=[None], metrics=columns).work.no_gradient
+        == 0.5
+    )
 
 
 def test_a_branch_that_was_left_does_not_count() -> None:

@@ -9,7 +9,7 @@ from statistics import median
 
 from hud_tui.rl.alarms.thresholds import Limits
 from hud_tui.rl.groups import group_shares
-from hud_tui.rl.metrics import metrics_of, step_number
+from hud_tui.rl.metrics import flat_share, metrics_of, step_number
 from hud_tui.rl.text import seconds
 from hud_tui.wire import Checkpoint, bounded
 
@@ -191,16 +191,8 @@ RESIDUE = 1e-3
 
 def without_variance(row: Row) -> float | None:
     """Share of zero-variance groups, from any metric that gives it; None if none does."""
-    flat, mixed = row.read("frac_reward_zero_std"), row.read("frac_groups_mixed")
-    good, bad = row.read("frac_groups_all_solved"), row.read("frac_groups_all_failed")
-    std = row.read("reward_std")
-    if flat is not None:
-        return flat
-    if good is not None and bad is not None:
-        return good + bad
-    if mixed is not None:
-        return 1 - mixed
-    return None if std is None else float(std < RESIDUE)
+    flat, std = flat_share(row.metrics), row.read("reward_std")
+    return float(std < RESIDUE) if flat is None and std is not None else flat
 
 
 def row_of(index: int, checkpoint: Checkpoint) -> Row:
