@@ -259,16 +259,8 @@ def as_asked(request: SampleRequest, tokens: ChatTokenizer) -> dict[str, Any]:
     else:
         ends = [tokens.whole([end]) for end in tokens.ends]
         stop = [*ends, *(tokens.whole(stop) for stop in request.stop)]
-    return {
-        "prompt": list(request.prompt),
-        "max_tokens": request.max_tokens,
-        "temperature": request.temperature,
-        "top_p": request.top_p,
-        "top_logprobs": request.top_logprobs,
-        "seed": seed_of(request.seed),
-        "stop": stop,
-        "ends": tokens.ends,
-    }
+    own = {"prompt": list(request.prompt), "seed": seed_of(request.seed), "stop": stop}
+    return {**vars(request), **own, "ends": tokens.ends}
 
 
 def seed_of(seed: tuple[int, ...]) -> int:

@@ -385,16 +385,14 @@ class Server:
 
     async def has(self, run: str, name: str) -> bool:
         """Whether a run has saved a state under a name. Raises EngineError as `call` does."""
-        tinker = await self.tinker()
-        rest = _rest(tinker)
+        rest = await self._rest()
         reply = await self.call(lambda: rest.list_checkpoints(run), SHORT_S)
         path = f"tinker://{run}/weights/{name}"
         return any(checkpoint.tinker_path == path for checkpoint in reply.checkpoints)
 
     async def delete(self, run: str, name: str) -> None:
         """Delete what was saved under a name, if anything was."""
-        tinker = await self.tinker()
-        rest = _rest(tinker)
+        rest = await self._rest()
         for kind in ("weights", "sampler_weights"):
             checkpoint = f"{kind}/{name}"
             try:
@@ -418,6 +416,12 @@ class Server:
             except Exception as error:  # it ends by itself when its heartbeats stop
                 logging.info("a session is not ended: %s", error)
 
+    async def _rest(self) -> Any:
+        tinker = await self.tinker()
+        if hasattr(tinker, "RestClient"):
+            return tinker.RestClient()
+        return tinker.ServiceClient().create_rest_client()
+
     def _wait_for(self, why: str | None) -> None:
         if why != self._waits_for:
             self._waits_for = why
@@ -438,12 +442,6 @@ def lacks(error: EngineRefused) -> bool:
     """Whether a server refused a call because it does not have that endpoint."""
     status = getattr(error.__cause__, "status_code", None)
     return status in (400, 422)
-
-
-def _rest(tinker: Any) -> Any:
-    if hasattr(tinker, "RestClient"):
-        return tinker.RestClient()
-    return tinker.ServiceClient().create_rest_client()
 
 
 def _post(url: str, body: dict[str, Any]) -> None:

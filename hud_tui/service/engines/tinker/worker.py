@@ -56,10 +56,9 @@ class Worker:
             result = await getattr(self, f"do_{request['verb']}")(request)
             return {"id": request["id"], "result": result}
         except Exception as error:
-            explained = error if isinstance(error, EngineError) else explain(error, "the server")
             if not isinstance(error, EngineError):
                 logging.exception("%s failed", request["verb"])
-            return {"id": request["id"], **failure(explained)}
+            return {"id": request["id"], **failure(explain(error, "the server"))}
 
     async def do_ping(self, request: dict[str, Any]) -> None:
         """Answer a ping."""
