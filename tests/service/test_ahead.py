@@ -320,6 +320,16 @@ async def test_several_steps_on_one_batch(http: AsyncClient, model: Json, sampli
     assert sampling.calls == 3 + 1, "three batches, and the evaluation at the end"
 
 
+async def test_rollouts_without_a_gradient_are_discarded_once_in_several_steps(
+    http: AsyncClient, model: Json
+) -> None:
+    job_id = await begin(http, model, steps=4, substeps=2, tasks_per_step=8, group_size=2)
+    assert (await ended(http, job_id))["status"] == "succeeded"
+    rows = (await http.get(f"/v1/runs/{job_id}/discarded")).json()["items"]
+    ids = [row["trace_id"] for row in rows if row["reason"] == "zero variance"]
+    assert len(set(ids)) == len(ids) > 0
+
+
 async def test_an_outside_loop_that_trains_on_old_rollouts_has_their_sampler(
     http: AsyncClient, model: Json
 ) -> None:
