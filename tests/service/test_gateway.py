@@ -514,6 +514,14 @@ async def test_top_logprobs_are_the_likeliest_tokens(tiny: AsyncClient) -> None:
                 (o["logprob"] for o in top), reverse=True
             )
             assert (top[0]["token"], top[0]["logprob"]) == (row["token"], row["logprob"])
+    body = {"model": ask["model"], "prompt": [3, 51, 1, 4], "logprobs": 2, "temperature": 0}
+    told = (await tiny.post("/v1/completions", json=body)).json()["choices"][0]["logprobs"]
+    assert all(len(top) == 2 for top in told["top_logprobs"])
+    for token, logprob, top in zip(
+        told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True
+    ):
+        assert top[token] == logprob == max(top.values())
+    assert told["text_offset"][0] == 0
 
 
 async def test_top_p_draws_from_the_nucleus_and_keeps_the_policy_s_logprobs(
@@ -589,18 +597,6 @@ async def test_a_prompt_that_cannot_be_continued(http: AsyncClient) -> None:
         answer = await http.post("/v1/completions", json={"model": "toy/four", "prompt": prompt})
         assert answer.status_code == 400
         assert isinstance(answer.json()["error"]["message"], str)
-
-
-async def test_likeliest_tokens_of_a_text_completion(tiny: AsyncClient) -> None:
-    body = {"model": "tiny/arith-0.2M", "prompt": [3, 51, 1, 4], "logprobs": 2, "temperature": 0}
-    [choice] = (await tiny.post("/v1/completions", json=body)).json()["choices"]
-    told = choice["logprobs"]
-    assert all(len(top) == 2 for top in told["top_logprobs"])
-    for token, logprob, top in zip(
-        told["tokens"], told["token_logprobs"], told["top_logprobs"], strict=True
-    ):
-        assert top[token] == logprob == max(top.values())
-    assert told["text_offset"][0] == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
