@@ -95,7 +95,7 @@ class Seat:
             return await _refuse(writer, 404, f"only POST {COMPLETIONS} is answered here")
         try:
             request = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             request = None
         if not isinstance(request, dict) or not isinstance(request.get("messages"), list):
             return await _refuse(writer, 400, "no chat completion is asked for")

@@ -734,13 +734,14 @@ async def test_waiting_for_the_service_is_no_time_of_the_environment(
 async def test_the_seat_is_for_completions_with_the_key_alone() -> None:
     held = Seat("key", lambda request: None)
     async with held.listening() as url, httpx.AsyncClient() as http:
-        for path, key, status in (
-            ("/chat/completions", "other", 401),
-            ("/models", "key", 404),
-            ("/chat/completions", "key", 400),
+        for path, key, content, status in (
+            ("/chat/completions", "other", b"[", 401),
+            ("/models", "key", b"[", 404),
+            ("/chat/completions", "key", b"[", 400),
+            ("/chat/completions", "key", b"[" * 100_000, 400),
         ):
             headers = {"Authorization": f"Bearer {key}"}
-            refused = await http.post(url + path, content=b"[", headers=headers)
+            refused = await http.post(url + path, content=content, headers=headers)
             assert (refused.status_code, "message" in refused.json()["error"]) == (status, True)
         reader, writer = await asyncio.open_connection(*url.removeprefix("http://").split(":"))
         writer.write(b"no http\r\n\r\n")
