@@ -289,7 +289,6 @@ class DriverFolder:
 
 class RunFolder(DriverFolder):
     def begin(self, order: Order) -> None:
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.save(State())
         self.save_order(order)  # last: it makes the run known
 
@@ -380,7 +379,6 @@ def log_of_checks(state: Path, source: str) -> Path:
     """Log for an environment's output during checks; emptied for the next check."""
     name = f"{Path(source).stem}-{sha256(source.encode()).hexdigest()[:8]}.log"
     log = state / FOLDER / "checks" / name
-    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     log.unlink(missing_ok=True)
     return log
 
@@ -389,7 +387,6 @@ def keep_order(state: Path, job_id: str, order: Order) -> None:
     """Store how rollouts of a job were made that is no run: a trial, or a game. Of the oldest
     beyond MOST_ORDERS it is forgotten."""
     folder = state / FOLDER / "checks"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_atomic(folder / f"{job_id}.json", order.model_dump_json())
     with suppress(OSError):  # another program may do the same
         stored = sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)

@@ -71,7 +71,6 @@ class SinkFolder:
             return None
 
     def save(self, order: SinkOrder) -> None:
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_atomic(self.path / "order.json", order.model_dump_json(indent=1))
 
     def open(self) -> None:
