@@ -18,7 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from time import strftime, time
 from traceback import format_exception
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 from textual import work
@@ -31,6 +31,7 @@ from textual.dom import DOMNode
 from textual.events import Event, Key
 from textual.filter import Monochrome
 from textual.notifications import Notify as NotifyEvent
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 from textual.widget import AwaitMount, Widget
 from textual.widgets import Input
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
     from hud_tui.tui.session import RunSession, SessionOwner
     from hud_tui.tui.workspace import Workspace
 
+Advice = Callable[[], str] | None
 Connect = Callable[[str, str | None, Callable[[str], None]], Awaitable["HudClient"]]
 """(mode ``local``, ``host`` or ``hud``, a key typed in the app or None, progress) → the client."""
 
@@ -121,16 +123,6 @@ SHOWN = 48
 """Maximum characters of the text that the notice repeats."""
 
 
-@dataclass(frozen=True)
-class Copied:
-    """The notice for a copy."""
-
-    text: str
-    timeout: float
-    """Seconds for which the notice is shown."""
-    severity: Literal["information", "warning"] = "information"
-
-
 class Clipboard:
     """Copies text with OSC 52, whole or not at all, and reports it.
 
@@ -138,17 +130,20 @@ class Clipboard:
     written to a file instead, and a terminal that is known not to support OSC 52 is mentioned.
     """
 
-    def __init__(self, store: JsonStore, advice: Callable[[], str] | None = None) -> None:
-        """`advice` returns how to make this terminal accept copies, empty if it may do so already;
-        None inspects the environment and tmux."""
-        self._store = store
+    def __init__(
+        self, store: JsonStore, show: Callable[[str, SeverityLevel, float], None], advice: Advice
+    ) -> None:
+        """`show` shows a notice for so many seconds; `advice` returns how to make this terminal
+        accept copies, empty if it may do so already; None inspects the environment and tmux."""
+        self._store, self._show = store, show
         self._advice = advice or (lambda: copy_advice(this_terminal()))
         self._advised: str | None = None
 
     def fits(self, text: str) -> bool:
         return len(text.encode()) <= MOST_COPIED
 
-    async def notice_for(self, text: str) -> Copied:
+    async def tell(self, text: str) -> None:
+        """Show that a text was copied."""
         if self._advised is None:
             self._advised = await to_thread(self._advice)
         began = one_line(text, SHOWN) if len(text) <= SHOWN else f"{one_line(text[:SHOWN])}…"
@@ -157,11 +152,12 @@ class Clipboard:
             notice = (
                 f"copied {count} (OSC 52; the terminal may block it): {began}\n→ {self._advised}"
             )
-            return Copied(notice, 8, "warning")
-        return Copied(f"copied {count}: {began}", 2)
+            self._show(notice, "warning", 8)
+        else:
+            self._show(f"copied {count}: {began}", "information", 2)
 
-    async def write_to_file(self, text: str) -> Copied:
-        """Write a text too large for OSC 52 to a file; returns the notice."""
+    async def write_to_file(self, text: str) -> None:
+        """Write a text too large for OSC 52 to a file, and say where."""
         notice = f"Not copied: {size(len(text.encode()))} is over the {size(MOST_COPIED)} "
         notice += "that every terminal takes."
         directory = self._store.directory
@@ -174,7 +170,7 @@ class Clipboard:
         else:
             where = f"The whole text is in {one_line(file, 400)}"
             notice += f"\n{where if file else keyed('{models.export} exports to a file')}"
-        return Copied(notice, 15, "warning")
+        self._show(notice, "warning", 15)
 
 
 def copying_keys() -> set[str]:
@@ -227,7 +223,8 @@ class HudApp(App[None]):
         self.store = JsonStore(state, self._flush_later, self._notice_files)
         self.options = options or Options()
         self.connect_screen = ConnectScreen(mode is None, self.options.elsewhere)
-        self.clipboard_notices = Clipboard(self.store, self.options.copy_advice)
+        advice = self.options.copy_advice
+        self.clipboard_notices = Clipboard(self.store, partial(show_notice, self), advice)
         self._connect = connect
         for name in VIEWS:
             self.add_mode(name, partial(self._make_view, name))
@@ -452,14 +449,9 @@ class HudApp(App[None]):
         text = clean(text, WHOLE)
         if text and self.clipboard_notices.fits(text):
             super().copy_to_clipboard(text)
-            self._show_copied(self.clipboard_notices.notice_for(text))
+            self.run_worker(self.clipboard_notices.tell(text), group="copied")
         elif text:
-            self._show_copied(self.clipboard_notices.write_to_file(text))
-
-    @work(group="copied")
-    async def _show_copied(self, copied: Awaitable[Copied]) -> None:
-        notice = await copied
-        show_notice(self, notice.text, notice.severity, notice.timeout)
+            self.run_worker(self.clipboard_notices.write_to_file(text), group="copied")
 
     # Keys of every view.
 
@@ -606,7 +598,7 @@ class Options:
     """Records the session's events to a file; None without ``--record``."""
     export_dir: Path = Path()
     """Directory for new files."""
-    copy_advice: Callable[[], str] | None = None
+    copy_advice: Advice = None
     """Advice on clipboard support of this terminal; None inspects the environment."""
     settle: Callable[[], None] = lambda: None
     """Called when every view is loaded."""

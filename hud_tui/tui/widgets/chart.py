@@ -30,11 +30,11 @@ from hud_tui.rl.metrics import (
     title,
 )
 from hud_tui.rl.own_numbers import HELDOUT, HELDOUT_TRACES, REWARD
-from hud_tui.rl.plot import BLANK, CROSSHAIR, Sketch, Span, crossed, flagged
+from hud_tui.rl.plot import Sketch, Span, crossed, flagged
 from hud_tui.rl.progress import awaiting
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
-from hud_tui.tui.widgets.figure import AXES, POINTER
+from hud_tui.tui.widgets.figure import FIGURE_TONES
 from hud_tui.tui.widgets.lines import LinesView, fit_text, line
 
 NUMBERS = 10
@@ -49,10 +49,7 @@ TONES = {
     "alarm": "warm",
     "head": "accent",
     "branch": "plain",
-    BLANK: "plain",
-    CROSSHAIR: "dim",
-    AXES: "dim",
-    POINTER: "strong",
+    **FIGURE_TONES,
 }
 """The tone of each part of a chart: layers, flags, axes."""
 

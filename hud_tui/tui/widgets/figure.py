@@ -18,7 +18,7 @@ import plotext
 from rich.style import Style
 from textual.strip import Strip
 
-from hud_tui.rl.plot import Plot, Sketch, Span, Tick, crossed, put
+from hud_tui.rl.plot import BLANK, CROSSHAIR, Plot, Sketch, Span, Tick, crossed, put
 from hud_tui.tui.widgets.lines import line
 
 LABEL = 5
@@ -26,6 +26,8 @@ LABEL = 5
 AXIS_ROWS = 2
 AXES, POINTER = "axes", "pointer"
 """Names of the styles of the axes and of the crosshair's foot."""
+FIGURE_TONES = {BLANK: "plain", CROSSHAIR: "dim", AXES: "dim", POINTER: "strong"}
+"""The tone of each part of a figure but its layers and flags."""
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 

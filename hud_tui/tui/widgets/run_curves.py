@@ -26,14 +26,13 @@ from hud_tui.rl.compare import RunSeries, best_first, overlay_runs, score_at, va
 from hud_tui.rl.curves import WEIGHTS, Bucket, Score
 from hud_tui.rl.metrics import canonical, interval_text, metric, most_of, short, title
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.plot import BLANK, CROSSHAIR, Layer, Plot, Shape, Sketch, Span
+from hud_tui.rl.plot import BLANK, Layer, Plot, Shape, Sketch, Span
 from hud_tui.rl.run_columns import BY_PARAMETER, COLUMNS, value_text
 from hud_tui.rl.run_groups import Differences, differences
 from hud_tui.rl.settings import setting_label, short_label
 from hud_tui.rl.text import duration, one_line
 from hud_tui.rl.work import Work
-from hud_tui.tui.widgets.chart import TONES
-from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
+from hud_tui.tui.widgets.figure import AXIS_ROWS, FIGURE_TONES, PlotFigure, figure, styled
 from hud_tui.tui.widgets.lines import LinesView, cut_in_middle, fit_text, line
 from hud_tui.tui.widgets.table import Table
 
@@ -186,7 +185,7 @@ class RunCurves(LinesView, can_focus=False):
         column = None
         if compared.crosshair is not None and low <= compared.crosshair <= high:
             column = round((compared.crosshair - low) / (high - low) * (self._figure.cells - 1))
-        styles = {name: self.tone(TONES[name]) for name in (AXES, POINTER, BLANK, CROSSHAIR)}
+        styles = {name: self.tone(tone) for name, tone in FIGURE_TONES.items()}
         for index, id_ in enumerate(self.order):
             styles[id_] = self.hue(index) + Style(bold=id_ == self.chosen)
         drawn = self._figure.pointed(column).rows

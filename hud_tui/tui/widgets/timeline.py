@@ -9,7 +9,7 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from hud_tui.rl.plot import BLANK, CROSSHAIR, Sketch
+from hud_tui.rl.plot import Sketch
 from hud_tui.rl.text import counted, duration
 from hud_tui.rl.time_plot import (
     CHOSEN,
@@ -22,7 +22,7 @@ from hud_tui.rl.time_plot import (
     Timeline,
     lasts_text,
 )
-from hud_tui.tui.widgets.figure import AXES, AXIS_ROWS, POINTER, PlotFigure, figure, styled
+from hud_tui.tui.widgets.figure import AXIS_ROWS, FIGURE_TONES, PlotFigure, figure, styled
 from hud_tui.tui.widgets.lines import LinesView
 from hud_tui.wire_time import TimedRollouts
 
@@ -34,10 +34,7 @@ TONES = {
     DISCARDED: "warm",
     CHOSEN: "cursor",
     EDGE: "faint",
-    BLANK: "plain",
-    CROSSHAIR: "dim",
-    AXES: "dim",
-    POINTER: "strong",
+    **FIGURE_TONES,
 }
 """The tone of each part."""
 
