@@ -101,24 +101,17 @@ async def read_log(request: Request) -> Response:
     return reply(await asyncio.to_thread(journal.newest, limit, before, cursor))
 
 
-_HEAD = "/v2/models/{model_id:path}/head/proposals"
+_MODEL = "/v2/models/{model_id:path}"
+_HEAD = _MODEL + "/head/proposals"
 
 ROUTES = [
     Route("/v1/keys", list_keys, needs=Role.ADMIN, does="list keys", is_logged=False),
     Route("/v1/keys", add_key, ["POST"], Role.ADMIN, "make a key"),
     Route("/v1/keys/{name}", revoke_key, ["DELETE"], Role.ADMIN, "revoke a key"),
     Route("/v1/log", read_log),
-    Route(
-        *("/v2/models/{model_id:path}/protection", protect, ["PUT", "DELETE"]),
-        *(Role.ADMIN, "protect a model"),
-    ),
+    Route(_MODEL + "/protection", protect, ["PUT", "DELETE"], Role.ADMIN, "protect a model"),
     Route(_HEAD, list_proposals),
-    Route(
-        *(_HEAD + "/check", check_proposal),
-        needs=Role.STEER,
-        does="propose a head",
-        is_logged=False,
-    ),
+    Route(_HEAD + "/check", check_proposal, ["GET"], Role.STEER, "propose a head", False),
     Route(_HEAD, propose, ["POST"], Role.STEER, "propose a head"),
     Route(_HEAD + "/{proposal_id}/approve", approve, ["POST"], Role.STEER, "approve a head"),
     Route(_HEAD + "/{proposal_id}/withdraw", withdraw, ["POST"], Role.STEER, "withdraw a proposal"),

@@ -382,11 +382,9 @@ async def analytics(request: Request) -> Response:
     return reply({}, 202)
 
 
+_UPLOADS = PREFIX + "/trace/{trace_id}/telemetry-upload"
 TELEMETRY_ROUTES = [
-    Route(
-        *(f"{PREFIX}/trace/{{trace_id}}/telemetry-upload", upload, ["POST"]),
-        *(Role.TRAIN, REPORTS, False),
-    ),
+    Route(_UPLOADS, upload, ["POST"], Role.TRAIN, REPORTS, False),
     Route(f"{PREFIX}/sdk-events/cli", analytics, ["POST"]),
 ]
 

@@ -153,13 +153,8 @@ async def _find(
 
 
 SETTLES = "look up the outcome of a call"
+_CALLS = {"/v1/models/{model_id:path}/train": settle, "/v1/training/jobs/{job_id}": settle_of_job}
 ROUTES = [
-    Route(
-        *("/v1/models/{model_id:path}/train/calls/{key}/settle", settle, ["POST"]),
-        *(Role.TRAIN, SETTLES, False),
-    ),
-    Route(
-        *("/v1/training/jobs/{job_id}/calls/{key}/settle", settle_of_job, ["POST"]),
-        *(Role.TRAIN, SETTLES, False),
-    ),
+    Route(f"{of}/calls/{{key}}/settle", look_up, ["POST"], Role.TRAIN, SETTLES, False)
+    for of, look_up in _CALLS.items()
 ]

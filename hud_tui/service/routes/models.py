@@ -278,22 +278,21 @@ async def _follow_stream(
             yield b": still here\n"
 
 
+_MODEL = "/v2/models/{model_id:path}"
+_NODE = _MODEL + "/checkpoints/{checkpoint_id}"
 ROUTES = [
     Route("/v2/auth/me", me),
     Route("/v2/models", catalog),
     Route("/v2/models/fork", fork, ["POST"], Role.TRAIN, "fork a model"),
     Route("/v2/models/resolve", resolve),
-    Route("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/traces", checkpoint_traces),
-    Route(
-        *("/v2/models/{model_id:path}/checkpoints/{checkpoint_id}/pin", pin, ["PUT", "DELETE"]),
-        *(Role.TRAIN, "pin a checkpoint"),
-    ),
-    Route("/v2/models/{model_id:path}/checkpoints", tree),
-    Route("/v2/models/{model_id:path}/head/moves", head_moves),
-    Route("/v2/models/{model_id:path}/head", set_head, ["PUT"], Role.STEER, "move a head"),
-    Route("/v2/models/{model_id:path}/results", absent(IN_THE_TREE)),
-    Route("/v2/models/{model_id:path}/suggested-tasksets", absent(IN_THE_TREE)),
-    Route("/v2/models/{model_id:path}/logs", absent("GET /v2/trace/{id}/events has each turn")),
-    Route("/v2/models/{model_id:path}", get_model),
+    Route(_NODE + "/traces", checkpoint_traces),
+    Route(_NODE + "/pin", pin, ["PUT", "DELETE"], Role.TRAIN, "pin a checkpoint"),
+    Route(_MODEL + "/checkpoints", tree),
+    Route(_MODEL + "/head/moves", head_moves),
+    Route(_MODEL + "/head", set_head, ["PUT"], Role.STEER, "move a head"),
+    Route(_MODEL + "/results", absent(IN_THE_TREE)),
+    Route(_MODEL + "/suggested-tasksets", absent(IN_THE_TREE)),
+    Route(_MODEL + "/logs", absent("GET /v2/trace/{id}/events has each turn")),
+    Route(_MODEL, get_model),
     Route("/v1/models/{model_id:path}/train/events", follow, is_stream=True),
 ]

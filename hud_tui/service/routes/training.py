@@ -138,18 +138,13 @@ async def keep_evaluation(request: Request) -> Response:
     return reply(await service_of(request).works.hear(evaluation_id, evaluations.keep, body))
 
 
+_OF_MODEL, _ONE = "/v1/models/{model_id:path}/evaluations", "/v1/evaluations/{evaluation_id}"
 EVALUATION_ROUTES = [
-    Route(
-        *("/v1/models/{model_id:path}/evaluations", evaluate, ["POST"]),
-        *(Role.TRAIN, "evaluate a checkpoint"),
-    ),
-    Route("/v1/models/{model_id:path}/evaluations", list_evaluations),
-    Route("/v1/models/{model_id:path}/evaluations/tasks", usual_tasks),
-    Route("/v1/evaluations/{evaluation_id}", get_evaluation),
-    Route(
-        *("/v1/evaluations/{evaluation_id}", keep_evaluation, ["PUT"]),
-        *(Role.TRAIN, "report an evaluation", False),
-    ),
+    Route(_OF_MODEL, evaluate, ["POST"], Role.TRAIN, "evaluate a checkpoint"),
+    Route(_OF_MODEL, list_evaluations),
+    Route(f"{_OF_MODEL}/tasks", usual_tasks),
+    Route(_ONE, get_evaluation),
+    Route(_ONE, keep_evaluation, ["PUT"], Role.TRAIN, "report an evaluation", False),
 ]
 
 # Runs whose steps a client takes begin here; they and evaluations that a client makes report here.
@@ -189,18 +184,14 @@ def _with_ids(time: DriverTime) -> DriverTime:
     return time.model_copy(update={"graded": graded, "discarded": ids})
 
 
+_RUNS = "/v1/training/jobs"
+_RUN = _RUNS + "/{job_id}"
 RUN_ROUTES = [
-    Route("/v1/training/jobs", submit, ["POST"], Role.TRAIN, "submit a run"),
-    Route("/v1/training/jobs/{job_id}/drive", drive, ["PUT"], Role.TRAIN, "drive a run"),
-    Route(
-        *("/v1/training/jobs/{job_id}/drive", report, ["PATCH"]),
-        *(Role.TRAIN, "report on a run", False),
-    ),
-    Route("/v1/training/jobs/{ref:path}/raw-status", raw_status),
-    Route(
-        *("/v1/training/jobs/{job_id}/resume", resume, ["POST"]),
-        *(Role.TRAIN, "resume a run or an evaluation"),
-    ),
+    Route(_RUNS, submit, ["POST"], Role.TRAIN, "submit a run"),
+    Route(_RUN + "/drive", drive, ["PUT"], Role.TRAIN, "drive a run"),
+    Route(_RUN + "/drive", report, ["PATCH"], Role.TRAIN, "report on a run", False),
+    Route(_RUNS + "/{ref:path}/raw-status", raw_status),
+    Route(_RUN + "/resume", resume, ["POST"], Role.TRAIN, "resume a run or an evaluation"),
 ]
 
 
