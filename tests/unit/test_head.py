@@ -97,7 +97,7 @@ def test_deltas_are_then_minus_now_where_both_have_the_metric() -> None:
 def test_an_evaluation_has_its_sample_in_short(tasks: int, size: str) -> None:
     evaluation = Evaluation(mean_reward=0.5, num_tasks=tasks, num_traces=4 * tasks)
     change = replace(head_change(run_of(FORKED, 3), "c1"), evaluated_then=evaluation)
-    assert f".500, {size} " in preview(change, "", 0.0).plain
+    assert f".500, {size} " in preview(change, "", 0.0, False, 6, ()).plain
 
 
 def test_a_run_that_trains_is_named_and_a_checkpoint_that_is_not_there() -> None:
