@@ -16,15 +16,7 @@ from hud_tui.service.engines.base import DiskFull, EngineError, EngineLost
 from hud_tui.service.gate import Gate
 from hud_tui.service.http import LargeBodies, Refused, refusal, reply, status_of
 from hud_tui.service.journal import GONE
-from hud_tui.service.routes import (
-    access,
-    gateway,
-    idempotency,
-    jobs,
-    models,
-    tasksets,
-    training,
-)
+from hud_tui.service.routes import access, gateway, idempotency, jobs, models, tasksets, training
 from hud_tui.service.service import Service
 from hud_tui.wire_access import Role
 

@@ -266,11 +266,7 @@ class Origins:
 
 
 def resolve(
-    db: Db,
-    inputs: Sequence[str | Payload],
-    base: str,
-    origins: Origins,
-    group_size: int | None,
+    db: Db, inputs: Sequence[str | Payload], base: str, origins: Origins, group_size: int | None
 ) -> tuple[list[Trajectory], int]:
     """Look up trace ids. Traces without tokens are left out, in whole groups.
 

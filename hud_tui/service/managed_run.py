@@ -28,14 +28,7 @@ from hud_tui.rl.drawing import BEFORE, Drawing
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
-from hud_tui.rl.timeline import (
-    DISK,
-    ENGINE,
-    EVALUATING,
-    FORWARD_BACKWARD,
-    GRADING,
-    SAMPLING,
-)
+from hud_tui.rl.timeline import DISK, ENGINE, EVALUATING, FORWARD_BACKWARD, GRADING, SAMPLING
 from hud_tui.rl.work import TRAINING, End
 from hud_tui.sampling import SampledAhead, sample_missing
 from hud_tui.service.batches import Batch, make_batch, name_flat
