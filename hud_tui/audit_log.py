@@ -418,17 +418,15 @@ def _tasks(entry: AuditEntry) -> list[str]:
 
 
 def _submitted(entry: AuditEntry) -> list[str]:
-    config = entry.sent.get("config")
-    parameters = config.get("parameters") if isinstance(config, dict) else None
-    named = parameters if isinstance(parameters, dict) else {}
-    flags = as_flags(_given(named, taken_by(RUN, RUN_PARAMETERS)))
+    parameters = _object(_object(entry.sent, "config"), "parameters")
+    flags = as_flags(_given(parameters, taken_by(RUN, RUN_PARAMETERS)))
     return [f"--model={entry.model}", *flags, *_tasks(entry)]
 
 
 def _trained(entry: AuditEntry) -> list[str]:
     """The words of the ``train`` command; it uses the file in its present state."""
-    sent = {name: entry.sent.get(name) or {} for name in ("parameters", "options")}
-    values = _given(sent["parameters"], taken_by(TRAIN, RUN_PARAMETERS)) | sent["options"]
+    parameters, options = (_object(entry.sent, name) for name in ("parameters", "options"))
+    values = _given(parameters, taken_by(TRAIN, RUN_PARAMETERS)) | options
     left_out = [f"--leave-out={slug}" for slug in entry.left_out]
     return [f"--model={entry.model}", *as_flags(values), *left_out]
 
@@ -436,14 +434,17 @@ def _trained(entry: AuditEntry) -> list[str]:
 def _evaluated(entry: AuditEntry) -> list[str]:
     """The words of the ``eval`` command; without a source, the tasks are those of the model's
     latest run."""
-    sent, parameters = entry.sent, entry.sent.get("parameters")
-    checkpoint, split = entry.before or "base", sent.get("split")
+    checkpoint, split = entry.before or "base", entry.sent.get("split")
     by_flag = {"model": entry.model, "checkpoint": checkpoint, "split": split}
-    if isinstance(parameters, dict):
-        by_flag |= _given(parameters, EVALUATION_PARAMETERS)
-    options = sent.get("options")
-    by_flag |= options if isinstance(options, dict) else {}
+    by_flag |= _given(_object(entry.sent, "parameters"), EVALUATION_PARAMETERS)
+    by_flag |= _object(entry.sent, "options")
     return [*as_flags(by_flag), *(_tasks(entry) + _place(entry.source) if entry.source else ())]
+
+
+def _object(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """An object of a body; empty if it is none."""
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 def _given(values: Mapping[str, Any], rows: Iterable[Parameter]) -> dict[str, Any]:

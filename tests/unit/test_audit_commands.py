@@ -110,6 +110,16 @@ def test_what_has_no_command_has_none(verb: str) -> None:
     }
 
 
+@pytest.mark.parametrize("value", [[1], "x", 5, None])
+def test_a_body_with_what_no_program_sent_gives_no_flags(value: object) -> None:
+    body = json.dumps({"parameters": value, "options": value, "config": {"parameters": value}})
+    for verb, command in (("submit", "run"), ("train", "train"), ("evaluate", "eval")):
+        words = as_hud_tui(entry(verb, body=body, source="env.py")).split()
+        assert {*words} - {"--checkpoint=base", "-y"} == {
+            *("hud-tui", "--headless", command, "--model=m", "env.py")
+        }
+
+
 def test_what_hud_tui_can_do_too_is_a_command_of_its_own() -> None:
     parameters = {"steps": 60, "group_size": 8, "learning_rate": 3e-4, "unknown": 1}
     update = {"loss_fn_config": {"beta": 0.1, "x": 1e-9}, "norm_adv_by_std": False, "eps": 1e-6}
