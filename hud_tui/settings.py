@@ -72,8 +72,8 @@ def every_variable(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     named: dict[str, str] = {}
     for file in (Path.home() / ".hud" / ".env", Path(".env")):
         with suppress(OSError):  # `read_variables` reports it
-            lines = (line.strip().removeprefix("export ").lstrip() for line in _lines(file))
-            named |= dict(filter(None, (_assignment(line) for line in lines if line[:1] != "#")))
+            assigned = (_assignment(line) for line in _lines(file) if line[:1] != "#")
+            named |= dict(filter(None, assigned))
     return named | dict(environ)
 
 
@@ -98,7 +98,6 @@ def _read_env(file: Path) -> VariableSource:
         return VariableSource(str(file), {}, (problem,), file)
     problems = []
     for number, line in enumerate(lines, 1):
-        line = line.strip().removeprefix("export ").lstrip()
         if not line.startswith(("HUD_", *OTHERS)):
             continue
         assigned = _assignment(line)
@@ -111,17 +110,16 @@ def _read_env(file: Path) -> VariableSource:
 
 
 def _lines(file: Path) -> list[str]:
-    """The lines of a file; empty if it does not exist or cannot be read. Raises OSError: it is not
-    a regular file, or too large; see ``strerror``."""
+    """The lines of a file, without ``export``; empty if it does not exist or cannot be read. Raises
+    OSError: it is not a regular file, or too large; see ``strerror``."""
     try:
         body = read_regular(file, MAX_ENV)
-    except NotRegular:
-        raise
     except OSError as error:
-        if error.errno == EFBIG:
+        if isinstance(error, NotRegular) or error.errno == EFBIG:
             raise
         return []
-    return body.decode("utf-8-sig", errors="replace").splitlines()
+    lines = body.decode("utf-8-sig", errors="replace").splitlines()
+    return [line.strip().removeprefix("export ").lstrip() for line in lines]
 
 
 def _assignment(line: str) -> tuple[str, str] | None:
