@@ -13,7 +13,7 @@ from textual.screen import Screen
 
 from hud_tui.errors import HudError
 from hud_tui.keys import VIEWS, WRITES, Action, of_view
-from hud_tui.rl.checkpoint_tree import Kind, Tree, kind, label
+from hud_tui.rl.checkpoint_tree import Kind, kind, label
 from hud_tui.rl.evaluation import sample_size
 from hud_tui.rl.sides import step_of_run
 from hud_tui.rl.tasks.formats import read_rows
@@ -152,8 +152,11 @@ class Places:
 
         within = model.model_name if model is not None else ""
         checkpoints = Section("checkpoint", checkpoint, within)
-        async for section in _filled(checkpoints, tree):
-            yield section
+        for end in range(len(tree), 0, -BLOCK):
+            part = [tree[i] for i in range(end - 1, max(0, end - BLOCK) - 1, -1)]
+            checkpoints.add([label(node) for node in part], [node.id for node in part])
+            yield checkpoints
+            await sleep(0)  # let keys go first
         for section in self._known_jobs():
             yield section
         if await self._read_jobs():
@@ -286,12 +289,3 @@ class Places:
 
 def _moves(action: Action) -> bool:
     return any(key.rpartition("+")[2] in MOVES for key in action.keys.split(","))
-
-
-async def _filled(section: Section, nodes: Sequence[Checkpoint] | Tree) -> AsyncIterator[Section]:
-    """Add checkpoints, newest first; yields after every part, so that keys go first."""
-    for end in range(len(nodes), 0, -BLOCK):
-        part = [nodes[i] for i in range(end - 1, max(0, end - BLOCK) - 1, -1)]
-        section.add([label(node) for node in part], [node.id for node in part])
-        yield section
-        await sleep(0)

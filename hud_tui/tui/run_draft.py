@@ -574,15 +574,11 @@ class Draft:
 
     @property
     def failed(self) -> bool:
-        return verdict(self._stopping) == "failure"
-
-    @property
-    def _stopping(self) -> list[Finding]:
-        """Findings without what a user may overrule: that the trial of an environment had no
-        signal, which may be chance."""
-        return [finding for finding in self.found_in_all if not self._may_be_overruled(finding)]
+        stopping = [each for each in self.found_in_all if not self._may_be_overruled(each)]
+        return verdict(stopping) == "failure"
 
     def _may_be_overruled(self, finding: Finding) -> bool:
+        """Whether it says that the trial of an environment had no signal, which may be chance."""
         return finding.check == "signal" and self.environment is not None
 
     @property
