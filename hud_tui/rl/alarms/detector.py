@@ -298,12 +298,12 @@ class Detector(ABC, Generic[T]):
     def _alarm(self, episode: Episode, context: Context, row_at: Callable[[int], Row]) -> Alarm:
         shown = row_at(episode.onset)
         start = max(0, episode.onset - self._updates_since(shown))
-        onset = row_at(start)
+        onset, active = row_at(start), episode.ended is None
         return Alarm(
             name=self.NAME,
             title=self.TITLE,
             level=episode.level,
-            active=episode.ended is None,
+            active=active,
             row=start,
             onset=onset.step,
             checkpoint_id=onset.checkpoint_id,
@@ -312,12 +312,12 @@ class Detector(ABC, Generic[T]):
             shown_id=shown.checkpoint_id,
             raised=row_at(episode.raised).step,
             ended=None if episode.ended is None else row_at(episode.ended).step,
-            evidence=(episode.ended is None and self._finite_evidence(context)) or episode.evidence,
+            evidence=(active and self._finite_evidence(context)) or episode.evidence,
             meaning=self.MEANING,
             advice=self.advice(),
             metric=self.READS,
-            limit=None if episode.ended is not None else finite(self.limit(context)),
-            calm=0 if episode.ended is not None else self.gate.calm,
+            limit=finite(self.limit(context)) if active else None,
+            calm=self.gate.calm if active else 0,
             release=self.tuning.release,
         )
 

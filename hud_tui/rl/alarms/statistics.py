@@ -190,7 +190,7 @@ RESIDUE = 1e-3
 
 
 def without_variance(row: Row) -> float | None:
-    """Share of zero-variance groups, from any metric that gives it; None if none does."""
+    """`flat_share`, else by the standard deviation of all rewards; None if neither is known."""
     flat, std = flat_share(row.metrics), row.read("reward_std")
     return float(std < RESIDUE) if flat is None and std is not None else flat
 
