@@ -39,7 +39,11 @@ MODULES = {
         "tests/unit/test_run.py",
         "tests/unit/test_evaluation.py",
     ),
-    "rl/evaluation": ("tests/unit/test_evaluation.py", "tests/unit/test_reward_intervals.py"),
+    "rl/evaluation": (
+        "tests/unit/test_evaluation.py",
+        "tests/unit/test_reward_intervals.py",
+        "tests/unit/test_ship.py",
+    ),
     "rl/changed": ("tests/unit/test_changed.py", "tests/unit/test_compare.py"),
     "rl/sides": ("tests/unit/test_changed.py",),
     "rl/ship": ("tests/unit/test_ship.py",),

@@ -1,6 +1,9 @@
 """Generated faults that are drawn and that no test sees, and those that none can see."""
 
 EQUIVALENT: dict[str, str] = {
+    "rl/bisect.py Search._likelihood: left, mean = 1 ‹- → +› fallen, measured.mean": (
+        "the same two levels in other coordinates, whose determinant is 1"
+    ),
     "remote/budget.py Budgets._end: again_at.get(rental.id, ‹0.0 → 1.0›):": (
         "no clock shows the first second of 1970"
     ),
@@ -10,6 +13,9 @@ EQUIVALENT: dict[str, str] = {
 }
 """Faults that change nothing, by name, and why; they are not drawn."""
 UNSEEN: dict[str, str] = {
+    "rl/own_numbers.py Sampled.observed: ot None and abs(reward) ‹<= → <› MOST": (
+        "no rule says what a reward of exactly a billion is"
+    ),
     'rl/runs.py _asked: arameters.get("sweep"), ‹100 → 101›),': ("no rule says how long a name is"),
     "remote/pods.py Pods._priced: ce - rental.price_seen) ‹> → >=› 0.005:": (
         "no rule says what a difference of exactly half a cent is"

@@ -138,6 +138,12 @@ def test_a_slow_decline_is_called_that() -> None:
     assert bisection.asks(20_000) == []
 
 
+def test_a_decline_over_three_steps_is_slow() -> None:
+    ends = {0: Measured(0.9, 200), 3: Measured(0.4, 200)}
+    assert Search(4, ends, 50, 0.1).slow == pytest.approx(0.25, abs=0.05)
+    assert Search(3, ends | {2: ends[3]}, 50, 0.1).slow == 0
+
+
 def test_what_is_open_at_the_end_of_the_budget_is_a_range() -> None:
     bisection = Bisection(129, {0: scores(15, 16), 128: scores(10, 16)})
     spent = bisection.rollouts
