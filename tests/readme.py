@@ -1,11 +1,15 @@
 """Parts of docs, made from the program, so that they cannot drift from it: the page of keys, the
-columns of the table of runs, the parameters, and the faults that no test sees.
+columns of the table of runs, the parameters, the alarms, and the faults that no test sees.
 
 Run: python -m tests.readme   writes them; the tests compare.
 """
 
+import ast
 import re
 from collections.abc import Sequence
+from dataclasses import fields
+from inspect import getsource
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
@@ -17,6 +21,9 @@ from hud_tui.parameters import (
     RUNS_AT_ONCE,
     Parameter,
 )
+from hud_tui.rl.alarms import thresholds
+from hud_tui.rl.alarms.monitor import DETECTORS
+from hud_tui.rl.alarms.thresholds import Thresholds, Tuning
 from hud_tui.rl.run_columns import COLUMNS
 from tests.faults.left import UNSEEN
 
@@ -27,6 +34,7 @@ RUNS = ROOT / "docs" / "runs.md"
 PARAMETERS = ROOT / "docs" / "parameters.md"
 ENVIRONMENTS = ROOT / "docs" / "environments.md"
 DEVELOPMENT = ROOT / "docs" / "development.md"
+ALARMS = ROOT / "docs" / "alarms.md"
 PLACES = {
     "app": "Everywhere",
     "list": "In a list",
@@ -49,6 +57,8 @@ PLACES = {
     "compared": "Runs: several in one chart",
 }
 """What the page calls the places that are not one of the seven views."""
+COMMON = {field.name for field in fields(Tuning)}
+"""Thresholds that every detector has."""
 
 
 def keys() -> str:
@@ -89,6 +99,42 @@ def development_page(text: str) -> str:
     """The page of development with the faults that no test sees."""
     lines = [f"| `{name.replace('|', chr(92) + '|')}` | {why} |" for name, why in UNSEEN.items()]
     return with_part(text, "faults", "\n".join(["| fault | why |", "|---|---|", *lines, ""]))
+
+
+def alarms_page(text: str) -> str:
+    """The page of alarms with its detectors, and what each threshold means."""
+    return with_part(with_part(text, "detectors", detectors()), "thresholds", threshold_meanings())
+
+
+def detectors() -> str:
+    """The detectors of rows with the thresholds that only some have, as a Markdown table."""
+    lines = []
+    for name, detector in DETECTORS.items():
+        values = [
+            f"`{field.name}` {value:g}"
+            for field in fields(detector.USUAL)
+            if field.name not in COMMON and (value := getattr(detector.USUAL, field.name))
+        ]
+        row = (f"`{name}`", detector.TITLE, detector.MEANING, ", ".join(values))
+        lines.append(f"| {' | '.join(row)} |")
+    head = ["| alarm | on the screen | what it means | thresholds |", "|---|---|---|---|"]
+    return "\n".join([*head, *lines, ""])
+
+
+def threshold_meanings() -> str:
+    """What the thresholds mean, by the docstrings of their fields, as a Markdown table."""
+    lines = []
+    for kind in ast.parse(getsource(thresholds)).body:
+        if not isinstance(kind, ast.ClassDef) or kind.name == Thresholds.__name__:
+            continue
+        class_ = getattr(thresholds, kind.name)
+        users = [f"`{name}`" for name, by in DETECTORS.items() if isinstance(by.USUAL, class_)]
+        whose = "all" if class_ is Tuning else ", ".join(users or ["`stall`"])
+        for field, text in pairwise(kind.body):
+            match field, text:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(meaning))):
+                    lines.append(f"| `{name}` | {whose} | {' '.join(meaning.split())} |")
+    return "\n".join(["| threshold | of | what it is |", "|---|---|---|", *lines, ""])
 
 
 def parameters(rows: Sequence[Parameter]) -> str:
@@ -137,4 +183,5 @@ if __name__ == "__main__":
     RUNS.write_text(runs_page(RUNS.read_text()))
     PARAMETERS.write_text(parameters_page(PARAMETERS.read_text()))
     ENVIRONMENTS.write_text(environments_page(ENVIRONMENTS.read_text()))
+    ALARMS.write_text(alarms_page(ALARMS.read_text()))
     DEVELOPMENT.write_text(development_page(DEVELOPMENT.read_text()))

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from math import exp, inf, isfinite, nan
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,15 +31,10 @@ def alarms(report: Report, name: str) -> list[Alarm]:
     return [alarm for alarm in report.alarms if alarm.name == name]
 
 
-def test_there_are_twelve_pathologies_and_each_detector_has_one_and_is_documented() -> None:
+def test_there_are_twelve_pathologies_and_each_detector_has_one() -> None:
     assert len(PATHOLOGIES) >= 12
     tripped = {name for pathology in PATHOLOGIES.values() for name in pathology.trips}
     assert tripped == set(DETECTORS) | {"stall"}
-    table = (Path(__file__).parents[2] / "docs" / "alarms.md").read_text(encoding="utf-8")
-    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
-    for kind in DETECTORS.values():
-        names = next(row for row in rows if f"`{kind.NAME}`" in row[0])
-        assert kind.TITLE in names[1]
 
 
 def test_a_healthy_run_trips_nothing_and_a_long_one_at_most_stands_still() -> None:

@@ -20,6 +20,7 @@ from hud_tui.cli.commands import COMMANDS, build_parser
 from hud_tui.keys import ACTIONS
 from tests.conftest import bearer, fork
 from tests.readme import (
+    ALARMS,
     DEVELOPMENT,
     ENVIRONMENTS,
     KEYS,
@@ -27,6 +28,7 @@ from tests.readme import (
     README,
     ROOT,
     RUNS,
+    alarms_page,
     development_page,
     environments_page,
     keys_page,
@@ -104,6 +106,7 @@ assert Checkpoint(id="c", adam_beta1=Adam(1e-3).beta1).adam_beta1 == 0.9""",
         (PARAMETERS, parameters_page),
         (ENVIRONMENTS, environments_page),
         (DEVELOPMENT, development_page),
+        (ALARMS, alarms_page),
     ],
 )
 def test_keys_and_columns_are_those_of_the_program(page: Path, made: Callable[[str], str]) -> None:
