@@ -5,7 +5,8 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -369,31 +370,40 @@ async def test_any_size_does(served: Served) -> None:
         assert app.app._exception is None
 
 
+def is_live(app: Opened) -> bool:
+    return app.app.workspace.session.freshness.state is State.LIVE
+
+
+@asynccontextmanager
+async def left_by_its_service(
+    served: Served, start: Start, is_shown: Callable[[Opened], object], data_dir: str = ""
+) -> AsyncIterator[Opened]:
+    """The app over a service that has ended since the view was shown."""
+    async with AsyncExitStack() as stack:
+        async with on_socket(served.service) as url:
+            connector = Connector(Served(url, served.api_key, served.service))
+            connector.data_dir = data_dir
+            app = await stack.enter_async_context(opened(connector, start))
+            await app.until(lambda: app.app.workspace is not None and is_live(app))
+            await app.until(lambda: is_shown(app))
+        yield app
+
+
 async def test_a_lost_service_is_told_and_found_again(served: Served) -> None:
     """The service ends and another, on another port, takes its place."""
     model_id, _ = await trained(served, steps=2)
-    async with on_socket(served.service) as url:
-        connector = Connector(Served(url, served.api_key, served.service))
-        start = Start("checkpoints", model=model_id)
-        app = opened(connector, start)
-        one = await app.__aenter__()
-        await one.until_view("checkpoints")
-        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
-        await one.until(lambda: one.run.loaded)
-    try:
-        await one.until(lambda: one.app.workspace.session.freshness.state is State.RECONNECTING)
-        await one.until(lambda: "service gone · ^r starts it" in one.said("TopLine"))
-        assert not one.told
-        await one.press("1", "4")
-        assert one.run.head is not None
-        connector.served = served
-        await one.press("ctrl+r")
-        await one.until_notice("reconnected")
-        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
-        assert one.run.head is not None
-    finally:
-        await app.__aexit__(None, None, None)
-    await asyncio.sleep(0)
+    start = Start("checkpoints", model=model_id)
+    async with left_by_its_service(served, start, lambda app: app.run.loaded) as app:
+        await app.until(lambda: app.app.workspace.session.freshness.state is State.RECONNECTING)
+        await app.until(lambda: "service gone · ^r starts it" in app.said("TopLine"))
+        assert not app.told
+        await app.press("1", "4")
+        assert app.run.head is not None
+        app.connector.served = served
+        await app.press("ctrl+r")
+        await app.until_notice("reconnected")
+        await app.until(lambda: is_live(app))
+        assert app.run.head is not None
 
 
 async def test_a_service_that_another_program_started_again_is_found(
@@ -401,16 +411,10 @@ async def test_a_service_that_another_program_started_again_is_found(
 ) -> None:
     monkeypatch.setattr(workspace, "SERVICE_S", 0.05)
     monkeypatch.setattr(live_session, "LOST_S", 0.2)
-    file, lock = tmp_path / "service.json", tmp_path / LOCK
     model_id, _ = await trained(served, steps=1)
-    async with on_socket(served.service) as url:
-        connector = Connector(Served(url, served.api_key, served.service))
-        connector.data_dir = str(tmp_path)
-        app = opened(connector, Start("checkpoints", model=model_id))
-        one = await app.__aenter__()
-        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
-    try:
-        connector.served = served
+    start = Start("checkpoints", model=model_id)
+    async with left_by_its_service(served, start, is_live, str(tmp_path)) as app:
+        app.connector.served = served
         again = ServiceReady(
             url=served.url,
             api_key="hud-local-" + "k" * 32,
@@ -418,41 +422,30 @@ async def test_a_service_that_another_program_started_again_is_found(
             pid=os.getpid(),
             data_dir=str(tmp_path),
         )
-        register(file, again)
-        await one.until(lambda: "service gone" in one.said("TopLine"))
-        assert len(connector.asked) == 1, "nobody holds the lock: the file is of a dead one"
-        with holding(lock):
-            await one.until_notice("reconnected")
-        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
-        assert len(connector.asked) == 2
-    finally:
-        await app.__aexit__(None, None, None)
+        register(tmp_path / "service.json", again)
+        await app.until(lambda: "service gone" in app.said("TopLine"))
+        assert len(app.connector.asked) == 1, "nobody holds the lock: the file is of a dead one"
+        with holding(tmp_path / LOCK):
+            await app.until_notice("reconnected")
+        await app.until(lambda: is_live(app))
+        assert len(app.connector.asked) == 2
 
 
 @pytest.mark.parametrize("view", ["models", "checkpoints"])
 async def test_reconnecting_while_a_read_is_retried(served: Served, view: str) -> None:
     """What reads from the old client is ended with it, and reads from the new one."""
     model_id, _ = await trained(served)
-    async with on_socket(served.service) as url:
-        connector = Connector(Served(url, served.api_key, served.service))
-        app = opened(connector, Start(view, model=model_id))
-        one = await app.__aenter__()
-        await one.until(lambda: one.app.workspace.session.freshness.state is State.LIVE)
-        await one.until(lambda: not reading(one))
-    try:
-        await one.press("r")
-        await one.until(lambda: reading(one))
-        connector.served = served
-        old = one.app.workspace.session.client.wire
-        await one.press("ctrl+r")
-        await one.until_notice("reconnected")
+    start = Start(view, model=model_id)
+    async with left_by_its_service(served, start, lambda app: not reading(app)) as app:
+        await app.press("r")
+        await app.until(lambda: reading(app))
+        app.connector.served = served
+        old = app.app.workspace.session.client.wire
+        await app.press("ctrl+r")
+        await app.until_notice("reconnected")
         assert old.http.is_closed
-        await one.until(
-            lambda: not reading(one) and one.app.workspace.session.freshness.state is State.LIVE
-        )
-        assert not [notice for notice in one.told if not notice.startswith("starting ")]
-    finally:
-        await app.__aexit__(None, None, None)
+        await app.until(lambda: not reading(app) and is_live(app))
+        assert not [notice for notice in app.told if not notice.startswith("starting ")]
 
 
 def reading(app: Opened) -> bool:
