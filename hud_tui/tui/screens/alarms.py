@@ -193,48 +193,31 @@ class AlarmLine:
         return STYLES[self.alarm.level] if self.alarm.active and not quiet else "$text-muted"
 
 
-def _styled(text: Callable[[AlarmLine], str]) -> Callable[[AlarmLine | Skipped], Content]:
-    """A cell in the alarm's style; empty for a detector that was not evaluated."""
-    return lambda line: (
-        Content() if isinstance(line, Skipped) else Content.styled(text(line), line.style)
-    )
+def _styled(text: Callable[[AlarmLine], str]) -> Callable[[AlarmLine], Content]:
+    """A cell in the alarm's style."""
+    return lambda line: Content.styled(text(line), line.style)
 
 
-def _title(line: AlarmLine | Skipped) -> Content:
-    if isinstance(line, Skipped):
-        return Content.styled(line.title, DIM)
-    return Content.styled(line.alarm.title, line.style)
-
-
-def _until(line: AlarmLine | Skipped) -> str:
-    if isinstance(line, Skipped):
-        return ""
+def _until(line: AlarmLine) -> str:
     if line.alarm.active:
         return "now" if line.run.holds_until(line.alarm) == "now" else "end"
     return "" if line.alarm.ended is None else str(line.alarm.ended)
 
 
-def _evidence(line: AlarmLine | Skipped) -> str:
-    return line.lacking if isinstance(line, Skipped) else line.alarm.evidence_text
-
-
-def _since(line: AlarmLine | Skipped) -> str:
-    return "" if isinstance(line, Skipped) else str(line.alarm.onset)
-
-
-def columns_of(report: Report, is_wide: bool = False) -> list[Column[AlarmLine | Skipped]]:
+def columns_of(report: Report, is_wide: bool = False) -> list[Column[AlarmLine]]:
     """The columns; the alarms' titles take what they need, for the evidence has the rest."""
     titles = [each.title for each in (*report.alarms, *report.left)]
     if is_wide:
         titles += [each.title for each in report.skipped]
     longest = max(map(len, titles), default=TITLE_MOST)
+    width = min(max(longest, TITLE_LEAST), TITLE_MOST)
     return [
         Column("", 1, _styled(lambda line: _mark(line.alarm, line.run.alarms, line.book))),
         Column("level", 8, _styled(lambda line: line.alarm.level.word)),
-        Column("alarm", min(max(longest, TITLE_LEAST), TITLE_MOST), _title),
-        Column("since", 5, _since, right=True),
+        Column("alarm", width, _styled(lambda line: line.alarm.title)),
+        Column("since", 5, lambda line: str(line.alarm.onset), right=True),
         Column("until", 5, _until, right=True, rank=2),
-        Column("evidence", 0, _evidence, DIM),
+        Column("evidence", 0, lambda line: line.alarm.evidence_text, DIM),
     ]
 
 
@@ -246,13 +229,17 @@ def alarm_rows(run: Run, book: AlarmBook) -> list[Row]:
         lines = (AlarmLine(alarm, run, book) for alarm in alarms)
         return [item_row(columns, kind + line.alarm.id, line) for line in lines]
 
-    skipped = [item_row(columns, SKIPPED + detector.name, detector) for detector in report.skipped]
     return [
         *rows(report.active),
         *_part("over", rows(alarm for alarm in report.alarms if not alarm.active)),
         *_part("on steps no longer in the head's lineage", rows(report.left, LEFT)),
-        *_part("not evaluated", skipped),
+        *_part("not evaluated", list(map(_skipped_row, report.skipped))),
     ]
+
+
+def _skipped_row(detector: Skipped) -> Row:
+    texts = ("", "", detector.title, "", "", detector.lacking)
+    return Row(SKIPPED + detector.name, tuple(Content.styled(text, DIM) for text in texts))
 
 
 def _part(title: str, rows: Sequence[Row]) -> list[Row]:

@@ -423,8 +423,7 @@ class CheckpointsScreen(HudScreen):
         if self.selected is None and not self.is_at_base:
             return keyed(FOLDED)
         why = "" if self.selected is None else refusal(self.selected)
-        is_at_head = self.cursor.position == self.run.tree.head
-        if not why and not is_at_head and not self.client.settings.embedded:
+        if not why and not self._is_head() and not self.client.settings.embedded:
             return keyed(AT_HEAD)
         return why
 

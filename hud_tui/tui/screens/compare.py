@@ -48,7 +48,6 @@ VALUES = (10, 22)
 """Smallest and largest width of one side's value, cells."""
 MADE = ("loss", "learning rate", "job", "group size", "groups", "state")
 MUTED = "$text-muted"
-UNSAMPLED = "not sampled yet"
 HELD, TRAINED, STEP = "heldout ", "training ", "step "
 """Beginnings of the keys of rows: held-out tasks, training tasks, and steps."""
 EVALUATES = "{compare.evaluate} evaluates both on the same tasks."
@@ -61,42 +60,31 @@ def _change_style(delta: float) -> str:
     return "bold $accent" if delta > 0 else "bold $warning"
 
 
-@dataclass(frozen=True)
-class Moved:
-    """A row of the list: a task on both sides, or a step between them."""
-
-    title: str
-    before: float | None
-    after: float | None
-    delta: float | None
-    rollouts: str
-
-    @classmethod
-    def of_task(cls, change: TaskChange) -> Moved:
-        before, after = change.before, change.after
-        solved = " → ".join(f"{side.solved}/{len(side.rewards)}" for side in (before, after))
-        return cls(change.slug, before.mean, after.mean, change.delta, solved)
-
-    @classmethod
-    def of_step(cls, step: Checkpoint) -> Moved:
-        least = min((len(group.rewards) for group in step.groups), default=0)
-        of = f"{len(step.groups)}×{least}" if least else f"{count_rollouts(step) or ''}"
-        text = f"{of} reward {short(reward_of(step))}".lstrip()
-        return cls(name(step), None, None, None, text)
+def _delta(change: TaskChange) -> Content:
+    return Content.styled(signed(change.delta), _change_style(change.delta))
 
 
-CHANGES: Sequence[Column[Moved]] = (
-    Column("task", 0, lambda moved: one_line(moved.title, 200)),
-    Column("A", 7, lambda moved: "" if moved.before is None else short(moved.before), right=True),
-    Column("B", 7, lambda moved: "" if moved.after is None else short(moved.after), right=True),
-    Column(
-        "B − A",
-        8,
-        lambda moved: Content.styled(signed(moved.delta), _change_style(moved.delta or 0.0)),
-        right=True,
-    ),
-    Column("solved", 17, lambda moved: moved.rollouts, MUTED, right=True, rank=1),
+def _solved(change: TaskChange) -> str:
+    sides = change.before, change.after
+    return " → ".join(f"{side.solved}/{len(side.rewards)}" for side in sides)
+
+
+CHANGES: Sequence[Column[TaskChange]] = (
+    Column("task", 0, lambda change: one_line(change.slug, 200)),
+    Column("A", 7, lambda change: short(change.before.mean), right=True),
+    Column("B", 7, lambda change: short(change.after.mean), right=True),
+    Column("B − A", 8, _delta, right=True),
+    Column("solved", 17, _solved, MUTED, right=True, rank=1),
 )
+
+
+def _step_row(step: Checkpoint) -> Row:
+    """A step between the two: its name, and what it was trained on."""
+    least = min((len(group.rewards) for group in step.groups), default=0)
+    of = f"{len(step.groups)}×{least}" if least else f"{count_rollouts(step) or ''}"
+    trained = Content.styled(f"{of} reward {short(reward_of(step))}".lstrip(), MUTED)
+    cells = Content(one_line(name(step), 200)), Content(), Content(), Content(), trained
+    return Row(f"{STEP}{step.id}", cells)
 
 
 class ComparePanel(Panel[bool]):
@@ -245,9 +233,7 @@ def change_rows(both: Comparison) -> list[Row]:
             rows += _task_rows(prefix, kind, ("improves", "improve"), delta.better)
     for batches in both.batches:
         rows.append(_heading(f"{counted(len(batches.steps), 'step')} {batches.title}"))
-        rows += [
-            item_row(CHANGES, f"{STEP}{step.id}", Moved.of_step(step)) for step in batches.steps
-        ]
+        rows += map(_step_row, batches.steps)
     for prefix, kind, delta in told:
         if delta is not None:
             rows += _task_rows(prefix, kind, ALIKE, delta.alike)
@@ -264,7 +250,7 @@ def _task_rows(
     if changes:
         yield _heading(f"{counted(len(changes), kind)} {verbs[len(changes) > 1]}")
     for change in changes:
-        yield item_row(CHANGES, f"{prefix}{change.slug}", Moved.of_task(change))
+        yield item_row(CHANGES, f"{prefix}{change.slug}", change)
 
 
 def _heading(title: str) -> Row:
@@ -348,7 +334,7 @@ def _own(both: Comparison) -> Iterator[Line]:
 
 def _sampled(own: Own) -> str:
     if own.reward is None:
-        return UNSAMPLED
+        return "not sampled yet"
     return counted(own.sampled, "rollout") if own.sampled else "–"
 
 

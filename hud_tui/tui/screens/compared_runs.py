@@ -5,7 +5,7 @@ from __future__ import annotations
 from asyncio import Semaphore, gather
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from textual import on, work
 from textual.app import ComposeResult
@@ -28,10 +28,9 @@ from hud_tui.tui.session import RunSession
 from hud_tui.tui.widgets.run_curves import Compared, RunCurves, RunLegend
 from hud_tui.tui.widgets.table import Column, RowList, item_row
 
-MUTED = "$text-muted"
 METRICS_TOLD: Sequence[Column[str]] = (
     Column("metric", 22, metric_title),
-    Column("what it means", 0, lambda key: metric(key).meaning, MUTED),
+    Column("what it means", 0, lambda key: metric(key).meaning, "$text-muted"),
 )
 
 
@@ -69,14 +68,8 @@ COMPARED_FOOT = (
 )
 
 
-@dataclass(frozen=True)
-class Destination:
-    """Where to go after the comparison."""
-
-    row: Work
-    view: str
-    checkpoint_id: str | None
-    """The step under the crosshair; None without one."""
+Destination = tuple[Work, str, str | None]
+"""Where to go after the comparison: a run, a view, and the id of the step under the crosshair."""
 
 
 class RunComparison(Over[Destination | None]):
@@ -262,7 +255,7 @@ class RunComparison(Over[Destination | None]):
     def _leave_for(self, view: str) -> None:
         row = next((row for row, _ in self.legend.rows if row.id == self.legend.chosen), None)
         if row is not None:
-            self.dismiss(Destination(row, view, self.checkpoint_id))
+            self.dismiss((row, view, self.checkpoint_id))
 
     @on(RunLegend.Opened)
     def action_open(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -58,22 +58,16 @@ class Evaluated:
     """None stands for the weights that the model started from."""
 
 
-def _marked(run: Run, marked: Mapping[str, str]) -> Iterator[tuple[str, list[Checkpoint | None]]]:
-    """The marked ones together, if there are any."""
-    positions = [(letter, run.tree.find_weights(id_)) for id_, letter in marked.items()]
-    nodes = [(letter, run.tree.node(p)) for letter, p in positions if p is not None]
-    if nodes:
-        title = " and ".join(f"{letter} {label(node)}" for letter, node in nodes)
-        yield title, [node for _, node in nodes]
-
-
 def weights_to_evaluate(
     run: Run, marked: Mapping[str, str], here: Checkpoint | None, on_base: bool
 ) -> list[Evaluated]:
     """What can be evaluated, the most likely choice first. `marked`: letters of the marked
     checkpoints, by id; `here` is under the cursor, which may be on the base weights."""
-    tree, head = run.tree, run.head
-    offered = [*_marked(run, marked)]
+    tree, head, offered = run.tree, run.head, list[tuple[str, list[Checkpoint | None]]]()
+    positions = [(letter, tree.find_weights(id_)) for id_, letter in marked.items()]
+    if nodes := [(letter, tree.node(p)) for letter, p in positions if p is not None]:
+        title = " and ".join(f"{letter} {label(node)}" for letter, node in nodes)
+        offered.append((title, [node for _, node in nodes]))
     if on_base:
         offered.append(("base", [None]))
     if here is not None:

@@ -55,7 +55,6 @@ class Level(IntEnum):
     TRACES = 1
 
 
-FILTER = "filter rows by text"
 NO_JOBS = "No jobs yet. Press {app.view.launch} to launch a run."
 REPLAYED = "A replay has no jobs. {app.view.live} shows its run."
 NAME_LEAST, NAME_MOST = 34, 60
@@ -88,7 +87,7 @@ class JobsScreen(HudScreen):
         self._empty = Static("reading the jobs …", id="jobs-empty", markup=False)
         self._jobs = RowList(JOBS, id="jobs", least=NAME_LEAST)
         self._traces = RowList(TRACES, id="traces")
-        self.filter_field = FilterField(FILTER, "jobs-filter", self._jobs)
+        self.filter_field = FilterField("filter rows by text", "jobs-filter", self._jobs)
         self.jobs_text = ""
         """The filter of the jobs, kept while one of them is open."""
         self._good: Keep = parse_row_filter("")

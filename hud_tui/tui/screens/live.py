@@ -46,7 +46,6 @@ from hud_tui.tui.widgets.run_status import ConstantLine, EventLog, Reason, RunSt
 
 REWARD = "reward_mean"
 """The metric of the focus chart until another is chosen."""
-ALL = "All steps are shown."
 NO_PAN = "All steps are shown: zoom in ({live.zoom.1}) to pan."
 
 
@@ -249,7 +248,7 @@ class LiveScreen(HudScreen):
         else:
             chart_view = replace(self.chart_view, span=None, end=None)
         closest = f"Cannot zoom in further: at least {LEAST_STEPS} steps are shown."
-        self._show_range(chart_view, closest if times > 0 else ALL)
+        self._show_range(chart_view, closest if times > 0 else "All steps are shown.")
 
     def action_details(self) -> None:
         run = self.run

@@ -113,7 +113,6 @@ EMPTY = (
     "No changes were made from this machine yet. Forks, submissions, head changes, "
     "cancellations, pins and set-ups of machines are logged here; reads are not."
 )
-NOWHERE = "No state directory: nothing is logged."
 ON_ENTRY = frozenset({"open", "copy", "copy_as"})
 NO_PYTHON = "Not available as Python: the request body is not kept."
 AGAIN_S = 1.0
@@ -203,7 +202,7 @@ class LogScreen(Leavable[None]):
     def _calm(self) -> str:
         """Text of an empty list."""
         if self._log is None:
-            return NOWHERE
+            return "No state directory: nothing is logged."
         if self._all is None:
             return "reading the log …"
         return keyed("No entry matches · {log.leave} shows all") if self._all else EMPTY

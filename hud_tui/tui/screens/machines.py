@@ -150,43 +150,36 @@ def read_entries(machines: Machines) -> list[Entry]:
     ]
 
 
-@dataclass(frozen=True)
-class MachineLine:
-    """A machine in the list at a time in Unix seconds."""
-
-    entry: Entry
-    now: float
-
-
-def _gpus(line: MachineLine) -> str:
-    machine, rental = line.entry.machine, line.entry.rental
+def _gpus(entry: Entry) -> str:
+    machine, rental = entry.machine, entry.rental
     rented = "" if rental is None else rental.gpus
     return one_line(rented if machine is None else machine.facts.gpu_label, 20)
 
 
-def _model(line: MachineLine) -> str:
-    return "" if line.entry.machine is None else one_line(line.entry.machine.model, 40)
+def _model(entry: Entry) -> str:
+    return "" if entry.machine is None else one_line(entry.machine.model, 40)
 
 
-def _price(line: MachineLine) -> str:
-    return "" if line.entry.rental is None else f"{line.entry.rental.price_hr:.2f}"
+def _price(entry: Entry) -> str:
+    return "" if entry.rental is None else f"{entry.rental.price_hr:.2f}"
 
 
-def _spent(line: MachineLine) -> str:
-    entry = line.entry
-    return "" if entry.rental is None else f"{entry.rental.spent(line.now - entry.ahead_s):.2f}"
+def columns_at(now: float) -> Sequence[Column[Entry]]:
+    """Of the list, at a time in Unix seconds."""
 
+    def spent(entry: Entry) -> str:
+        return "" if entry.rental is None else f"{entry.rental.spent(now - entry.ahead_s):.2f}"
 
-COLUMNS: Sequence[Column[MachineLine]] = (
-    Column("", 0, lambda line: "▶" if line.entry.used else " ", "$accent", most=1),
-    Column("machine", 0, lambda line: one_line(line.entry.name, 60), "bold"),
-    Column("GPUs", 0, _gpus, rank=1, most=20),
-    Column("state", 0, lambda line: Content.styled(*line.entry.state), most=WIDEST),
-    Column("GPU use", 0, lambda line: gpu_use(line.entry.pulse), rank=3, most=WIDEST),
-    Column("model", 0, _model, DIM, rank=4, most=40),
-    Column("$/h", 0, _price, right=True, rank=2, most=WIDEST),
-    Column("spent", 0, _spent, "bold $warning", right=True, most=WIDEST),
-)
+    return (
+        Column("", 0, lambda entry: "▶" if entry.used else " ", "$accent", most=1),
+        Column("machine", 0, lambda entry: one_line(entry.name, 60), "bold"),
+        Column("GPUs", 0, _gpus, rank=1, most=20),
+        Column("state", 0, lambda entry: Content.styled(*entry.state), most=WIDEST),
+        Column("GPU use", 0, lambda entry: gpu_use(entry.pulse), rank=3, most=WIDEST),
+        Column("model", 0, _model, DIM, rank=4, most=40),
+        Column("$/h", 0, _price, right=True, rank=2, most=WIDEST),
+        Column("spent", 0, spent, "bold $warning", right=True, most=WIDEST),
+    )
 
 
 def gpu_use(pulse: Mapping[str, Any]) -> str:
@@ -533,7 +526,7 @@ class MachinesScreen(Leavable[None]):
         self._pane = PANES[0]
         self._server_log: dict[str, list[str]] = {}
         """The end of each server's log, as last read."""
-        self.list = RowList(COLUMNS, id="machines", least=NAME_CELLS)
+        self.list = RowList(columns_at(0.0), id="machines", least=NAME_CELLS)
 
     def compose(self) -> ComposeResult:
         yield Static(id="machines-title", markup=False)
@@ -563,9 +556,9 @@ class MachinesScreen(Leavable[None]):
 
     def show(self) -> None:
         entries, now = self._entries or [], self._clock()
-        lines = [MachineLine(entry, now) for entry in entries]
-        rows = [item_row(COLUMNS, line.entry.name, line) for line in lines]
-        columns, rows = grown(COLUMNS, rows)
+        all_columns = columns_at(now)
+        rows = [item_row(all_columns, entry.name, entry) for entry in entries]
+        columns, rows = grown(all_columns, rows)
         self.list.most = min(MOST_NAME, max([NAME_CELLS, *(len(entry.name) for entry in entries)]))
         self.list.lay(columns)
         self.list.show(rows)

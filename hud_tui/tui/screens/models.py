@@ -62,7 +62,6 @@ def about(model: Model | None) -> Content:
 
 ROOMY = 45
 """Rows of a view from which on facts of a model are shown below the list."""
-TITLE = 14
 CURVE = 60
 """Most cells of the curve of a model's rewards."""
 
@@ -106,7 +105,7 @@ def _trained(model: Model, facts: Facts) -> Iterator[Content]:
         yield _fact("batches", "") + bars + Content.styled(ends, DIM)
 
 
-_fact = partial(labelled, TITLE)
+_fact = partial(labelled, 14)
 
 
 # Suggestions: where the cursor begins, and what Enter does to a model.

@@ -66,7 +66,6 @@ LEFT = [
     "What was played is kept as a cancelled rollout.",
 ]
 NO_ANSWER = ["The answer is empty; it ends the game and is graded."]
-NO_TURN = "No turn yet."
 WHO = {PERSON: "you", POLICY: "policy", RECORDED: "replayed"}
 
 
@@ -82,7 +81,7 @@ class PlayScreen(Over[None]):
         self.game = Game(name)
         self.form = ToolForm(id="play-form")
         self.view = TranscriptView(id="play-turns", all_open=True)
-        self.view.failure = NO_TURN
+        self.view.failure = "No turn yet."
         self.answer = Input(id="play-answer", placeholder="your last answer", compact=True)
         self._begin, self._replay, self._keep = begin, replay, keep
         self._play: Play | None = None
@@ -158,7 +157,10 @@ class PlayScreen(Over[None]):
             await self.form.show(game.tools)
             self._after_a_call()
         if is_first and not game.upcoming:
-            self._focus_first()
+            if game.tools:
+                self.form.focus_first()
+            else:
+                self.answer.focus()
         elif game.is_over:
             self.query_one("#play-again", Button).focus()
 
@@ -187,12 +189,6 @@ class PlayScreen(Over[None]):
         self.form.clear()
         if self.form.has_focus_within:
             self.form.focus_first()
-
-    def _focus_first(self) -> None:
-        if self.game.tools:
-            self.form.focus_first()
-        else:
-            self.answer.focus()
 
     def _say(self) -> None:
         """What the game waits for, or how it ended."""

@@ -54,12 +54,9 @@ KEPT = 16
 """Rollouts that are kept after they were read."""
 SEARCH = "find in this rollout; then n: next, N: previous"
 NOT_SEARCHED = "No search yet: {rollout.filter} starts one."
-NOT_FOUND = "No match in this rollout."
 VIEWS = (None, Shade.SURPRISE, Shade.RATIO, Shade.ADVANTAGE)
 MUTED = "$text-muted"
-NO_TOKENS = "This block has no tokens: move to a turn that was sampled."
 WEIGHTS_GONE = "No alternatives: the weights that sampled this rollout are deleted."
-RUNNING = "still running: new turns are added"
 LATE_LOOKS = 2
 """Looks at a rollout after it has ended, whose turns may be uploaded later."""
 UNHURRIED = 2
@@ -182,7 +179,7 @@ class RolloutScreen(Leavable[str]):
                 self._alternatives.get(trace_id, {}),
             ),
             self._which(trace_id),
-            RUNNING if is_active(trace.status) else why,
+            "still running: new turns are added" if is_active(trace.status) else why,
             self._removed.get(trace_id, Counter()),
         )
 
@@ -432,7 +429,7 @@ class RolloutScreen(Leavable[str]):
 
     def action_match(self, way: int) -> None:
         if not self.view.hits:
-            text = NOT_FOUND if self.view.search_text else keyed(NOT_SEARCHED)
+            text = "No match in this rollout." if self.view.search_text else keyed(NOT_SEARCHED)
             show_notice(self.app, text)
         self.view.next_hit(way)
         self._show_lines()
@@ -502,7 +499,7 @@ class RolloutScreen(Leavable[str]):
         place of its least likely ones."""
         trace_id, read, turn = self.active, self._read.get(self.active), self._turn
         if read is None or turn is None or turn.number is None:
-            show_notice(self.app, NO_TOKENS)
+            show_notice(self.app, "This block has no tokens: move to a turn that was sampled.")
             return
         self.shade = self.shade or Shade.SURPRISE
         detailed = self._detailed.setdefault(trace_id, set())

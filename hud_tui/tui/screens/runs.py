@@ -217,8 +217,6 @@ NO_RUNS = (
     "No runs yet. Press {app.view.launch} to launch one; a loop of your own is listed\n"
     "once it has taken a step."
 )
-NO_MATCH = "No run matches. {^runs.leave} shows all."
-REPLAYED = "A replay has no list of runs. {app.view.live} shows its run."
 RUN, SWEEP = "run", "sweep"
 LEAST_COMPARED = 2
 """Least number of runs in a comparison."""
@@ -408,10 +406,10 @@ class RunsScreen(HudScreen):
 
     def _empty(self) -> str:
         if self.session.replays:
-            return keyed(REPLAYED)
+            return keyed("A replay has no list of runs. {app.view.live} shows its run.")
         if self.rows is None:
             return unread("runs", self.session.freshness)
-        return keyed(NO_MATCH if self.rows else NO_RUNS)
+        return keyed("No run matches. {^runs.leave} shows all." if self.rows else NO_RUNS)
 
     def _show_title(self) -> None:
         title = self.query_one("#runs-title", Static)
@@ -526,7 +524,7 @@ class RunsScreen(HudScreen):
             RunComparison(lambda: self._of(ids), self.works.runs, self.session, first, names)
         )
         if destination is not None:
-            self.show_run(destination.row, destination.view, destination.checkpoint_id)
+            self.show_run(*destination)
 
     @work(exclusive=True, group=OPENS)
     async def action_before_after(self) -> None:

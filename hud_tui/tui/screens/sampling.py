@@ -29,7 +29,6 @@ AGAIN_S = 0.5
 """Seconds between two looks at how the sampling goes on."""
 SAMPLING = "sampling"
 """Group of the workers that sample."""
-MUTED = "$text-muted"
 SAMPLES_OR_SERVES = frozenset({"evaluate", "resume_sampling", "cancel_sampling", "set_head"})
 """Actions that are not hinted at in read-only mode."""
 T = TypeVar("T")
@@ -160,7 +159,7 @@ class SamplingPanel(Panel[T], Generic[T, R]):
         self.sentences.update(Content.assemble((head, "bold"), text))
 
     def show_progress(self) -> None:
-        self.progress.update(Content.styled(self._progress_text(), MUTED))
+        self.progress.update(Content.styled(self._progress_text(), "$text-muted"))
         shut = SAMPLES_OR_SERVES if self.writes.read_only is not None else frozenset[str]()
         able = (name for name in self.HINTS if name not in shut and self.check_action(name, ()))
         hints = [self.HINTS[name] for name in able]

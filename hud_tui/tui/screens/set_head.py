@@ -341,21 +341,17 @@ class HeadDialog(ConfirmDialog):
         return Content("\n").join([text, Content.styled(READING, "$text-muted")])
 
 
-@dataclass(frozen=True)
-class HistoryLine:
-    """A line of the history, and the time in Unix seconds."""
+def columns_at(now: float) -> Sequence[Column[ReflogLine]]:
+    """Of the history, at a time in Unix seconds."""
+    return (
+        Column("when", 6, lambda line: age(line.at or None, now), right=True),
+        Column("what", 14, lambda line: line.what),
+        Column("from", 12, lambda line: line.before, DIM, rank=1),
+        Column("checkpoint", 12, lambda line: line.after, "bold"),
+        Column("by", 0, lambda line: line.by),
+    )
 
-    of: ReflogLine
-    now: float
 
-
-COLUMNS: Sequence[Column[HistoryLine]] = (
-    Column("when", 6, lambda line: age(line.of.at or None, line.now), right=True),
-    Column("what", 14, lambda line: line.of.what),
-    Column("from", 12, lambda line: line.of.before, DIM, rank=1),
-    Column("checkpoint", 12, lambda line: line.of.after, "bold"),
-    Column("by", 0, lambda line: line.of.by),
-)
 NO_HISTORY = "No step has been taken yet, and the head has not been set."
 MOST_LINES = 1_000
 """Lines of the history that are listed, the newest."""
@@ -369,10 +365,10 @@ class HistoryPanel(Panel[str]):
 
     def __init__(self, run: Run, now: float) -> None:
         super().__init__(f"Head history · {run.history.completeness}")
-        self.rows = RowList(COLUMNS, id="history", least=26)
+        columns = columns_at(now)
+        self.rows = RowList(columns, id="history", least=26)
         self.lines = reflog(run)[: -MOST_LINES - 1 : -1]
-        lines = [HistoryLine(line, now) for line in self.lines]
-        self._shown = [item_row(COLUMNS, str(number), line) for number, line in enumerate(lines)]
+        self._shown = [item_row(columns, str(n), line) for n, line in enumerate(self.lines)]
 
     def body(self) -> Iterable[Widget]:
         if self._shown:
