@@ -4,7 +4,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
 
 import pytest
 from textual.actions import parse
@@ -13,26 +16,16 @@ from hud_tui.cli.main import main
 from hud_tui.config import LISTS, read_keymap
 from hud_tui.key_names import spell
 from hud_tui.keys import ACTIONS, VIEWS, of_view
-from hud_tui.tui.app import HudApp, view_class
+from hud_tui.tui import screens
+from hud_tui.tui.app import HudApp
 from hud_tui.tui.keys import KeyLine, bindings, key_line, use_keymap
 from hud_tui.tui.run_draft import SubmitDialog
 from hud_tui.tui.screens.bisect import BisectPanel
-from hud_tui.tui.screens.chart_settings import ChartList, ColumnList, OverlayList
 from hud_tui.tui.screens.compare import ComparePanel
-from hud_tui.tui.screens.compared_runs import RunComparison
-from hud_tui.tui.screens.connect import ConnectScreen
-from hud_tui.tui.screens.dialogs import BESIDE, ConfirmDialog, Panel
-from hud_tui.tui.screens.group import GroupScreen
-from hud_tui.tui.screens.json import JsonScreen
-from hud_tui.tui.screens.log import LogScreen
-from hud_tui.tui.screens.machines import MachinesScreen
+from hud_tui.tui.screens.dialogs import BESIDE, ConfirmDialog, Panel, Viewed
 from hud_tui.tui.screens.palette import Palette
-from hud_tui.tui.screens.play import PlayScreen
-from hud_tui.tui.screens.rollout import RolloutScreen
-from hud_tui.tui.screens.rollout_search import RolloutSearch
 from hud_tui.tui.screens.set_head import HeadDialog, HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
-from hud_tui.tui.screens.time import TimeScreen
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.form import FoldRow, Picker
 from hud_tui.tui.widgets.table import RowList
@@ -40,33 +33,31 @@ from tests.conftest import Served
 from tests.readme import KEYS
 from tests.tui.conftest import Connector, Opened, helped, opened
 
+
+def viewed() -> Iterator[type[Viewed[Any]]]:
+    """Every class of the program that has a view's name."""
+    for module in iter_modules(screens.__path__, f"{screens.__name__}."):
+        import_module(module.name)
+    classes: list[type[Viewed[Any]]] = [Viewed]
+    for each in classes:
+        classes += each.__subclasses__()
+        if "VIEW" in vars(each) and each.__module__.startswith(screens.__name__):
+            yield each
+
+
 HOLDERS: dict[str, type] = {
     "app": HudApp,
-    "connect": ConnectScreen,
     "list": RowList,
-    "columns": ColumnList,
-    "compared": RunComparison,
     "picker": Picker,
     "fold": FoldRow,
     "dialog": ConfirmDialog,
-    "json": JsonScreen,
-    "log": LogScreen,
-    "machines": MachinesScreen,
-    "charts": ChartList,
-    "group": GroupScreen,
-    "overlays": OverlayList,
     "panel": ComparePanel,
     "history": HistoryPanel,
     "submit": SubmitDialog,
     "head": HeadDialog,
-    "compare": ComparePanel,
     "ship": ShipPanel,
     "bisect": BisectPanel,
-    "time": TimeScreen,
-    "play": PlayScreen,
-    "rollout": RolloutScreen,
-    "search": RolloutSearch,
-    **{view: view_class(view) for view in VIEWS},
+    **{each.VIEW: each for each in sorted(viewed(), key=lambda each: each.__name__)},
 }
 
 
