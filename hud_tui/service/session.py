@@ -376,9 +376,9 @@ class Session:
             if isinstance(error, Exception):  # an interrupted step may be in the tree already
                 await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
             if isinstance(error, EngineRefused):
-                had = f"{self._accumulated.num_datums} turns were passed"
-                why = f"no step was taken: {had} ({self._accumulated.loss_fn}), but {error}"
-                raise Refused(409, why) from error
+                had = self._accumulated
+                passed = f"{had.num_datums} turns were passed ({had.loss_fn})"
+                raise Refused(409, f"no step was taken: {passed}, but {error}") from error
             raise
 
     # The head, and the policy that is open there.
