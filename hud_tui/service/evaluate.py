@@ -18,6 +18,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.rl.evaluation import summarize
 from hud_tui.rl.plan import TaskSplit
 from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.text import counted
 from hud_tui.rl.work import EVALUATION, End
 from hud_tui.sampling import sample_missing
 from hud_tui.service.context import ServiceContext, Stop
@@ -101,7 +102,7 @@ class Evaluator:
     ) -> tuple[Sequence[dict[str, Any]], str]:
         """The tasks' rows and their name."""
         if body.tasks is not None:
-            return body.tasks, body.name or f"{len(body.tasks)} tasks"
+            return body.tasks, body.name or counted(len(body.tasks), "task")
         try:
             rows, name = await self._of_last_run(model)
         except Refused as refused:
@@ -122,7 +123,7 @@ class Evaluator:
             raise bad_field("tasks", why)
         rows = works.tasks_of(job)
         name = str(job["name"] or "").removesuffix(f" on {model.slug}")
-        return rows, name or f"{len(rows)} tasks"
+        return rows, name or counted(len(rows), "task")
 
     async def _plan(self, model: ModelRow, rows: Sequence[dict[str, Any]]) -> list[Planned]:
         base, tokens = self._parts.base(model), await self._parts.tokenizer(model)

@@ -28,6 +28,7 @@ from hud_tui.rl.drawing import BEFORE, Drawing
 from hud_tui.rl.evaluation import summarize, tasks_digest
 from hud_tui.rl.groups import CROSS_ENTROPY
 from hud_tui.rl.loop import FLAT_IN_A_ROW, Evaluate, Loop, LoopFacts, Sample, Train
+from hud_tui.rl.text import counted
 from hud_tui.rl.timeline import DISK, ENGINE, EVALUATING, FORWARD_BACKWARD, GRADING, SAMPLING
 from hud_tui.rl.work import TRAINING, End
 from hud_tui.sampling import SampledAhead, sample_missing
@@ -336,7 +337,7 @@ class Run:
         if not tasks or (step and node is None):
             return
         what = f"evaluation of {node.name if node else 'base'} on the held-out tasks"
-        await store.write(works.mark, self.id, note=f"{what}: {len(tasks)} tasks")
+        await store.write(works.mark, self.id, note=f"{what}: {counted(len(tasks), 'task')}")
         asked = EvaluationParameters(
             samples=parameters.get("eval_samples", USUAL["eval_samples"]),
             **{name: parameters[name] for name in ("max_tokens", "temperature", "seed")},

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hud_tui.rl.tasks.formats import read_rows
+from hud_tui.rl.text import counted
 from hud_tui.service import gateway
 from hud_tui.service.completions import whole
 from hud_tui.service.context import ServiceContext
@@ -105,7 +106,9 @@ class Runner:
         slugs = [task.slug for task in tasks]
         taskset = await self._parts.store.read(models.holding, slugs)
         envs = "+".join(sorted({task.env for task in tasks})[:3])
-        return (taskset["id"], taskset["name"]) if taskset else (None, f"{len(tasks)} {envs} tasks")
+        if taskset:
+            return taskset["id"], taskset["name"]
+        return None, counted(len(tasks), f"{envs} task")
 
 
 # Hosted rollouts: a client names a task and a model, the service samples and grades.
