@@ -573,8 +573,9 @@ class HudApp(App[None]):
     def _handle_exception(self, error: Exception) -> None:
         """Show a worker's `HudError` and continue; any other exception ends the app."""
         failure = error.error if isinstance(error, WorkerFailed) else error
-        if isinstance(failure, HudError) and self.is_running:
-            show_error(self, failure)
+        if isinstance(failure, HudError) and (self.is_running or self._exit):
+            if self.is_running:  # else the worker was cancelled, for the app is left
+                show_error(self, failure)
             return
         if self.crash is None and isinstance(failure, Exception):
             self.crash = failure

@@ -18,6 +18,7 @@ from hud_tui.tui.app import masked, need_terminal, report
 from hud_tui.tui.start import Start
 from tests.conftest import Served, pointed_at, until
 from tests.tui.conftest import Connector, opened
+from tests.tui.stage import bare
 from tests.tui.typed_app import typed_app
 
 KEY = "sk-hud-9f8e7d6c5b4a"
@@ -122,6 +123,20 @@ async def test_a_worker_that_fails_with_a_hud_error_is_told_and_ends_nothing(
         app.screen.run_worker(fail())
         await app.until_notice("try again")
         await app.press("2", then="launch")
+
+
+async def test_a_worker_that_fails_while_the_app_is_left_is_no_crash() -> None:
+    async def fail_late() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise HudUnreachable("no answer")
+
+    async with bare() as hand:
+        hand.app.run_worker(fail_late())
+        await hand.pilot.pause()
+        hand.app.exit()
+    assert hand.app.crash is None
 
 
 @pytest.mark.parametrize("stream", ["stdin", "stdout", "stderr"])
