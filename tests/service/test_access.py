@@ -107,6 +107,9 @@ async def test_no_route_lets_through_who_may_not(
             is_refused = answer.status_code == 403 and "may not" in detail(answer)
             assert is_refused is not role.may(route.needs), (method, path, name, answer.text)
     assert (passed, calls > 1500) == (0, True), calls
+    for header in (b"", b"Bearer wrong"):
+        answer = await http.get("/v2/models", headers={b"authorization": header})
+        assert "missing or wrong API key" in detail(answer)
 
 
 async def test_what_each_role_may_do(team: Team, http: AsyncClient) -> None:

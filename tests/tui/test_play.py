@@ -453,9 +453,8 @@ async def test_each_kind_of_argument_has_a_field() -> None:
 
 async def test_what_does_not_fit_is_marked() -> None:
     async with shown(Tool("call", "", SCHEMA)) as form:
-        for wrong, typed in (
-            *(("times", "x"), ("ratio", '"1"'), ("rows", '[1, "a"]'), ("perhaps", "x")),
-        ):
+        misfits = {"times": "x", "ratio": '"1"', "rows": '[1, "a"]', "perhaps": "x"}
+        for wrong, typed in misfits.items():
             fill(form, {"name": "x", wrong: typed})
             with pytest.raises(BadMove):
                 form.read()
