@@ -107,7 +107,8 @@ def alarms_page(text: str) -> str:
 
 
 def detectors() -> str:
-    """The detectors of rows with the thresholds that only some have, as a Markdown table."""
+    """The detectors of rows, with the first sentence of what they mean and the thresholds that only
+    some have, as a Markdown table."""
     lines = []
     for name, detector in DETECTORS.items():
         values = [
@@ -115,7 +116,8 @@ def detectors() -> str:
             for field in fields(detector.USUAL)
             if field.name not in COMMON and (value := getattr(detector.USUAL, field.name))
         ]
-        row = (f"`{name}`", detector.TITLE, detector.MEANING, ", ".join(values))
+        meaning = f"{detector.MEANING.rstrip('.').partition('. ')[0]}."
+        row = (f"`{name}`", detector.TITLE, meaning, ", ".join(values))
         lines.append(f"| {' | '.join(row)} |")
     head = ["| alarm | on the screen | what it means | thresholds |", "|---|---|---|---|"]
     return "\n".join([*head, *lines, ""])
