@@ -522,4 +522,6 @@ def step_metrics(checkpoint: Checkpoint) -> dict[str, float]:
 
 def is_same(old: Checkpoint, new: Checkpoint) -> bool:
     """Whether both are the same node, apart from the fields in MUTABLE."""
+    if old is new:
+        return True
     return old.model_copy(update={name: getattr(new, name) for name in MUTABLE}) == new

@@ -194,6 +194,13 @@ def test_a_step_is_a_checkpoint_then_the_head_then_the_step() -> None:
     assert (step.step, step.metrics) == (3, {"reward_mean": 0.5}), "counted by its place"
 
 
+def test_rows_that_are_as_they_were_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read keeps each row whose bytes are the same, and there may be thousands."""
+    known = checkpoints(3, 3)
+    monkeypatch.setattr(Checkpoint, "model_copy", None)
+    assert changes(known, [*known]) == []
+
+
 def test_a_head_that_somebody_set_also_back_behind_steps() -> None:
     assert changes(checkpoints(3, 3), checkpoints(3, 3)) == []
     moved = HeadMoved(checkpoint_id="c1", previous="c3", cause="set")
