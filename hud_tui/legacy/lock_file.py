@@ -159,7 +159,7 @@ class _Reader:
         image = self.text(("image",))
         if image:
             has_owner = "/" in image.partition("@")[0] and not image.startswith("local/")
-            return image, has_owner or bool(self.mapping(("push",)))
+            return image, bool(self.mapping(("push",))) or has_owner
         return self.text(("images", "full")) or self.text(("images", "local")), False
 
     def tools(self, hubs: dict[str, tuple[str, ...]]) -> tuple[Tool, ...]:

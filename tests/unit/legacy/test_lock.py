@@ -74,6 +74,7 @@ def test_the_details_of_versions_and_a_note_on_a_newer_one() -> None:
         ("version: '1.0'\ntools:\n- {}", "line 3: field tools[0]: expected a tool"),
         ("tools:\n- name: a\n  inputSchema: 3", "line 3: field tools[0].inputSchema"),
         ("tools: {}", "line 1: field tools: expected a list of tools"),
+        ("image: a/b\npush: true", "line 2: field push: expected a mapping"),
         ("image: a\nprimary_dataset: {name: 3}", "line 2: field primary_dataset.name"),
         ("image: a\nprimary_dataset:\n  name: b\n  task_count: true", "line 4: field"),
         ("image: a\nscenarios: [1]", "line 2: field scenarios[0]: expected a name"),
