@@ -132,9 +132,10 @@ async def test_a_head_must_be_the_models_own(http: AsyncClient) -> None:
 async def test_checkpoint_traces_name_task_and_rollout(http: AsyncClient, model: Json) -> None:
     await ran(http, model["id"], steps=1, group_size=4, tasks_per_step=1)
     [row] = await tree(http, model["id"])
-    urls = [f"/v2/models/{model['id']}/checkpoints/{row[key]}/traces" for key in ("id", "name")]
-    found, named = [(await http.get(url)).json() for url in urls]
-    assert named == found
+    refs = row["id"], UUID(row["id"]).hex, row["name"]
+    urls = [f"/v2/models/{model['id']}/checkpoints/{ref}/traces" for ref in refs]
+    found, *again = [(await http.get(url)).json() for url in urls]
+    assert again == [found, found]
     assert [row["rollout"] for row in found] == [0, 1, 2, 3]
     assert {row["task_slug"] for row in found} < {row["name"] for row in await tasks_of(http)}
     assert len({row["group_id"] for row in found}) == 1

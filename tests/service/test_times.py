@@ -262,6 +262,11 @@ async def test_of_a_loop_outside_the_service_tells_what_it_sees(http: AsyncClien
     failed = uuid4().hex
     await http.post(f"/v2/trace/{failed}/enter", json={"task_slug": "b", "model": model["id"]})
     await leave(http, failed, None, status="error", error="boom")
+    kept = {"model_id": model["id"], "num_tasks": 1, "samples": 1, "status": "running"}
+    await http.put(f"/v1/evaluations/{(evaluation := str(uuid4()))}", json=kept)
+    other = {"task_slug": "c", "model": model["id"], "job_id": evaluation}
+    await http.post(f"/v2/trace/{(evaluates := uuid4().hex)}/enter", json=other)
+    await leave(http, evaluates, None, status="error", error="of no training")
     for rewards in ([1.0, 0.0], [1.0, 1.0, 0.0, 1.0]):
         await pass_(http, model["id"], await payloads(http, model["id"], rewards), group_size=2)
         await optim(http, model["id"])
