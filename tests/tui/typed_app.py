@@ -85,8 +85,11 @@ class TypedApp:
         os.close(self.fd)
         self.fd = -1
 
-    async def ping(self) -> Report:
+    async def ping(self, patience_s: float = PATIENCE_S) -> Report:
         """Where the app is once every key before this has been done.
+
+        Args:
+            patience_s: Seconds in which it does nothing at all with what was typed.
 
         Raises:
             TimeoutError: It did not answer.
@@ -96,7 +99,7 @@ class TypedApp:
         answered = False
         while not (answered or self.ended):
             seen = len(self.reports)
-            await until(lambda seen=seen: self.ended or len(self.reports) > seen)
+            await until(lambda seen=seen: self.ended or len(self.reports) > seen, patience_s)
             answered = any(report.key == PING_KEY for report in self.reports[known:])
         return self.reports[-1] if self.reports else Report("", "", "", None, 0)
 
