@@ -391,6 +391,19 @@ def test_a_call_waits_until_the_engine_begins_with_it_and_ends_with_saving(
     assert parts == {OPTIM_STEP: near(2 if says else 4), SAVING: near(1), **waited}
 
 
+def test_a_call_that_ends_in_another_run_than_it_was_begun_in_is_of_neither(now: Now) -> None:
+    watch = Stopwatch(now)
+    watch.begin("run")
+    with watch.measure(OPTIM_STEP, wait=EVALUATION) as call:
+        now.at += 1
+        watch.begin("other")
+        now.at += 2
+        call.begun()
+        now.at += 3
+        call.saving_s = 1.0
+    assert watch.so_far().spans == []
+
+
 def test_a_rollout_under_way_when_a_step_is_taken_is_of_a_later_one(now: Now) -> None:
     watch = Stopwatch(now)
     watch.begin("run")
