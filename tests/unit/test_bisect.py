@@ -202,6 +202,20 @@ def test_the_posterior_is_that_of_two_levels_under_a_wide_prior() -> None:
     assert search.slow == pytest.approx(sum(wide))
 
 
+@pytest.mark.parametrize(("fine", "bad", "rollouts"), [(12, 20, 100), (4, 28, 800)])
+def test_the_range_leaves_less_than_a_tail_out_at_either_end(
+    fine: int, bad: int, rollouts: int
+) -> None:
+    means = {0: 0.9, fine: 0.88, bad: 0.42, 32: 0.4}
+    measured = {position: Measured(mean, rollouts) for position, mean in means.items()}
+    search = Search(33, measured, 50, 0.2)
+    (low, high), shares = search.range, search.posterior.items()
+    before = [sum(share for s, share in shares if s.first < end) for end in (low, low + 1)]
+    after = [sum(share for s, share in shares if s.last > end) for end in (high, high - 1)]
+    for left_out, one_more in (before, after):
+        assert left_out <= (1 - SURE) / 2 < one_more
+
+
 # Which lineage.
 
 
