@@ -347,6 +347,19 @@ async def test_a_run_that_the_service_does_not_let_begin_fails_with_what_it_says
     assert "is training this model" in (folder.state().error or {})["message"]
 
 
+async def test_what_a_lost_report_told_is_told_with_the_next_and_once(driven: Driven) -> None:
+    driver = driver_of(driven.begin(), lambda: None)
+    driver._wasted = 3
+    driver._watch.discard("stale", [{"trace_id": "t"}])
+    told = []
+    for is_lost in (True, False, False):
+        with suppress(HudUnreachable), driver._reporting() as report:
+            told.append((report.wasted, report.time.discarded))
+            if is_lost:
+                raise HudUnreachable("no answer")
+    assert told == [(3, {"stale": ["t"]}), (3, {"stale": ["t"]}), (0, {})]
+
+
 async def test_a_cancel_before_its_first_report_is_not_lost(driven: Driven) -> None:
     folder = driven.begin()
     folder.ask_to_cancel()
