@@ -157,6 +157,7 @@ def test_a_run_costs_as_its_rollouts_did() -> None:
     twice = estimate(tasks, replace(SIZE, substeps=2), Pace(16, 2.0))
     assert (twice.rollouts, twice.tokens, twice.seconds) == (2880, 43200, 360.0)
     assert twice.basis.startswith("60 steps, 2 per batch, of 12 tasks × 8 rollouts; ")
+    assert estimate(tasks, replace(SIZE, substeps=7), None).rollouts == 9 * 12 * 8, "the last, too"
     one = estimate([task(1)], Size(4, None, None, 10), None)
     assert (one.rollouts, one.tokens, one.seconds) == (40, None, None)
     assert one.basis.startswith("one step")
