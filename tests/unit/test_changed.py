@@ -90,6 +90,8 @@ def test_neighbours_on_the_far_side_are_added_where_few_tasks_are_in_common() ->
     assert tasks_sampled(both) == [((0, 1, 2, 3), every), ((4, 5, 6, 7), every)]
     assert around(Side(rising, 3), Side(rising, 4)) == [3, 2, 1, 0, ROOT]
     assert around(Side(rising, 4), Side(rising, 3)) == [4, 5, 6, 7, 8, 9, 10, 11]
+    back = rising.with_head(rising[4].id)
+    assert around(Side(back, 4), Side(back, 3)) == [4, 5, 6, 7, 8, 9, 10, 11], "rolled back to it"
     said = training_sentences(both)
     assert "no difference in pass@1 is visible with 16 tasks × 8" in said[0]
     assert said[-1] == "Sampled from A s1 … s4 (128 rollouts); B s5 … s8 (128 rollouts)."
