@@ -34,6 +34,7 @@ from pydantic import (
     SerializationInfo,
     SerializerFunctionWrapHandler,
     TypeAdapter,
+    ValidationError,
     model_serializer,
     model_validator,
 )
@@ -130,6 +131,13 @@ def adapter(kind: Hashable) -> TypeAdapter[Any]:
         validator = TypeAdapter(cast(Any, kind))
         validator.rebuild()  # if its models are built late, so is it
     return validator
+
+
+def first_misfit(error: ValidationError) -> str:
+    """The first field that does not fit and why, e.g. ``samples.0: Field required``; text of others
+    that is not yet safe to print."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ": ".join(filter(None, (".".join(map(str, first["loc"])), first["msg"])))
 
 
 class Body(BaseModel):

@@ -91,9 +91,8 @@ def _lines(lineage: Lineage, bisection: Bisection) -> list[str]:
     rows = [("checkpoint", "mean reward", "rollouts", "damage done before it")]
     search = bisection.search
     for position, scores in sorted(bisection.scores.items()):
-        mean = scores.mean
         done = "–" if search is None else percent(search.done(position))
-        reward = estimate_text(mean.value, mean.low, mean.high)
+        reward = estimate_text(scores.mean)
         rows.append((lineage.names[position], reward, str(scores.rollouts), done))
     verdict = bisection.sentences(lineage.names.__getitem__)
     spent = f"{counted(bisection.rollouts, 'rollout')} of at most {lineage.budget}"

@@ -28,7 +28,7 @@ from hud_tui.rl.metrics import chosen_text, estimate_text, short
 from hud_tui.rl.run import Run
 from hud_tui.rl.text import counted, one_line
 from hud_tui.rl.work import SUCCEEDED, has_ended, is_active
-from hud_tui.wire import Model, WorkState
+from hud_tui.wire import Estimate, Model, WorkState
 
 if TYPE_CHECKING:
     from hud_tui.client.submit import Submission
@@ -328,7 +328,8 @@ def result_text(result: Mapping[str, Any] | None) -> str:
         chosen = chosen_text(result.get("draw"))
         parts.append(f"reward {short(result['reward'])}{over}{chosen}")
     if result and result["heldout_reward"] is not None:
-        mean = estimate_text(result["heldout_reward"], result["low"], result["high"])
+        low, high = result["low"], result["high"]
+        mean = estimate_text(Estimate(value=result["heldout_reward"], low=low, high=high))
         over = f" ({result['over']})" if result["over"] else ""
         parts.append(f"held-out {mean}{over}")
     return ", ".join(parts)

@@ -23,6 +23,7 @@ from hud_tui.client.transport import together
 from hud_tui.errors import HudBadInput, HudError, HudMalformed
 from hud_tui.rl.groups import has_signal
 from hud_tui.rl.text import names_text, one_line
+from hud_tui.wire import first_misfit
 from hud_tui.wire_rollouts import JobEnter, TraceEnter, TraceExit
 from hud_tui.wire_training import Chat, ChatChoice, Payload, Sample
 
@@ -72,9 +73,7 @@ def _payload(item: Mapping[str, Any], where: str) -> Payload:
     try:
         return Payload.model_validate(item)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))
-        problem = one_line(f"{where} is not a payload: {path}: {first['msg']}", 200)
+        problem = one_line(f"{where} is not a payload: {first_misfit(error)}", 200)
         raise HudBadInput(problem, "a payload has samples and a reward") from error
 
 

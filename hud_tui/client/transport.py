@@ -43,7 +43,7 @@ from hud_tui.errors import (
 from hud_tui.patience import backoff, outcome_looks, retried
 from hud_tui.rl.text import one_line
 from hud_tui.settings import Settings, is_loopback
-from hud_tui.wire import Page, Request, adapter
+from hud_tui.wire import Page, Request, adapter, first_misfit
 
 if TYPE_CHECKING:
     from hud_tui.audit_log import AuditEntry
@@ -76,11 +76,8 @@ def parse(kind: type[T], body: bytes, what: str) -> T:
 
 def malformed(what: str, error: ValidationError) -> HudMalformed:
     """A validation error in one clean line, without the input that caused it."""
-    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    path = ".".join(str(part) for part in first["loc"])
-    problem = one_line(f"{path}: {first['msg']}" if path else first["msg"], DETAIL)
     return HudMalformed(
-        f"{what}: unexpected response: {problem}",
+        f"{what}: unexpected response: {one_line(first_misfit(error), DETAIL)}",
         "check that the URL belongs to a HUD service, and update hud-tui",
     )
 

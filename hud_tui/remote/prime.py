@@ -37,7 +37,7 @@ from hud_tui.remote.clock import hear
 from hud_tui.rl.text import counted, one_line
 from hud_tui.settings import every_variable, is_loopback
 from hud_tui.storage import read_object
-from hud_tui.wire import Body
+from hud_tui.wire import Body, first_misfit
 
 BASE = "https://api.primeintellect.ai"
 SSH_KEY = "~/.ssh/id_rsa"
@@ -335,7 +335,7 @@ class Prime:
                 try:
                     offers.append(Offer.model_validate(item))
                 except ValidationError as error:
-                    unread.append(_first_problem(error))
+                    unread.append(one_line(first_misfit(error), 200))
         offers.sort(key=lambda offer: (offer.price() is None, offer.price() or 0.0))
         return Offers(tuple(offers), tuple(unread))
 
@@ -556,15 +556,9 @@ def _as(kind: type[M], item: object) -> M:
     try:
         return kind.model_validate(item)
     except ValidationError as error:
-        what = f"Prime's answer is not a {kind.__name__.lower()}: {_first_problem(error)}"
+        problem = one_line(first_misfit(error), 200)
+        what = f"Prime's answer is not a {kind.__name__.lower()}: {problem}"
         raise HudMalformed(what) from error
-
-
-def _first_problem(error: ValidationError) -> str:
-    """The first field that does not fit, and what is wrong with it."""
-    first = error.errors()[0]
-    field_name = ".".join(map(str, first["loc"]))
-    return one_line(": ".join(filter(None, (field_name, first["msg"]))), 200)
 
 
 def _whole(number: float | None) -> int | None:

@@ -24,6 +24,7 @@ from hud_tui.rl.evaluation import Difference, Scores, difference
 from hud_tui.rl.metrics import estimate_text, gain_text
 from hud_tui.rl.own_numbers import Own, ends_of
 from hud_tui.rl.text import percent
+from hud_tui.wire import Estimate
 
 WANDER = 0.02
 """Standard deviation of a checkpoint's reward from that of its neighbours."""
@@ -329,12 +330,16 @@ def why_nothing(tree: Tree, good: int, bad: int) -> str:
             if ends_of(*after)[0] <= ends_of(*before)[1]:
                 return ""
             better, other = (
-                f"{label(tree.node(position))} ({metric}"
-                f" {estimate_text(value[0], *ends_of(*value))}, n {value[1]})"
+                f"{label(tree.node(position))} ({metric} {_mean_text(*value)})"
                 for position, value in ((bad, after), (good, before))
             )
             return f"Nothing to bisect: {better} is better than {other}."
     return ""
+
+
+def _mean_text(mean: float, rollouts: int) -> str:
+    low, high = ends_of(mean, rollouts)
+    return f"{estimate_text(Estimate(value=mean, low=low, high=high))}, n {rollouts}"
 
 
 def _known(own: Own) -> dict[str, tuple[float, int]]:

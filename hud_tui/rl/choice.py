@@ -71,7 +71,7 @@ class Choice:
         """The choice and its reasons; `name_of` gives a checkpoint's name by position."""
         name = name_of(self.position)
         metric = "held-out" if self.by == HELDOUT else "reward"
-        value = f"{metric} {estimate_text(self.value.value, self.value.low, self.value.high)}"
+        value = f"{metric} {estimate_text(self.value)}"
         of = f"of {counted(self.compared, 'checkpoint')}"
         gains = [f"{gain_text(gain)} over {name_of(other)}" for other, gain in self.over.items()]
         if len(self.rewards) < 2:

@@ -558,9 +558,7 @@ def figures(evaluation: Evaluation) -> list[Figure]:
 
 def mean_text(evaluation: Evaluation) -> str:
     """The mean reward in short, e.g. ``.718 [.560, .849], 36 tasks × 4``."""
-    mean = evaluation.estimate
-    value = estimate_text(mean.value, mean.low, mean.high)
-    return f"{value}, {sample_size(evaluation)}"
+    return f"{estimate_text(evaluation.estimate)}, {sample_size(evaluation)}"
 
 
 def sample_size(evaluation: Evaluation) -> str:
@@ -576,7 +574,7 @@ def job_result(job: Job) -> str:
         return ""
     tasks, samples = whole(more.get("tasks")), whole(more.get("samples"))
     sample = "" if tasks is None or samples is None else f", {size(tasks, samples)}"
-    return f"mean reward {estimate_text(mean.value, mean.low, mean.high)}{sample}"
+    return f"mean reward {estimate_text(mean)}{sample}"
 
 
 def evaluation_results(

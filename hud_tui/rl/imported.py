@@ -21,7 +21,7 @@ from pydantic import Field
 from hud_tui.rl.compare import RunSeries
 from hud_tui.rl.metrics import METRICS, ZERO_VARIANCE, canonical, flat_share, is_known, translate
 from hud_tui.rl.own_numbers import HELDOUT, REWARD
-from hud_tui.rl.runs import ends_of, thinned
+from hud_tui.rl.runs import steps_at_ends, thinned
 from hud_tui.rl.text import one_line
 from hud_tui.rl.wandb_file import LoggedRun
 from hud_tui.rl.work import IMPORTED, Work
@@ -97,7 +97,7 @@ class ImportedRun(Body):
         given, times = self.parameters, [at for at in self.at if at is not None]
         gaps = [after - before for before, after in pairwise(times)]
         rewards = self._values(REWARD)
-        ends = ends_of(len(rewards))
+        ends = steps_at_ends(len(rewards))
         shares = {key: column for key, column in self.metrics.items() if key in ZERO_VARIANCE}
         of_steps = zip(*shares.values(), strict=False)
         idle = [flat_share(dict(zip(shares, of_step, strict=True))) for of_step in of_steps]

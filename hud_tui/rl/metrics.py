@@ -480,9 +480,9 @@ def interval_text(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{short(low)}, {short(high)}]"
 
 
-def estimate_text(value: float, low: float | None, high: float | None) -> str:
+def estimate_text(mean: Estimate) -> str:
     """A mean with its interval, if there is one, e.g. ``.71 [.66, .76]``."""
-    return f"{short(value)} {interval_text(low, high)}".rstrip()
+    return f"{short(mean.value)} {interval_text(mean.low, mean.high)}".rstrip()
 
 
 def with_sign(value: float) -> str:
@@ -492,7 +492,7 @@ def with_sign(value: float) -> str:
 
 def gain_text(gain: Estimate) -> str:
     """A difference with its sign and its interval, e.g. ``+.05 [.01, .09]``."""
-    return f"{'+' * (gain.value >= 0)}{estimate_text(gain.value, gain.low, gain.high)}"
+    return f"{'+' * (gain.value >= 0)}{estimate_text(gain)}"
 
 
 SLIGHT = 0.01

@@ -259,9 +259,7 @@ def _tasks_of(evaluation: Evaluation, named: Mapping[str | None, str | None]) ->
 
 def _estimated(evaluation: Evaluation, label: str) -> str:
     estimate = next((f.estimate for f in figures(evaluation) if f.label == label), None)
-    if estimate is None:
-        return "–"
-    return estimate_text(estimate.value, estimate.low, estimate.high)
+    return "–" if estimate is None else estimate_text(estimate)
 
 
 def waste_part(run: Run) -> str:

@@ -162,10 +162,10 @@ def evaluation_text(evaluation: Evaluation | None) -> str:
     × samples."""
     if evaluation is None:
         return "–"
-    mean, size = evaluation.estimate, ""
+    size = ""
     if evaluation.num_tasks:
         size = f" {evaluation.num_tasks}×{evaluation.samples_per_task}"
-    return f"{estimate_text(mean.value, mean.low, mean.high)}{size}"
+    return f"{estimate_text(evaluation.estimate)}{size}"
 
 
 def _alarm_text(row: Work, now: float) -> str:

@@ -115,7 +115,7 @@ ENDS = 5
 MOST_POINTS = 32
 
 
-def ends_of(steps: int) -> int:
+def steps_at_ends(steps: int) -> int:
     """Number of steps averaged at each end of a run: ENDS, or half of the steps of a shorter
     run."""
     return min(ENDS, max(1, steps // 2))
@@ -195,7 +195,7 @@ def _rewards(steps: Sequence[Checkpoint]) -> dict[str, Any]:
     rewards = [r for node in steps if (r := _metric(node, REWARD)) is not None]
     if not rewards:
         return {}
-    ends = ends_of(len(rewards))
+    ends = steps_at_ends(len(rewards))
     first, last = fmean(rewards[:ends]), fmean(rewards[-ends:])
     return {"reward_first": first, "reward": last, "points": tuple(thinned(rewards))}
 

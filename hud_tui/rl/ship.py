@@ -25,7 +25,7 @@ from hud_tui.rl.metrics import estimate_text, gain_text, short
 from hud_tui.rl.own_numbers import Conditions, conditions, independent
 from hud_tui.rl.smoothing import VARIANCE
 from hud_tui.rl.text import counted, spaced
-from hud_tui.wire import Estimate, Evaluation
+from hud_tui.wire import Evaluation
 
 FEWEST, MOST = 2, 8
 """Number of candidates."""
@@ -208,11 +208,11 @@ class Standing:
 
     @property
     def reward(self) -> str:
-        return "–" if self.scores is None else _estimated(self.scores.mean)
+        return "–" if self.scores is None else estimate_text(self.scores.mean)
 
     @property
     def solved(self) -> str:
-        return "–" if self.scores is None else _estimated(self.scores.pass_at[1])
+        return "–" if self.scores is None else estimate_text(self.scores.pass_at[1])
 
     @property
     def solved_of_several(self) -> str:
@@ -220,7 +220,7 @@ class Standing:
         if self.scores is None:
             return "–"
         most = max(self.scores.pass_at)
-        return "" if most == 1 else f"@{most} {_estimated(self.scores.pass_at[most])}"
+        return "" if most == 1 else f"@{most} {estimate_text(self.scores.pass_at[most])}"
 
     @property
     def gain(self) -> str:
@@ -238,10 +238,6 @@ class Standing:
     @property
     def rollouts(self) -> str:
         return "0" if self.scores is None else spaced(self.scores.rollouts)
-
-
-def _estimated(estimate: Estimate) -> str:
-    return estimate_text(estimate.value, estimate.low, estimate.high)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,8 @@ CONCEPTS = {
     "how a driver reports, and hears that it is to stop": (
         "rollouts.worker_rollouts: report_until_stopped"
     ),
+    "a mean with its interval, in a text": "rl.metrics: estimate_text interval_text gain_text",
+    "the first field that does not fit its model": "wire: first_misfit",
     "which tasks a batch or an evaluation has, and what is missing": (
         "rl.plan: TaskSplit MissingRollouts missing_of in_parts tasks_of_iteration"
     ),

@@ -29,12 +29,12 @@ from hud_tui.rl.run_columns import (
 from hud_tui.rl.run_groups import differences, group_rows
 from hud_tui.rl.runs import (
     MOST_POINTS,
-    ends_of,
     eta_s,
     find_run,
     run_of,
     run_of_job,
     silent_s,
+    steps_at_ends,
     thinned,
 )
 from hud_tui.rl.work import Work
@@ -424,7 +424,7 @@ def test_a_mean_over_tasks_that_were_chosen_says_so() -> None:
 
 @pytest.mark.parametrize(("steps", "ends"), [(0, 1), (1, 1), (3, 1), (8, 4), (10, 5), (999, 5)])
 def test_the_ends_of_a_short_run_do_not_overlap(steps: int, ends: int) -> None:
-    assert ends_of(steps) == ends
+    assert steps_at_ends(steps) == ends
 
 
 def test_groups_are_settings_and_their_repetitions() -> None:

@@ -18,7 +18,7 @@ from hud_tui.errors import HudUsage
 from hud_tui.events import RolloutDone
 from hud_tui.rl.own_numbers import HELDOUT
 from hud_tui.rl.progress import pace
-from hud_tui.rl.runs import ends_of
+from hud_tui.rl.runs import steps_at_ends
 from hud_tui.rl.tasks.formats import read_rows
 from hud_tui.rl.text import seconds
 from hud_tui.rl.timeline import why_failed
@@ -560,7 +560,7 @@ def _json(text: str | None) -> orjson.Fragment | None:
 
 def _rewards(row: sqlite3.Row) -> dict[str, Any]:
     """Of its first and its last steps, and a curve of all."""
-    ends, rewards = ends_of(row["steps"]), orjson.loads(row["rewards"])
+    ends, rewards = steps_at_ends(row["steps"]), orjson.loads(row["rewards"])
     points, part = rewards.get("points", []), rewards.get("part", [0.0, 0])
     return {
         "reward_first": _mean(rewards.get("first", [])[:ends]),

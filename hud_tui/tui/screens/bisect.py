@@ -46,8 +46,7 @@ class Evaluated:
 
 
 def _reward(row: Evaluated) -> str:
-    mean = row.scores.mean
-    return estimate_text(mean.value, mean.low, mean.high)
+    return estimate_text(row.scores.mean)
 
 
 def _done(row: Evaluated) -> Content:

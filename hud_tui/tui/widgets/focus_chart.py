@@ -44,6 +44,7 @@ from hud_tui.rl.text import counted, one_line
 from hud_tui.tui.widgets.chart import TONES, RunChart, alarm_tone, metric_title
 from hud_tui.tui.widgets.figure import AXIS_ROWS, PlotFigure, figure, styled
 from hud_tui.tui.widgets.lines import Toned, fit_text, line
+from hud_tui.wire import Estimate
 
 NEARER = 0.75
 """Factor of the visible steps per notch of the wheel."""
@@ -322,7 +323,7 @@ class FocusChart(RunChart, can_focus=False):
             if score.over and words > 0:
                 sure = score.low is not None and not interval
                 text += f", {'95 % CI over ' if sure else ''}{score.over}"
-            value = estimate_text(score.value, score.low, score.high)
+            value = estimate_text(Estimate(value=score.value, low=score.low, high=score.high))
             parts += [(f"   {sign}", self.tone("second")), (" held-out ", dim)]
             parts += [(value, self.tone("plain")), (text, dim)]
         return parts
