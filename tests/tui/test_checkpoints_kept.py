@@ -1,5 +1,6 @@
 """Marks, comparisons, notes, forks and the head's history, by keyboard over the real service."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,10 +23,11 @@ from hud_tui.tui.screens.dialogs import InputDialog
 from hud_tui.tui.screens.models import ModelsScreen
 from hud_tui.tui.screens.set_head import HistoryPanel
 from hud_tui.tui.screens.ship import ShipPanel
-from hud_tui.tui.screens.try_prompt import TryPanel
+from hud_tui.tui.screens.try_prompt import Tried, TryPanel
 from hud_tui.tui.start import Start
 from hud_tui.tui.widgets.checkpoint_tree import CheckpointTree
 from hud_tui.wire import Model
+from hud_tui.wire_training import Chat, ChatReply
 from tests.conftest import Served
 from tests.service.calls import fork_from
 from tests.service.headless import commands
@@ -33,7 +35,8 @@ from tests.tui import runs
 from tests.tui.cockpit import Cockpit, cockpit, grow, grown, put_head
 from tests.tui.conftest import Net, caller
 from tests.tui.hand import Hand
-from tests.tui.still import standing
+from tests.tui.stage import bare
+from tests.tui.still import StillClient, standing
 from tests.tui.test_checkpoints import (
     details_of,
     note,
@@ -338,6 +341,35 @@ async def test_one_prompt_is_sampled_from_two_checkpoints(
         assert titles == ["A step-000006  ▶ served", "B step-000005"]
         await flown.press("tab", "j")
         await back(flown)
+
+
+async def test_an_answer_to_an_earlier_prompt_is_dropped() -> None:
+    late, client = asyncio.Event(), StillClient()
+
+    async def chat(asked: Chat) -> ChatReply:
+        text = asked.messages[0]["content"]
+        if text == "one":
+            await late.wait()
+        said = {"message": {"content": f"to {text}"}, "finish_reason": "stop"}
+        return ChatReply.model_validate({"id": "1", "model": "m", "choices": [said]})
+
+    async def none(model_id: str, checkpoint_id: str, limit: int) -> list[SimpleNamespace]:
+        return []
+
+    client.training = SimpleNamespace(chat=chat)
+    client.rollouts = SimpleNamespace(checkpoint_traces=none)
+    first, second = runs.checkpoints(2)
+    sides = Tried(first, "A", True), Tried(second, "B", False)
+    async with bare() as hand:
+        panel = TryPanel(client, runs.MODEL, *sides)
+        await hand.app.push_screen(panel)
+        for text in ("one", "two"):
+            panel.prompt.value = text
+            await hand.press("enter")
+        await hand.until(lambda: all("to two" in pane.plain for pane in panel.panes))
+        late.set()
+        await hand.pilot.pause()
+        assert not any("to one" in pane.plain for pane in panel.panes)
 
 
 async def test_the_cursor_and_the_crosshair_of_the_charts_are_on_the_same_step(
