@@ -148,12 +148,14 @@ async def test_a_question_can_be_interrupted(served: Served, client: HudClient) 
         stderr=PIPE,
         env=os.environ | pointed_at(served.url, served.api_key),
     )
-    async with asyncio.timeout(PATIENCE_S):
-        await process.stderr.readuntil(b"[y/N] ")
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == INTERRUPTED
     os.close(stdin)
-    os.close(keyboard)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await process.stderr.readuntil(b"[y/N] ")
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == INTERRUPTED
+    finally:
+        os.close(keyboard)  # which ends a process that is left
     assert "other" not in [known.name for known in await client.models()]
 
 
