@@ -264,8 +264,12 @@ class Paths:
 
 
 def read_settings(api_key: str | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """HUD's settings, with HUD's own precedence. Raises HudNoKey: no key in any place; HudUsage: an
-    invalid value; the message names its place."""
+    """HUD's settings, with HUD's own precedence.
+
+    Raises:
+        HudNoKey: No key in any place.
+        HudUsage: An invalid value; the message names its place.
+    """
     settings, problems = usable_settings(read_sources(environ), api_key)
     for problem in problems:
         raise problem
@@ -388,8 +392,12 @@ def directory(kind: str, value: str | None, environ: Mapping[str, str]) -> Path:
 
 
 def usable_key(key: str, name: str = "HUD_API_KEY") -> str:
-    """The key without surrounding white space. `name`: where it comes from. Raises HudNoKey: it is
-    empty; HudUsage: it cannot be sent in a header; the message does not contain it."""
+    """The key without surrounding white space. `name`: where it comes from.
+
+    Raises:
+        HudNoKey: It is empty.
+        HudUsage: It cannot be sent in a header; the message does not contain it.
+    """
     key = key.strip()
     if not key:
         raise HudNoKey(NO_KEY.message, NO_KEY.hint)

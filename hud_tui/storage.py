@@ -268,8 +268,16 @@ def check_regular(file: Path) -> None:
 
 
 def open_regular(file: Path, flags: int = 0) -> BufferedReader:
-    """Open a regular file for reading; links are followed. Never blocks. `flags`: more of
-    `os.open`, e.g. ``os.O_NOFOLLOW``. Raises OSError, ValueError: as `check_regular`."""
+    """Open a regular file for reading; never blocks.
+
+    Args:
+        file: Links are followed.
+        flags: More flags of `os.open`, e.g. ``os.O_NOFOLLOW``.
+
+    Raises:
+        OSError: As `check_regular`.
+        ValueError: Not a path: it contains a NUL.
+    """
     check_regular(file)
     reading = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(file, reading | flags)
@@ -282,8 +290,16 @@ def open_regular(file: Path, flags: int = 0) -> BufferedReader:
 
 
 def read_regular(file: Path, most: int) -> bytes:
-    """The content of a regular file of at most so many bytes; links are followed. Raises OSError,
-    ValueError: as `check_regular`; EFBIG if it is larger."""
+    """The content of a regular file.
+
+    Args:
+        file: Links are followed.
+        most: Maximum bytes.
+
+    Raises:
+        OSError: As `check_regular`; EFBIG if it is larger.
+        ValueError: Not a path: it contains a NUL.
+    """
     with open_regular(file) as opened:
         return _bounded(opened, most, file)
 
@@ -304,9 +320,16 @@ def _bounded(opened: BufferedReader, most: int, file: Path) -> bytes:
 
 
 def read_private(file: Path, most: int) -> bytes:
-    """The content of a file with a secret, which only its owner may be able to access. A link is an
-    error, because it may lead to another user's file. Raises NotPrivate: others can read or write
-    it, or it belongs to another user; OSError: as `read_regular`."""
+    """The content of a file with a secret, which only its owner may be able to access.
+
+    Args:
+        file: A link is an error, because it may lead to another user's file.
+        most: Maximum bytes.
+
+    Raises:
+        NotPrivate: Others can read or write it, or it belongs to another user.
+        OSError: As `read_regular`.
+    """
     if file.is_symlink():
         raise NotPrivate(errno.ELOOP, "a link, not a file", str(file))
     with open_regular(file, os.O_NOFOLLOW) as opened:

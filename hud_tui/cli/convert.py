@@ -27,9 +27,12 @@ from hud_tui.settings import every_variable
 
 
 def convert(args: argparse.Namespace) -> int:
-    """Check the tasks, write the data set, push it if asked to, update the lock file. Raises
-    HudUsage: invalid name, tasks or directory; or not confirmed; HudError: the Hub refuses it.
-    Local files stay."""
+    """Check the tasks, write the data set, push it if asked to, update the lock file.
+
+    Raises:
+        HudUsage: Invalid name, tasks or directory; or not confirmed.
+        HudError: The Hub refuses it. Local files stay.
+    """
     pushes = not args.no_push
     if pushes:
         guard_of(args).check("push to the Hugging Face Hub; --no-push writes it here only")

@@ -47,8 +47,12 @@ PIECES: dict[str, Callable[[Sheet], Iterator[str]]] = {"csv": csv_pieces, "json"
 
 
 def export(args: argparse.Namespace) -> int:
-    """Export a table; returns the exit code. Raises HudError: the service does not answer, or has
-    no such model; HudUsage: the file exists, or cannot be written."""
+    """Export a table; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudUsage: The file exists, or cannot be written.
+    """
     named = Path(expanduser(args.output)) if args.output else None
     if named is not None:
         check_new(named)
@@ -75,8 +79,12 @@ def export(args: argparse.Namespace) -> int:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Write a model's run as Markdown with charts; returns the exit code. Raises HudError: the
-    service does not answer, or has no such model; HudUsage: the directory cannot be written to."""
+    """Write a model's run as Markdown with charts; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudUsage: The directory cannot be written to.
+    """
     (run, told), service = asyncio.run(with_client(args, partial(_read_with_time, args)))
     book = _notebook(args, run)
     files = report_files(run, LocalFacts(service, book.notes, told), time())

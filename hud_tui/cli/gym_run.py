@@ -103,9 +103,12 @@ async def prepare(client: HudClient, args: argparse.Namespace) -> Prepared:
 
 
 async def run_config(client: HudClient, args: argparse.Namespace) -> int:
-    """Write the environment, and train on it; returns the exit code. Raises HudUsage: the
-    configuration, or what the tasks need, cannot be served; nothing was written; HudError: as
-    ``train``."""
+    """Write the environment, and train on it; returns the exit code.
+
+    Raises:
+        HudUsage: The configuration, or what the tasks need, cannot be served; nothing was written.
+        HudError: As ``train``.
+    """
     if not args.dry_run:
         require_consent(args, client)
     made = await prepare(client, args)

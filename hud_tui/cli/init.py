@@ -28,9 +28,12 @@ from hud_tui.settings import every_variable
 
 
 def init(args: argparse.Namespace) -> int:
-    """Write or show a configuration; returns the exit code. Raises HudError: an image cannot be
-    looked into; HudUsage: neither or both of ENV and ``--show``; no such environment; the file
-    exists."""
+    """Write or show a configuration; returns the exit code.
+
+    Raises:
+        HudError: An image cannot be looked into.
+        HudUsage: Neither or both of ENV and ``--show``; no such environment; the file exists.
+    """
     if (args.environment is None) == (args.show is None):
         raise HudUsage("give either ENV or --show FILE", "see hud-tui init --help")
     if args.show is not None:
@@ -64,9 +67,12 @@ def init(args: argparse.Namespace) -> int:
 
 
 def _describe_any(args: argparse.Namespace) -> tuple[Described, ImageFacts | None]:
-    """The environment on disk, in an image, or of the service; and what the image has. Raises
-    HudError: there is no such environment, or its image cannot be looked into; HudUsage: the file
-    to be written exists."""
+    """The environment on disk, in an image, or of the service; and what the image has.
+
+    Raises:
+        HudError: There is no such environment, or its image cannot be looked into.
+        HudUsage: The file to be written exists.
+    """
     name = args.environment
     env = None if is_image(name) and not Path(expanduser(name)).exists() else _on_disk(name)
     if env is not None:

@@ -389,8 +389,12 @@ async def _start(client: HudClient, source: Model, ref: str | None) -> StartingP
 
 
 def protect(args: argparse.Namespace) -> int:
-    """Protect a model, unprotect it, or list protected models. Raises HudError: the service does
-    not answer, or has no such model; HudProtected: unprotecting without ``--confirm NAME``."""
+    """Protect a model, unprotect it, or list protected models.
+
+    Raises:
+        HudError: The service does not answer, or has no such model.
+        HudProtected: Unprotecting without ``--confirm NAME``.
+    """
     if args.for_all:
         from hud_tui.cli.access import protect_for_all
 

@@ -159,9 +159,15 @@ def _print(document: dict[str, Any]) -> None:
 
 
 def require_consent(args: argparse.Namespace, client: "HudClient | None" = None) -> None:
-    """Refuse a write early if it is not allowed or cannot be confirmed. `client`: the client that
-    would send it, if any. Raises HudReadOnly: read-only mode; HudUsage: neither ``-y`` nor a
-    terminal."""
+    """Refuse a write early if it is not allowed or cannot be confirmed.
+
+    Args:
+        client: The client that would send it, if any.
+
+    Raises:
+        HudReadOnly: Read-only mode.
+        HudUsage: Neither ``-y`` nor a terminal.
+    """
     if client is not None:
         client.wire.guard.check(args.command)
     if not args.yes and not sys.stdin.isatty():

@@ -49,8 +49,12 @@ _HERE = Path()
 
 
 def run_rented(args: argparse.Namespace) -> int:
-    """Rent, set up and run; returns the exit code. Raises HudUsage: a flag does not fit; nothing
-    was rented; HudError: a part failed. What is done stays, and the same command goes on."""
+    """Rent, set up and run; returns the exit code.
+
+    Raises:
+        HudUsage: A flag does not fit; nothing was rented.
+        HudError: A part failed. What is done stays, and the same command goes on.
+    """
     print_costs(args)
     return asyncio.run(_RentedRun(args).carry_out())
 

@@ -30,9 +30,12 @@ WIDEST = 40
 
 
 def runs(args: argparse.Namespace) -> int:
-    """Print the table as text, or with ``--headless`` as a document; returns the exit code. Raises
-    HudError: the service does not answer; HudUsage: unknown column, run or field; or an invalid
-    filter."""
+    """Print the table as text, or with ``--headless`` as a document; returns the exit code.
+
+    Raises:
+        HudError: The service does not answer.
+        HudUsage: Unknown column, run or field; or an invalid filter.
+    """
     refuse_beyond("--limit", args.limit, {"ge": 1})
     changed = args.name is not None or args.note is not None
     if changed and len(args.run) != 1:

@@ -445,8 +445,12 @@ def _again(client: HudClient, sweep: Sweep) -> str:
 
 
 def sweep(args: argparse.Namespace) -> int:
-    """List the sweeps; show, cancel or resume one; returns the exit code. Raises HudUsage: no such
-    sweep, or its tasks have changed; HudError: the service does not answer, or refuses."""
+    """List the sweeps; show, cancel or resume one; returns the exit code.
+
+    Raises:
+        HudUsage: No such sweep, or its tasks have changed.
+        HudError: The service does not answer, or refuses.
+    """
     files = SweepFiles(paths_of(args).state)
     if args.sweep is None:
         if args.cancel or args.resume:

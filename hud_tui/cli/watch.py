@@ -247,9 +247,12 @@ class Follower:
         self._listener = Listener(self._feed, printer.wait, _jobs(client))
 
     async def run(self, begin: Callable[[], Awaitable[Submission]]) -> int:
-        """Follow the run that `begin` begins; returns 0 if it succeeded, else 1. Raises
-        HudUnreachable: the service does not answer; the run may continue; HudAlarm: an alarm of
-        level ``--fail-on``; the run continues."""
+        """Follow the run that `begin` begins; returns 0 if it succeeded, else 1.
+
+        Raises:
+            HudUnreachable: The service does not answer; the run may continue.
+            HudAlarm: An alarm of level ``--fail-on``; the run continues.
+        """
         async with aclosing(aiter(self._feed)) as events:
             first = await self._listener.next(events)  # from here on no event is missed
             self._printer.begin(first, news=False)

@@ -36,8 +36,12 @@ async def choose_model(client: HudClient, args: argparse.Namespace) -> Model:
 
 
 async def _pick(own: Sequence[Model]) -> Model:
-    """Ask for a model by number or name. Raises HudAmbiguous: the number of one model, and the name
-    of another; HudUsage: invalid answer."""
+    """Ask for a model by number or name.
+
+    Raises:
+        HudAmbiguous: The number of one model, and the name of another.
+        HudUsage: Invalid answer.
+    """
     print_notice(f"{len(own)} trainable models:")
     for number, model in enumerate(own[:LISTED], 1):
         steps = f"{model.checkpoint_count} checkpoints" if model.checkpoint_count else "untrained"
@@ -68,8 +72,12 @@ async def newest(client: HudClient) -> Model | None:
 
 
 async def named(client: HudClient, ref: str) -> Model:
-    """The model of this name, or the one that the job of this id trains. Raises HudAmbiguous:
-    several; HudUsage: neither."""
+    """The model of this name, or the one that the job of this id trains.
+
+    Raises:
+        HudAmbiguous: Several.
+        HudUsage: Neither.
+    """
     models = await client.models()
     try:
         return find_model(ref, models)

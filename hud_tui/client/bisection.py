@@ -56,9 +56,15 @@ class Bisector:
     async def begin(
         self, model: Model, tree: Tree, positions: Sequence[int], asked: Asked, budget: int
     ) -> Lineage:
-        """A new bisection, stored. `positions`: from the good one to the bad one, as `path_between`
-        gives them. Raises HudUsage: the budget is too small, there are no tasks, or it cannot be
-        stored; HudError: the service does not answer."""
+        """A new bisection, stored.
+
+        Args:
+            positions: From the good one to the bad one, as `path_between` gives them.
+
+        Raises:
+            HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
+            HudError: The service does not answer.
+        """
         num_tasks = await self._sampler.count_tasks(model.id, asked.body)
         least = 2 * FIRST * num_tasks
         if budget < least or not num_tasks:
@@ -89,9 +95,12 @@ class Bisector:
         return Bisection(len(lineage.path), sampled)
 
     async def spend(self, lineage: Lineage) -> AsyncGenerator[WorkState, None]:
-        """Evaluate what tells the most until it is decided; yields the evaluation under way. Raises
-        HudUsage: another process does so; HudError: the service refused, or an evaluation did not
-        succeed."""
+        """Evaluate what tells the most until it is decided; yields the evaluation under way.
+
+        Raises:
+            HudUsage: Another process does so.
+            HudError: The service refused, or an evaluation did not succeed.
+        """
         with self.files.driving(lineage):
             while True:
                 for made in lineage.evaluations[-2:]:  # those that may have been cut short

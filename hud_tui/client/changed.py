@@ -186,8 +186,12 @@ def _by_task(traces: Sequence[Trace]) -> list[Group]:
 async def sides_of_runs(
     client: "HudClient", runs: RunList, rows: tuple[Work, Work]
 ) -> tuple[Side, Side]:
-    """The last checkpoints of two runs. Raises HudUsage: a run has no checkpoint; HudError: the
-    service does not answer."""
+    """The last checkpoints of two runs.
+
+    Raises:
+        HudUsage: A run has no checkpoint.
+        HudError: The service does not answer.
+    """
     trees: dict[str, Tree] = {}
     sides = []
     for row in rows:

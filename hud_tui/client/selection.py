@@ -138,8 +138,11 @@ class Selector:
         self, entries: Sequence[Entry], reference: int, asked: Asked, budget: int
     ) -> Selection:
         """A new selection, stored; its seed is one that none of the candidates was sampled with.
-        Raises HudUsage: the budget is too small, there are no tasks, or it cannot be stored;
-        HudError: the service does not answer, or nothing may be sampled."""
+
+        Raises:
+            HudUsage: The budget is too small, there are no tasks, or it cannot be stored.
+            HudError: The service does not answer, or nothing may be sampled.
+        """
         num_tasks = await self._sampler.count_tasks(entries[0].model_id, asked.body)
         try:
             halving(len(entries), num_tasks, budget)
@@ -158,8 +161,12 @@ class Selector:
         return selection
 
     async def spend(self, selection: Selection) -> AsyncGenerator[WorkState, None]:
-        """Sample round by round what is missing; yields the evaluation under way. Raises HudUsage:
-        another process does so; HudError: the service refused, or an evaluation did not succeed."""
+        """Sample round by round what is missing; yields the evaluation under way.
+
+        Raises:
+            HudUsage: Another process does so.
+            HudError: The service refused, or an evaluation did not succeed.
+        """
         with self.files.driving(selection):
             left = list(selection.entries)
             for number, each in enumerate(selection.rounds):

@@ -70,8 +70,12 @@ class PrimeSettings:
 
 
 def read_prime(environ: Mapping[str, str]) -> PrimeSettings:
-    """Settings from the environment, else from ``~/.prime/config.json``. Raises HudNoKey: there is
-    no key; HudUsage: an address or a key that cannot be used."""
+    """Settings from the environment, else from ``~/.prime/config.json``.
+
+    Raises:
+        HudNoKey: There is no key.
+        HudUsage: An address or a key that cannot be used.
+    """
     stored = read_object(Path(expanduser("~/.prime/config.json")))
 
     def setting(field: str, *variables: str) -> str:

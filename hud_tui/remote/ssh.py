@@ -311,8 +311,12 @@ class Ssh:
         )
 
     async def check(self, script: str, timeout_s: float = 60.0) -> str:
-        """`run` a script that must succeed; returns its output. Raises ScriptFailed: it did not
-        succeed; HudError: as `run`."""
+        """`run` a script that must succeed; returns its output.
+
+        Raises:
+            ScriptFailed: It did not succeed.
+            HudError: As `run`.
+        """
         output = await self.run(script, timeout_s)
         if output.code:
             raise script_failed(str(self.address), output.err or output.out, output.code)

@@ -205,8 +205,12 @@ class WorkerProcess:
         return self._pipe.pid if self._pipe else None
 
     async def start(self) -> None:
-        """Start it, and check that it has the SDK. Raises EnvironmentFailed: it has not, or its
-        interpreter cannot be run; WorkerGone: it exited before it answered."""
+        """Start it, and check that it has the SDK.
+
+        Raises:
+            EnvironmentFailed: It has not, or its interpreter cannot be run.
+            WorkerGone: It exited before it answered.
+        """
         self._pipe = await self._launch()
         self.about = await self._hello()
         if self.about.get("protocol") != PROTOCOL:
@@ -294,8 +298,12 @@ class WorkerProcess:
         return [*interpreter.before, *command(interpreter.python, "worker")]
 
     async def call(self, verb: str, **fields: Any) -> dict[str, Any]:
-        """Send a request; returns its result. Raises EnvironmentFailed: it failed in the user's
-        code or settings; WorkerGone: the worker exited before it answered."""
+        """Send a request; returns its result.
+
+        Raises:
+            EnvironmentFailed: It failed in the user's code or settings.
+            WorkerGone: The worker exited before it answered.
+        """
         if self._pipe is None:
             raise WorkerGone("the worker is not running")
         try:

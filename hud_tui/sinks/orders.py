@@ -129,9 +129,16 @@ def key_origin(variables: Mapping[str, str]) -> str:
 
 
 def begin_sink(paths: Paths, change: AuditEntry, project: str) -> None:
-    """Log a run or an evaluation that was begun, or resumed if it is logged already, by the change
-    that did so. `project`: of a new one; empty: it is not logged. Raises HudUsage: the SDK is not
-    installed; OSError: nothing can be written."""
+    """Log a run or an evaluation that was begun, or resumed if it is logged already.
+
+    Args:
+        change: The change that began it.
+        project: Of a new one; empty: it is not logged.
+
+    Raises:
+        HudUsage: The SDK is not installed.
+        OSError: Nothing can be written.
+    """
     work_id = change.subject if change.verb == "resume" else change.after
     if not work_id or not all(letter.isalnum() or letter == "-" for letter in work_id):
         return
