@@ -98,9 +98,6 @@ class ImportedRun(Body):
         gaps = [after - before for before, after in pairwise(times)]
         rewards = self._values(REWARD)
         ends = steps_at_ends(len(rewards))
-        shares = {key: column for key, column in self.metrics.items() if key in ZERO_VARIANCE}
-        of_steps = zip(*shares.values(), strict=False)
-        idle = [flat_share(dict(zip(shares, of_step, strict=True))) for of_step in of_steps]
         return Work(
             id=self.id,
             kind=IMPORTED,
@@ -120,7 +117,7 @@ class ImportedRun(Body):
             reward=_mean(rewards[-ends:]),
             points=tuple(thinned(rewards)) if rewards else (),
             heldout=_last(self._values(HELDOUT)),
-            no_gradient=_mean([share for share in idle if share is not None]),
+            no_gradient=_mean(self._shares_without_gradient()),
             duration_s=times[-1] - times[0] if times else None,
             step_s=median(gaps[-RECENT:]) if gaps else None,
             created_at=self.created_at,
@@ -135,6 +132,14 @@ class ImportedRun(Body):
             metrics = {key: column[row] for key, column in self.metrics.items()}
             series.add(f"{self.id}:{number}", self.at[row], 0, metrics, number)
         return series
+
+    def _shares_without_gradient(self) -> list[float]:
+        """Of each step that reports it, the share of its groups."""
+        columns = {key: column for key, column in self.metrics.items() if key in ZERO_VARIANCE}
+        steps = (
+            dict(zip(columns, step, strict=True)) for step in zip(*columns.values(), strict=False)
+        )
+        return [share for step in steps if (share := flat_share(step)) is not None]
 
     def _values(self, key: str) -> list[float]:
         return [value for value in self.metrics.get(key, ()) if value is not None]

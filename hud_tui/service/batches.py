@@ -288,11 +288,8 @@ def resolve(
     empty = [item for item in inputs if isinstance(item, str) and not sampled[item]]
     if len(empty) == len(inputs):
         raise _without_samples("no trainable turns in the provided inputs", empty)
-    for number, group in enumerate(_parts(inputs, group_size or len(inputs)), 1):
-        missing = [item for item in group if isinstance(item, str) and not sampled[item]]
-        if group_size and 0 < len(missing) < len(group):
-            problem = f"group {number} has no trainable turns for {len(missing)}"
-            raise _without_samples(f"{problem} of its {len(group)} inputs", missing)
+    if group_size:
+        _refuse_parted(inputs, set(empty), group_size)
     trajectories, taken = [], set[str]()
     for number, item in enumerate(inputs):
         if not isinstance(item, str):
@@ -316,6 +313,15 @@ def _refuse_untrainable(db: Db, number: int, item: str | Payload, group_size: in
         where = f" (group {number // group_size + 1})" if group_size else ""
         message = f"trace {id_}{where} ended as {status}: leave it and its group out"
         raise bad_field(f"inputs.{number}", message)
+
+
+def _refuse_parted(inputs: Sequence[str | Payload], empty: set[str], size: int) -> None:
+    """Raises Refused, 400, for a group of which only some inputs have trainable turns."""
+    for number, group in enumerate(_parts(inputs, size), 1):
+        missing = [item for item in group if isinstance(item, str) and item in empty]
+        if 0 < len(missing) < len(group):
+            problem = f"group {number} has no trainable turns for {len(missing)}"
+            raise _without_samples(f"{problem} of its {len(group)} inputs", missing)
 
 
 def _without_samples(problem: str, empty: Sequence[str]) -> Refused:
